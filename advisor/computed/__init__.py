@@ -1,4 +1,4 @@
-"""Quantities that several rules compute from a study, by chapter. `@computed` makes each of them once per study."""
+"""Quantities that several rules compute from a study, grouped by chapter. `@computed` computes each of them once per study."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def computed(function: Callable[Concatenate[Study, P], T]) -> Callable[Concatenate[Study, P], T]:
-    """Cache a function of a study, and of further hashable arguments or trials, on that study.
+    """Cache a function of a study on that study; its further arguments must be hashable values or trials.
 
-    An exception is not cached: it is raised anew at each call.
+    Exceptions are not cached: the function runs, and raises, again at each call.
     """
 
     @wraps(function)

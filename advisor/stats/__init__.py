@@ -1,1 +1,1 @@
-"""Statistics that rules share: arrays in, numbers out. Nothing here knows about studies."""
+"""Statistics that rules share. Functions take arrays and return numbers; no module here depends on studies."""

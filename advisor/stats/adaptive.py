@@ -1,4 +1,4 @@
-"""Whether a sampler was adaptive: later points lie where earlier ones were good."""
+"""A test if a sampler was adaptive: do later points lie where earlier points were good?"""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ PERMUTATIONS = 199
 MIN_POINTS = 10
 """Minimum number of points for a test."""
 MAX_POINTS = 128
-"""Maximum number of points tested, from the first on. An adaptive sampler shows itself by then."""
+"""Maximum number of points to test, counted from the first point: by then, an adaptive sampler has revealed itself."""
 _EVEN = 0.1
-"""P-value above which an axis counts as evenly covered. It is generous because an adaptive sampler soon crowds somewhere."""
+"""Minimum p-value at which an axis counts as evenly covered; high, because an adaptive sampler soon clusters somewhere."""
 
 
 def p_value(positions: FloatArray, costs: FloatArray) -> float:
-    """Return the p-value of points that were placed without regard to earlier costs; 1 for fewer than 10 points.
+    """Return the p-value that points were placed without regard to earlier costs; 1 for fewer than 10 points.
 
     positions: (n, d) in the order of the trials, in 0..1, NaN where a point has no such axis; costs: (n,), NaN for failed trials.
-    A permutation test of two statistics with a Bonferroni correction: the distance to the best earlier point, and how much smaller
-    the distance to good points is than to bad ones. A grid that is walked through also has an order, so evenly covered axes are
-    left out.
+    A permutation test with a Bonferroni correction uses two statistics: the distance to the best earlier point, and the difference
+    between the distances to good and to bad earlier points. Evenly covered axes are left out, because a grid that is traversed in
+    order would look adaptive.
     """
     u = positions[:MAX_POINTS]
     u = u[:, [_uneven(column) for column in positions.T]] if len(u) >= MIN_POINTS else u[:, :0]
@@ -52,14 +52,14 @@ def _statistics(
 
 
 def _distances(positions: FloatArray) -> FloatArray:
-    """Return mean distances along the axes that both points have, shape (n, n)."""
+    """Return mean distances between points, shape (n, n), over the axes that both points have."""
     gaps = np.abs(positions[:, None, :] - positions[None, :, :])
     known = np.isfinite(gaps)
     return np.asarray(np.where(known, gaps, 0.0).sum(2) / np.maximum(known.sum(2), 1), dtype=np.float64)
 
 
 def _uneven(positions: FloatArray) -> bool:
-    """Return whether positions crowd somewhere more than evenly drawn ones (chi-squared or Kolmogorov-Smirnov test)."""
+    """Return True if positions cluster more than uniform draws (chi-squared or Kolmogorov-Smirnov test)."""
     present = positions[np.isfinite(positions)]
     levels, counts = np.unique(present, return_counts=True)
     if len(levels) < 2:

@@ -1,4 +1,4 @@
-"""The best of n trials and how it depends on n, computed exactly. Lower costs are better; NaN is a failed trial."""
+"""The best of n trials as a function of n, computed exactly. Lower costs are better; NaN is a failed trial."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from scipy.special import gammaln
 from advisor.model.space import FloatArray
 
 _MIN_FADE = 0.25
-"""Minimum of `Halving.fade`."""
+"""Minimum value of `Halving.fade`."""
 _USUAL_FADE = 0.7
-"""`Halving.fade` of studies with fewer than 8 trials, which cannot show it."""
+"""Default `Halving.fade` of studies with fewer than 8 trials, which cannot show their own."""
 
 
 def chance_of_better(costs: FloatArray, n: int, level: float) -> float:
-    """Return the probability that `n` of these trials, costs (N,), drawn without replacement, include one below `level`."""
+    """Return the probability that `n` of the trials with costs (N,), drawn without replacement, include a cost below `level`."""
     return 1 - chance_of_none(len(costs), min(n, len(costs)), int(np.sum(costs < level)))
 
 
 def chance_of_none(total: int, drawn: int, marked: int) -> float:
-    """Return the probability that `drawn` of `total` items include none of `marked` (hypergeometric distribution)."""
+    """Return the probability that `drawn` of `total` items include none of the `marked` items (hypergeometric distribution)."""
     if drawn > total - marked:
         return 0.0
     return math.exp(_log_choose(total - marked, drawn) - _log_choose(total, drawn))
@@ -35,9 +35,9 @@ def _log_choose(n: int, k: int) -> float:
 
 
 def chance_of_an_empty_part(sizes: Sequence[int], drawn: int) -> float:
-    """Return the probability that `drawn` trials, drawn without replacement, miss at least one part of these sizes.
+    """Return the probability that `drawn` trials, drawn without replacement, miss at least one of the parts with these sizes.
 
-    Exact, by inclusion and exclusion. It is the p-value of a part whose best trial comes only after `drawn` trials of other parts.
+    Exact by inclusion and exclusion. It is the p-value of a part whose best trial ranks below `drawn` trials of other parts.
     """
     signs = {0: 1}
     for size in sizes:
@@ -50,17 +50,17 @@ def chance_of_an_empty_part(sizes: Sequence[int], drawn: int) -> float:
 
 @dataclass(frozen=True)
 class Halving:
-    """The expected difference between the best of a random half of the trials and the best of all."""
+    """Expected difference between the best of a random half of the trials and the best of all trials."""
 
     loss: float
-    """The expected difference, exact for these trials."""
+    """Expected difference between the two best costs, exact for these trials."""
     shape: float
-    """Shape of the gamma distribution of that difference over random studies of the same size in the same space."""
+    """Shape parameter of the gamma distribution of that difference over random studies of the same size and space."""
     fade: float
-    """Predicted gain of the next doubling over that of the last one, 0.25..1, extrapolated from quarters and eighths."""
+    """Predicted ratio, 0.25..1, of the gain of the next doubling to the gain of the last one, from quarters and eighths."""
 
     def interval(self, level: float) -> tuple[float, float]:
-        """Return (low, high) of the expected loss in other studies of the space, each end a one-sided bound at `level`."""
+        """Return (low, high) bounds of the expected loss in other studies of the space; each bound is one-sided at `level`."""
         if not self.loss > 0:
             return 0.0, 0.0
         high, low = stats.gamma.ppf([1 - level, level], self.shape) / self.shape
@@ -74,9 +74,9 @@ class Halving:
 
 
 def expected_best(costs: FloatArray, n: float) -> float:
-    """Return the mean of the best of n trials drawn without replacement; a draw of failed trials counts as the worst result.
+    """Return the mean of the best of n trials drawn without replacement; if all drawn trials failed, the worst result counts.
 
-    n lies between 1 and the number of trials and need not be whole.
+    n lies between 1 and the number of trials and may be fractional.
     """
     ordered = _ordered(costs)
     return float(ordered[0] + _chance_worse(len(ordered), n) @ np.diff(ordered))
@@ -85,8 +85,8 @@ def expected_best(costs: FloatArray, n: float) -> float:
 def quantiles_of_best(costs: FloatArray, n: int, levels: FloatArray) -> FloatArray:
     """Return quantiles (k,), at levels (k,) in 0..1, of the best of n trials drawn with replacement from costs (N,), N >= 1.
 
-    This is the limit of a bootstrap: the best draw is among the k best trials with probability 1 - (1 - k/N)^n. A quantile that
-    falls on a failed trial is infinite.
+    This is the limit of a bootstrap: the best draw is among the k best trials with probability 1 - (1 - k/N)^n. If a quantile falls
+    on a failed trial, it is infinite.
     """
     ordered = np.sort(np.where(np.isnan(costs), np.inf, costs))
     ranks = np.ceil(-len(ordered) * np.expm1(np.log1p(-levels) / n) - 1e-9)
@@ -94,17 +94,17 @@ def quantiles_of_best(costs: FloatArray, n: int, levels: FloatArray) -> FloatArr
 
 
 def halving(costs: FloatArray) -> Halving:
-    """Return what half as many trials would have lost; costs (n,), n >= 4, at least one of them not NaN.
+    """Return the expected loss from running half as many trials; costs (n,), n >= 4, at least one of them not NaN.
 
     The loss is a weighted sum of gaps between neighbouring ranks. Gaps between the best of many independent trials are nearly
-    independent and exponential (Renyi), so half the sum of their squares estimates the variance of the sum.
+    independent and exponential (Renyi), so half the sum of the squared terms estimates the variance of the loss.
     """
     ordered = _ordered(costs)
     n, gaps = len(ordered), np.diff(ordered)
     largest = gaps.max(initial=0.0)
     if not largest > 0:
         return Halving(0.0, 1.0, _MIN_FADE)
-    gaps = gaps / largest  # costs may be huge
+    gaps = gaps / largest  # avoids overflow for huge costs
     parts = _chance_worse(n, n / 2) * gaps
     losses = [0.0, *(float(_chance_worse(n, n / k) @ gaps) for k in (2, 4, 8) if n / k >= 1)]
     variance = float((parts**2).sum()) / 2
@@ -119,7 +119,7 @@ def _ordered(costs: FloatArray) -> FloatArray:
 
 
 def _chance_worse(total: int, drawn: float) -> FloatArray:
-    """Return the probabilities that the best of `drawn` among `total` ranks below 1, 2, ..., total - 1; shape (total - 1,)."""
+    """Return the probabilities that the best of `drawn` of `total` trials ranks below 1, 2, ..., total - 1; shape (total - 1,)."""
     left = total - np.arange(1, total, dtype=np.float64)
     possible = left >= drawn - 1e-9
     left = np.where(possible, left, total)

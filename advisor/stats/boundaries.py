@@ -1,4 +1,4 @@
-"""Where good trials lie in a search space: crowding at its ends, the response along one axis, how far to widen a range."""
+"""Positions of good trials in a search space: clusters at its ends, the response along one axis, extension of a range."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from advisor.stats.outliers import Side
 
 SEED = 0
 DRAWS = 2000
-"""Draws from the posterior of a response."""
+"""Number of draws from the posterior of a response."""
 SURFACE = 0.25
-"""Share of the false alarms allotted to the response surface, which sees what one axis at a time cannot show."""
+"""Share of the false alarms allotted to the response surface, which models effects that single axes do not show."""
 TURN_QUANTILE = 0.5
-"""Probability with which a widened range reaches the turning point of the fitted response. One half, because the next round can
-move the range again and a wider range is sampled less densely.
+"""Probability with which an extended range includes the turning point of the fitted response. One half, because the next round
+can extend the range again and a wider range is sampled less densely.
 """
 MAX_P_LEAN = 0.2
-"""Maximum p-value at which the trials that did not fail support an end, too. With it, simulated studies of noise with failures
-beyond a threshold kept the promised false-alarm rate.
+"""Maximum p-value at which the successful trials alone must also support an end. With it, simulated studies of noise with
+failures beyond a threshold kept the promised false-alarm rate.
 """
 DEGREE = 3
 """Degree of the polynomial along one axis."""
 _DECAY = 0.25
-"""Prior variance of a degree relative to the degree below: smooth responses are more likely than wiggly ones."""
+"""Prior variance of each polynomial degree relative to the next lower degree: smooth responses are more likely."""
 _GRID = np.linspace(0, 1, 41)
 
 
-# --- do the best crowd an end? --------------------------------------------------------------------------------------------------
+# --- do the best cluster at an end? ---------------------------------------------------------------------------------------------
 
 
 def scores(costs: FloatArray) -> FloatArray:
-    """Return the centred logarithms (n,) of each cost's rank share; NaN costs tie as the worst.
+    """Return the centred logarithms (n,) of each cost's rank divided by n; NaN costs tie as the worst.
 
-    The logarithm separates the best trials well and bad ones hardly.
+    The logarithm separates good trials clearly and bad trials hardly.
     """
     ranks = stats.rankdata(np.where(np.isnan(costs), np.inf, costs))
     logs = np.log((ranks - 0.5) / len(ranks))
@@ -49,7 +49,7 @@ def scores(costs: FloatArray) -> FloatArray:
 def gains(costs: FloatArray) -> FloatArray:
     """Return the costs (n,), truncated at their median and centred: the shape of the response in the better half.
 
-    NaN costs count as the worst. Costs too large to subtract give zeros.
+    NaN costs count as the worst. If costs are too large to subtract, all results are zero.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         good = np.minimum(np.where(np.isnan(costs), np.nanmax(costs), costs), np.nanmedian(costs))
@@ -58,11 +58,11 @@ def gains(costs: FloatArray) -> FloatArray:
 
 
 def crowding(positions: FloatArray, values: FloatArray) -> FloatArray:
-    """Return p-values (d, 2) that low values crowd the low and the high end of each of d axes, adjusted for all 2 d ends.
+    """Return p-values (d, 2) that low values cluster at the low and the high end of each of d axes, adjusted for all 2 d ends.
 
     positions: (n, d), NaN where a point has no such axis; values: (n,). The statistic is the correlation of value and rank of
-    position; the null distribution comes from permuted values (all permutations for n <= 7), as the maximum over the axes
-    (Westfall and Young). It therefore holds for any sampling. Axes without variation have p = 1.
+    position. The null distribution is the maximum over the axes under permutations of the values (Westfall and Young; all of them
+    for n <= 7), so the p-values hold for any sampling. Axes without variation have p = 1.
     """
     n = len(values)
     ranks = np.apply_along_axis(_centred_ranks, 0, positions)
@@ -78,7 +78,7 @@ def crowding(positions: FloatArray, values: FloatArray) -> FloatArray:
 
 
 def _shuffled(values: FloatArray) -> FloatArray:
-    """Return permutations of the values, (k, n); the first row holds the values themselves."""
+    """Return permutations of the values, shape (k, n); the first row is the original order."""
     n = len(values)
     if n <= 7:
         every = np.array(list(permutations(range(n))))
@@ -99,14 +99,14 @@ def _centred_ranks(positions: FloatArray) -> FloatArray:
 
 
 class Crowded(NamedTuple):
-    """An end of an axis that good trials crowd and at which the response is best."""
+    """An end of an axis at which good trials cluster and the response is best."""
 
     axis: int
     side: Side
     probability: float
-    """Probability that the best value lies at this end."""
+    """Probability that the best value lies at this end of the axis."""
     p: float
-    """Probability that chance alone crowds any end as much (p-value)."""
+    """p-value: probability that good trials cluster as strongly at any end by chance."""
 
 
 def crowded(
@@ -117,11 +117,11 @@ def crowded(
     certainty: float,
     level: float,
 ) -> list[Crowded]:
-    """Return the crowded ends of axes, most significant first; costs (n,), NaN for failed trials; positions (n,) in 0..1.
+    """Return the ends of axes at which good trials cluster, most significant first; costs (n,), NaN for failed trials.
 
-    An end counts if the best value lies within `edge` of it with probability `certainty` and its p-value is at most `level`. One
-    axis at a time by `crowding` and `responses`; with several axes also by the response `surface`, which sees effects that exist
-    only where another hyperparameter is good, and gets a quarter of the level.
+    positions: (n,) in 0..1. An end counts if the best value lies within `edge` of it with probability `certainty` and its p-value
+    is at most `level`. Each axis is tested alone by `crowding` and `responses`. With several axes, the response `surface` gets a
+    quarter of the level; it detects effects that exist only where another hyperparameter is good.
     """
     values, several = scores(costs), len(numeric) + len(choices) > 1
     p = crowding(np.stack(numeric, axis=1), values) / (1 - SURFACE if several else 1)
@@ -142,9 +142,9 @@ def crowded(
 
 
 def _leans(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
-    """Return whether the trials that did not fail crowd this end, too; True if none failed.
+    """Return True if successful trials alone also cluster at this end, or if no trial failed.
 
-    Failed trials count as the worst, so a threshold beyond which trials fail would by itself crowd the other end.
+    Failed trials count as the worst, so if trials fail beyond a threshold, the others necessarily cluster at the opposite end.
     """
     fine = np.isfinite(costs) & np.isfinite(positions)
     if np.isfinite(costs).all() or fine.sum() < 3:
@@ -157,12 +157,12 @@ def _leans(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
 
 
 class Response(NamedTuple):
-    """The location of the best value along one axis, from draws of the response's posterior."""
+    """Position of the best value along one axis, from draws of the response's posterior."""
 
     low: float
-    """Probability that the best position lies at the low end."""
+    """Probability that the best position lies at the low end of the axis."""
     high: float
-    """Probability that it lies at the high end."""
+    """Probability that the best position lies at the high end of the axis."""
     step_low: float
     """Distance from the low end to the turning point of the response, in range widths: the `TURN_QUANTILE` over posterior draws
     extrapolated as parabolas, or inf if too few of them turn.
@@ -196,7 +196,7 @@ def _degree(positions: FloatArray) -> int:
 
 
 def _cubic(positions: FloatArray, degree: int) -> FloatArray:
-    """Return Legendre polynomials of degrees 1..degree with unit variance over 0..1, shape (n, degree); 0 without a position."""
+    """Return Legendre polynomials of degrees 1..degree with unit variance over 0..1, shape (n, degree); 0 for missing positions."""
     x = 2 * np.clip(np.nan_to_num(positions), 0, 1) - 1
     base = np.polynomial.legendre.legvander(x, max(degree, 0))[:, 1:] * np.sqrt(2 * np.arange(1, degree + 1) + 1)
     base[~np.isfinite(positions)] = 0
@@ -211,7 +211,7 @@ def _indicators(positions: FloatArray) -> FloatArray:
 def _evidence(
     design: FloatArray, values: FloatArray, groups: IntArray, prior: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return posterior mean and covariance of the weights, with noise and a prior variance per group set by EM."""
+    """Return (posterior mean, covariance) of the weights; the noise and one prior variance per group are set by EM."""
     n, count = len(values), int(groups.max()) + 1
     scale, noise = np.full(count, 1.0 / count), 0.3
     gram, cross = design.T @ design, design.T @ values
@@ -222,7 +222,7 @@ def _evidence(
         second = (mean**2 + np.diag(covariance)) / prior
         after = np.bincount(groups, second, count) / np.maximum(sizes, 1)
         residual = values - design @ mean
-        # Two imaginary residuals with 1 % of the variance: a handful of trials cannot show that there is no noise.
+        # Two pseudo-residuals with 1 % of the variance: a few trials cannot show that the noise is zero.
         left = float((residual @ residual + np.trace(gram @ covariance) + 0.02) / (n + 2))
         done = np.allclose(after, scale, rtol=1e-3) and abs(left - noise) < 1e-3 * noise
         scale, noise = after, left
@@ -239,10 +239,10 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
     best = _GRID[(draws @ _cubic(_GRID, len(mean)).T).argmin(1)]
     steps = []
     for end, inward in ((0.0, 1.0), (1.0, -1.0)):
-        # Newton's step from the end to the turning point of each draw, from its slope and curvature there.
+        # Newton's step, from the slope and curvature of each draw at the end, to the draw's turning point.
         f0, f1, f2 = (draws @ _cubic(np.clip(end + inward * np.array([0.0, 0.05, 0.1]), 0, 1), len(mean)).T).T
         slope, bend = (-3 * f0 + 4 * f1 - f2) / 0.1, (f0 - 2 * f1 + f2) / 0.05**2
-        falls = slope > 0  # towards the end
+        falls = slope > 0  # the response falls towards the end
         with np.errstate(divide="ignore", invalid="ignore"):
             turns = np.where(falls, np.where(bend > 0, slope / bend, np.inf), 0.0)
         steps.append(float(np.quantile(turns, TURN_QUANTILE, method="higher")))
@@ -253,11 +253,11 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
 
 
 def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, float] | None:
-    """Return (low, high) with one side moved out by `step` range widths, or None if a hard limit leaves no room.
+    """Return (low, high) with one end moved outwards by `step` range widths, or None if a hard limit leaves no room.
 
-    The end moves by at least half the range, on a log scale by at least a decade if the range spans 0.9 or more; at most by the
-    whole range, on a log scale by at most two decades. If a hard limit is in the way, it moves nine tenths of the way to it (a
-    beta of 0.99 becomes 0.999). Declared limits may be reached.
+    The end moves by between half and all of the range width; on a log scale by at most two decades, and by at least one if the
+    range spans at least 0.9 decades. If a hard limit is in the way, the end moves nine tenths of the way to it (a beta of 0.99
+    becomes 0.999). Limits that the user declared may be reached.
     """
     assert domain.low is not None
     assert domain.high is not None
@@ -273,7 +273,7 @@ def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, flo
         end = float(domain.from_unit(-share if side == "low" else 1 + share))
     except OverflowError:
         return None
-    # A range beyond a limit shows that the limit does not apply: a focal loss has a gamma, too.
+    # A range beyond a built-in limit shows that the limit does not apply: for example, focal loss also has a gamma.
     floor = floor if domain.low >= floor else -math.inf
     ceiling = ceiling if domain.high <= ceiling else math.inf
     now, limit = (domain.low, floor) if side == "low" else (domain.high, ceiling)
@@ -290,5 +290,5 @@ def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, flo
 
 
 def tidy(value: float, domain: Domain) -> float:
-    """Return the value with three significant digits; whole in an int domain."""
+    """Return the value rounded to three significant digits, or to a whole number in an int domain."""
     return float(round(value)) if domain.type == "int" else rounded(value)

@@ -1,4 +1,4 @@
-"""Curves as noisy series: their noise, their best level, rises above it."""
+"""Curves as noisy series: their noise, their best level, and rises above that level."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from scipy.linalg import blas
 from advisor.model.space import FloatArray
 
 MIN_POINTS = 6
-"""Minimum points to estimate a curve's noise, and hence a rise."""
+"""Minimum number of points to estimate a curve's noise and test for a rise."""
 HUGE = 1e100
-"""Larger values count as infinite: only a run that blew up has them, and sums of squares of all others are finite."""
+"""Maximum finite value; larger values count as infinite. Only diverged runs exceed it, and squares of smaller ones are finite."""
 _WINDOW = 0.1
-"""Width of the window of a level, as a share of the curve."""
+"""Width of the window of a level, as a share of the curve's points."""
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)
 _ROUNDING = 2 * float(np.finfo(np.float32).eps)
-"""Second differences that are rounding errors, as a share of the values: most metrics are computed as 32-bit floats."""
+"""Maximum second difference that counts as a rounding error, as a share of the values: most metrics are 32-bit floats."""
 LATE_POINTS = 5
-"""Minimum points of the second half, or of the end, to fit a line."""
+"""Minimum number of points in the second half, or at the end, to fit a line."""
 _UNKNOWN_INFLATION = 2.0
-"""Variance inflation if there are too few evaluations to estimate it: that of a lag-1 correlation of a third."""
+"""Variance inflation if there are too few evaluations to estimate it: the one for a lag-1 autocorrelation of 1/3."""
 
 
 def noise(values: FloatArray) -> float:
     """Return the robust standard deviation of point-to-point noise, values (n,), finite, evenly spaced; NaN for n < 5.
 
-    A smooth trend cancels in second differences, whose variance is 6 sigma^2 for white noise; the median ignores single jumps.
+    A smooth trend cancels in second differences, whose variance is 6 sigma^2 for white noise. The median ignores single jumps.
     """
     if len(values) < 5:
         return float("nan")
@@ -39,9 +39,9 @@ def noise(values: FloatArray) -> float:
 
 
 def late_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
-    """Return (standard deviation, variance inflation, degrees of freedom) of the second half's noise about a cubic.
+    """Return (standard deviation, variance inflation, degrees of freedom) of the second half's residuals from a cubic.
 
-    t, y: (n,), n >= `LATE_POINTS`. Autocorrelation multiplies the variance of a mean or a slope by the inflation.
+    t, y: (n,), n >= `LATE_POINTS`. The inflation is the factor by which autocorrelation raises the variance of a mean or a slope.
     """
     start = min(int(np.searchsorted(t, 0.5)), len(t) - LATE_POINTS)
     x, z = t[start:] - t[start:].mean(), y[start:]
@@ -53,7 +53,7 @@ def late_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
     if n < 10 or squares == 0:
         return spread, _UNKNOWN_INFLATION, float(free)
     lag = float(residual[1:] @ residual[:-1]) / squares
-    # Fitting a line reduces the correlation by about (1 + 4 lag) / n, a cubic by twice that.
+    # Fitting a line reduces the autocorrelation by about (1 + 4 lag) / n, and fitting a cubic by twice that amount.
     lag = min(max(lag + 2 * (1 + 4 * lag) / n, 0.0), 0.9)
     inflation = (1 + lag) / (1 - lag)
     spread = math.sqrt(squares / max(n - _absorbed(x, degree, lag), 1.0))
@@ -61,9 +61,9 @@ def late_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
 
 
 def smoothed(y: FloatArray, window: int) -> FloatArray:
-    """Return the curve (n,), n >= window, after a Savitzky-Golay filter of degree 2 with an odd window.
+    """Return the curve (n,), n >= window, smoothed by a Savitzky-Golay filter of degree 2 with an odd window.
 
-    The same as `scipy.signal.savgol_filter`, whose import would take longer than the judging of most studies.
+    The result equals `scipy.signal.savgol_filter`, whose import takes longer than judging most studies.
     """
     basis = np.linalg.qr(np.vander(np.linspace(-1.0, 1.0, window), 3))[0]
     fitted, half = basis @ basis.T, window // 2
@@ -72,15 +72,15 @@ def smoothed(y: FloatArray, window: int) -> FloatArray:
 
 
 def _absorbed(x: FloatArray, degree: int, lag: float) -> float:
-    """Return the part of n times the variance of AR(1) noise that a polynomial fitted to it absorbs; x: (n,), evenly spaced.
+    """Return n times the variance of AR(1) noise that a polynomial fitted to it absorbs; x: (n,), evenly spaced.
 
-    degree + 1 for white noise; exact for a correlation that decays geometrically from this lag-1 correlation.
+    The result is degree + 1 for white noise, and exact if the autocorrelation decays geometrically from `lag`, its lag-1 value.
     """
     basis = np.linalg.qr(np.vander(x / (np.abs(x).max() or 1.0), degree + 1))[0]
     if lag <= 0:
         return float(degree + 1)
     band = np.array([[1.0], [-lag]]) * np.ones(len(x))
-    # blas.dtbsv solves (1 - lag * shift) x = column, an AR(1) filter.
+    # blas.dtbsv solves (1 - lag * shift) x = column, that is, applies an AR(1) filter.
     before, after = (
         np.stack([blas.dtbsv(1, band, column, lower=1) for column in columns], axis=1)
         for columns in (basis.T, basis[::-1].T)
@@ -90,28 +90,28 @@ def _absorbed(x: FloatArray, degree: int, lag: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Rise:
-    """The rise of a cost above the best level that its curve reached. Levels are medians over a tenth of the curve."""
+    """The rise of a cost above the best level of its curve. A level is the median over a tenth of the curve."""
 
     best: int
     """Index of the middle of the window with the lowest level."""
     best_level: float
     level: float
-    """Level to compare with it: that of the curve's end, or the value of one point."""
+    """Level to compare with the best level: the level of the curve's end, or the value of one point."""
     error: float
-    """Standard error of the difference, wide enough for noise that persists over a window."""
+    """Standard error of the difference, including noise that persists over a window."""
     p: float
-    """Probability that a curve that never rises seems to rise as far; allows for the choice of the lowest of many levels."""
+    """p-value of the rise for a curve that never rises; corrected for choosing the lowest of many levels."""
     gain: float
-    """Highest minus lowest level of the curve, the yardstick for a material rise."""
+    """Highest minus lowest level of the curve; the scale against which a rise is material."""
 
     @property
     def height(self) -> float:
-        """The rise in the curve's unit; negative if the curve ended at its best."""
+        """The rise in the curve's unit; negative if the curve's end is its best level."""
         return self.level - self.best_level
 
     @property
     def share(self) -> float:
-        """The rise as a share of the gain; 0 for a curve that never moved."""
+        """The rise as a share of the gain; 0 for a constant curve."""
         return self.height / self.gain if self.gain > 0 else 0.0
 
 
@@ -131,7 +131,7 @@ def rise_over_lowest(costs: FloatArray, level: float, error: float = 0.0) -> Ris
 
 
 def _rise(costs: FloatArray, at: int | None, level: float | None = None, level_error: float = 0.0) -> Rise | None:
-    """Return the rise of the curve's end, of the point at index `at`, or of `level` above the lowest level."""
+    """Return the rise of the curve's end, of the point at index `at`, or of `level`, above the lowest level of the curve."""
     n = len(costs)
     if n < MIN_POINTS:
         return None
@@ -140,7 +140,7 @@ def _rise(costs: FloatArray, at: int | None, level: float | None = None, level_e
     stride = _stride(width)
     levels = _levels(y, width)
     end = _median(y[-width:])
-    # The best level must not overlap the end, if that is compared with it.
+    # If the best level is compared with the end of the curve, the two windows must not overlap.
     candidates = levels[: (n - 2 * width) // stride + 1] if at is None and level is None else levels
     best = int(np.argmin(candidates))
     best_level = float(candidates[best])
@@ -161,18 +161,18 @@ def _rise(costs: FloatArray, at: int | None, level: float | None = None, level_e
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of a curve's level from one place to its end."""
+    """The change of a curve's level from a given point to the end of the curve."""
 
     before: float
     after: float
     p_fall: float
-    """One-sided p-value of a fall."""
+    """One-sided p-value of a fall of the level."""
     p_rise: float
-    """One-sided p-value of a rise."""
+    """One-sided p-value of a rise of the level."""
 
 
 def change_since(values: FloatArray, index: int) -> Change | None:
-    """Return the change from the level around `index` to that of the end of values (n,), finite; None for fewer than 6 points."""
+    """Return the change from the level around `index` to the level at the end of values (n,), finite; None for under 6 points."""
     n = len(values)
     if n < MIN_POINTS:
         return None
@@ -185,12 +185,12 @@ def change_since(values: FloatArray, index: int) -> Change | None:
 
 
 def _width(n: int) -> int:
-    """Return the number of points in a level's window."""
+    """Return the number of points in the window of a level."""
     return max(1, round(_WINDOW * n))
 
 
 def _scatter(y: FloatArray) -> float:
-    """Return `noise`; if most second differences are rounding (a metric on a coarse grid), their root mean square instead."""
+    """Return `noise`; if most second differences are rounding errors (a coarse metric), their root mean square instead."""
     robust = noise(y)
     if robust > _ROUNDING * np.abs(y).max():
         return robust
@@ -201,14 +201,14 @@ def _scatter(y: FloatArray) -> float:
 def _wandering(y: FloatArray, at: int, width: int) -> float:
     """Return the standard deviation of single points, including autocorrelated noise; 0 with too few points.
 
-    It is that of the second half without a window around index `at`, whose oddness is under test.
+    It is computed from the second half of the curve without the window around index `at`, which is the window under test.
     """
     rest = np.delete(y, slice(max(at - width, 0), at + width + 1))
     return late_scatter(np.arange(len(rest)) / len(rest), rest)[0] if len(rest) >= 2 * LATE_POINTS else 0.0
 
 
 def _stride(width: int) -> int:
-    """Return the number of points from one window to the next: a quarter of a window."""
+    """Return the number of points between the starts of two windows: a quarter of a window."""
     return max(1, width // 4)
 
 
@@ -220,17 +220,17 @@ def _levels(y: FloatArray, width: int) -> FloatArray:
 
 
 def _median(values: FloatArray) -> float:
-    """Return the median of finite values (n,), n >= 1: NumPy's, but several times as fast for a few points."""
+    """Return the median of finite values (n,), n >= 1; several times faster than NumPy's median for few points."""
     half, odd = len(values) // 2, len(values) % 2
     parts = np.partition(values, half if odd else (half - 1, half))
     return float(parts[half] if odd else (parts[half - 1] + parts[half]) / 2)
 
 
 def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
-    """Return the standard error of a level, from point-to-point noise or from the scatter of the levels, whichever is larger.
+    """Return the standard error of a level: the larger of the errors from point-to-point noise and from the scatter of levels.
 
-    The second detects noise that persists over many points. Third differences between adjacent windows, in which trend and
-    curvature cancel, have variance 20 sigma^2.
+    The scatter of levels detects noise that persists over many points. It is computed from third differences between adjacent
+    windows, which cancel trend and curvature and have variance 20 sigma^2.
     """
     error = _scatter(y) / math.sqrt(width) * (_MEDIAN_ERROR if width > 2 else 1.0)
     if width < 2:
@@ -241,7 +241,7 @@ def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
 
 
 def _tail(difference: float, error: float, n: int, width: int) -> float:
-    """Return the one-sided p-value. The degrees of freedom of these errors come from simulations of white noise."""
+    """Return the one-sided p-value of a difference. The degrees of freedom of its error come from simulations of white noise."""
     if error <= 0:
         return 0.0 if difference > 0 else 1.0
     return float(special.stdtr(6.0 if width > 1 else 0.45 * n, -difference / error))

@@ -1,4 +1,4 @@
-"""Differences between two settings by the costs of their repeats, and the number of repeats to show one. Lower is better."""
+"""Differences between two settings by the costs of their repeats, and the repeats needed to detect one. Lower is better."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from advisor.model.space import FloatArray
 
 SEED = 0
 _MAX_EXACT = 20_000
-"""Maximum arrangements to enumerate; beyond that, a tenth as many random ones."""
+"""Maximum number of permutations to enumerate; if there are more, a tenth of this number is drawn at random."""
 _MIN_ARRANGEMENTS = 40
-"""Minimum arrangements for a permutation test: with fewer, even perfect order has p > 5 %, two-sided."""
+"""Minimum number of permutations for a permutation test: with fewer, even perfect separation has a two-sided p > 5 %."""
 _MIN_REPEATS = 4
 _NULLS = 9_999
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How much lower the mean of `one` is than that of `other`, with its uncertainty."""
+    """Difference between the mean costs of settings `one` and `other`, with its uncertainty."""
 
     gain: float
-    """Mean of the other minus mean of the one; positive if the one is better."""
+    """Mean cost of `other` minus mean cost of `one`; positive if `one` is better."""
     sd: float
-    """Standard deviation between repeats, root mean square of both settings; NaN without repeats."""
+    """Standard deviation between repeats, root mean square over both settings; NaN without repeats."""
     error: float
     """Standard error of the gain; NaN without repeats."""
     freedom: float
-    """Degrees of freedom of the error (Welch-Satterthwaite, or of the pooled estimate)."""
+    """Degrees of freedom of the standard error (Welch-Satterthwaite, or those of the pooled estimate)."""
     p: float
-    """Two-sided p-value of no difference; NaN without repeats."""
+    """Two-sided p-value under the hypothesis of no difference; NaN without repeats."""
 
     def chance_above(self, level: float = 0.0) -> float:
         """Return the probability that the true gain exceeds `level` (Student's t); NaN without repeats."""
@@ -54,9 +54,9 @@ class Difference:
 def difference(one: FloatArray, other: FloatArray, pool: tuple[float, int] | None = None) -> Difference:
     """Compare the repeats (n,) and (m,) of two settings, n, m >= 1, finite.
 
-    With two or more repeats of both: Welch's t, with an exact permutation p-value of the studentised difference if there are
-    enough arrangements. With one repeat of either, the variance is `pool` (standard deviation and degrees of freedom of repeats of
-    any setting), else that of the repeated setting.
+    If both settings have two or more repeats, use Welch's t, with an exact permutation p-value of the studentised difference if
+    there are enough permutations. If either setting has one repeat, the variance is `pool` (standard deviation and degrees of
+    freedom over repeats of any setting), or that of the repeated setting if `pool` is None.
     """
     n, m = len(one), len(other)
     gain = float(np.mean(other) - np.mean(one))
@@ -83,7 +83,7 @@ def _p(gain: float, error: float, freedom: float, permuted: float) -> float:
 
 
 def pooled(groups: list[FloatArray]) -> tuple[float, int] | None:
-    """Return (standard deviation within groups, degrees of freedom); None if no group has two values."""
+    """Return (standard deviation within groups, degrees of freedom); None if no group has two or more values."""
     freedom = sum(len(g) - 1 for g in groups)
     if freedom < 1:
         return None
@@ -91,7 +91,7 @@ def pooled(groups: list[FloatArray]) -> tuple[float, int] | None:
 
 
 def prediction_margin(variance: tuple[float, int], repeats: int, level: float) -> float:
-    """Return the largest distance of one more run from a setting's mean of `repeats` runs that is not significant (one-sided).
+    """Return the largest insignificant distance (one-sided) of one more run from a setting's mean over `repeats` runs.
 
     variance: (standard deviation, degrees of freedom), as from `pooled`.
     """
@@ -118,7 +118,7 @@ def _permuted(one: FloatArray, other: FloatArray) -> float:
 
 
 def _studentised(values: FloatArray, members: np.ndarray, n: int) -> FloatArray:
-    """Return Welch's t for each row of `members` (k, N), True for one group; infinite for a difference without any variance."""
+    """Return Welch's t for each row of `members` (k, N), True for members of one group; inf for a difference without variance."""
     centred = values - values.mean()
     m = len(values) - n
     sums, squares = members @ centred, members @ centred**2
@@ -134,9 +134,9 @@ def _studentised(values: FloatArray, members: np.ndarray, n: int) -> FloatArray:
 
 
 def repeats_needed(gain: float, sd: float, *, level: float = 0.05, power: float = 0.8, most: int = 1000) -> int:
-    """Return the repeats of each setting that show `gain` with probability `power` in a one-sided t-test at `level`.
+    """Return the number of repeats of each setting that detects `gain` with probability `power` in a one-sided t-test at `level`.
 
-    At least 2; `most` + 1 if even `most` do not suffice or there is no gain.
+    The result is at least 2, and `most` + 1 if `most` repeats do not suffice or the gain is not positive.
     """
     if not gain > 0:
         return most + 1
@@ -160,9 +160,9 @@ def _power(size: float, n: int, level: float) -> float:
 
 
 def chance_of_replication(result: Difference, level: float) -> float:
-    """Return the probability that the same comparison is again significant in the same direction (two-sided at `level`).
+    """Return the probability that repeating the comparison is significant again in the same direction (two-sided at `level`).
 
-    It takes the observed gain for the true one.
+    The observed gain is assumed to be the true gain.
     """
     if not result.error > 0:
         return float(result.gain != 0)
@@ -175,20 +175,20 @@ def chance_of_replication(result: Difference, level: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Repeats of one setting in two groups with a gap between them."""
+    """A split of one setting's repeats into two groups that are separated by a gap."""
 
     minority: tuple[int, ...]
-    """Indices of the smaller group."""
+    """Indices of the repeats in the smaller group."""
     worse: bool
-    """Whether the smaller group is the worse one."""
+    """True if the smaller group has the worse costs."""
     p: float
-    """Probability that normally distributed repeats have as wide a gap (p-value)."""
+    """p-value: probability that normally distributed repeats have a gap at least this wide."""
 
 
 def widest_gap(costs: FloatArray) -> Gap | None:
     """Return the widest gap between the values (n,) of repeats, relative to the range of the larger group; None for n < 4.
 
-    The p-value is simulated, because the gap is the widest of many.
+    The p-value is simulated, because the widest of several gaps is selected.
     """
     n = len(costs)
     if n < _MIN_REPEATS or not np.ptp(costs) > 0:
@@ -203,9 +203,9 @@ def widest_gap(costs: FloatArray) -> Gap | None:
 
 
 def _gap_ratios(ordered: FloatArray) -> FloatArray:
-    """Return the gap after each of the first n - 1 ordered values over the range of the larger group; shape (k, n - 1).
+    """Return each gap after the first n - 1 ordered values, divided by the range of the larger group; shape (k, n - 1).
 
-    The smallest gap is added to that range: ties reach only as far as the metric resolves.
+    The smallest gap is added to that range, because equal values only mean equal at the metric's resolution.
     """
     n = ordered.shape[1]
     gaps = np.diff(ordered, axis=1)

@@ -1,6 +1,6 @@
-"""The scrambled Halton sequence, bit for bit that of `scipy.stats.qmc.Halton` in SciPy 1.17.
+"""The scrambled Halton sequence, bit for bit identical to `scipy.stats.qmc.Halton` in SciPy 1.17.
 
-It is our own code because `advisor sample` promises the same trials with every version of SciPy, whose scrambling may change.
+The code is our own, because `advisor sample` promises the same trials with every version of SciPy, whose scrambling may change.
 
 Source: A. B. Owen, "A randomized Halton algorithm in R", 2017.
 """
@@ -33,7 +33,7 @@ def _primes(number: int) -> list[int]:
 
 
 def _scrambling(base: int, rng: np.random.Generator) -> IntArray:
-    """Return one permutation of the digits for each place that a double can resolve, shape (places, base)."""
+    """Return one random permutation of the digits for each place that a double resolves, shape (places, base)."""
     permutations = np.repeat(np.arange(base)[None], math.ceil(54 / math.log2(base)) - 1, axis=0)
     for row in permutations:
         rng.shuffle(row)
@@ -41,7 +41,7 @@ def _scrambling(base: int, rng: np.random.Generator) -> IntArray:
 
 
 def _radical_inverse(numbers: IntArray, digits: IntArray) -> FloatArray:
-    """Return the numbers (n,) with their permuted digits mirrored at the radix point."""
+    """Return the numbers (n,) with permuted digits, mirrored at the radix point."""
     base = digits.shape[1]
     inverse, weight = np.zeros(len(numbers)), 1.0 / base
     for permuted in digits:

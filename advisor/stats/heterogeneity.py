@@ -1,4 +1,4 @@
-"""Whether several values, each with a standard error, differ by more than chance."""
+"""A test if several values, each with a standard error, differ by more than chance."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from advisor.model.space import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class Heterogeneity:
-    """The range of k values and what chance alone would give."""
+    """The range of k values, compared with the range expected by chance."""
 
     spread: float
     """Largest minus smallest value."""
     error: float
-    """Root mean square of the standard errors."""
+    """Root mean square of the standard errors of the values."""
     critical_range: float
-    """Range that k equal values exceed with probability `level`."""
+    """Range that k equal true values exceed with probability `level`."""
     p: float
-    """Probability that equal values have a range at least this large (p-value)."""
+    """p-value: probability that equal true values have a range at least this large."""
 
     @property
     def chance_within(self) -> float:
-        """Probability that a repetition with the same errors has a range below `critical_range`."""
+        """Probability that a repetition with the same standard errors has a range below `critical_range`."""
         if not self.error > 0:
             return 0.0
         return float(stats.norm.cdf((self.critical_range - self.spread) / (math.sqrt(2) * self.error)))
@@ -42,16 +42,16 @@ def heterogeneity(values: FloatArray, errors: FloatArray, level: float) -> Heter
 
 
 def error_of_share(share: FloatArray, n: FloatArray) -> FloatArray:
-    """Return the standard errors (k,) of shares (k,) of n (k,) examples.
+    """Return the standard errors (k,) of shares (k,) that were each computed from n (k,) examples.
 
-    Half an example is added on both sides, so that shares of 0 and 1 have an error above zero.
+    Half an example is added to both outcomes, so that shares of 0 and 1 have a positive error.
     """
     p = (share * n + 0.5) / (n + 1)
     return np.asarray(np.sqrt(p * (1 - p) / n), dtype=np.float64)
 
 
 def p_of_mean(values: FloatArray) -> float:
-    """Return the two-sided p-value of a t-test that the mean of n >= 2 values (n,) is zero; 0 for equal values other than zero."""
+    """Return the two-sided p-value of a t-test that n >= 2 values (n,) have mean zero; 0 for equal nonzero values."""
     if np.ptp(values) == 0:
         return float(values[0] == 0)
     return float(2 * stats.t.sf(abs(values.mean()) / (values.std(ddof=1) / math.sqrt(len(values))), len(values) - 1))

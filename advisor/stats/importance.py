@@ -1,9 +1,9 @@
-"""How much each hyperparameter matters, alone and through interactions, with uncertainty.
+"""Importance of each hyperparameter, alone and through interactions, with uncertainty.
 
-A Gaussian process with a relevance per axis, as in `surface`, is fitted to ranks turned into normal scores, so that neither the
-unit nor a few huge losses matter. Relevances and noise are drawn from a normal approximation of their posterior, and a response
-from each. Importance is a share of the variance between trials, noise included: Sobol's total index over the settings that were
-tried.
+A Gaussian process with one relevance per axis, as in `surface`, is fitted to normal scores of the ranks, so that neither the unit
+nor a few huge losses matter. Relevances and noise are drawn from a normal approximation of their posterior, and one response is
+drawn for each of them. Importance is a share of the variance between trials, noise included: Sobol's total index over the settings
+that were tried.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from advisor.stats import surface
 
 SEED = 0
 MAX_TRIALS = 128
-"""Maximum trials to fit the response to, evenly spaced in rank."""
+"""Maximum number of trials to fit the response to, evenly spaced in rank."""
 MIN_TRIALS = 8
-"""Minimum trials; with fewer, importance reflects the prior."""
+"""Minimum number of trials; with fewer, the importances only reflect the prior."""
 DRAWS = 40
 _FEATURES = 100
 _EVALUATIONS = 5000
-"""Approximate number of points at which responses are compared; more only with many axes."""
+"""Approximate number of points at which responses are compared; exceeded only with many axes."""
 _REPETITIONS = 4
 _MIN_PLACES = 32
 _STEP = 0.1
 _MAX_SD = 3.0
-"""Maximum standard deviation of a relevance's logarithm, that of its prior."""
+"""Maximum standard deviation of the posterior of a relevance's logarithm; equal to that of its prior."""
 _BOUNDS = ((-8.0, 6.0), (-4.0, 4.0), (-9.0, 1.5))
 _OTHER_CHOICE = 0.125**0.5
 _MISSING = 0.4
@@ -64,18 +64,18 @@ class _Draw:
     """A function drawn from the posterior: random Fourier features of the prior plus a correction at the trials."""
 
     points: FloatArray
-    """The trials, scaled, shape (n, coordinates)."""
+    """Scaled positions of the trials, shape (n, coordinates)."""
     scale: FloatArray
-    """Factor of each coordinate, shape (coordinates,)."""
+    """Scale factor of each coordinate, shape (coordinates,)."""
     signal: float
     noise: float
     weights: FloatArray
     features: tuple[FloatArray, FloatArray, FloatArray]
-    """Frequencies (coordinates, features), phases and amplitudes (features,)."""
+    """(frequencies, phases, amplitudes), of shapes (coordinates, features), (features,) and (features,)."""
 
     def at(self, points: NDArray[np.float32]) -> FloatArray:
-        """Return the response at points (m, coordinates), in single precision for speed: errors of a thousandth do not matter
-        here.
+        """Return the response at points (m, coordinates). It is computed in single precision for speed, because errors of 0.001
+        are negligible here.
         """
         scaled = points * self.scale.astype(np.float32)
         similar = squared_distances(scaled, self.points.astype(np.float32))
@@ -113,10 +113,10 @@ class Response:
         self._draws = self._draw_all()
 
     def p(self) -> float:
-        """Return the p-value that shuffled results depend on the axes as much: 0.01 or less is 0.01, above in twentieths.
+        """Return the p-value that shuffled results depend on the axes as much; at least 0.01, and a multiple of 1/20 if above 0.01.
 
-        First for each axis alone; if that is not significant, by the likelihood of the whole response, fitted anew to up to 19
-        shuffles of at most 64 trials, until one fits as well.
+        Each axis is tested alone first. If no axis is significant, the likelihood of the whole response is compared with up to 19
+        shuffles of at most 64 trials, until a shuffle fits as well.
         """
         rng = np.random.default_rng(SEED + 2)
         if _p_alone(self.blocks, self.values, rng) <= _SURE:
@@ -140,7 +140,7 @@ class Response:
         return [self._draw(np.clip(self.mode + step @ directions.T, low, high), rng) for step in steps]
 
     def _curvature(self) -> FloatArray:
-        """Return second derivatives of minus the log-likelihood at its mode, by finite differences of the gradient."""
+        """Return the Hessian of minus the log-likelihood at its mode, by finite differences of the gradient."""
         rows = []
         for k in range(len(self.mode)):
             step = np.zeros(len(self.mode))
@@ -151,7 +151,7 @@ class Response:
         return np.asarray((curvature + curvature.T) / 2, dtype=np.float64)
 
     def _draw(self, at: FloatArray, rng: np.random.Generator) -> _Draw:
-        """Return a response for these logarithms of relevances, signal and noise, by Matheron's rule."""
+        """Return a posterior draw of the response for these log relevances, signal and noise, by Matheron's rule."""
         n, p = self.points.shape
         signal, noise = np.exp(at[-2:])
         scale = np.sqrt(np.exp(at[:-2]))[self.axis_of]
@@ -163,9 +163,9 @@ class Response:
         return _Draw(scaled, scale, float(signal), float(noise), np.linalg.solve(covariance, residual), features)
 
     def _others(self) -> IntArray:
-        """Return, for each axis, point and repetition, the trial that lends its position, shape (axes, points, repetitions).
+        """Return, for each axis, point and repetition, the trial whose position is substituted, shape (axes, points, repetitions).
 
-        The lending trials lie evenly along the axis, by order, which reduces the sampling error.
+        The substituted trials are evenly spaced in order along the axis, which reduces the sampling error.
         """
         rng, n = np.random.default_rng(SEED + 1), len(self.points)
         trials = []
@@ -177,10 +177,10 @@ class Response:
         return np.array(trials)
 
     def _values_at(self, sets: list[tuple[int, ...]]) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return responses at trials' points, at the points with each set of axes taken from other trials, and variances.
+        """Return responses at trials' points, responses with each set of axes replaced by those of other trials, and variances.
 
-        Shapes (draws, 1, points, 1), (draws, sets, points, repetitions) and (draws,). The variance is that between points with all
-        axes taken from different trials, plus noise.
+        Shapes (draws, 1, points, 1), (draws, sets, points, repetitions) and (draws,). The variance is the one between points all of
+        whose axes come from different trials, plus noise.
         """
         n = len(self.points)
         count = min(n, max(_EVALUATIONS // (_REPETITIONS * (len(sets) + 1)), _MIN_PLACES))
@@ -198,12 +198,12 @@ class Response:
         return unchanged, changed[:, :-1], changed[:, -1].var(axis=(1, 2)) + np.array([d.noise for d in self._draws])
 
     def total(self) -> FloatArray:
-        """Return the importance of each axis with its interactions, (draws, axes): a share of the variance between trials."""
+        """Return the importance of each axis with its interactions, shape (draws, axes): a share of the variance between trials."""
         base, swapped, variance = self._values_at([(a,) for a in range(self.axes)])
         return np.asarray(0.5 * ((base - swapped) ** 2).mean((2, 3)) / variance[:, None], dtype=np.float64)
 
     def pairs(self, axes: Sequence[int]) -> dict[tuple[int, int], FloatArray]:
-        """Return the importance of the interaction of each pair of these axes, (draws,): a share of the variance between trials."""
+        """Return the importance of each pair's interaction, shape (draws,): a share of the variance between trials."""
         pairs = list(combinations(sorted(axes), 2))
         base, swapped, variance = self._values_at([*((a,) for a in axes), *pairs])
         alone = dict(zip(axes, np.moveaxis(swapped, 1, 0), strict=False))
@@ -212,15 +212,15 @@ class Response:
 
 
 def _p_alone(blocks: list[FloatArray], values: FloatArray, rng: np.random.Generator) -> float:
-    """Return the p-value that values depend on no single axis (HSIC with smooth kernels)."""
+    """Return the p-value that the values depend on no single axis (HSIC with smooth kernels)."""
     rows = np.vstack([values, rng.permuted(np.tile(values, (_PERMUTATIONS, 1)), axis=1)])
     return p_of_kernels(rows, (kernel(block, relevance) for block, relevance in product(blocks, _RELEVANCES)))
 
 
 def p_of_kernels(rows: FloatArray, kernels: Iterable[FloatArray]) -> float:
-    """Return the p-value that the first row follows none of the kernels (n, n), from rows (k, n) of the null distribution.
+    """Return the p-value that the first row is unrelated to all kernels (n, n), from rows (k, n) of the null distribution.
 
-    The smallest p-value over the kernels counts, compared with the smallest of each other row.
+    The statistic is a row's smallest p-value over the kernels; the first row's is compared with those of the other rows.
     """
     p = np.ones(len(rows))
     for k in kernels:
@@ -236,9 +236,9 @@ def kernel(block: FloatArray, relevance: float) -> FloatArray:
 
 
 def coordinates(positions: FloatArray, numeric: bool) -> FloatArray:
-    """Return coordinates (n, c) of an axis whose squared distances are those of positions, or equal for any two choices.
+    """Return coordinates (n, c) of an axis; their squared distances equal those of the positions, or are constant for choices.
 
-    A point without a position lies half a range from all that have one.
+    A point without a position is half a range away from all points that have one.
     """
     known = np.isfinite(positions)
     if numeric:
@@ -251,7 +251,7 @@ def coordinates(positions: FloatArray, numeric: bool) -> FloatArray:
 
 
 def squared_distances(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    """Return squared distances of points a (n, p) and b (m, p), shape (n, m), in their precision."""
+    """Return squared distances between points a (n, p) and b (m, p), shape (n, m), in the inputs' precision."""
     distances: NDArray[Any] = a @ (-2 * b.T)
     distances += (a**2).sum(1)[:, None]
     distances += (b**2).sum(1)

@@ -1,4 +1,4 @@
-"""Whether two hyperparameters interact: a test against an additive response, a sum of one function per hyperparameter."""
+"""A test if two hyperparameters interact, against an additive response (a sum of one function per hyperparameter)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from advisor.stats.importance import Response, kernel, p_of_kernels
 SEED = 0
 DRAWS = 1999
 _SHAPES = (1.0, 16.0)
-"""Relevances of the interaction's kernels: one bend over the range, and a sharp turn."""
+"""Relevances of the interaction's kernel: a single bend over the range, and a sharp turn."""
 _MIN_RELEVANCE, _MAX_RELEVANCE = 1.0, 60.0
 
 
 def p_values(response: Response, pairs: list[tuple[int, int]]) -> dict[tuple[int, int], float]:
-    """Return for each pair the probability that an additive response with this noise seems to interact as much (p-value).
+    """Return for each pair the p-value: the probability that an additive response with this noise shows as much interaction.
 
-    The additive model has a smooth function per axis, with the relevances of `response` and restricted maximum likelihood
-    variances. A score test of one more variance, for a product of smooth functions of both axes in four shapes; the smallest
-    p-value of the four counts, compared with data simulated from the additive model. Not adjusted for other pairs.
+    The additive model has one smooth function per axis, with the relevances of `response` and restricted maximum likelihood
+    variances. A score test adds one variance, for a product of smooth functions of both axes, in four shapes. The smallest of the
+    four p-values is compared with data simulated from the additive model. It is not adjusted for other pairs.
     """
     y = response.values - response.values.mean()
     n = len(y)
@@ -42,7 +42,7 @@ def p_values(response: Response, pairs: list[tuple[int, int]]) -> dict[tuple[int
 
 
 def _variances(y: FloatArray, kernels: list[FloatArray]) -> FloatArray:
-    """Return the variances of the kernels' functions and, last, of the noise that maximise the penalised likelihood."""
+    """Return the variances of the kernels' functions, then of the noise, that maximise the penalised likelihood."""
     n, prior = len(y), np.array([-1.0] * len(kernels) + [-2.0])
 
     def loss(at: FloatArray) -> tuple[float, FloatArray]:

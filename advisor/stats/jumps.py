@@ -1,8 +1,8 @@
-"""Sudden moves of noisy series: jumps of a loss, a rise at the start, outliers of gradient norms.
+"""Sudden changes of noisy series: jumps of a loss, a rise at the start, outliers of gradient norms.
 
-Nothing here assumes normal noise. The lower half of a series' own moves gives their scale, and an exponential tail of that scale
-bounds the largest move by chance. For noise with lighter tails (normal, or log-normal on a log scale) the bound is conservative.
-At most a quarter of the series may be outliers; more would inflate the scale.
+No test here assumes normal noise. The lower half of a series' own changes gives their scale, and an exponential tail of that scale
+bounds the largest change by chance. For noise with lighter tails (normal, or log-normal on a log scale) the bound is conservative.
+At most a quarter of the series may be outliers; more outliers would inflate the scale.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from advisor.stats import wandering
 from advisor.stats.curve import HUGE
 
 MIN_POINTS = 20
-"""Minimum points to know which moves are usual for a series."""
+"""Minimum number of points to estimate the usual changes of a series."""
 _TENFOLD = 10.0
 _BLOWN_UP = 3.0
-"""Multiple of its start above which a loss has blown up."""
+"""Minimum ratio of a loss to its start at which the loss has blown up."""
 _WIDTHS = (2, 6, 18, 54)
-"""Points that a jump must last, tried in turn; never one, which may be a single odd minibatch."""
+"""Minimum numbers of points that a jump lasts, tried in turn; never 1, because one odd minibatch is not a jump."""
 _CHANCES = np.logspace(-12, 0, 97)
 _NORMAL_QUARTILE = 0.6745
 _MAX_MANY = 9
-"""Maximum width of a level that may be dominated by odd minibatches; wider levels are about normal."""
+"""Maximum width of a level that a few odd minibatches can dominate; wider levels are approximately normal."""
 _MIN_TAIL = 80
-"""Minimum number of independent moves to fit the tail from their upper quartile."""
+"""Minimum number of independent changes for fitting the tail from their upper quartile."""
 _FASTER = 1.5
-"""Factor of the learning rate above which the schedule explains a rise of the loss."""
+"""Minimum growth factor of the learning rate at which the schedule explains a rise of the loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The upper tail of a series' values: an exponential tail with the scale of the bulk."""
+    """The upper tail of a series' values: an exponential tail whose scale comes from the bulk of the values."""
 
     base: float
     """Value at which the tail begins."""
     scale: float
-    """Mean excess over the base, from the smaller half of the excesses."""
+    """Mean excess over the base, estimated from the smaller half of the excesses."""
     tries: float
-    """Number of values above the base, the largest of which is tested."""
+    """Number of values above the base; the largest of them is tested."""
     freedom: float
-    """Number of independent excesses behind the scale."""
+    """Number of independent excesses from which the scale is estimated."""
 
     def p(self, value: float) -> float:
         """Return the probability that the largest of the values reaches `value` by chance; exact for an exponential tail."""
@@ -57,24 +57,24 @@ class Tail:
         return min(1.0, self.tries * math.exp(-self.freedom * math.log1p(excess / (self.freedom * self.scale))))
 
     def limit(self, chance: float) -> float:
-        """Return the value that the largest one exceeds with this probability."""
+        """Return the level that the largest value exceeds with probability `chance`."""
         grown = math.expm1(math.log(max(self.tries / chance, 1.0)) / self.freedom)
         return self.base + self.freedom * self.scale * grown
 
 
 def upper_tail(values: FloatArray) -> Tail | None:
-    """Return the tail of values (n,), finite, above their median; None if fewer than 4 lie above it."""
+    """Return the upper tail of finite values (n,) above their median; None if fewer than 4 values lie above it."""
     centre = float(np.median(values)) if len(values) else 0.0
     excess = np.sort(values[values > centre]) - centre
     return _tail(excess, centre, len(excess), 1.0) if len(excess) >= 4 else None
 
 
 def level_tail(moves: FloatArray, width: int) -> Tail | None:
-    """Return the upper tail of moves (n,) between levels of `width` points each; None if fewer than 4 lie above their median.
+    """Return the upper tail of changes (n,) between levels of `width` points; None if fewer than 4 lie above their median.
 
-    The scale comes from falls as well as rises, which noise makes alike. With many moves the tail begins at their upper quartile,
-    to benefit from tails lighter than exponential. Neighbouring moves share points, so moves count as independent at half the
-    width; no simulated noise, heavy-tailed or autocorrelated, then exceeded the promised error rate.
+    The scale comes from falls and rises, because noise causes both alike. With many changes the tail begins at their upper
+    quartile, to benefit from tails lighter than exponential. Neighbouring changes share points, so changes count as independent at
+    half the width; with this rule no simulated noise, heavy-tailed or autocorrelated, exceeded the promised error rate.
     """
     centre = float(np.median(moves)) if len(moves) else 0.0
     above = int(np.count_nonzero(moves > centre))
@@ -89,7 +89,7 @@ def level_tail(moves: FloatArray, width: int) -> Tail | None:
 
 
 def _tail(excess: FloatArray, base: float, tries: float, overlap: float) -> Tail:
-    """Return the tail of sorted excesses (n,); those beyond the median are only counted, so that outliers do not matter."""
+    """Return the tail of sorted excesses (n,); excesses above the median are only counted, so that outliers have no effect."""
     half = max(len(excess) // 2, 1)
     scale = (float(excess[:half].sum()) + (len(excess) - half) * float(excess[half - 1])) / half
     return Tail(base, max(scale, 1e-300), tries, max(half / overlap, 1.0))
@@ -103,28 +103,28 @@ class Jump:
     """A sudden rise of a loss that had fallen before."""
 
     index: int
-    """The first point after the rise."""
+    """Index of the first point after the rise."""
     before: float
-    """The level just before, in the loss's unit."""
+    """Level of the loss just before the jump, in the loss's unit."""
     after: float
-    """The level just after."""
+    """Level of the loss just after the jump, in the loss's unit."""
     points: int
     """Minimum number of points that the rise lasts."""
     share: float
-    """The rise as a share of the loss's fall since the start of training."""
+    """Size of the rise as a share of the loss's fall since the start of training."""
     p: float
-    """Probability that the noise of this series jumps as far anywhere (p-value)."""
+    """p-value: probability that the noise of this series makes as large a jump anywhere."""
     limit: float
-    """Level that a jump from `before` exceeds by chance in one of twenty such series."""
+    """Level that a jump from `before` exceeds by chance in one of 20 such series."""
     log: bool
-    """Whether shares are of the logarithm, as for a loss that had fallen tenfold or blew up."""
+    """True if shares refer to the logarithm of the loss: the loss had fallen tenfold or blew up."""
 
 
 def largest_jump(values: FloatArray, first: int, rates: FloatArray | None = None) -> Jump | None:
-    """Return the least likely jump of a loss (n,), finite, at index `first` or later; None for fewer than 20 points or without a
-    fall.
+    """Return the most significant jump of a finite loss (n,) at index `first` or later; None for fewer than 20 points or without
+    a fall.
 
-    rates: the learning rate at each point (n,). A rise across which it grew by half or more is due to the schedule and no jump.
+    rates: learning rate at each point (n,). If the rate grows by half or more across a rise, the schedule explains the rise.
     """
     if len(values) < MIN_POINTS:
         return None
@@ -138,10 +138,10 @@ def largest_jump(values: FloatArray, first: int, rates: FloatArray | None = None
 
 
 def _scaled(values: FloatArray, first: int) -> tuple[FloatArray, bool]:
-    """Return the series on the scale for its moves, clipped to values that can be squared, and whether that is logarithmic.
+    """Return (series on the scale for measuring changes, clipped so that squares are finite; True if that scale is logarithmic).
 
-    Logarithmic if it fell tenfold, or if it blew up after index `first`: a loss that blew up scatters on that scale, and a linear
-    one would bury the fall before in its noise.
+    The scale is logarithmic if the loss fell tenfold, or if it blew up after index `first`: a loss that blew up scatters
+    multiplicatively, and on a linear scale that scatter would hide the fall before.
     """
     start, known = max(float(values[0]), float(np.median(values[:3]))), levels(values, 3)
     fell, blew_up = start > _TENFOLD * float(known.min()), float(known[first:].max(initial=start)) > _BLOWN_UP * start
@@ -178,14 +178,14 @@ def _jump(
 
 
 def _raised(rates: FloatArray, back: int, width: int) -> BoolArray:
-    """Return whether the learning rate grew from the `back` points before to the `width` points after, (n - back - width + 1,)."""
+    """Return a mask (n - back - width + 1,): the learning rate grew from the `back` points before to the `width` points after."""
     before = sliding_window_view(rates, back).min(axis=1)[: len(rates) - back - width + 1]
     after = sliding_window_view(rates, width).max(axis=1)[back:]
     return np.asarray(after > _FASTER * np.maximum(before, 1e-300))
 
 
 def levels(values: FloatArray, width: int) -> FloatArray:
-    """Return lower medians of windows of `width` points, shape (n - width + 1,): the k-th of values[k : k + width]."""
+    """Return lower medians of windows of `width` points, shape (n - width + 1,): item k is the one of values[k : k + width]."""
     width = min(width, len(values))
     middle = (width - 1) // 2
     windows = sliding_window_view(values, width)
@@ -200,27 +200,27 @@ class EarlyRise:
     """The rise of a loss above its first value early in training."""
 
     index: int
-    """The first point of the highest level."""
+    """Index of the first point of the highest level."""
     start: float
-    """The first value."""
+    """First value of the loss, in the loss's unit."""
     level: float
     """The highest level early in training, in the loss's unit."""
     share: float
-    """The rise as a share of what training gained below the first value; infinite if it gained nothing."""
+    """Size of the rise as a share of what training gained below the first value; infinite if training gained nothing."""
     p: float
-    """Probability that noise alone, of the first value and of the level, makes as large a rise (p-value)."""
+    """p-value: probability that noise in the first value and in the level makes as large a rise."""
     limit: float
-    """Level that noise exceeds in one of twenty runs."""
+    """Level that noise exceeds in one of 20 runs."""
 
 
 def early_rise(values: FloatArray, early: int, width: int) -> EarlyRise | None:
-    """Return the largest rise of a loss (n,), finite, above its first value within its first `early` points; None with too few
+    """Return the largest rise of a finite loss (n,) above its first value within its first `early` points; None with too few
     points.
 
-    width: points that a level must last. Noise comes from the early part or the rest, whichever is quieter, because an unstable
-    start is noisy itself; on a log scale if all values are positive, because noise grows with the loss. The first value may be low
-    by chance (a normal tail, as it is a mean over a batch) and the highest level high by chance. The p-value is at least that of
-    `wandering.chance_of_start`: autocorrelated noise rises as far.
+    width: points in a level. Noise comes from the quieter of the early part and the rest, because an unstable start is noisy
+    itself; if all values are positive, on a log scale, because noise grows with the loss. By chance, the first value may be low (a
+    normal tail, because it is a mean over a batch) or the highest level high. The p-value is at least
+    `wandering.chance_of_start`, because autocorrelated noise rises as far.
     """
     if early < 2 or len(values) < 8:
         return None
@@ -249,10 +249,10 @@ def early_rise(values: FloatArray, early: int, width: int) -> EarlyRise | None:
 
 
 def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
-    """Return the rise of the highest of `tries` levels above the first value by chance, for each of `_CHANCES`.
+    """Return, for each of `_CHANCES`, the rise by chance of the highest of `tries` levels above the first value.
 
-    A level of a few points may hold odd minibatches: half of the probability goes to its exponential tail, half to the first
-    value. A level of many points is about normal.
+    A level of few points may contain odd minibatches: half of the probability goes to its exponential tail, half to the first
+    value. A level of many points is approximately normal.
     """
     low, known = _lower_spread(noise)
     tail = level_tail(-noise, 1) if len(noise) >= _MIN_TAIL else None
@@ -272,7 +272,7 @@ def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
 
 
 def _quieter(one: FloatArray, other: FloatArray) -> FloatArray:
-    """Return the longer of two stretches of noise, unless the other has enough points and less than half the scatter."""
+    """Return the longer of two noise series, or the other one if it has enough points and less than half the scatter."""
     long, short = (one, other) if len(one) > len(other) else (other, one)
     if len(long) < MIN_POINTS:
         return np.concatenate([one, other])
@@ -280,14 +280,14 @@ def _quieter(one: FloatArray, other: FloatArray) -> FloatArray:
 
 
 def _lower_spread(noise: FloatArray) -> tuple[float, float]:
-    """Return (standard deviation from the lower half, degrees of freedom) of the noise; with few points the plain one."""
+    """Return (standard deviation from the lower half, degrees of freedom) of the noise; with few points from all of it."""
     if len(noise) < MIN_POINTS:
         return float(noise.std(ddof=1)), len(noise) - 1.0
     return (float(np.median(noise)) - float(np.quantile(noise, 0.25))) / _NORMAL_QUARTILE, 0.37 * len(noise)
 
 
 def residuals(values: FloatArray, width: int = 9) -> FloatArray:
-    """Return values minus the median of their `width` - 1 neighbours, shape (n,); a smooth trend cancels."""
+    """Return values minus the median of their `width` - 1 neighbours, shape (n,); a smooth trend cancels out."""
     neighbours = np.ones(width, dtype=np.bool_)
     neighbours[width // 2] = False
     return np.asarray(values - median_filter(values, footprint=neighbours, mode="mirror"), dtype=np.float64)
@@ -298,28 +298,28 @@ def residuals(values: FloatArray, width: int = 9) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class Outliers:
-    """Values of a positive series far above its running median."""
+    """Outliers of a positive series: values far above its running median."""
 
     indices: IntArray
     """Indices of the outliers, largest ratio first."""
     ratios: FloatArray
-    """Value over running median, shape (n,), of all points."""
+    """Ratio of each point to the running median, shape (n,)."""
     limit: float
-    """Ratio that the largest of all points exceeds by chance with the promised probability."""
+    """Ratio that the largest of all points exceeds by chance with the specified probability."""
     p: float
-    """Probability that the bulk of the ratios gives one as large as the largest (p-value)."""
+    """p-value: probability that ratios distributed like the bulk include one as large as the largest."""
 
     @property
     def largest(self) -> float:
-        """The largest ratio."""
+        """Largest ratio of a point to the running median."""
         return float(self.ratios.max())
 
 
 def outliers(values: FloatArray, chance: float, factor: float, width: int = 31) -> Outliers | None:
-    """Return the values (n,), positive and finite, that exceed their running median `factor`-fold and more than `chance` explains.
+    """Return the values (n,), positive and finite, that exceed `factor` times their running median and the limit for `chance`.
 
-    None for fewer than 20 points. Ratios are compared as logarithms: norms of healthy runs are about log-normal, with a lighter
-    tail than the exponential one behind the limit.
+    Return None for fewer than 20 points. Logarithms of ratios are compared: gradient norms of healthy runs are approximately
+    log-normal, with a lighter tail than the exponential tail of the limit.
     """
     if len(values) < MIN_POINTS:
         return None

@@ -1,4 +1,4 @@
-"""Failed trials: which ones failed, and beyond which value of a hyperparameter."""
+"""Failed trials: which trials failed, and beyond which value of a hyperparameter they fail."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from advisor.model.space import BoolArray, FloatArray, IntArray
 
 Side: TypeAlias = Literal["low", "high"]
 _Labels: TypeAlias = NDArray[np.int8]
-"""1 for a failed trial, -1 for the best one, 0 for others; 8 bits, because there are thousands of arrangements of thousands of
-trials.
+"""Label of each trial: 1 for a failed trial, -1 for the best trial, 0 for others. Eight bits, because there are thousands of
+permutations of thousands of trials.
 """
 
 SEED = 0
 PERMUTATIONS = 4999
 _BOTH: tuple[Side, ...] = ("low", "high")
 _MAX_EXACT = 6000
-"""Maximum arrangements to enumerate."""
+"""Maximum number of permutations to enumerate."""
 
 
 def stuck(costs: FloatArray, starts: FloatArray, feasible: BoolArray, worse: BoolArray) -> BoolArray:
-    """Return which trials, (n,), learned nothing: no better than a start, and worse in training or separated from the others.
+    """Return a mask (n,) of the trials that learned nothing: no better than a start, and worse in training or separate.
 
-    costs, starts: (n,), NaN where unknown. worse: (n,), whether the training loss ended well above its beginning. A trial must be
-    no better than its own first evaluation or than the highest one of the study; the latter because where most was learned before
-    the first evaluation, noise looks like a gain. Separated means by a gap wider than the range of all trials that learned, so a
-    sweep whose results degrade gradually has no such trials. At least 4 trials must have learned.
+    costs, starts: (n,), NaN where unknown. worse: mask (n,) of trials whose training loss ended well above its beginning. A trial
+    must be no better than its own first evaluation or than the highest first evaluation of the study; the latter, because if most
+    learning happens before the first evaluation, noise looks like a gain. Separate means by a gap wider than the range of all
+    trials that learned, so results that degrade gradually do not count. At least 4 trials must have learned.
     """
     none = np.zeros(len(costs), dtype=np.bool_)
     with np.errstate(invalid="ignore", over="ignore"):
         gain = starts - costs
         known = feasible & np.isfinite(starts)
         highest = np.max(starts, where=known, initial=-np.inf)
-        # 2 % of the best gain, because first evaluations are noisy and the best of many noisy values looks like progress.
+        # 2 % of the best gain, because first evaluations are noisy and the minimum of many noisy values looks like progress.
         past_own = gain > 0.02 * np.max(gain, where=known, initial=0)
         past_any = highest - costs > 0.02 * np.max(highest - costs, where=known, initial=0)
         idle, learned = known & ~(past_own & past_any), known & past_own & past_any
@@ -51,7 +51,7 @@ def stuck(costs: FloatArray, starts: FloatArray, feasible: BoolArray, worse: Boo
 
 
 def chance_of_share(failed: int, total: int, share: float) -> float:
-    """Return the probability that at least this share of further trials fails, after `failed` of `total` did (Jeffreys' prior)."""
+    """Return the probability that a share >= `share` of further trials fails, after `failed` of `total` did (Jeffreys' prior)."""
     return float(stats.beta.sf(share, failed + 0.5, total - failed + 0.5))
 
 
@@ -60,21 +60,21 @@ def chance_of_share(failed: int, total: int, share: float) -> float:
 
 @dataclass(frozen=True)
 class Region:
-    """A one-sided region of one axis in which trials fail."""
+    """A region of one axis, on one side of a threshold, in which trials fail."""
 
     axis: int
     side: Side
-    """The end of the axis that it includes."""
+    """End of the axis that the region includes."""
     edge: float
-    """Position of the failed trial nearest to the other trials."""
+    """Position of the region's failed trial that is nearest to the trials outside."""
     inside: float
-    """Position of the nearest trial outside the region; NaN if there is none."""
+    """Position of the nearest trial outside the region; NaN if all trials lie in the region."""
     failed: int
-    """Failed trials in the region."""
+    """Number of failed trials in the region."""
     total: int
-    """All trials in the region."""
+    """Number of all trials in the region."""
     p: float
-    """Probability that chance alone gives as clear a region on any axis and side (p-value)."""
+    """p-value: probability that chance alone gives as clear a region on any axis and side."""
 
 
 def regions(
@@ -128,8 +128,8 @@ def _scan(
     """
     worth = np.where(labels == 1, 1.0, -penalty)
     sums = np.cumsum(worth[:, ::-1], axis=1)[:, ::-1]
-    sums[:, 0] = -np.inf  # a region is not everything
-    sums[:, 1:][:, positions[1:] <= positions[:-1]] = -np.inf  # and does not separate equal values
+    sums[:, 0] = -np.inf  # the region must not contain all trials
+    sums[:, 1:][:, positions[1:] <= positions[:-1]] = -np.inf  # nor may it separate equal values
     cut = sums.argmax(1)
     score = np.maximum(sums[np.arange(len(sums)), cut], 0)
     if near is not None:
@@ -157,7 +157,7 @@ def _region(axis: int, side: Side, positions: FloatArray, failed: BoolArray, cut
 
 
 def _arrangements(labels: _Labels) -> _Labels:
-    """Return arrangements of the labels, shape (rows, n): all if they are few, else the observed one and random ones."""
+    """Return permutations of the labels, shape (rows, n): all of them if they are few, else the observed one and random ones."""
     n, m = len(labels), int((labels == 1).sum())
     singles = 1 if (labels == -1).any() else 0
     places = n if singles else 1

@@ -11,13 +11,13 @@ from scipy import stats
 from advisor.model.space import FloatArray
 
 _BLOCKS = 10
-"""Maximum number of stretches for the jackknife."""
+"""Maximum number of segments of a series for the jackknife."""
 
 
 def chance_of_share(share: float, points: int, limit: float) -> float:
-    """Return the probability that a share of `limit` shows as `share` or more among `points` independent ones (binomial).
+    """Return the binomial probability of a share of at least `share` among `points` independent points if the true one is `limit`.
 
-    A weighted share counts as the nearest whole number of points.
+    A weighted share is rounded to a whole number of points.
     """
     if points < 1:
         return 1.0
@@ -29,12 +29,12 @@ class Ratio(NamedTuple):
 
     value: float
     error: float
-    """Standard error, from how the ratio differs between stretches of the series; NaN for fewer than 4 points."""
+    """Standard error, from the differences between segments of the series; NaN for fewer than 4 points."""
     freedom: int
-    """Degrees of freedom of the error."""
+    """Degrees of freedom of the standard error."""
 
     def chance_above(self, limit: float) -> float:
-        """Return the probability that the ratio of an infinitely long series exceeds `limit`; 0 without an error."""
+        """Return the probability that the ratio of an infinitely long series exceeds `limit`; 0 if the error is unknown."""
         if not math.isfinite(self.error):
             return 0.0
         if self.error <= 0:
@@ -45,7 +45,7 @@ class Ratio(NamedTuple):
 def ratio(parts: FloatArray, wholes: FloatArray, weights: FloatArray) -> Ratio:
     """Return the weighted sum of `parts` (n,) over that of `wholes` (n,), n >= 1, positive sum, with a jackknife error.
 
-    The jackknife leaves out up to 10 stretches instead of points, so that drift and correlation of neighbours count as noise.
+    The jackknife leaves out one of up to 10 segments instead of single points, so that drift and autocorrelation count as noise.
     """
     above, below = parts * weights, wholes * weights
     value = float(above.sum() / below.sum())

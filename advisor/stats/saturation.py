@@ -1,4 +1,4 @@
-"""Growth of a quantity with a size, and where it ends: means of noisy series, compared on a log scale."""
+"""Growth of a quantity with a size, and the size at which growth ends; noisy series are compared on a log scale."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from scipy import stats
 from advisor.model.space import FloatArray
 
 _BLOCKS = 10
-"""Maximum number of stretches of a series."""
+"""Maximum number of segments of a series."""
 
 
 class Mean(NamedTuple):
-    """A mean with its standard error and the error's degrees of freedom; the error is NaN if one value is all there is."""
+    """A mean with its standard error and the error's degrees of freedom; the error is NaN if there is only one value."""
 
     value: float
     error: float
@@ -32,12 +32,12 @@ class Mean(NamedTuple):
 
 
 def series_mean(values: FloatArray) -> Mean:
-    """Return the median of a series (n,), n >= 1, finite; its error comes from stretches of the series, so that drift counts."""
+    """Return the median of a finite series (n,), n >= 1; its error comes from segments of the series, so that drift counts."""
     blocks = min(_BLOCKS, len(values))
     if blocks < 3:
         return Mean(float(np.median(values)), math.nan, 0)
     short, longer = divmod(len(values), blocks)
-    split = longer * (short + 1)  # stretches as of np.array_split: the first ones are a value longer
+    split = longer * (short + 1)  # segments as in np.array_split: the first ones have one more value
     parts = np.median(values[split:].reshape(-1, short), axis=1)
     if longer:
         parts = np.concatenate([np.median(values[:split].reshape(longer, -1), axis=1), parts])
@@ -45,7 +45,7 @@ def series_mean(values: FloatArray) -> Mean:
 
 
 def pooled(means: Sequence[Mean]) -> Mean:
-    """Return the mean of several means; its error is the larger of the combined errors and the error that their scatter shows."""
+    """Return the mean of several means; its error is the larger of the combined errors and the error from their scatter."""
     if len(means) == 1:
         return means[0]
     values = np.array([m.value for m in means])
@@ -67,23 +67,23 @@ def difference(one: Mean, other: Mean) -> Mean:
 
 
 class Growth(NamedTuple):
-    """How a quantity grows with a size."""
+    """Growth of a quantity with a size, up to saturation."""
 
     chosen: int
-    """Index of the size beyond which larger sizes bring nothing."""
+    """Index of the size beyond which larger sizes add nothing."""
     saturated: float
-    """Probability that beyond the chosen size the quantity no longer nearly doubles; NaN if nothing larger was measured."""
+    """Probability that growth slows beyond the chosen size to less than near-doubling; NaN if no larger size was measured."""
     max_factor: float
-    """Largest factor per doubling of the size, up to one size beyond the chosen one."""
+    """Largest growth factor per doubling of the size, up to one size beyond the chosen one."""
     never: float
-    """Probability that it nearly doubled at none of those doublings."""
+    """Probability that the quantity did not nearly double at any of those doublings of the size."""
 
 
 def growth(sizes: FloatArray, logs: Sequence[Mean], *, material: float, doubling: float, alpha: float) -> Growth:
-    """Find where a quantity with natural logarithms `logs` at ascending `sizes` (n,), n >= 2, stops growing.
+    """Find the size at which a quantity stops growing, from its natural logarithms `logs` at ascending `sizes` (n,), n >= 2.
 
-    material: minimum relative gain of a larger size that counts, if it is significant at level `alpha`. doubling: minimum factor
-    per doubling of the size that counts as nearly doubled. Probabilities are NaN if the noise is unknown.
+    material: minimum relative gain of a larger size that counts, if it is significant at level `alpha`. doubling: minimum growth
+    factor per doubling of the size that counts as near-doubling. Probabilities are NaN if the noise is unknown.
     """
     octaves = np.log2(sizes)
     chosen = 0
@@ -105,6 +105,6 @@ def growth(sizes: FloatArray, logs: Sequence[Mean], *, material: float, doubling
 
 
 def _slower(logs: Sequence[Mean], octaves: FloatArray, a: int, b: int, doubling: float) -> float:
-    """Return the probability that from size a to b the quantity grows by less than `doubling` per doubling."""
+    """Return the probability that from size a to size b the quantity grows by less than `doubling` per doubling of the size."""
     gain = difference(logs[b], logs[a])
     return 1 - gain.chance_above(math.log(doubling) * float(octaves[b] - octaves[a]))

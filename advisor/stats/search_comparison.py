@@ -1,4 +1,4 @@
-"""Comparison of two searches: which finds the better best setting, allowing for the settings that each happened to draw."""
+"""Comparison of two searches by their best settings, allowing for the random choice of the settings that each drew."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from advisor.model.space import FloatArray
 SEED = 0
 DRAWS = 2000
 _MAX_NUMBERS = 10_000_000
-"""Maximum random numbers to draw; searches with thousands of settings get fewer draws."""
+"""Maximum number of random numbers to draw; searches with thousands of settings get fewer draws."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchComparison:
-    """Repeated random halves of two searches, with equal budgets."""
+    """Repeated random halves of two searches with equal budgets."""
 
     gains: FloatArray
-    """Cost of the best of the other's half minus cost of the best of the one's half, shape (draws,)."""
+    """Best cost in the other search's half minus best cost in the first search's half, shape (draws,)."""
     sd: tuple[float, float]
-    """Standard deviation of the best of a half, for each search: the study variance, if anything overestimated."""
+    """Standard deviation of the best of a half, for each search; an estimate of the study variance, rather too high."""
     budget: int
-    """Settings in a half."""
+    """Number of settings in a half."""
     max_chance: float
-    """Largest probability that so few settings support: one minus the chance that all settings of one of two equal searches rank
-    ahead of all settings of the other.
+    """Maximum probability that this number of settings supports: 1 minus the chance that all settings of one of two equal
+    searches rank ahead of all settings of the other.
     """
 
     def chance_above(self, level: float = 0.0) -> float:
@@ -37,13 +37,13 @@ class SearchComparison:
 
 
 def compare_searches(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> SearchComparison:
-    """Compare the costs of two searches by subsampling: random halves, settings without replacement, one run of each.
+    """Compare the costs of two searches by subsampling: random halves, settings without replacement, one run of each setting.
 
     one, other: for each setting the costs of its runs; lower is better. Both halves have the same size; a search with one setting
-    always uses it. Halves and not bootstrap samples, because the bootstrap fails for extremes: the best trial is in 63 % of its
-    samples. The value of the chosen setting is the mean of its other runs, if it has any, because the run that got it chosen was
-    lucky. With equal searches of 3 to 100 settings, 5 to 7 % of the leads exceed a chance of 0.95, almost none if the sizes differ
-    (simulated).
+    always uses it. Halves are used because the bootstrap fails for extremes: 63 % of its samples contain the best trial. The value
+    of the chosen setting is the mean of its other runs, if it has any, because the run that led to the choice was lucky. If two
+    searches of 3 to 100 settings are equal, 5 to 7 % of the simulated leads exceed a chance of 0.95, or almost none if the sizes
+    differ.
     """
     sizes = [len(s) for s in (one, other) if len(s) > 1]
     budget = max(1, min(sizes, default=1) // 2)
@@ -55,7 +55,7 @@ def compare_searches(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> 
 
 
 def _bests(settings: Sequence[FloatArray], budget: int, draws: int, rng: np.random.Generator) -> FloatArray:
-    """Return the value of the best of `budget` settings in each of `draws` draws, shape (draws,)."""
+    """Return the value of the best of `budget` settings in each draw, shape (draws,)."""
     count = len(settings)
     runs = np.array([len(s) for s in settings])
     table = np.full((count, int(runs.max())), np.nan)

@@ -1,4 +1,4 @@
-"""Whether the steps to reach a target grow with a size: a permutation test of groups of repeats."""
+"""A test if the steps to reach a target grow with a size, by permutation of groups of repeats."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from advisor.model.space import FloatArray
 Statistic = Literal["median", "least"]
 _DRAWS = 999
 _MAX_NUMBERS = 200_000
-"""Maximum random numbers to draw, so that thousands of repeats take no longer than hundreds."""
+"""Maximum number of random numbers to draw, which bounds the time for thousands of repeats."""
 
 
 class Scaling(NamedTuple):
-    """The need of each group, compared with the first group."""
+    """Steps that each group needs to reach the target, compared with the first group."""
 
     levels: FloatArray
-    """Median or least value of each group, shape (groups,); infinite if the target was not reached."""
+    """Median or minimum of each group, shape (groups,); infinite if the target was not reached."""
     ratio: float
-    """The largest level over the first one."""
+    """Ratio of the largest level to the level of the first group."""
     p: float
-    """Probability that groups with the same need seem to differ at least as much (p-value)."""
+    """p-value: probability that groups with equal needs differ at least as much."""
 
 
 def scaling(groups: Sequence[FloatArray], statistic: Statistic) -> Scaling:
-    """Test whether later groups need more than the first one.
+    """Test if later groups need more steps than the first group.
 
-    groups: positive values, shape (n,), n >= 1 each; infinite if the target was not reached. Random permutations of the values
-    over the groups, with a fixed seed.
+    groups: positive values, shape (n,), n >= 1 each; infinite if the target was not reached. The test uses random permutations of
+    the values over the groups, with a fixed seed.
     """
     values = np.concatenate(groups)
     ends = np.cumsum([len(g) for g in groups]).tolist()
@@ -45,18 +45,18 @@ def scaling(groups: Sequence[FloatArray], statistic: Statistic) -> Scaling:
 
 
 def _contrast(values: FloatArray, ends: list[int], statistic: Statistic) -> FloatArray:
-    """Return the largest ratio of a later group to the first, shape (rows,): of least values, or of mean ranks."""
+    """Return the largest ratio of a later group to the first, shape (rows,), in minimum values or in mean ranks."""
     if statistic == "least":
         return _ratio(_levels(values, ends, statistic))
     return _ratio(np.stack([part.mean(axis=1) for part in np.split(values, ends[:-1], axis=1)], axis=1))
 
 
 def _levels(values: FloatArray, ends: list[int], statistic: Statistic) -> FloatArray:
-    """Return the levels, shape (rows, groups), of values (rows, n) in groups that end before `ends`."""
+    """Return the median or minimum of each group, shape (rows, groups), for values (rows, n) in groups that end before `ends`."""
     parts = np.split(values, ends[:-1], axis=1)
     if statistic == "least":
         return np.stack([part.min(axis=1) for part in parts], axis=1)
-    # The lower median: a mean of a finite and an infinite value would be infinite.
+    # The lower median, because the mean of a finite and an infinite value is infinite.
     return np.stack([np.partition(p, (p.shape[1] - 1) // 2, axis=1)[:, (p.shape[1] - 1) // 2] for p in parts], axis=1)
 
 

@@ -1,4 +1,4 @@
-"""The response over all hyperparameters at once: a Gaussian process, which sees interactions that an additive model cannot."""
+"""The response over all hyperparameters together: a Gaussian process, which models interactions that additive models miss."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from advisor.stats.outliers import Side
 
 SEED = 0
 MAX_POINTS = 80
-"""Maximum points to fit, the lowest values first: the neighbourhood of the best matters."""
+"""Maximum number of points to fit; those with the lowest values are kept, because the region around the best matters most."""
 DRAWS = 500
 PERMUTATIONS = 2999
 _GRID = np.linspace(0, 1, 21)
 _OTHER_CHOICE = 0.25
-"""Squared distance of two choices, and of a present and a missing position: half a range, squared."""
+"""Squared distance between two choices, and between a present and a missing position: half a range, squared."""
 _JITTER = 1e-6
-# Means and variances of the normal priors of the logarithms: relevance of an axis (inverse squared length), signal, noise.
+# Means and variances of the normal priors of the log relevance of an axis (inverse squared length), log signal and log noise.
 _PRIOR_MEAN = (0.0, 0.0, math.log(0.05))
 _PRIOR_VARIANCE = (9.0, 2.25, 2.25)
 
 
 class End(NamedTuple):
-    """An axis with the best value at one end, near the lowest values."""
+    """An end of an axis at which the best value lies, with the other hyperparameters near the best points."""
 
     axis: int
     side: Side
     probability: float
     p: float
-    """Probability that shuffled positions on this axis show as clearly that it matters; not adjusted for other axes."""
+    """p-value: probability that shuffled positions on this axis seem as relevant; not adjusted for other axes."""
 
 
 def ends(
@@ -41,11 +41,11 @@ def ends(
 ) -> list[End]:
     """Return the ends of numeric axes, positions (n,) in 0..1, at which the best value lies with probability `certainty` or more.
 
-    values: (n,), lower is better. The kernel is a squared exponential with a relevance per axis (automatic relevance
-    determination), set by penalised maximum likelihood. The probability is that of the lowest value along the axis within `edge`
-    of its end, with the other hyperparameters as in the best few points. The p-value is a permutation test of the slope of the
-    likelihood in the relevance of the axis, at the model fitted without it: exact if the axis was sampled independently of the
-    others.
+    values: (n,), lower is better. The kernel is a squared exponential with one relevance per axis (automatic relevance
+    determination), fitted by penalised maximum likelihood. The probability is that the lowest value along the axis lies within
+    `edge` of the end, with the other hyperparameters as in the best few points. The p-value is from a permutation test of the
+    likelihood's slope in the axis's relevance, for the model fitted without the axis. It is exact if the axis was sampled
+    independently of the others.
     """
     lowest = np.argsort(values, kind="stable")[:MAX_POINTS]
     y = values[lowest] - values[lowest].mean()
@@ -69,10 +69,10 @@ def ends(
 def results_at(
     numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, new: list[FloatArray]
 ) -> FloatArray:
-    """Return draws of the results, noise included, of trials at m other points, shape (DRAWS, m); empty if the values tell
-    nothing.
+    """Return draws of the results, noise included, of trials at m other points, shape (DRAWS, m); empty if the values carry no
+    information.
 
-    numeric, choices, values: n known points, as for `ends`; new: positions (m,) of the other points, numeric axes first, may lie
+    numeric, choices, values: n known points, as for `ends`; new: positions (m,) of the other points, numeric axes first, possibly
     outside 0..1.
     """
     centre, spread = float(values.mean()), float(values.std())
@@ -96,7 +96,7 @@ def results_at(
 
 
 def _distances(a: FloatArray, b: FloatArray, numeric: bool) -> FloatArray:
-    """Return squared distances, shape (len(a), len(b))."""
+    """Return squared distances along one axis, shape (len(a), len(b))."""
     known = np.isfinite(a)[:, None] & np.isfinite(b)[None, :]
     one_missing = np.isfinite(a)[:, None] != np.isfinite(b)[None, :]
     if not numeric:
@@ -106,7 +106,7 @@ def _distances(a: FloatArray, b: FloatArray, numeric: bool) -> FloatArray:
 
 
 def _matters(y: FloatArray, distances: FloatArray, start: FloatArray, positions: FloatArray) -> float:
-    """Return the p-value that the likelihood rises with the relevance of an axis that the model, fitted to the others, lacks."""
+    """Return the p-value that an axis at `positions`, which the fitted model lacks, raises the likelihood only by chance."""
     at = fit(y, distances, start)
     similar, precision = _kernel(distances, at, len(y))
     weights = precision @ y
@@ -154,7 +154,7 @@ def fit(y: FloatArray, distances: FloatArray, start: FloatArray | None = None) -
 
 
 def loss_and_slopes(at: FloatArray, y: FloatArray, distances: FloatArray) -> tuple[float, FloatArray]:
-    """Return minus the logarithm of the penalised likelihood, and its gradient."""
+    """Return (minus the logarithm of the penalised likelihood, its gradient)."""
     n, relevance, noise = len(y), np.exp(at[:-2]), np.exp(at[-1])
     similar = _similar(distances, at, n)
     root, precision = _inverted(similar, noise + _JITTER)
@@ -169,10 +169,10 @@ def loss_and_slopes(at: FloatArray, y: FloatArray, distances: FloatArray) -> tup
 
 
 def _inverted(similar: FloatArray, noise: float) -> tuple[FloatArray, FloatArray]:
-    """Return the lower triangular root and the inverse of a covariance with this noise variance added; both (n, n).
+    """Return (lower triangular root, inverse) of a covariance with this noise variance added; both (n, n).
 
-    LAPACK's routines for symmetric matrices take half the time of a general inverse. Raises LinAlgError if it is not positive
-    definite.
+    LAPACK's routines for symmetric matrices take half the time of a general inverse. Raises LinAlgError if the matrix is not
+    positive definite.
     """
     noisy = similar.copy()
     noisy[np.diag_indices(len(noisy))] += noise
@@ -193,7 +193,7 @@ def _at_ends(
     axis: int,
     edge: float,
 ) -> tuple[float, float]:
-    """Return probabilities that the best value lies at the low and the high end of the axis, averaged over the best few points."""
+    """Return the probabilities that the best value lies at the low and the high end of the axis, averaged over the best points."""
     n, relevance, signal = len(y), np.exp(at[:-2]), math.exp(at[-2])
     precision = _kernel(distances, at, n)[1]
     along = relevance[axis] * _distances(_GRID, columns[axis], True)
@@ -201,7 +201,7 @@ def _at_ends(
     normal = np.random.default_rng(SEED).standard_normal((DRAWS, len(_GRID)))
     others = np.delete(np.arange(len(columns)), axis)
     low = high = 0.0
-    best = range(max(3, n // 8))  # y is sorted
+    best = range(max(3, n // 8))  # y is sorted in ascending order
     for point in best:
         fixed = sum((relevance[k] * distances[k][point] for k in others), np.zeros(n))
         cross = signal * np.exp(-0.5 * (along + fixed[None, :]))
@@ -214,6 +214,6 @@ def _at_ends(
 
 
 def _root(covariance: FloatArray) -> FloatArray:
-    """Return a square root of a covariance that rounding may have left slightly indefinite."""
+    """Return a square root of a covariance matrix that rounding may have made slightly indefinite."""
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0)), dtype=np.float64)

@@ -1,8 +1,8 @@
-"""How a training curve ends: still falling, with a forecast for doubling the training, or flat, and since when.
+"""The end of a training curve: still falling, with a forecast for twice the training, or flat, with the step where that began.
 
-Everything is a share: steps of the run's steps, costs of the run's gain (highest cost before its best, minus its best). A cost
-that starts tenfold or more above its second half is read on a log scale; otherwise a first evaluation in the thousands would make
-the rest look flat.
+All quantities are shares: steps are shares of the run's steps, costs are shares of the run's gain (highest cost before the best,
+minus the best). If a cost starts at ten times the level of its second half or more, a log scale is used; otherwise a first
+evaluation in the thousands would make the rest look flat.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.stats.curve import HUGE, LATE_POINTS, late_scatter, noise
 
 MIN_POINTS = 8
-"""Minimum evaluations to separate a curve's end from its noise."""
+"""Minimum number of evaluations to separate the end of a curve from its noise."""
 _BINS = 200
 _TENFOLD = 10.0
 _MIN_GAIN = 6.0
@@ -30,30 +30,30 @@ class End:
     """The end of one curve. Costs are shares of the run's gain, steps are shares of its steps."""
 
     points: int
-    """Evaluations in the window at the end."""
+    """Number of evaluations in the window at the end of the curve."""
     window: float
-    """Share of the steps that the window covers."""
+    """Share of the run's steps that the window covers."""
     gain: float
     """Gain over the window, from a straight line through it; negative if the cost rose."""
     error: float
     """Standard error of the gain, widened for autocorrelated noise."""
     freedom: float
-    """Degrees of freedom of the error."""
+    """Degrees of freedom of the standard error."""
     slowing: float
-    """The window's gain over that of the window before it: below 1 the curve levels off."""
+    """Ratio of the gain over the window to the gain over the window before it; if below 1, the curve levels off."""
     p: float
-    """One-sided p-value that a flat curve with this noise seems to gain as much over the window.
+    """One-sided p-value of the gain over the window under the hypothesis of a flat curve with this noise.
 
-    The smaller of two, times two: a t-test of the slope, and a sign test of the differences between evaluations, which holds for
-    any autocorrelation and detects a smooth but sharply bent fall.
+    It is twice the smaller p-value of two tests: a t-test of the slope, and a sign test of the differences between evaluations. The
+    sign test holds for any autocorrelation and detects a smooth but sharply bent fall.
     """
 
     @property
     def reach(self) -> float:
-        """Gain of as many steps again, as a multiple of the window's gain.
+        """Forecast gain from doubling the training, as a multiple of the window's gain.
 
-        The gain shrinks by `slowing` from window to window, as in an exponential approach; at most it grows with the logarithm of
-        the steps, as in a power law, which also limits a drop due to learning-rate decay.
+        From window to window the gain shrinks by the factor `slowing`, as in an exponential approach. It grows at most with the
+        logarithm of the steps, as in a power law, which also limits the effect of a drop due to learning-rate decay.
         """
         most = math.log(2) / -math.log1p(-self.window)
         ratio = max(self.slowing, 0.0)
@@ -63,16 +63,16 @@ class End:
 
     @property
     def forecast(self) -> float:
-        """Gain of as many steps again."""
+        """Forecast gain from doubling the training, as a share of the run's gain."""
         return self.gain * self.reach
 
     def forecast_interval(self, level: float = 0.9) -> tuple[float, float]:
-        """Return (low, high) of the forecast at confidence `level`, from the noise alone."""
+        """Return (low, high) bounds of the forecast at confidence `level`, from the noise alone."""
         half = float(stats.t.ppf(0.5 + level / 2, self.freedom)) * self.error * self.reach
         return self.forecast - half, self.forecast + half
 
     def part_of_forecast(self, times: float) -> float:
-        """Return the share of the forecast that training `times` as long brings: 0 for 1, all of it for 2 or more."""
+        """Return the share of the forecast that training `times` as long brings: 0 for 1, and 1 for 2 or more."""
         more = min(max(times - 1, 0.0), 1.0)
         if self.slowing <= 0 or self.slowing >= 1:
             return more
@@ -87,12 +87,12 @@ class End:
         return float(stats.t.sf((material / self.reach - self.gain) / self.error, self.freedom))
 
     def improving(self, material: float, alpha: float) -> bool:
-        """Return whether the fall is significant at level `alpha` and the forecast exceeds `material`."""
+        """Return True if the fall is significant at level `alpha` and the forecast exceeds `material`."""
         return self.p <= alpha and self.forecast > material
 
     @property
     def stretch(self) -> float:
-        """Factor for the steps, 1.5 to 3, to realise four fifths of what an exponential approach has left."""
+        """Factor on the steps, 1.5 to 3, that realises four fifths of the remaining gain of an exponential approach."""
         if self.slowing >= 1:
             return 3.0
         windows = math.log(0.2) / math.log(max(self.slowing, 1e-3))
@@ -104,26 +104,26 @@ class Plateau:
     """The flat end of one curve. Costs are shares of the run's gain, steps are shares of its steps."""
 
     settled: float
-    """Position after which the smoothed curve stays within the tolerance above its final level."""
+    """Share of the steps after which the smoothed curve stays within the tolerance above its final level."""
     tolerance: float
     """The requested tolerance, or twice the scatter of the evaluations if that is larger."""
     rise: float
-    """Final level of the smoothed curve above its lowest point."""
+    """Final level of the smoothed curve minus its lowest point."""
     rest: float
     """Upper 95 % confidence bound of the gain after `settled` times the margin; infinite if no steps are left."""
     loss: float
-    """The same bound for the loss, if the curve got worse again."""
+    """Upper 95 % confidence bound of the loss after `settled` times the margin, if the curve got worse again."""
 
     def flat(self, most: float) -> bool:
-        """Return whether the rest of the steps changed the curve by at most `most`, and it ends near its lowest point."""
+        """Return True if the remaining steps changed the curve by at most `most` and it ends near its lowest point."""
         return max(self.rest, self.loss) <= most and self.rise <= 2 * self.tolerance
 
 
 def read_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> End | None:
-    """Return the end of the curve of finite `costs` (n,) at increasing `steps` (n,); None if it is too short or nothing was
-    learned.
+    """Return the end of the curve of finite `costs` (n,) at increasing `steps` (n,); None if the curve is too short or gained
+    nothing.
 
-    The window is the last `tail` of the steps, extended up to half of the steps to hold 5 evaluations.
+    The window is the last share `tail` of the steps, extended to up to half of the steps until it holds 5 evaluations.
     """
     curve = _prepare(steps, costs)
     if curve is None:
@@ -145,7 +145,7 @@ def read_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> End | 
 
 
 def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin: float) -> Plateau | None:
-    """Return the plateau of finite `costs` (n,) at increasing `steps` (n,); None if it is too short or nothing was learned.
+    """Return the plateau of finite `costs` (n,) at increasing `steps` (n,); None if the curve is too short or gained nothing.
 
     The final level is the median over the last fifth of the steps.
     """
@@ -169,10 +169,10 @@ def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin
 
 
 def left_to_floor(costs: FloatArray) -> float:
-    """Return the share of the way from the first of `costs` (n,) to a perfect score that is left at the end; NaN if unknown.
+    """Return the remaining share, at the end, of the way from the first of `costs` (n,) to a perfect score; NaN if unknown.
 
-    A perfect score is 0 for costs that are never negative (losses, error rates) and -1 for maximised shares (accuracy); other
-    costs have no known floor. The end is the median of the last tenth.
+    A perfect score is 0 for costs that are never negative (losses, error rates) and -1 for maximised shares (accuracy); other costs
+    have no known minimum. The end is the median of the last tenth.
     """
     if len(costs) < 2:
         return math.nan
@@ -188,7 +188,7 @@ def left_to_floor(costs: FloatArray) -> float:
 
 
 def cost_after(steps: IntArray, costs: FloatArray, share: float) -> float:
-    """Return the best cost, on the scale of `read_end`, after a further `share` of the run's gain."""
+    """Return the best cost, on the scale of `read_end`, after a further gain of `share` times the run's gain."""
     y = np.clip(costs, -HUGE, HUGE)
     best = int(np.argmin(y))
     if _is_tenfold(steps / max(float(steps[-1]), 1.0), y):
@@ -197,15 +197,15 @@ def cost_after(steps: IntArray, costs: FloatArray, share: float) -> float:
 
 
 def _is_tenfold(t: FloatArray, y: FloatArray) -> bool:
-    """Return whether the curve starts tenfold or more above its second half."""
+    """Return True if the curve starts at ten times the level of its second half or more."""
     best = int(np.argmin(y))
     return bool(y[best] > 0 and y[: best + 1].max() >= _TENFOLD * y[best] and y[t >= 0.5].max() <= 2 * y[best])
 
 
 def count_near_best(best: FloatArray, first: float, *, reach: float) -> int:
-    """Return how many trials have a best cost, `best` (n,) ascending, within `reach` of the best trial's gain.
+    """Return the number of trials whose best cost, `best` (n,) ascending, is within `reach` of the best trial's gain.
 
-    first: the best trial's cost at its first evaluation. If it gained nothing, all trials count.
+    first: the best trial's cost at its first evaluation. If the best trial gained nothing, all trials count.
     """
     if len(best) == 0:
         return 0
@@ -216,14 +216,14 @@ def count_near_best(best: FloatArray, first: float, *, reach: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A curve in shares of the steps (`t`) and of the run's gain (`y`, `smooth`, `scatter`)."""
+    """A curve in shares of the run's steps (`t`) and of the run's gain (`y`, `smooth`, `scatter`)."""
 
     t: FloatArray
     y: FloatArray
     smooth: FloatArray
     scatter: float
     inflation: float
-    """Factor by which autocorrelation multiplies the variance of a mean or a slope."""
+    """Factor by which autocorrelation increases the variance of a mean or a slope."""
     freedom: float
 
 
@@ -235,7 +235,7 @@ def _prepare(steps: IntArray, costs: FloatArray) -> _Prepared | None:
     if _is_tenfold(t, y):
         y = np.log(y)
     y = y / (float(np.abs(y).max()) or 1.0)
-    # A twentieth of the curve: enough to remove a single bad evaluation, too little to move the place where it flattens.
+    # A twentieth of the curve is enough to remove a single bad evaluation, and too little to move the start of the plateau.
     smooth = np.asarray(median_filter(y, size=max(3, len(y) // 20) | 1, mode="nearest"), dtype=np.float64)
     gained = max(float(smooth[: best + 1].max()), float(y[0])) - float(y[best])
     scatter, inflation, freedom = late_scatter(t, y)
@@ -245,7 +245,7 @@ def _prepare(steps: IntArray, costs: FloatArray) -> _Prepared | None:
 
 
 def _thin(t: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return means over bins of equal size if there are more than a few hundred points; the last point stays at the end."""
+    """Return means over `_BINS` bins of equal size if there are more than 400 points; the end of `t` stays 1."""
     if len(y) <= 2 * _BINS:
         return t, y
     bins = np.arange(len(y)) * _BINS // len(y)
@@ -261,14 +261,14 @@ def _slope_p(gain: float, error: float, freedom: float) -> float:
 
 
 def _fall_p(y: FloatArray) -> float:
-    """Return the p-value of a sign test that values fall more often than they rise."""
+    """Return the p-value of a sign test that falls of the values outnumber rises."""
     steps = np.diff(y)
     falls, moves = int(np.sum(steps < 0)), int(np.sum(steps != 0))
     return float(stats.binom.sf(falls - 1, moves, 0.5)) if moves else 1.0
 
 
 def _gain(curve: _Prepared, part: BoolArray, window: float) -> tuple[float, float]:
-    """Return (gain over the window of the line through the points of `part`, its standard error)."""
+    """Return (gain over the window, its standard error) from a line through the points of `part`."""
     if part.sum() < 2:
         return 0.0, math.inf
     x, y = curve.t[part] - curve.t[part].mean(), curve.y[part]
@@ -277,10 +277,10 @@ def _gain(curve: _Prepared, part: BoolArray, window: float) -> tuple[float, floa
 
 
 def step_position(steps: IntArray, costs: FloatArray, *, total: float) -> tuple[float, float]:
-    """Return the positions of the best evaluation and of the first one equal within noise, as shares of `total` steps.
+    """Return the positions of the best evaluation and of the first one equal to it within noise, as shares of `total` steps.
 
     costs: (n,), finite, n >= 1. Equal within noise means within 3 standard deviations of the noise of the second half or the last
-    ten evaluations, whichever is longer; exactly equal if they are too few.
+    ten evaluations, whichever is longer. With too few evaluations, the two costs must be exactly equal.
     """
     best = int(np.argmin(costs))
     late = max(min(len(costs) // 2, len(costs) - 10), 0)
@@ -298,7 +298,7 @@ def chance_of_at_least(hits: int, chances: FloatArray) -> float:
 
 
 def gain_after(steps: IntArray, costs: FloatArray, *, after: float) -> float:
-    """Return the share of the gain from the first to the best of `costs` (n,) that came after step `after`; 0 without a gain."""
+    """Return the share of the gain from the first to the best of `costs` (n,) made after step `after`; 0 without a gain."""
     costs = np.clip(costs, -HUGE, HUGE)
     gained = float(costs[0] - costs.min())
     before = costs[steps <= after]

@@ -1,4 +1,4 @@
-"""Whether the start of a curve differs from what follows, given autocorrelated noise."""
+"""A test if the start of a curve differs from the rest, given autocorrelated noise."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from scipy import stats
 from advisor.model.space import FloatArray
 
 _MIN_POINTS = 10
-"""Minimum points in the second half to estimate the autocorrelation."""
+"""Minimum number of points in the second half to estimate the autocorrelation."""
 _MAX_LAG = 0.97
-"""Maximum lag-1 correlation; beyond it a curve drifts."""
+"""Maximum lag-1 autocorrelation of noise; a curve with a higher one drifts."""
 
 
 def chance_of_start(values: FloatArray, early: int) -> float:
-    """Return the p-value that a curve that never moves starts as low, or rises as high within its first `early` points.
+    """Return the p-value that a curve without trend starts as low, or rises as high within its first `early` points.
 
-    values: (n,), finite. The noise is that of the second half about a line, which is extrapolated to the start; the early part,
-    which may have blown up, is left out. The number of independent values follows from the lag-1 correlation. Return 0 if the
-    curve falls below its start, because then it moves, and if the second half is too short.
+    values: (n,), finite. The noise is that of the second half about a line, which is extrapolated to the start. The early part is
+    left out, because it may have blown up. The number of independent values follows from the lag-1 autocorrelation. Return 0 if the
+    second half is too short, or if the curve falls below its start and so has a trend.
     """
     after = values[max(early, len(values) // 2) :]
     if early < 2 or len(after) < _MIN_POINTS:
@@ -31,7 +31,7 @@ def chance_of_start(values: FloatArray, early: int) -> float:
     independent, spread = _independent(residual)
     if not spread > 0 or float(np.median(after)) < values[0] - 2 * spread:
         return 0.0
-    # With few values or a heavy tail, the extreme is the better yardstick: its distance over that of as many normal values.
+    # With few values or a heavy tail, the extreme is the better scale: its distance divided by that of as many normal values.
     normal = float(stats.norm.isf(0.5 / max(independent, 2.0)))
     lower, upper = max(spread, -float(residual.min()) / normal), max(spread, float(residual.max()) / normal)
     error, freedom = math.sqrt(1 + 4 / independent), max(independent - 2, 1.0)
@@ -41,10 +41,10 @@ def chance_of_start(values: FloatArray, early: int) -> float:
 
 
 def _independent(residual: FloatArray) -> tuple[float, float]:
-    """Return (number of independent values, standard deviation) of residuals (n,) about a line, by their lag-1 correlation."""
+    """Return (number of independent values, standard deviation) of residuals (n,) about a line, by lag-1 autocorrelation."""
     n, squares = len(residual), float(residual @ residual)
     lag = float(residual[1:] @ residual[:-1]) / squares if squares > 0 else 0.0
-    # Fitting the line reduces the correlation by about (1 + 4 lag) / n.
+    # Fitting the line reduces the autocorrelation by about (1 + 4 lag) / n.
     lag = min(max(lag + (1 + 4 * lag) / n, 0.0), _MAX_LAG)
     independent = n * (1 - lag) / (1 + lag)
     return independent, math.sqrt(squares / (n * max(1 - 2 / independent, 0.2)))

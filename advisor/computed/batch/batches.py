@@ -14,12 +14,12 @@ _EVALUATION = {"eval", "evaluation", "valid", "validation", "val"}
 
 
 def accumulates(name: str) -> bool:
-    """Whether a hyperparameter of this name is the number of batches over which gradients are accumulated."""
+    """Return True if a hyperparameter of this name is the number of batches over which gradients are accumulated."""
     return bool(_ACCUMULATION & set(words_of(name)))
 
 
 def micro_batches(trial: Trial) -> float:
-    """Batches over which the trial accumulated a gradient, as noted or as a hyperparameter; 1 if unknown."""
+    """Number of batches over which the trial accumulates a gradient, from its notes or hyperparameters; 1 if unknown."""
     noted = trial.fact("micro_batches")
     if noted >= 1:
         return noted
@@ -28,12 +28,12 @@ def micro_batches(trial: Trial) -> float:
 
 
 def at_once(trial: Trial) -> float:
-    """Examples of one training batch on one rank; NaN if unknown."""
+    """Number of examples in one training batch on one rank; NaN if unknown."""
     return parameter_kinds.batch_size(trial) / micro_batches(trial) / ranks.world_size(trial)
 
 
 def evaluated_at_once(trial: Trial) -> float:
-    """Examples of one evaluation batch on one rank, as noted or as a hyperparameter; NaN if unknown."""
+    """Number of examples in one evaluation batch on one rank, from the trial's notes or hyperparameters; NaN if unknown."""
     noted = trial.fact("eval_batch_size")
     if noted > 0:
         return noted

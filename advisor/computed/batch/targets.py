@@ -1,4 +1,4 @@
-"""The training that trials of different batch sizes need to reach the same target."""
+"""Epochs or examples that trials of different batch sizes need to reach the same target."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from advisor.stats.steps_to_target import Statistic
 Unit = Literal["steps", "epochs", "examples"]
 
 _MAX_EPOCHS = 200
-"""Maximum number of epochs: the axis of a study with more counts steps, unless its trials say otherwise."""
+"""Maximum number of epochs: if a curve's axis is longer, its unit is steps, unless the trials state a unit."""
 _MIN_GAIN = 0.5
-"""Minimum gain of a batch size that sets the target, as a share of the best one's."""
+"""Minimum gain of a batch size to be used in setting the target, as a share of the gain of the best batch size."""
 _COUNTS: dict[str, Unit] = {
     "epoch": "epochs",
     "epochs": "epochs",
@@ -35,27 +35,27 @@ _COUNTS: dict[str, Unit] = {
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The trials of one batch size and the training that they needed to the target."""
+    """The trials of one batch size and the epochs or examples that they needed to reach the target."""
 
     size: float
     trials: tuple[Trial, ...]
     needed: FloatArray
-    """Epochs or examples of each repeat of the best setting, or of each setting; shape (n,), infinite if never reached."""
+    """Epochs or examples to the target, shape (n,): per repeat of the best setting or per setting; inf if never reached."""
     seconds: float
-    """Median time to the target; NaN if unknown."""
+    """Median time to reach the target, in seconds; NaN if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Trials of several batch sizes on their way to one target."""
+    """A comparison of batch sizes by the training that they need to reach one target."""
 
     groups: tuple[Group, ...]
-    """Smallest batch size first."""
+    """One group per batch size, smallest batch size first."""
     unit: Literal["epochs", "examples"]
     target: float
-    """Value of the objective; NaN if the objective itself counts the training to a target."""
+    """Target value of the objective; NaN if the objective itself counts epochs or steps to a target."""
     statistic: Statistic
-    """The statistic of a group: the median of repeats, or the least of settings."""
+    """Statistic that summarises a group: the median over repeats or the minimum over settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ class _Setting:
 
 @computed
 def race(study: Study, share: float) -> Race:
-    """The race of the study's batch sizes to a target that all of them reach. Raises MissingData if there is none.
+    """Compare the study's batch sizes by the training to a target that all of them reach. Raises MissingData if there is none.
 
-    The target is a `share` of what the least good size gained: near the end of a plateau chance decides when it is reached.
+    The target is a `share` of the gain of the worst batch size that counts: near a plateau, chance decides when a curve reaches it.
     """
     settings = _settings(study)
     if len({s.size for s in settings}) < 2:
@@ -105,13 +105,13 @@ def race(study: Study, share: float) -> Race:
 
 
 def counts_to_target(metric: str) -> Unit | None:
-    """The unit of a metric that counts the training to a target, such as epochs_to_target; None for other metrics."""
+    """Return the unit of a metric that counts training up to a target, such as epochs_to_target; None for other metrics."""
     words = words_of(metric)
     return next((_COUNTS[w] for w in words if w in _COUNTS), None) if "target" in words else None
 
 
 def axis_of(study: Study) -> Unit:
-    """The unit of the axis of the study's curves: optimizer steps, unless the trials note or show another one."""
+    """Return the unit of the x-axis of the study's curves: optimizer steps, unless the trials note or show another unit."""
     if study.unit == "epoch":
         return "epochs"
     ended = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
@@ -130,7 +130,7 @@ def axis_of(study: Study) -> Unit:
 
 
 def each_epoch(study: Study) -> bool:
-    """Whether the steps of the study's curves are epochs: few, and the objective has a value at each of them."""
+    """Return True if the curves' steps are epochs: there are few steps, and the objective has a value at each of them."""
     gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 1]
     return bool(gaps) and bool((np.concatenate(gaps) == 1).all()) and axis_of(study) == "epochs"
 
@@ -144,7 +144,7 @@ def _factor(axis: Unit, size: float) -> float:
 
 
 def _settings(study: Study) -> list[_Setting]:
-    """The distinct settings of the feasible trials that know their batch size, smallest batch first."""
+    """Return the distinct settings of the feasible trials with a known batch size, smallest batch size first."""
     pools: dict[tuple[float, tuple[tuple[str, Value], ...]], list[Trial]] = {}
     for trial in study.trials:
         size = parameter_kinds.batch_size(trial)
@@ -155,7 +155,7 @@ def _settings(study: Study) -> list[_Setting]:
 
 
 def _same_rate(study: Study, settings: Sequence[_Setting]) -> bool:
-    """Whether a known learning rate was the same for all of them."""
+    """Return True if the learning rate is known and is the same for all of these settings."""
     names = [n for n in study.spec.parameters if is_learning_rate(n)]
     rates = {tuple(str(s.trials[0].params.get(n)) for n in names) for s in settings}
     noted = {s.trials[0].facts.get("optimizer.learning_rate") for s in settings}
@@ -163,7 +163,7 @@ def _same_rate(study: Study, settings: Sequence[_Setting]) -> bool:
 
 
 def _counted(study: Study, settings: Sequence[_Setting], unit: Unit) -> Race:
-    """The race for an objective that counts the training to a target: each of its values is a repeat."""
+    """Return the race for an objective that counts training up to a target: each objective value is one repeat."""
     values = {t.index: study.metric(t, study.spec.objective.metric).finite.values for s in settings for t in s.trials}
     chosen, statistic = _chosen(settings, {t: _median(v) for t, v in values.items()}, values)
     groups = []
@@ -177,7 +177,7 @@ def _counted(study: Study, settings: Sequence[_Setting], unit: Unit) -> Race:
 def _chosen(
     settings: Sequence[_Setting], needed: dict[int, float], values: dict[int, FloatArray] | None = None
 ) -> tuple[dict[float, list[_Setting]], Statistic]:
-    """The settings to compare by batch size: the best one if each size has one with repeats, otherwise all of them."""
+    """Return the settings to compare: the best setting of each batch size if all of those have repeats, else all settings."""
     by_size: dict[float, list[_Setting]] = {}
     for setting in settings:
         by_size.setdefault(setting.size, []).append(setting)
@@ -193,9 +193,9 @@ def _chosen(
 
 
 def _target(settings: Sequence[_Setting], curves: dict[int, Curve], share: float) -> float:
-    """The cost at `share` of the way from the start of training to the result of the least good batch size.
+    """Return the cost at `share` of the way from the start of training to the result of the worst batch size.
 
-    Sizes that gained less than half of what the best one gained do not count.
+    Batch sizes that gained less than half of the best batch size's gain are ignored.
     """
     starts = [float(c.values[0]) for c in curves.values() if len(c)]
     best: dict[float, float] = {}
@@ -222,5 +222,5 @@ def _reached(curve: Curve, target: float) -> tuple[float, float]:
 
 
 def _median(values: Sequence[float] | FloatArray) -> float:
-    """The lower median."""
+    """Return the lower median of the values."""
     return float(np.sort(np.asarray(values, dtype=np.float64))[(len(values) - 1) // 2]) if len(values) else math.inf

@@ -15,7 +15,7 @@ from advisor.model.study import Study, Trial
 from advisor.stats.saturation import Mean, growth, pooled, series_mean
 
 _DISTINCT = 12
-"""Maximum number of batch sizes that are compared one by one; more were drawn from a range."""
+"""Maximum number of batch sizes to compare one by one; if there are more, they were drawn from a range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +25,19 @@ class Speed:
     size: float
     trials: tuple[Trial, ...]
     rate: Mean
-    """Natural logarithm of the examples per second."""
+    """Mean of the natural logarithm of the examples per second."""
 
     @property
     def examples_per_s(self) -> float:
-        """The typical throughput."""
+        """Typical throughput (geometric mean), in examples per second."""
         return math.exp(self.rate.value)
 
 
 @computed
 def speeds(study: Study) -> list[Speed]:
-    """The throughput at each batch size, smallest first, on the device that most trials with a throughput ran on.
+    """Return the throughput of each batch size, smallest first, on the most frequent device among trials with a throughput.
 
-    More than twelve sizes are grouped by the nearest power of two.
+    If there are more than 12 batch sizes, they are grouped by the nearest power of two.
     """
     known = [(t, parameter_kinds.batch_size(t), rate) for t in study.trials if (rate := _rate(study, t)) is not None]
     known = [(t, size, rate) for t, size, rate in known if size > 0]
@@ -52,7 +52,7 @@ def speeds(study: Study) -> list[Speed]:
 
 
 def _rate(study: Study, trial: Trial) -> Mean | None:
-    """The trial's throughput, after its first tenth or its first ten logged steps; None if unknown."""
+    """Return the trial's throughput, without its first tenth or its first ten logged steps; None if unknown."""
     rates = study.curve(trial, "examples_per_second").finite.values
     if not len(rates):
         size = parameter_kinds.batch_size(trial)
@@ -63,7 +63,7 @@ def _rate(study: Study, trial: Trial) -> Mean | None:
 
 
 def worthwhile(speeds: Sequence[Speed], material: float, alpha: float) -> Speed:
-    """The size above which no larger one is faster by the share `material`, beyond noise if that is known."""
+    """Return the batch size above which no larger one is faster by the share `material` (beyond noise, if noise is known)."""
     if len(speeds) < 2:
         return speeds[0]
     rates = [s.rate if math.isfinite(s.rate.error) else s.rate._replace(error=0.0) for s in speeds]
@@ -72,7 +72,7 @@ def worthwhile(speeds: Sequence[Speed], material: float, alpha: float) -> Speed:
 
 
 def ran_out(study: Study) -> float:
-    """The smallest batch size that ran out of memory; NaN if none is known to have."""
+    """Return the smallest batch size that ran out of memory; NaN if no batch size is known to have run out of memory."""
     sizes = [
         parameter_kinds.batch_size(t)
         for t in study.trials

@@ -1,4 +1,4 @@
-"""The time of training steps: computing, waiting for data, and the rest."""
+"""Duration of training steps, split into computation, waiting for data and the rest."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from advisor.model.study import Study, Trial
 from advisor.stats.ratios import Ratio, ratio
 
 MIN_STEPS = 20
-"""Minimum logged steps, after the first ones, that show the shares of their time."""
+"""Minimum number of logged steps, after the first `FIRST`, to estimate how step time is split."""
 FIRST = 10
-"""First logged steps to leave out: workers start, kernels are compiled."""
+"""Number of logged steps to skip at the start, while data workers start and kernels are compiled."""
 MAX_TRIALS = 64
-"""Maximum trials to look at: the time of a step hardly depends on what a study varies."""
+"""Maximum number of trials to examine: step time hardly depends on the parameters that a study varies."""
 INPUT = 0.25
-"""Maximum share of the time lost to waiting for data. Small networks on a CPU, with data in memory and no workers, reach 0.18."""
+"""Maximum normal share of step time spent waiting for data. Small CPU networks with data in memory and no workers reach 0.18."""
 HOST = 0.2
-"""Maximum share of the time in which the device idles although its data is there. Ours."""
+"""Maximum normal share of step time in which the device idles although its data is ready. Our choice."""
 _PAUSE = 3.0
-"""Maximum length of a step, in median steps; a longer one contains something else, such as an evaluation."""
+"""Maximum duration of a step, in median step durations; a longer step contains something else, such as an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """The time of one trial's steps, after the first ones."""
+    """Step times of one trial, without its first steps."""
 
     trial: Trial
     seconds: float
-    """Mean time of a step."""
+    """Mean duration of a step, in seconds."""
     waited: Ratio
-    """Share of it lost to waiting for data; on a GPU, only the waiting during which it did not compute."""
+    """Share of step time lost to waiting for data; on a GPU, only waiting while the GPU was idle counts."""
     bursts: float
-    """Share of the waiting in the longest tenth of the waits: near 0.1 if all steps wait alike."""
+    """Share of the total waiting time that falls into the longest tenth of the waits: near 0.1 if all steps wait equally long."""
     blocked: Ratio | None
-    """Share of it in which a GPU neither computed nor waited for data; None if its computing was not timed."""
+    """Share of step time in which a GPU neither computed nor waited for data; None if GPU computation was not timed."""
 
 
 @computed
 def read(study: Study, trial: Trial) -> StepTimes | None:
-    """The times of the trial's steps; None if they, or the waits, were not logged often enough."""
+    """Return the trial's step times; None if step or waiting times were not logged often enough."""
     step, wait = study.curve(trial, "step_time").finite, study.curve(trial, "data_wait").finite
     steps = np.intersect1d(step.steps, wait.steps, assume_unique=True)
     compute = study.curve(trial, "compute_time").finite
@@ -55,7 +55,7 @@ def read(study: Study, trial: Trial) -> StepTimes | None:
         steps = np.intersect1d(steps, compute.steps, assume_unique=True)
     if len(steps) < FIRST + MIN_STEPS:
         return None
-    # A window's mean counts for all of its steps.
+    # A logged window mean stands for all steps of its window.
     weights = np.diff(steps, prepend=steps[:1] - 1)[FIRST:].astype(np.float64)
     steps = steps[FIRST:]
     whole, waited = _at(steps, step.steps, step.values), _at(steps, wait.steps, wait.values)
@@ -79,30 +79,30 @@ def read(study: Study, trial: Trial) -> StepTimes | None:
 
 
 def of_study(study: Study) -> list[StepTimes]:
-    """The step times of at most `MAX_TRIALS` ended trials, in their order."""
+    """Return the step times of at most `MAX_TRIALS` ended trials, in the order of the trials."""
     ended = [t for t in study.trials if study.ended[t.index]][:MAX_TRIALS]
     return [times for t in ended if (times := read(study, t)) is not None]
 
 
 def mostly(ratios: Sequence[Ratio], limit: float, false_alarms: float) -> list[int]:
-    """The indices of the ratios that exceed the limit at level `false_alarms`, if they are the majority; otherwise none."""
+    """Return the indices of ratios above the limit at level `false_alarms` if they are the majority, else an empty list."""
     sure = [i for i, r in enumerate(ratios) if r.chance_above(limit) >= 1 - false_alarms]
     return sure if 2 * len(sure) > len(ratios) else []
 
 
 def on_gpu(trial: Trial) -> bool:
-    """Whether the trial ran on a CUDA device."""
+    """Return True if the trial ran on a CUDA device."""
     return trial.facts.get("device", "").startswith("cuda")
 
 
 def memory_used(study: Study, trial: Trial) -> float:
-    """The largest share of its device's memory that the trial's tensors took; NaN if unknown."""
+    """Return the peak memory of the trial's tensors as a share of its device's memory; NaN if unknown."""
     peak, total = study.curve(trial, "device_memory").finite.values, trial.fact("device_memory_bytes")
     return float(peak.max()) / total if len(peak) and total > 0 else math.nan
 
 
 def loader(trial: Trial) -> dict[str, Any]:
-    """The noted facts of the trial's training loader, see `advisor.contract.TAG_LOADER`; possibly empty."""
+    """Return the noted facts of the trial's training data loader (`advisor.contract.TAG_LOADER`); possibly empty."""
     try:
         facts = json.loads(trial.facts.get("loader", "{}"))
     except ValueError:

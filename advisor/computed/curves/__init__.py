@@ -1,1 +1,1 @@
-"""Ends, noise and overfitting of curves."""
+"""Curves: their last part, their noise, and overfitting."""

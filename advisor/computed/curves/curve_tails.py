@@ -1,4 +1,4 @@
-"""The ends of the best trials' curves: which trials still improve, and which were flat long before."""
+"""The last part of the best trials' curves: trials that still improve, and trials whose curves became flat early."""
 
 from __future__ import annotations
 
@@ -14,53 +14,53 @@ from advisor.model.study import Study, Trial
 from advisor.stats import trend
 
 TAIL = 0.2
-"""Share of the steps that counts as the end of training."""
+"""Share of the steps that counts as the end of a training run."""
 TOLERANCE = 0.005
-"""Maximum distance of a settled objective from its final level, as a share of the run's gain."""
+"""Maximum distance of a settled objective from its final level, as a share of the objective's gain over the run."""
 TRAIN_TOLERANCE = 0.02
-"""The same for the cost on training data."""
+"""Maximum distance of a settled training cost from its final level, as a share of its gain over the run."""
 MARGIN = 1.25
-"""Length of a training as a multiple of the steps until its curve settles."""
+"""Recommended length of a training run as a multiple of the steps until its curve settles."""
 MATERIAL = 0.01
-"""Minimum forecast gain that is worth longer training, as a share of the run's gain. Our choice."""
+"""Minimum forecast gain that justifies longer training, as a share of the gain over the run. Our choice."""
 BEST = 3
-"""Number of best trials that show how training ends. The playbook asks for at least the best few."""
+"""Number of best trials whose curve ends are examined. The playbook asks for at least the best few."""
 REACH = 0.1
-"""Maximum distance of these trials from the best one, as a share of what the best one gained over its run."""
+"""Maximum distance of an examined trial from the best trial, as a share of the best trial's gain over its run."""
 DECAYED = 0.1
-"""A learning rate that ends below this share of its peak has decayed, so the schedule alone puts the best step last."""
+"""Maximum final learning rate, as a share of its peak, that counts as decayed: such a schedule alone puts the best step last."""
 STARVED = 0.01
-"""A learning rate below this share of its peak keeps a curve flat by itself."""
+"""Maximum learning rate, as a share of its peak, that by itself keeps a curve flat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of one trial: of its objective (a cost, lower is better) and, if logged, of its cost on training data."""
+    """The last part of one trial's curves: the objective as a cost and, if logged, the cost on training data."""
 
     trial: Trial
     steps: int
-    """The last step at which the objective was evaluated."""
+    """Last step at which the objective was evaluated."""
     margin: float
-    """Sufficient length as a multiple of the steps until the curves settle."""
+    """Sufficient length of training as a multiple of the steps until the curves settle."""
     end: trend.End
     plateau: trend.Plateau
     train_end: trend.End | None
     train_plateau: trend.Plateau | None
     train_left: float
-    """Remaining share of the way to a perfect fit of the training data at the end; NaN if unknown."""
+    """Remaining share, at the end of training, of the way to a perfect fit of the training data; NaN if unknown."""
     starved: bool
-    """Whether the learning rate was next to zero when the curves became flat."""
+    """True if the learning rate was close to zero when the curves became flat."""
 
     @property
     def settled(self) -> float:
-        """Share of the steps after which the objective and, if logged, the training cost are settled."""
+        """Share of the steps after which the objective and, if logged, the training cost have settled."""
         return max(self.plateau.settled, self.train_plateau.settled if self.train_plateau else 0.0)
 
     def saturated(self, *, rest: float, saved: float, material: float, alpha: float, floor: float = 0.0) -> bool:
-        """Whether the trial had certainly nothing more to gain long before its end.
+        """Return True if the trial certainly had nothing more to gain long before its end.
 
-        The steps after the settling step times the margin are a share of at least `saved`. They changed the objective by at most
-        `rest`, and the training cost by at most twice that unless it came within `floor` of a perfect fit. Nothing still improves.
+        The steps after `margin` times the settling step are at least a share `saved` of the run. In them the objective changed by
+        at most `rest`, and the training cost by at most twice `rest` or to within `floor` of a perfect fit. No curve improves.
         """
         fitted = self.train_left <= floor
         train_flat = fitted or self.train_plateau is None or self.train_plateau.flat(2 * rest)
@@ -71,9 +71,9 @@ class Ending:
 
 
 def good_trials(study: Study, reach: float) -> list[Trial]:
-    """The feasible trials within `reach` of the best, best first. Raises MissingData if there is none.
+    """Return the feasible trials within `reach` of the best trial, best first. Raises MissingData if there is none.
 
-    reach: as a share of what the best trial gained over its run.
+    reach: maximum distance as a share of the best trial's gain over its run.
     """
     ranked = study.ranked()
     if not ranked:
@@ -85,7 +85,7 @@ def good_trials(study: Study, reach: float) -> list[Trial]:
 def best_endings(
     study: Study, best: int, reach: float, *, tolerance: float = TOLERANCE, margin: float = MARGIN, tail: float = TAIL
 ) -> list[Ending]:
-    """The endings of the `best` good trials that were not cut short, best first. Raises MissingData if there is none."""
+    """Return the curve ends of the `best` good trials that ran to their planned end, best first. Raises MissingData if none."""
     whole = [t for t in good_trials(study, reach) if not study.cut_short(t)]
     if not whole:
         raise MissingData("every good trial was cut short; this needs trials that run for all of max_train_steps")
@@ -99,13 +99,13 @@ def best_endings(
 
 
 def still_improving(judged: Sequence[Ending], material: float, alpha: float) -> list[Ending]:
-    """The endings that still improve if they are the majority, otherwise none."""
+    """Return the curve ends that still improve if they are the majority, else an empty list."""
     improving = [e for e in judged if e.end.improving(material, alpha)]
     return improving if 2 * len(improving) > len(judged) else []
 
 
 def asks_for_more(study: Study, alpha: float) -> bool:
-    """Whether most of the few best trials still improve at their end."""
+    """Return True if most of the best trials still improve at their end."""
     try:
         return bool(still_improving(best_endings(study, BEST, REACH), MATERIAL, alpha))
     except MissingData:
@@ -113,18 +113,18 @@ def asks_for_more(study: Study, alpha: float) -> bool:
 
 
 def typical_steps(study: Study, endings: Sequence[Ending]) -> int:
-    """Median of the planned steps of the trials."""
+    """Return the median of the trials' planned steps."""
     return max(round(float(np.median([length(study, e.trial, e.steps) for e in endings]))), 1)
 
 
 def round_up(steps: float) -> int:
-    """The number of steps rounded up to two significant digits."""
+    """Return the number of steps, rounded up to two significant digits."""
     unit: int = 10 ** max(len(str(math.ceil(steps))) - 2, 0)
     return max(math.ceil(steps / unit) * unit, 1)
 
 
 def length(study: Study, trial: Trial, last: int) -> int:
-    """Planned steps of the trial; its `last` step if it logged no plan and was not stopped."""
+    """Return the trial's planned steps, or its `last` step if it logged no plan and was not stopped."""
     planned = study.planned_steps(trial)
     known = trial.status == "stopped" or math.isfinite(trial.fact("max_train_steps"))
     return max(last, round(planned)) if known and math.isfinite(planned) else last
@@ -153,6 +153,6 @@ def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: f
 
 
 def rate_at_end(study: Study, trial: Trial) -> float:
-    """The learning rate at the trial's end as a share of its peak; NaN if it was not logged."""
+    """Return the learning rate at the trial's end as a share of its peak; NaN if the learning rate was not logged."""
     rates = study.curve(trial, "learning_rate").finite.values
     return float(rates[-1] / rates.max()) if len(rates) > 1 and rates.max() > 0 else math.nan

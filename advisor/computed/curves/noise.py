@@ -1,4 +1,4 @@
-"""How much results of equally good settings differ by chance, and whether chance explains all differences between trials."""
+"""Random differences between results of equally good settings, and a test if they explain all differences between trials."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from advisor.stats import boundaries
 
 _MIN_FREEDOM = 3
 _BEST = 3
-"""Number of best trials whose step noise is measured."""
+"""Number of best trials from which the noise between evaluations is measured."""
 _MAX_RESULTS = 1000
-"""Maximum results in the test of normality."""
+"""Maximum number of results to use in the test of normality."""
 _CERTAIN = 0.01
 
 
 def of_seeds(study: Study) -> tuple[float, bool]:
-    """(standard deviation between seeds, whether it has at least 3 degrees of freedom); (0, False) without repeats."""
+    """Return (standard deviation between seeds, True with at least 3 degrees of freedom); (0, False) without repeats."""
     variance = repeats.trial_variance(repeats.settings(study))
     return (variance[0], variance[1] >= _MIN_FREEDOM) if variance is not None else (0.0, False)
 
 
 def of_steps(study: Study) -> float:
-    """Standard deviation of a best result due to noise between evaluations: the largest of the best three trials'.
+    """Return the standard deviation of a best result due to noise between evaluations: the maximum over the best three trials.
 
-    It is smaller than the deviation between seeds, but needs no repeats; 0 with too few evaluations.
+    This deviation is smaller than the one between seeds, but needs no repeats; 0 if there are too few evaluations.
     """
     around = [step_noise.around_best(study.cost_curve(t).finite.values) for t in study.ranked()[:_BEST]]
     known = [a for a in around if a is not None]
@@ -37,13 +37,12 @@ def of_steps(study: Study) -> float:
 
 
 def chance(tried: Settings, largest: float) -> float:
-    """p-value of at least 3 results being equally good up to noise that is normal and independent of the hyperparameters.
+    """Return the p-value that 3 or more results differ only by normal noise that does not depend on the hyperparameters.
 
-    Two tests; the smaller p-value counts, doubled:
-    - Dependence on a hyperparameter (`boundaries.crowding`) combined with departure from normality (Shapiro-Wilk, after undoing
-      rounding) by Fisher's method, as the two are independent.
-    - More scatter than seeds cause, whose standard deviation is at most `largest` as a share of the result. It needs results of
-      one sign. The dependence is skipped if the p-value is at most 1 % without it.
+    The p-value is twice the smaller one of two tests:
+    - Dependence on a hyperparameter (`boundaries.crowding`), combined by Fisher's method with departure from normality
+      (Shapiro-Wilk, after undoing rounding). Dependence is not tested if the p-value is at most 1 % without it.
+    - Scatter above the standard deviation between seeds, at most `largest` as a share of the result; results need the same sign.
     """
     fine = tried.costs[~tried.failed]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -64,12 +63,12 @@ def chance(tried: Settings, largest: float) -> float:
 
 
 def _together(shape: float, goes: float) -> float:
-    """Two independent positive p-values combined by Fisher's method."""
+    """Combine two independent positive p-values by Fisher's method."""
     return float(stats.chi2.sf(-2 * (np.log(max(shape, 1e-12)) + np.log(min(goes, 1.0))), 4))
 
 
 def _unrounded(values: FloatArray) -> FloatArray:
-    """Values (n,) with ties spread evenly over the smallest difference between distinct values."""
+    """Return values (n,) whose ties are spread evenly over the smallest difference between distinct values."""
     levels, where, counts = np.unique(values, return_inverse=True, return_counts=True)
     if len(levels) < 2 or counts.max() < 2:
         return values

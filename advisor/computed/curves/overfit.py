@@ -1,4 +1,4 @@
-"""Trials that overfit, and the regularisers that the next study should search."""
+"""Detection of trials that overfit, and choice of regularisers that the next study should search."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ Costs: TypeAlias = Callable[[Trial], Curve]
 _TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss", "train_loss")
 _OF_ACTING = {"reward", "rewards", "rew", "return", "returns", "episode"}
 _OF_ANSWERS = {"accuracy", "accuracies", "margin", "margins"}
-"""Words of metrics that compare rewards of answers on held-out data."""
+"""Words in the names of metrics that compare the rewards of answers on held-out data."""
 _SURELY_RISES = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Overfit:
-    """A trial's validation curve: how far it rises at its end while training falls."""
+    """The rise of a trial's validation curve at its end while its training metric falls."""
 
     trial: Trial
     curve: Curve
-    """Finite validation costs."""
+    """Finite validation costs of the trial."""
     rise: Rise
     p: float
-    """p-value of rise and fall together; 1 if the rise is immaterial or training rises."""
+    """p-value of a validation rise together with a training fall; 1 if the rise is immaterial or the training metric rises."""
     training: str | None = None
-    """The training metric that falls after the best step, if one was logged."""
+    """The training metric that falls after the best validation step, if one was logged."""
 
     @property
     def step(self) -> int:
-        """The step of the best level."""
+        """Step at which the validation level is best."""
         return int(self.curve.steps[self.rise.best])
 
 
 def read_overfits(
     study: Study, trials: Sequence[Trial], metric: str, costs: Costs, *, material: float
 ) -> list[Overfit]:
-    """`read_overfit` for each trial with enough evaluations of a validation metric, computed once for all rules."""
+    """Apply `read_overfit` to each trial with enough evaluations of a validation metric, computed once for all rules."""
     readings = (_of_trial(study, trial, _Costs(metric, costs), material) for trial in trials)
     return [reading for reading in readings if reading is not None]
 
@@ -66,7 +66,7 @@ def _of_trial(study: Study, trial: Trial, costs: _Costs, material: float) -> Ove
 
 
 def read_overfit(study: Study, trial: Trial, curve: Curve, *, material: float) -> Overfit | None:
-    """Read a finite curve of validation costs; None if it has fewer than 6 points.
+    """Measure overfitting on a finite curve of validation costs; None if the curve has fewer than 6 points.
 
     material: minimum rise, as a share of the distance between the curve's highest and lowest level.
     """
@@ -80,7 +80,7 @@ def read_overfit(study: Study, trial: Trial, curve: Curve, *, material: float) -
 
 
 def _training_falls(study: Study, trial: Trial, step: int) -> tuple[float, str | None]:
-    """(p-value of a fall of training since the step, its metric): (1, metric) if one rises, (0, None) without any."""
+    """Return (p-value of a training fall since the step, metric); (1, metric) if a metric rises, (0, None) if none was logged."""
     signals = {study.signals[s]: s for s in reversed(_TRAINING) if s in study.signals}
     found: list[tuple[float, str]] = []
     for metric, signal in signals.items():
@@ -99,7 +99,7 @@ def _training_falls(study: Study, trial: Trial, step: int) -> tuple[float, str |
 
 
 def beyond_chance(readings: Sequence[Overfit], level: float) -> list[Overfit]:
-    """The trials that overfit at a joint significance level, with corrected p-values (Benjamini-Hochberg)."""
+    """Return the trials that overfit at a joint significance level, with Benjamini-Hochberg corrected p-values."""
     if not readings:
         return []
     corrected = stats.false_discovery_control(np.array([r.p for r in readings]))
@@ -107,12 +107,12 @@ def beyond_chance(readings: Sequence[Overfit], level: float) -> list[Overfit]:
 
 
 def is_of_acting(metric: str) -> bool:
-    """Whether a metric is, by its name, the reward or return of a policy, not a metric of held-out data."""
+    """Return True if a metric, by its name, is the reward or return of a policy rather than a metric of held-out data."""
     return bool(_OF_ACTING & set(words_of(metric))) and not _OF_ANSWERS & set(words_of(metric))
 
 
 def validation_curves(study: Study) -> list[tuple[str, Costs]]:
-    """(metric, function that returns a trial's costs): the objective, then the validation loss if that is another metric."""
+    """Return (metric, function from trial to costs) of the objective and of the validation loss if that is another metric."""
     looks: list[tuple[str, Costs]] = [(study.spec.objective.metric, study.cost_curve)]
     loss = study.signals.get("valid_loss")
     if loss is not None and loss != study.spec.objective.metric:
@@ -121,7 +121,7 @@ def validation_curves(study: Study) -> list[tuple[str, Costs]]:
 
 
 def setting_winners(study: Study, ranked: Sequence[Trial]) -> list[Trial]:
-    """The best trial of each setting of the categorical scientific parameters, best first; the best trial if there are none."""
+    """Return the best trial per setting of the categorical scientific parameters, best first; one trial without such parameters."""
     names = [n for n, p in study.searched.items() if p.role == "scientific" and not p.numeric]
     best: dict[tuple[object, ...], Trial] = {}
     for trial in ranked:
@@ -133,7 +133,7 @@ def setting_winners(study: Study, ranked: Sequence[Trial]) -> list[Trial]:
 
 
 def only_low_settings(study: Study, overfit: Sequence[Trial], feasible: Sequence[Trial]) -> bool:
-    """Whether a scientific regulariser cures it: it has trials in the upper half of its range, and none of them overfits."""
+    """Return True if a scientific regulariser has trials in the upper half of its range, and none of these trials overfits."""
     bad = {t.index for t in overfit}
     for name, parameter in study.searched.items():
         if parameter.role == "scientific" and parameter_kinds.is_regulariser(name):
@@ -145,7 +145,7 @@ def only_low_settings(study: Study, overfit: Sequence[Trial], feasible: Sequence
 
 
 def regulariser_changes(study: Study) -> Iterator[AddParameter | SetRange]:
-    """Extend the searched regularisers upwards; add dropout and weight decay if there are none."""
+    """Extend the ranges of searched regularisers upwards; add dropout and weight decay if no regulariser is searched."""
     why = "Trials overfit: validation gets worse while training improves. More regularisation may help."
     searched = [n for n in study.searched if parameter_kinds.is_regulariser(n)]
     widened = [c for name in searched if (c := _widened(study.spec.parameters[name], name, why)) is not None]
@@ -163,7 +163,7 @@ def regulariser_changes(study: Study) -> Iterator[AddParameter | SetRange]:
 
 
 def name_regularisers(changes: Sequence[AddParameter | SetRange]) -> Message:
-    """The regularisers of `regulariser_changes`, as the object of "search"."""
+    """Name the regularisers of `regulariser_changes`, as the object of "search"."""
     added = [Name(c.name) for c in changes if isinstance(c, AddParameter)]
     widened = [Name(c.parameter) for c in changes if isinstance(c, SetRange)]
     if widened:
@@ -172,7 +172,7 @@ def name_regularisers(changes: Sequence[AddParameter | SetRange]) -> Message:
 
 
 def _widened(parameter: Parameter, name: str, why: str) -> SetRange | None:
-    """The range extended upwards by a decade (log) or its own width (linear), within the hard limits."""
+    """Extend the range upwards by a decade (log scale) or by its own width (linear scale), within the hard limits."""
     numbers = [as_number(v) for v in parameter.options] if not parameter.numeric else [parameter.low, parameter.high]
     ends = [n for n in numbers if n is not None and np.isfinite(n)]
     if parameter.type == "bool" or len(ends) < max(2, len(numbers)):

@@ -1,4 +1,4 @@
-"""How much of the ranking of trials is noise between evaluations around their best steps."""
+"""Share of the ranking of trials that is due to noise between evaluations around their best steps."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from advisor.model.space import FloatArray
 from advisor.stats.curve import HUGE, noise, smoothed
 
 MIN_EVALUATIONS = 10
-"""Minimum number of evaluations to measure the noise around the best one."""
+"""Minimum number of evaluations for measuring the noise around the best evaluation."""
 _DRAWS = 500
 _MIN_AROUND = 8
 _COURSE = 9
-"""Points in the window of a local parabola."""
+"""Number of points in the window of a local parabola."""
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """The half of a curve around its best point, split into a smooth course and noise."""
+    """Half of a curve, around its best point, split into a smooth course and noise."""
 
     start: int
-    """Index of its first point."""
+    """Index, in the whole curve, of the first point of this half."""
     course: FloatArray
     """Smooth course from local parabolas, shape (m,)."""
     rest: FloatArray
-    """Points minus course, shape (m,)."""
+    """Points minus their smooth course, shape (m,)."""
     noise: float
     """Standard deviation of the noise from one evaluation to the next."""
 
     def chance_above(self, level: float) -> float:
-        """Probability that the true noise exceeds `level`; the standard error of the estimate's logarithm is 1.5 / sqrt(m)."""
+        """Return the probability that the true noise exceeds `level`; the log of the estimate has standard error 1.5 / sqrt(m)."""
         if self.noise <= 0 or level <= 0 or math.isinf(level):
             return float(self.noise > level)
         return float(stats.norm.cdf(math.log(self.noise / level) * math.sqrt(len(self.course)) / 1.5))
@@ -50,19 +50,19 @@ def around_best(costs: FloatArray) -> Around | None:
     size = min(n, max(n // 2, _MIN_AROUND))
     start = min(max(int(np.argmin(y)) - size // 2, 0), n - size)
     part = y[start : start + size]
-    # Remove single jumps before the fit: they would bend it.
+    # Remove single jumps before fitting parabolas, because jumps would bend the fit.
     calm = median_filter(part, size=3, mode="nearest")
     course = smoothed(calm, min(_COURSE, size - 1 + size % 2))
     scatter = _noise(part)
-    # Without noise the curve is its own course.
+    # Without noise, the smooth course is the curve itself.
     return Around(start, course if scatter > 0 else part, part - course if scatter > 0 else np.zeros(size), scatter)
 
 
 def _noise(part: FloatArray) -> float:
-    """As `curve.noise`, or less if bends of the curve look like noise; 0 if no point lies above the one before.
+    """Return `curve.noise`, or less if bends of the curve look like noise; 0 if the curve never rises.
 
-    White noise of variance sigma^2 makes third differences of variance 20 sigma^2 and successive second differences of covariance
-    -4 sigma^2, whereas those of a bend have the same sign.
+    White noise with variance sigma^2 gives third differences of variance 20 sigma^2, and successive second differences of
+    covariance -4 sigma^2. In a bend, successive second differences have the same sign.
     """
     if (np.diff(part) <= 0).all():
         return 0.0
@@ -74,20 +74,20 @@ def _noise(part: FloatArray) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """How a ranking of trials changes when their evaluations are drawn again."""
+    """Stability of a ranking of trials when their evaluations are drawn again."""
 
     keeps: float
-    """Share of the draws in which the best trial stays the best."""
+    """Share of the draws in which the best trial remains the best."""
     reliability: float
-    """Share of the variance of the trials' best costs that is not due to noise, 0..1."""
+    """Share of the variance of the trials' best costs that is not due to noise, from 0 to 1."""
     noise: float
-    """Median over the trials of the standard deviation from one evaluation to the next."""
+    """Median over the trials of the standard deviation of a single evaluation's noise."""
     spread: float
-    """Standard deviation of one trial's best cost over the draws, root mean square over the trials."""
+    """Standard deviation of one trial's best cost over the draws; root mean square over the trials."""
 
 
 def redraw_ranking(trials: Sequence[Around], *, seed: int = 0) -> Ranking:
-    """Draw the evaluations of two or more trials, best first, again 500 times from their courses and noise."""
+    """Draw the evaluations of two or more trials, best first, 500 times from their smooth courses and noise."""
     rng = np.random.default_rng(seed)
     best = np.stack(
         [(t.course + t.noise * rng.standard_normal((_DRAWS, len(t.course)))).min(axis=1) for t in trials], axis=1

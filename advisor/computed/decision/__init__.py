@@ -1,1 +1,1 @@
-"""Repeated settings."""
+"""Settings that were run several times with different seeds."""

@@ -23,16 +23,16 @@ class Setting:
     costs: FloatArray
     """Best cost of each successful trial, shape (n,)."""
     failed: tuple[Trial, ...]
-    """Trials that diverged, crashed or learned nothing."""
+    """Trials of the setting that diverged, crashed or learned nothing."""
 
     @property
     def mean(self) -> float:
-        """Mean cost over the repeats."""
+        """Mean cost over the successful trials of the setting."""
         return float(np.mean(self.costs))
 
     @property
     def params(self) -> Mapping[str, Value]:
-        """The hyperparameters."""
+        """Hyperparameters of the setting."""
         return self.trials[0].params
 
 
@@ -43,10 +43,10 @@ def settings(study: Study) -> tuple[Setting, ...]:
 
 
 def settings_of(study: Study, trials: Sequence[Trial]) -> list[Setting]:
-    """Return the settings of these trials of the study, as `settings` does.
+    """Return the settings of these trials, in the order in which they were first tried.
 
-    Numbers that differ by less than a millionth are equal: they pass through text and 32-bit floats. A second trial with a seed
-    that the setting already has is not a repeat and is left out.
+    Numbers that differ by less than a millionth are equal, because they pass through text and 32-bit floats. If two trials of a
+    setting have the same seed, the second one is not a repeat and is left out.
     """
     bad = failures.failures(study).any
     groups: dict[tuple[tuple[str, str], ...], list[Trial]] = {}
@@ -63,7 +63,7 @@ def settings_of(study: Study, trials: Sequence[Trial]) -> list[Setting]:
 
 
 def key(trial: Trial) -> tuple[tuple[str, str], ...]:
-    """Return what identifies the trial's setting: names and values to seven digits."""
+    """Return a key that identifies the trial's setting: hyperparameter names and values, rounded to seven digits."""
     return tuple(sorted((name, _rounded(value)) for name, value in trial.params.items()))
 
 
@@ -77,11 +77,11 @@ def _one_per_seed(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def trial_variance(tried: Sequence[Setting]) -> tuple[float, int] | None:
-    """Return (standard deviation between seeds, degrees of freedom) over all repeated settings; None if none was repeated."""
+    """Return (standard deviation between seeds, degrees of freedom) over all repeated settings; None without repeats."""
     return difference.pooled([s.costs for s in tried])
 
 
 def noun(tried: Sequence[Setting]) -> str:
-    """Return the word for a repeat: `seed` if every repeated trial logged its seed, else `run` (folds, for example)."""
+    """Return the noun for a repeat: `seed` if every repeated trial logged its seed, else `run` (for example, for folds)."""
     repeated = [t for s in tried if len(s.trials) > 1 for t in s.trials]
     return "seed" if repeated and all(t.seed is not None for t in repeated) else "run"

@@ -1,1 +1,1 @@
-"""Ranks, norms, validation data."""
+"""Distributed ranks, batch normalisation and validation data."""

@@ -1,4 +1,4 @@
-"""The batch normalisation of a trial's model."""
+"""Batch normalisation layers of a trial's model."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from advisor.model.study import Trial
 
 @dataclass(frozen=True, slots=True)
 class BatchNorm:
-    """The batch norm layers of one trial that compute statistics of its batches."""
+    """The batch normalisation layers of one trial that compute statistics over its batches."""
 
     layers: int
     synced: bool
-    """Whether all layers use the batches of all ranks together."""
+    """True if all layers compute statistics over the batches of all ranks together."""
     running: bool
-    """Whether any layer keeps running statistics, for evaluations and checkpoints."""
+    """True if any layer keeps running statistics, which evaluations and checkpoints use."""
     examples: float
-    """Examples per statistic; NaN if the batch size is unknown."""
+    """Number of examples per batch statistic; NaN if the batch size is unknown."""
 
 
 def batch_norm(trial: Trial) -> BatchNorm | None:
-    """The trial's batch norm, with 0 layers if it has none or all are frozen; None if it logged no layers at all."""
+    """Return the trial's batch norm, with 0 layers if it has none or all are frozen; None if the trial logged no layers."""
     noted = _json(trial, "batch_norm")
     if noted:
         total, frozen = _count(noted, "layers"), _count(noted, "frozen")

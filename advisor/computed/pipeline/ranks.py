@@ -1,4 +1,4 @@
-"""Facts that the ranks of a distributed training logged."""
+"""Facts that the ranks of a distributed training run logged."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Ranks:
 
     world_size: int
     parallel: str
-    """ "ddp", "fsdp" or "other"."""
+    """Kind of parallelism: "ddp", "fsdp" or "other"."""
     facts: Mapping[str, Any]
 
     def values(self, name: str) -> list[Any]:
-        """A fact of each rank that logged it, in the order of ranks."""
+        """Return the values of a fact on all ranks that logged it, in the order of ranks."""
         fact = self.facts.get(name)
         if not isinstance(fact, Mapping):
             return []
@@ -31,24 +31,24 @@ class Ranks:
         return [v for v in listed if v is not None and v != "..."] if isinstance(listed, list) else []
 
     def differ(self, name: str) -> bool:
-        """Whether ranks logged different values of a fact."""
+        """Return True if ranks logged different values of a fact."""
         return len({repr(v) for v in self.values(name)}) > 1
 
     def agree(self, name: str) -> bool:
-        """Whether at least two ranks logged a fact, all with the same value."""
+        """Return True if at least two ranks logged a fact, all with the same value."""
         return len(self.values(name)) > 1 and not self.differ(name)
 
     def count(self, name: str) -> int:
-        """Number of ranks that logged the fact as true."""
+        """Return the number of ranks that logged the fact as true."""
         return sum(v is True for v in self.values(name))
 
     def shown(self, name: str) -> str:
-        """The values of a fact on the first eight ranks, as text."""
+        """Return the values of a fact on the first eight ranks, as text."""
         return ", ".join(map(str, self.values(name)[:8])) or "unknown"
 
 
 def read(trial: Trial) -> Ranks | None:
-    """The ranks of a trial; None if it had only one, or logged nothing readable."""
+    """Return the ranks of a trial; None if the trial had one rank or logged nothing readable about ranks."""
     try:
         noted = json.loads(trial.facts.get("ranks", ""))
         world, parallel, facts = int(noted["world_size"]), str(noted.get("parallel", "other")), noted.get("facts", {})
@@ -58,10 +58,10 @@ def read(trial: Trial) -> Ranks | None:
 
 
 def shares_data(trial: Trial, world: Ranks) -> bool | None:
-    """Whether all ranks together go through the training data once per epoch; False if each rank does; None if unknown."""
+    """Return True if the ranks share one pass over the training data per epoch, False if each rank makes its own, else None."""
     steps, total = trial.fact("steps_per_epoch"), trial.fact("n_train")
     visited = steps * trial.fact("batch_size")
-    if not (steps >= 4 and visited > 0):  # the last step may not be full: with fewer steps it would weigh too much
+    if not (steps >= 4 and visited > 0):  # an incomplete last step weighs too much below 4 steps
         shards = [n for n in world.values("shard_examples") if isinstance(n, int)]
         visited = sum(shards) / len(shards) * world.world_size if shards and world.values("loader_seed") else math.nan
     if not (visited > 0 and total > 0):
@@ -70,7 +70,7 @@ def shares_data(trial: Trial, world: Ranks) -> bool | None:
 
 
 def sampler_shares(trial: Trial) -> bool:
-    """Whether the sampler splits the data among ranks and shuffles it with one common seed."""
+    """Return True if the sampler splits the data among ranks and shuffles it with one common seed."""
     try:
         sampler = json.loads(trial.facts.get("loader", ""))["sampler"]
     except (ValueError, KeyError, TypeError):
@@ -79,11 +79,11 @@ def sampler_shares(trial: Trial) -> bool:
 
 
 def world_size(trial: Trial) -> int:
-    """Number of ranks; 1 if none were logged."""
+    """Return the number of ranks; 1 if no ranks were logged."""
     ranks = read(trial)
     return 1 if ranks is None else ranks.world_size
 
 
 def hooked(trial: Trial) -> bool:
-    """Whether an adapter logged the training, so that a missing fact means its absence."""
+    """Return True if an adapter logged the training, so that a fact missing from the log did not occur."""
     return "schema" in trial.facts

@@ -1,4 +1,4 @@
-"""How trials were run: their command, configuration and code."""
+"""Information to reproduce a trial: its command, configuration files and code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from advisor.model.study import Trial
 
 
 def reproduction(trial: Trial) -> tuple[tuple[str, str], ...]:
-    """(kind, value) of the command, the configuration files it names and the state of the code, as far as the trial logged them."""
+    """Return (kind, value) of the command, the configuration files it names and the code version, if the trial logged them."""
     facts = [
         ("command", trial.facts.get("command", "")),
         ("configuration", ", ".join(_files(trial))),
@@ -28,5 +28,5 @@ def _files(trial: Trial) -> list[str]:
 def _code(trial: Trial) -> str:
     commit = trial.facts.get("git_commit", "")
     dirty = trial.facts.get("git_dirty") == "true"
-    # The hook stores the uncommitted changes as an artifact of this name.
+    # The adapter stores uncommitted changes as an artifact of this name.
     return f"commit {commit[:12]}{', with the changes in reproduce/git.diff' if dirty else ''}" if commit else ""

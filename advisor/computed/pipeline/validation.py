@@ -1,4 +1,4 @@
-"""Standard error of the objective, from the number of examples that it was evaluated on."""
+"""Standard error of the objective, computed from the number of validation examples."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from advisor.model.study import Study, Trial
 from advisor.stats.heterogeneity import error_of_share
 
 _MAX_SHARE = 1 + 1e-6
-"""Larger values are percentages. 32-bit floats may round 1 up to a little more."""
+"""Maximum value of a share, because 32-bit floats may round 1 up slightly; larger values are percentages."""
 _SHARES = {"accuracy", "acc", "top1", "top5"}
 _ERRORS = {"error", "err"}
 _NO_SHARES = set(
     "balanced macro weighted class mean squared square absolute relative rms root median word character char phone token pixel std "
     "reconstruction prediction approximation".split()
 )
-"""Words of metrics that are no share of the examples: means of other means, of sizes, or of parts of examples."""
+"""Words in metric names that are no share of examples: means of other means, of sizes, or of parts of examples."""
 
 
 def unit_of_shares(study: Study) -> float:
-    """The value of an objective at a share of 1: 100 for percentages, else 1.
+    """Return the objective value that stands for a share of 1: 100 if the objective is a percentage, else 1.
 
-    The largest value at any step decides, because the best ones may lie below 1 percent.
+    The largest value at any step decides, because the best values of a percentage may be below 1.
     """
     values = study.metrics[study.spec.objective.metric].values
     return 100.0 if float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0)) > _MAX_SHARE else 1.0
 
 
 def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
-    """Standard error of the best objective of each trial (k,), from the size of its validation set.
+    """Return the standard error of each trial's best objective (k,), from the size of its validation set.
 
-    If the objective is the share of right or wrong examples, it follows from their number; else from their standard deviation.
-    Raises MissingData with what to log if a trial lacks it.
+    For a share of right or wrong examples, the error follows from the number of examples; otherwise, from the standard deviation
+    over the examples. Raises MissingData, naming the value to log, if a trial lacks it.
     """
     metric = study.spec.objective.metric
     sizes = np.array([t.fact("n_valid") for t in trials])
@@ -59,7 +59,7 @@ def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
 
 
 def _spreads(study: Study, trials: Sequence[Trial], metric: str) -> FloatArray:
-    """Standard deviation over the examples at, or last before, the best step of each trial (k,)."""
+    """Return each trial's standard deviation over the examples (k,), as logged at or last before its best step."""
     found = np.full(len(trials), np.nan)
     for i, trial in enumerate(trials):
         costs, logged = study.cost_curve(trial).finite, study.metrics[metric].curve(trial.index).finite
@@ -72,20 +72,20 @@ def _spreads(study: Study, trials: Sequence[Trial], metric: str) -> FloatArray:
 
 
 def _is_share(study: Study, metric: str, shares: FloatArray, sizes: FloatArray) -> bool:
-    """Whether shares (k,) count examples: accuracies by their name, errors if their values are whole counts, too."""
+    """Return True if shares (k,) count examples: accuracies by name; errors also only if their values are whole counts."""
     words = set(words_of(metric))
     if words & _NO_SHARES or shares.min() < 0 or shares.max() > 1:
         return False
     if words & _SHARES:
         return True
     counts = shares * sizes
-    # Values rounded to four digits, or stored as 32-bit floats, are still counts.
+    # Values rounded to four digits or stored as 32-bit floats still stand for whole counts.
     whole = bool((np.abs(counts - np.round(counts)) <= 1e-3 * counts + 0.01).all())
     return bool(words & _ERRORS) and (whole or any("classes" in t.facts for t in study.trials))
 
 
 def class_counts(trial: Trial) -> list[int]:
-    """Validation examples of each class, as logged; empty if they were not."""
+    """Return the logged number of validation examples per class; empty if these numbers were not logged."""
     try:
         noted = json.loads(trial.facts.get("valid_class_counts", ""))
     except ValueError:

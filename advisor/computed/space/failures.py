@@ -1,4 +1,4 @@
-"""Which trials of a study failed, and how."""
+"""Failed trials of a study, by kind of failure."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from advisor.model.study import Study
 from advisor.stats import outliers
 
 MATERIAL = 0.1
-"""Minimum rise of a training loss that counts as failure, as a share of the largest fall in any successful trial."""
+"""Minimum rise of a training loss that counts as failure, as a share of the largest fall of any successful trial's loss."""
 
 
 @dataclass(frozen=True)
 class Failures:
-    """Which trials failed, by kind; each of shape (number of trials,). Running trials and trials without data did not fail."""
+    """Masks of the failed trials by kind, each (number of trials,). Running trials and trials without data did not fail."""
 
     diverged: BoolArray
-    """Ended with a non-finite objective or loss."""
+    """Trials that ended with a non-finite objective or loss."""
     crashed: BoolArray
-    """Crashed or ran out of memory."""
+    """Trials that crashed or ran out of memory."""
     out_of_memory: BoolArray
-    """Crashed trials that reported it."""
+    """Crashed trials that reported running out of memory."""
     stuck: BoolArray
-    """Learned nothing: never better than at the first evaluation, and the training loss rose or the result is an outlier."""
+    """Trials that never beat their first evaluation and either had a rising training loss or are outliers by their result."""
 
     @property
     def any(self) -> BoolArray:
-        """Failed in any of these ways."""
+        """Return the trials that failed in any of these ways."""
         return self.diverged | self.crashed | self.stuck
 
 
 @computed
 def failures(study: Study) -> Failures:
-    """Return which trials of a study failed, by kind."""
+    """Return the failed trials of a study, by kind of failure."""
     count = len(study.trials)
     diverged = np.array([t.status == "diverged" for t in study.trials], dtype=np.bool_)
     crashed = np.array([t.status == "infeasible" for t in study.trials], dtype=np.bool_)
@@ -56,9 +56,9 @@ def failures(study: Study) -> Failures:
 
 
 def rise_and_drop(losses: FloatArray) -> tuple[float, float]:
-    """Return how far a training loss (n,) ended above its first value (median of its last tenth) and the largest fall below it.
+    """Return (rise, largest fall) of a training loss (n,), relative to its first value.
 
-    (0, 0) for fewer than 10 points. The rise of a loss that ends non-finite is inf.
+    The rise is to the median of the loss's last tenth, or inf if the loss ends non-finite. (0, 0) for fewer than 10 points.
     """
     if len(losses) < 10 or not np.isfinite(losses[0]):
         return 0.0, 0.0

@@ -17,18 +17,18 @@ from advisor.stats import importance
 
 @dataclass(frozen=True)
 class Importances:
-    """The importance of each of the d hyperparameters that were varied, except the length of training."""
+    """Importance of each of the d hyperparameters that were varied, without the length of training."""
 
     names: tuple[str, ...]
     tried: settings.Settings
     response: importance.Response
     total: FloatArray
-    """Shape (draws, d): share of the variance between settings that each explains, alone and with others."""
+    """Share of the variance between settings that each hyperparameter explains, alone and with others; shape (draws, d)."""
     p: float
-    """Probability that results unrelated to the hyperparameters show as much structure."""
+    """p-value: probability that results unrelated to the hyperparameters show at least this much structure."""
 
     def share(self, axis: int) -> Message:
-        """The importance of one hyperparameter: "12 % (90 % interval 5 % to 20 %)"."""
+        """Return the importance of one hyperparameter as text: "12 % (90 % interval 5 % to 20 %)"."""
         total = self.total[:, axis]
         mean, low, high = (Percent(float(min(x, 1))) for x in (total.mean(), *np.quantile(total, [0.05, 0.95])))
         return say("{mean} (90 % interval {low} to {high})", mean=mean, low=low, high=high)
@@ -36,7 +36,7 @@ class Importances:
 
 @computed
 def read(study: Study) -> Importances:
-    """Return the importances in this study. Raises MissingData if fewer than 8 settings ended, or fewer than 4 with a result."""
+    """Return the importances in this study. Raises MissingData if fewer than 8 settings ended or fewer than 4 have a result."""
     tried = settings.read(study)
     tried.require(importance.MIN_TRIALS, importance.MIN_TRIALS // 2)
     numeric = {n: u for n, u in tried.numeric.items() if _varied(u) and not counts_training(n)}

@@ -1,4 +1,4 @@
-"""Whether the sampler of a study learned from results, judged by where its trials lie."""
+"""A test of the positions of a study's trials: did their sampler use earlier results?"""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from advisor.model.study import Study
 from advisor.stats import adaptive
 
 LEVEL = 0.05
-"""Maximum p-value at which trials count as drawn by a sampler that learned."""
+"""Maximum p-value at which a sampler counts as having used earlier results."""
 WEAKENED = 0.8
-"""Factor on the confidence of a finding whose test assumes that trials were drawn without regard to results."""
+"""Factor on a finding's confidence if its test assumes that the sampler ignored results but the sampler used them."""
 
 
 @computed
 def learned(study: Study) -> bool:
-    """Return whether earlier results decided where later trials lie, as with TPE and other Bayesian optimisation."""
-    # Trials of earlier rounds lie where those rounds searched and say nothing about how this round was drawn.
+    """Return True if earlier results decided the positions of later trials, as in TPE and other Bayesian optimisation."""
+    # Trials of earlier rounds follow the ranges of those rounds and do not show how this round was drawn.
     chosen = [t for t in study.trials if study.ended[t.index] and t.round is None]
     if len(chosen) < adaptive.MIN_POINTS or not study.searched:
         return False
@@ -31,7 +31,7 @@ def learned(study: Study) -> bool:
 
 
 def weakened(finding: Finding) -> Finding:
-    """Return the finding as a less sure note: its test assumes that trials were drawn without regard to results."""
+    """Return the finding as a note with less confidence, because its test assumes that the sampler ignored results."""
     reason = FigureEvidence(rows=(("sampling", "adaptive: later trials lie near good earlier ones in any case"),))
     confidence = round(finding.confidence * WEAKENED, 3)
     return finding.model_copy(

@@ -16,28 +16,28 @@ from advisor.model.study import Study, Trial
 
 @dataclass(frozen=True)
 class Settings:
-    """The n distinct settings that a study tried. Repeats of a setting with other seeds are pooled: they are no new evidence."""
+    """The n distinct settings that a study tried. Repeats of a setting with other seeds are pooled: they are one observation."""
 
     trials: tuple[tuple[Trial, ...], ...]
     costs: FloatArray
-    """Shape (n,): lower median cost of a setting's successful trials; NaN if at least half of its trials failed."""
+    """Lower median cost of each setting's successful trials, shape (n,); NaN if at least half of the setting's trials failed."""
     failed: BoolArray
-    """Shape (n,): whether at least half of a setting's trials diverged, crashed or learned nothing."""
+    """True for settings of which at least half of the trials diverged, crashed or learned nothing; shape (n,)."""
     numeric: dict[str, FloatArray]
-    """Positions (n,) in the range of each searched number; NaN if a setting lacks it."""
+    """Position of each setting in the range of each searched number, shape (n,); NaN if a setting lacks that number."""
     choices: dict[str, FloatArray]
-    """The same for searched categories: the index of the choice over the last index."""
+    """Index of each setting's choice over the last index, by searched category, shape (n,); NaN if a setting lacks it."""
 
     def __len__(self) -> int:
         return len(self.trials)
 
     @property
     def successes(self) -> int:
-        """Number of settings with a result."""
+        """Number of settings that have a result."""
         return int((~self.failed).sum())
 
     def require(self, settings: int, successes: int) -> None:
-        """Raise MissingData if fewer settings than these ended, or fewer have a result."""
+        """Raise MissingData if fewer than `settings` settings ended or fewer than `successes` have a result."""
         if len(self) < settings or self.successes < successes:
             raise MissingData(
                 f"{len(self)} distinct settings ended, {self.successes} of them with a result; "
@@ -47,7 +47,7 @@ class Settings:
 
 @computed
 def read(study: Study) -> Settings:
-    """Return the settings of the trials that ended, in an order that does not depend on when they ran."""
+    """Return the settings of the ended trials, in an order that is independent of when they ran."""
     failed = failures.failures(study).any
     pools: dict[tuple[Value, ...], list[Trial]] = {}
     for trial in study.trials:

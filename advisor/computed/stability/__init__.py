@@ -1,1 +1,1 @@
-"""Instability, clipping and warmup."""
+"""Training instability, gradient clipping and learning-rate warmup."""

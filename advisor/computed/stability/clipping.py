@@ -1,4 +1,4 @@
-"""Gradient clipping of trials: the threshold, and the share of updates that it changed."""
+"""Gradient clipping of trials: the threshold and the share of clipped updates."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from advisor.stats import jumps
 from advisor.stats.ratios import chance_of_share
 
 _EQUAL = 1e-3
-"""Maximum excess over the threshold, as a share of it, of norms that were logged after clipping."""
+"""Maximum excess of a norm over the clipping threshold, as a share of the threshold, if norms are logged after clipping."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clipping:
-    """The clipping of one trial's updates."""
+    """The gradient clipping of one trial."""
 
     trial: Trial
     threshold: float
-    """Norm above which gradients are clipped; NaN if they are not, or not by their norm."""
+    """Gradient norm above which gradients are clipped; NaN if gradients are not clipped, or not by their norm."""
     share: float
-    """Share of clipped updates; NaN if unknown."""
+    """Share of the updates that were clipped; NaN if unknown."""
     points: int
-    """Logged points that the share comes from; 0 for a trial that is known not to clip."""
+    """Number of logged points from which the clipped share is computed; 0 if a trial is known not to clip."""
 
     def p(self, limit: float) -> float:
-        """Probability that a trial with a true share of `limit` shows a share at least as large."""
+        """Return the p-value: the probability that a trial with a true clipped share of `limit` shows at least this share."""
         return chance_of_share(self.share, self.points, limit)
 
 
 def threshold(trial: Trial) -> float:
-    """The norm above which the trial clipped, as noted or as a hyperparameter; NaN if unknown."""
+    """Return the clipping threshold of the trial, from its notes or hyperparameters; NaN if unknown."""
     noted = trial.fact("grad_clip_norm")
     if noted > 0:
         return noted
-    # A switch, grad_clip: True, is no norm of 1.
+    # A switch such as grad_clip: True is not a threshold of 1.
     values = [
         value
         for name, value in trial.params.items()
@@ -52,11 +52,11 @@ def threshold(trial: Trial) -> float:
 
 
 def read(study: Study, trial: Trial) -> Clipping | None:
-    """The trial's clipping as the hook logged it, else from its norms and threshold; None if its clipped updates are unknown."""
+    """Return the trial's clipping from logged clip flags, else from its norms and threshold; None if the share is unknown."""
     limit = threshold(trial)
     flags = study.curve(trial, "clipped").finite
     if len(flags) >= jumps.MIN_POINTS:
-        gaps = np.diff(flags.steps).astype(np.float64)  # a window's mean stands for all of its steps
+        gaps = np.diff(flags.steps).astype(np.float64)  # a logged window mean stands for all steps of its window
         weights = np.concatenate([gaps[:1], gaps])
         return Clipping(trial, limit, float(np.average(flags.values, weights=weights)), len(flags))
     norms = study.curve(trial, "grad_norm").finite.values
@@ -67,13 +67,13 @@ def read(study: Study, trial: Trial) -> Clipping | None:
 
 
 def read_threshold(study: Study, trial: Trial) -> Clipping | None:
-    """As `read`, but also for a trial of which only the threshold is known; its share is NaN."""
+    """Return the trial's clipping, with a NaN share if only the threshold is known."""
     limit = threshold(trial)
     return read(study, trial) or (Clipping(trial, limit, math.nan, 0) if math.isfinite(limit) else None)
 
 
 def unclipped_norms(study: Study, clippings: Iterable[Clipping]) -> FloatArray:
-    """The unclipped gradient norms of the trials after early training; norms that were logged after clipping are left out."""
+    """Return the unclipped gradient norms of the trials after early training, without norms logged after clipping."""
     parts = []
     for clipping in clippings:
         norms = instability.late_norms(study, [clipping.trial])

@@ -1,4 +1,4 @@
-"""What the stability rules share: the trials to judge, the losses that show instability, the end of early training, the changes."""
+"""Shared parts of the stability rules: trials to judge, losses that show instability, the end of early training, changes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from advisor.model.words import trimmed
 from advisor.stats import jumps
 
 EARLY = 0.1
-"""Early training, as a share of the planned steps: the playbook's longest warmup."""
+"""Length of early training as a share of the planned steps: the playbook's longest warmup."""
 RAISE = 10.0
-"""Factor between the unstable learning rate and the one that a warmup should make possible; from the playbook."""
+"""Ratio of the learning rate that a warmup should make stable to the unstable learning rate; from the playbook."""
 PROBE_STEPS = 500
-"""Steps of the playbook's probe for early instability."""
+"""Number of steps in the playbook's probe for early instability."""
 LOG_NORM = (
     "Log the gradient norm before clipping at every step, as train/grad_norm (the advisor's training hook does), and clip at its "
     "90th percentile."
@@ -30,9 +30,9 @@ LOG_NORM = (
 
 
 def learning_rates(study: Study) -> tuple[str, FloatArray] | None:
-    """The name of the searched learning rate and each trial's value, shape (number of trials,); None if none is searched.
+    """Return the name of the searched learning rate and each trial's value (number of trials,); None if none is searched.
 
-    Of several (one per optimizer) the one that the best trial has.
+    If there are several learning rates (one per optimizer), the result is the first that the best trial has.
     """
     named = [name for name, p in study.searched.items() if is_learning_rate(name) and p.type != "bool"]
     if not named:
@@ -45,19 +45,19 @@ def learning_rates(study: Study) -> tuple[str, FloatArray] | None:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The trials that stability is judged by: those whose learning rate is not far above the best trial's."""
+    """The trials that the stability rules judge: those whose learning rate is not far above the best trial's."""
 
     trials: tuple[Trial, ...]
-    """Nearest to the best trial first."""
+    """Judged trials, nearest to the best trial first."""
     parameter: str | None
-    """The searched learning rate; None if there is none, and then all trials are judged."""
+    """Name of the searched learning rate; None if no learning rate is searched, in which case all trials are judged."""
     rates: FloatArray
-    """Each trial's learning rate, shape (number of trials of the study,); NaN without one."""
+    """Learning rate of each trial of the study, shape (number of trials,); NaN for trials without one."""
     best: float
-    """The best trial's learning rate; NaN if unknown."""
+    """Learning rate of the best trial; NaN if unknown."""
 
     def at(self, trial: Trial) -> Message:
-        """The trial's learning rate, to follow its name: " at lr 0.3 (3 times the best trial's)"; empty if unknown."""
+        """Return the text that follows a trial's name: " at lr 0.3 (3 times the best trial's)"; empty if the rate is unknown."""
         rate = float(self.rates[trial.index])
         if not math.isfinite(rate):
             return Message(())
@@ -69,12 +69,12 @@ class Reach:
         return say("{place} ({times} times the best trial's)", place=place, times=Number(rate / self.best, 2))
 
     def spares_best(self, trials: Sequence[Trial]) -> bool:
-        """Whether all of the trials have learning rates above the best trial's."""
+        """Return True if all of these trials have learning rates above the best trial's."""
         return all(float(self.rates[t.index]) > self.best for t in trials)
 
 
 def also_in(shown: int, unstable: int, judged: int) -> Message:
-    """The sentence that counts the unstable trials that the message does not name; empty if there are none."""
+    """Return a sentence with the number of unstable trials that the message does not name; empty if there are none."""
     more = unstable - shown
     if not more:
         return Message(())
@@ -87,9 +87,9 @@ def also_in(shown: int, unstable: int, judged: int) -> Message:
 
 
 def within_reach(study: Study, reach: float) -> Reach:
-    """The ended trials whose learning rate is unknown or at most `reach` times the best feasible trial's.
+    """Return the ended trials whose learning rate is unknown or at most `reach` times that of the best feasible trial.
 
-    Above it, any training is unstable. Without a searched learning rate or a feasible trial, all ended trials.
+    Above it, any training is unstable. If no learning rate is searched or no trial is feasible, return all ended trials.
     """
     ended = [t for t in study.trials if t.status != "running"]
     searched, ranked = learning_rates(study), study.ranked()
@@ -108,7 +108,7 @@ def within_reach(study: Study, reach: float) -> Reach:
 
 
 def loss_curves(study: Study, trial: Trial) -> list[tuple[str, Curve]]:
-    """The curves that can show the trial's loss, lower is better, by metric name: training batches first, the objective last."""
+    """Return (metric, curve) for each curve that can show the trial's loss, as costs: training batches first, objective last."""
     named: dict[str, Curve] = {}
     for signal in ("train_loss", "train_eval_loss", "valid_loss"):
         name = study.signals.get(signal)
@@ -120,7 +120,7 @@ def loss_curves(study: Study, trial: Trial) -> list[tuple[str, Curve]]:
 
 
 def early_end(study: Study, trial: Trial) -> float:
-    """The last step of the trial's early training; NaN if it logged nothing. All of a probe is early training."""
+    """Return the last step of the trial's early training; NaN if it logged nothing. A probe consists of early training only."""
     ends = [float(c.steps[-1]) for _, c in loss_curves(study, trial)]
     if not ends:
         return math.nan
@@ -131,9 +131,9 @@ def early_end(study: Study, trial: Trial) -> float:
 
 
 def diverged_step(study: Study, trial: Trial) -> int | None:
-    """The step from which the trial's loss stays NaN or infinite; None if it does not.
+    """Return the step from which the trial's loss stays NaN or infinite; None if the loss ends finite.
 
-    A missing objective at the end of a run whose training loss continues is no divergence.
+    If the objective is missing at the end of a run but the training loss continues, the run did not diverge.
     """
     curves = loss_curves(study, trial)
     seen = False
@@ -146,15 +146,15 @@ def diverged_step(study: Study, trial: Trial) -> int | None:
             continue
         return step
     if trial.status == "diverged" and curves and not seen:
-        # Tagged as diverged, but it stopped before it logged a non-finite value.
+        # The trial is tagged as diverged, but it stopped before it logged a non-finite value.
         return max(int(c.steps[-1]) for _, c in curves)
     return None
 
 
 def diverged_early(study: Study, trial: Trial, step: int) -> bool:
-    """Whether a divergence at `step` belongs to early training.
+    """Return True if a divergence at `step` belongs to early training.
 
-    If the run ends with its divergence and noted no planned length, early training is the first PROBE_STEPS steps.
+    If the run ends with the divergence and its planned length is unknown, the first PROBE_STEPS steps are early training.
     """
     last = max(int(c.steps[-1]) for _, c in loss_curves(study, trial))
     if step <= early_end(study, trial):
@@ -164,7 +164,7 @@ def diverged_early(study: Study, trial: Trial, step: int) -> bool:
 
 
 def rates_at(study: Study, trial: Trial, steps: FloatArray) -> FloatArray | None:
-    """The learning rate at `steps` (n,), interpolated linearly; None if fewer than two points were logged."""
+    """Return the learning rate at `steps` (n,), by linear interpolation; None if fewer than two learning rates were logged."""
     rates = study.curve(trial, "learning_rate").finite
     return np.interp(steps, rates.steps, rates.values) if len(rates) >= 2 else None
 
@@ -173,12 +173,12 @@ def rates_at(study: Study, trial: Trial, steps: FloatArray) -> FloatArray | None
 
 
 def late_norm(study: Study, trial: Trial) -> Curve:
-    """The largest gradient norm of each logged window after early training; finite, positive, possibly empty."""
+    """Return the largest gradient norm of each logged window after early training: finite, positive, possibly empty."""
     return _late(study.peaks(trial, "grad_norm").finite)
 
 
 def late_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
-    """The concatenated gradient norms of the trials after early training; finite, positive, possibly empty."""
+    """Return the concatenated gradient norms of the trials after early training: finite, positive, possibly empty."""
     parts = [_late(study.curve(trial, "grad_norm").finite).values for trial in trials]
     return np.concatenate(parts) if parts else np.empty(0)
 
@@ -189,7 +189,7 @@ def _late(curve: Curve) -> Curve:
 
 
 def clip_action(norms: FloatArray) -> Message:
-    """The imperative sentence for clipping: a first threshold, or the advice to log the norms."""
+    """Return an imperative sentence about clipping: a first threshold or, without norms, the advice to log them."""
     if len(norms) < jumps.MIN_POINTS:
         return say(LOG_NORM)
     return say(
@@ -199,7 +199,7 @@ def clip_action(norms: FloatArray) -> Message:
 
 
 def clip_changes(norms: FloatArray) -> tuple[Change, ...]:
-    """Ask for a clipping threshold around the 90th percentile of the unclipped norms; without norms, the advice to log them."""
+    """Propose a clipping threshold around the 90th percentile of the unclipped norms; without norms, advise to log them."""
     if len(norms) < jumps.MIN_POINTS:
         return (Advise(text=LOG_NORM),)
     tenth, middle = float(np.quantile(norms, 0.9)), float(np.median(norms))
@@ -208,21 +208,21 @@ def clip_changes(norms: FloatArray) -> tuple[Change, ...]:
 
 
 def warmup_changes(unstable: float, times: float = RAISE) -> tuple[Change, ...]:
-    """Ask for the shortest warmup that allows `times` the lowest unstable learning rate (NaN if unknown)."""
+    """Propose the shortest warmup that makes `times` the lowest unstable learning rate stable (that rate is NaN if unknown)."""
     known = {"unstable_learning_rate": unstable, "times": times} if math.isfinite(unstable) else {}
     why = "Training is unstable early, and a warmup is the best remedy for that"
     return (RunPlan(plan="warmup", numbers=known, why=why),)
 
 
 def rate_name(study: Study) -> str | None:
-    """The name of the study's learning rate; None without one. A rate that the study or its baseline searches comes first."""
+    """Return the name of the study's learning rate, None without one; rates searched by it or its baseline come first."""
     named = [n for n in study.spec.parameters if is_learning_rate(n)]
     searched = study.spec.searched.keys() | (study.spec.baseline.searched.keys() if study.spec.baseline else ())
     return next((n for n in named if n in searched), named[0] if named else None)
 
 
 def rate_of(study: Study, trial: Trial) -> float:
-    """The trial's peak learning rate from its hyperparameters, else from its noted optimizer; NaN if unknown."""
+    """Return the trial's peak learning rate from its hyperparameters, else from its noted optimizer; NaN if unknown."""
     rates = sorted((n for n in trial.params if is_learning_rate(n)), key=lambda n: n != rate_name(study))
     named = (as_number(trial.params[n]) for n in rates)
     return next((v for v in named if v > 0), trial.fact("optimizer.learning_rate"))

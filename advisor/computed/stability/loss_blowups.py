@@ -1,4 +1,4 @@
-"""Instability in one trial's loss: a rise or divergence at its start, a jump or divergence in mid training."""
+"""Instability in one trial's loss: a rise or divergence early in training, a jump or divergence later."""
 
 from __future__ import annotations
 
@@ -17,56 +17,56 @@ from advisor.model.study import Curve, Study, Trial
 from advisor.stats import jumps
 
 MIN_EARLY = 3
-"""Minimum points early in training that can show a rise: the first and two after it."""
+"""Minimum number of points early in training to detect a rise: the first point and two after it."""
 _MIN_BEFORE = 5
-"""Minimum points before a divergence that show that the loss had fallen."""
+"""Minimum number of points before a divergence to conclude that the loss had fallen before it."""
 _LASTING = 10
-"""Steps that a rise at the start must last; the default of the rules that use it."""
+"""Minimum number of steps that an early rise must last; the default of the rules."""
 _STEADY = 9
-"""A jump is over when the median of this many points is back at the level before it."""
+"""Number of points in the running median that ends a jump when it returns to the level before the jump."""
 _SHIFTS = 8
-"""Maximum jumps of one loss that evaluations may explain before the search ends."""
+"""Maximum number of jumps of one loss to discard because evaluations explain them."""
 _MAX_P = 0.05
 """Maximum p-value of one trial's instability."""
 _MIN_OF_BEST = 0.02
-"""Minimum rise, as a share of what the best trial gained."""
+"""Minimum rise of a loss, as a share of the best trial's gain."""
 _MATERIAL = 0.1
-"""Minimum rise or jump, as a share of what the trial gained; the default of the rules that use it."""
+"""Minimum rise or jump of a loss, as a share of the trial's own gain; the default of the rules."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blowup:
-    """The worst instability of a trial and its p-value."""
+    """The most severe instability of one trial, with its p-value."""
 
     trial: Trial
     metric: str
-    """As logged."""
+    """Name of the metric, as logged."""
     points: int
-    """Points that were judged; 0 if they are too few to call the trial stable."""
+    """Number of points that were judged; 0 if there are too few points to call the trial stable."""
     p: float = 1.0
-    """p-value among this trial's own points; 0 for a divergence."""
+    """p-value of the instability among this trial's own points; 0 for a divergence."""
     share: float = 0.0
-    """Size as a share of what the loss gained or had fallen; infinite for a divergence, 0 if negligible beside the best's gain."""
+    """Size of the rise as a share of the loss's gain or fall; inf for a divergence, 0 if negligible against the best gain."""
     step: int = 0
     event: Message = field(default_factory=lambda: Message(()))
-    """What happened, to follow the name of the trial in a sentence."""
+    """Clause that describes the instability and follows the name of the trial."""
     before: float = math.nan
-    """Level before, in the metric's own unit; NaN without one."""
+    """Level of the metric before the instability, in the metric's unit; NaN if unknown."""
     after: float = math.nan
-    """Level after; NaN for a divergence."""
+    """Level of the metric after the instability, in the metric's unit; NaN for a divergence."""
     limit: float = math.nan
-    """The level that noise passes once in twenty trials; NaN without one."""
+    """Level that noise exceeds in one of 20 trials; NaN if unknown."""
     subject: str = "loss"
-    """`loss`, or `objective` if that is what showed it."""
+    """The curve that shows the instability, `loss` or `objective`."""
 
     def sentence(self, at: Message | str = "") -> Message:
-        """What happened to the trial, a sentence without its end; `at` is its learning rate, see `instability.Reach.at`."""
+        """Return a sentence about the instability without its end; `at` is the learning rate from `instability.Reach.at`."""
         name = Name(self.trial.name)
         return say("The {subject} of {trial}{at} {event}", subject=self.subject, trial=name, at=at, event=self.event)
 
     @property
     def levels(self) -> Message:
-        """The levels before and after and the limit of noise, as a row of figures."""
+        """Return the levels before and after the instability and the noise limit, as a table row."""
         if not math.isfinite(self.limit):
             return say("not finite")
         before, after, limit = Number(self.before, 4), Number(self.after, 4), Number(self.limit, 4)
@@ -75,9 +75,9 @@ class Blowup:
 
 @computed
 def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
-    """The rise or divergence of the trial's loss early in training; None if it logged no loss.
+    """Return the rise or divergence of the trial's loss early in training; None if the trial logged no loss.
 
-    lasting: steps that a rise must last, or one point if points are further apart.
+    lasting: minimum number of steps that a rise must last; one point if points are further apart.
     """
     curves = instability.loss_curves(study, trial)
     if not curves:
@@ -118,13 +118,13 @@ def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
 
 
 def _count(curve: Curve, end: float) -> int:
-    """Finite points up to step `end`."""
+    """Return the number of finite points up to step `end`."""
     return int(np.searchsorted(curve.finite.steps, end, side="right"))
 
 
 @computed
 def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
-    """The largest jump, or the divergence, of the trial's loss after early training; None if its curves are too short to judge."""
+    """Return the largest jump or the divergence of the trial's loss after early training; None if its curves are too short."""
     curves = instability.loss_curves(study, trial)
     divergence = _late_divergence(study, trial)
     if divergence is not None:
@@ -148,11 +148,11 @@ def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
 
 
 def _jump_event(jump: jumps.Jump, sign: float, peak: float, place: str) -> Message:
-    """The sentence about a jump; `peak` is its worst point in the metric's own unit."""
+    """Return a sentence about the jump; `peak` is the worst point of the jump in the metric's own unit."""
     before, after = sign * jump.before, sign * jump.after
     went, extreme = ("jumped", "peak") if sign > 0 else ("fell", "lowest")
     to = say("{after}", after=Number(after, 4))
-    # The level after a jump is a median of several points: the picture shows the first of them higher.
+    # The level after a jump is a median of several points, so the first of them is usually higher in the plot.
     if abs(peak - after) > _MATERIAL * abs(after - before):
         to = say("about {after} ({extreme} {peak})", after=to, extreme=extreme, peak=Number(peak, 4))
     fall = "its fall on a log scale" if jump.log else "what it had gained"
@@ -175,7 +175,7 @@ def _jump_event(jump: jumps.Jump, sign: float, peak: float, place: str) -> Messa
 def _largest_that_harmed(
     curve: Curve, first: int, rates: FloatArray | None, evaluations: list[Curve]
 ) -> jumps.Jump | None:
-    """The largest jump of a loss that evaluations do not refute: if they stay as good, only what the loss measures changed."""
+    """Return the largest jump of a loss during which evaluations got worse; otherwise only the definition of the loss changed."""
     values = curve.values.copy()
     for _ in range(_SHIFTS):
         jump = jumps.largest_jump(values, first, rates)
@@ -194,7 +194,7 @@ def _largest_that_harmed(
 
 
 def _matters(study: Study, metric: str, rise: float) -> bool:
-    """Whether the rise counts beside what the best trial gained: for a trial that learned nothing, any rise is a large share."""
+    """Return True if the rise is material against the best trial's gain: if a trial learned nothing, any rise is a large share."""
     for best in study.ranked()[:1]:
         curve = dict(instability.loss_curves(study, best)).get(metric)
         if curve is not None and len(values := curve.finite.values) >= 3:
@@ -203,13 +203,13 @@ def _matters(study: Study, metric: str, rise: float) -> bool:
 
 
 def unstable(study: Study, trial: Trial) -> bool:
-    """Whether the trial's loss blew up at its start or jumped in mid training."""
+    """Return True if the trial's loss blew up early in training or jumped later."""
     both = at_start(study, trial, _LASTING), in_mid_training(study, trial)
     return any(b is not None and b.p <= _MAX_P and b.share >= _MATERIAL for b in both)
 
 
 def _late_divergence(study: Study, trial: Trial) -> Blowup | None:
-    """A divergence after early training, of a loss that had fallen until then."""
+    """Return a divergence after early training, provided that the loss had fallen before it; else None."""
     at = instability.diverged_step(study, trial)
     if at is None or instability.diverged_early(study, trial, at):
         return None
@@ -227,32 +227,32 @@ def _subject(study: Study, metric: str) -> str:
 
 
 def _should_fall(study: Study, metric: str) -> bool:
-    """Whether the metric, as a cost, falls in a training that works: when a policy is trained, only the objective has to."""
+    """Return True if the metric, as a cost, falls in healthy training: every loss, but for a policy only the objective."""
     objective = study.spec.objective.metric
     return metric == objective or not is_of_acting(objective)
 
 
 def _sign(study: Study, metric: str) -> float:
-    """The factor from a cost of the metric to its own value: -1 for an objective that is maximised."""
+    """Return the sign that converts a cost to the metric's own value: -1 for a maximised objective, else 1."""
     return -1.0 if metric == study.spec.objective.metric and not study.minimize else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Unrest:
-    """The instability of several trials, at their start or in mid training."""
+    """The instability of several trials, either early in training or later."""
 
     judged: int
-    """Trials whose loss could be judged."""
+    """Number of trials with enough points of the loss to judge."""
     unstable: tuple[Blowup, ...]
-    """The worst of each unstable trial, surest first."""
+    """The most severe instability of each unstable trial, most significant first."""
     p: float
-    """Probability that noise alone makes any of the trials seem as unstable as the surest one."""
+    """p-value: probability that noise alone makes any trial seem as unstable as the most significant one."""
 
 
 def unrest(study: Study, trials: Sequence[Trial], *, lasting: int, material: float, false_alarms: float) -> Unrest:
-    """The unstable trials; the promised level is shared among all trials and between the two kinds of instability.
+    """Return the unstable trials at level `false_alarms`, shared among all trials and the two kinds of instability.
 
-    lasting, material: as the thresholds of the rules.
+    lasting, material: thresholds of the rules, under the same names.
     """
     both = ((at_start(study, t, lasting), in_mid_training(study, t)) for t in trials)
     seen = [[b for b in pair if b is not None and (b.points or b.p < 1)] for pair in both]

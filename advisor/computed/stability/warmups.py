@@ -1,4 +1,4 @@
-"""The hyperparameter of the warmup and its unit."""
+"""The hyperparameter that sets the warmup length, and its unit."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from advisor.model.spec import StudySpec
 
 
 def parameter(names: Iterable[str]) -> str | None:
-    """The first name that is a warmup's; None without one."""
+    """Return the first name that is a warmup hyperparameter; None without one."""
     return next((name for name in names if "warmup" in name.lower()), None)
 
 
 def is_share(spec: StudySpec, name: str) -> bool:
-    """Whether the study counts the warmup as a share of the training, not in steps."""
+    """Return True if the warmup length is a share of the training rather than a number of steps."""
     known = spec.parameters.get(name)
     if known is None:
         return False

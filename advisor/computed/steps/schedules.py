@@ -1,4 +1,4 @@
-"""Learning-rate schedules, as noted by trials and as shown by their logged learning rates."""
+"""Learning-rate schedules of trials, from their notes and their logged learning rates."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from advisor.model.space import FloatArray, words_of
 from advisor.model.study import Curve, Study, Trial
 
 MIN_RATES = 5
-"""Minimum number of logged learning rates that show the shape of a schedule."""
+"""Minimum number of logged learning rates to recognise the shape of a schedule."""
 _LEVEL = 0.01
 """Maximum variation of a constant learning rate, as a share of its peak: logs round it to text and 32-bit floats."""
 _FALL = 0.1
-"""Minimum relative fall from one logged learning rate to the next that is a step of a staircase."""
+"""Minimum relative fall between two logged learning rates that counts as a step of a staircase schedule."""
 _TINY = 1e-300
-"""Minimum peak of which shares are computed."""
+"""Minimum peak learning rate for computing shares of it."""
 _WORDS = frozenset(
     "lr learning rate scheduler schedule type name kind class optimizer optim train training trainer".split()
 )
@@ -33,13 +33,13 @@ class Schedule:
 
     trial: Trial
     noted: str | None
-    """Its kind, as `advisor.contract.TAG_SCHEDULE` without a warmup; None if it was not noted."""
+    """Noted kind of schedule, as in `advisor.contract.TAG_SCHEDULE`, without a warmup; None if it was not noted."""
     rates: Curve
-    """Logged learning rates; finite, possibly empty."""
+    """Logged learning rates: finite, possibly empty."""
 
     @property
     def constant(self) -> bool | None:
-        """Whether the learning rate stayed at its peak after it had reached it; None if unknown."""
+        """True if the learning rate stayed at its peak once it had reached it; None if unknown."""
         if self.noted == "plateau":
             return False
         if len(self.rates) < MIN_RATES:
@@ -56,7 +56,7 @@ class Schedule:
         return self.rates.values / max(float(self.rates.values.max()), _TINY)
 
     def low_from(self, limit: float) -> tuple[int, int] | None:
-        """Return the last step at the peak and the first step of the final phase below `limit` of it; None without such a phase."""
+        """Return (last step at the peak, first step of the final phase below `limit` of the peak); None without such a phase."""
         if len(self.rates) < MIN_RATES or not self.rates.values.max() > _TINY:
             return None
         high = np.flatnonzero(self.shares >= limit)
@@ -66,7 +66,7 @@ class Schedule:
         return int(self.rates.steps[top]), int(self.rates.steps[high[-1] + 1])
 
     def falls(self) -> FloatArray:
-        """Return the steps (n,) at which a staircase goes down; empty if the rate changes in another way after its warmup."""
+        """Return the steps (n,) at which a staircase schedule falls; empty if the rate changes differently after its warmup."""
         if len(self.rates) < MIN_RATES:
             return np.empty(0)
         first = int(np.argmax(self.shares >= 1 - _LEVEL))
@@ -81,17 +81,17 @@ class Schedule:
 
 @computed
 def read(study: Study, trial: Trial) -> Schedule:
-    """The schedule of a trial."""
+    """Return the learning-rate schedule of a trial."""
     return Schedule(trial, _noted(study, trial), study.curve(trial, "learning_rate").finite)
 
 
 def of_good_trials(study: Study, reach: float, best: int) -> list[Schedule]:
-    """The schedules of at most `best` good trials, see `curve_tails.good_trials`; best trial first."""
+    """Return the schedules of at most `best` good trials (see `curve_tails.good_trials`), best trial first."""
     return [read(study, trial) for trial in curve_tails.good_trials(study, reach)[:best]]
 
 
 def needs_none(trial: Trial) -> bool:
-    """Whether the trial's optimizer is designed for no schedule."""
+    """Return True if the trial's optimizer is designed to work without a schedule."""
     optimizers = [trial.facts.get("optimizer", ""), *(str(v) for n, v in trial.params.items() if "optim" in n.lower())]
     return any("schedulefree" in name.lower().replace("_", "").replace("-", "") for name in optimizers)
 

@@ -20,33 +20,33 @@ from advisor.model.words import setting
 
 
 class BatchChanged(Rule):
-    """The batch size, the optimizer or the model changed from one study to the next, and the learning rate was not tuned again.
+    """The batch size, the optimizer or the model changed between studies, and the learning rate was not tuned again.
 
     ## What it looks at
-    The trials of several studies that are rounds of one, in the order in which they began: the batch size, optimizer and model that
-    all trials of a round share, and the number of learning rates that each round tried. A change counts if the round before it
-    tuned the learning rate and the round after it did not. `space-tuned-batch` covers batch sizes that differ within one round.
+    The trials of several studies that are rounds of one tuning effort, in the order in which they began. For each round: the batch
+    size, optimizer and model that all its trials share, and the number of learning rates tried. A change counts if the earlier
+    round tuned the learning rate and the later one did not. `space-tuned-batch` covers batch sizes that differ within one round.
 
     ## Why it matters
     The best learning rate, momentum and regularisation depend on the batch size, and even more on the optimizer and model. With the
-    old values, the new round shows how badly they fit, not the effect of the change.
+    old values, a new round measures how badly these values fit, not the effect of the change.
 
     ## What to do
     Tune the optimizer's hyperparameters and the regularisation again for the new batch size, optimizer or model before you draw
     conclusions from that round. Choose the batch size early, by throughput, and keep it.
 
     ## How sure
-    It is a count, not an estimate: confidence 0.9. The rule does not see changes that were not noted, such as other data.
+    The rule counts and estimates nothing: confidence is 0.9. It cannot see changes that were not logged, such as other data.
     """
 
     playbook: ClassVar[str] = "Changing the batch size requires re-tuning most hyperparameters"
     goal: ClassVar[Goal] = "sampling"
 
     settings: Count = 3
-    """Minimum number of learning rates of a tuned round: fewer cannot show a best one with a worse one on each side."""
+    """Minimum number of learning rates in a tuned round: fewer cannot show a best rate with a worse one on each side."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding for each round that changed something and tuned nothing again."""
+        """Yield one finding for each round that made a change without tuning the learning rate again."""
         rounds = _rounds(study)
         if len(rounds) < 2:
             parent = f", and none is of its parent {study.spec.parent}" if study.spec.parent else ""
@@ -68,7 +68,7 @@ class BatchChanged(Rule):
         tuned: tuple[int, int],
         later: list[Trial],
     ) -> Finding:
-        """`names`: the earlier and the later study; `tuned`: the number of learning rates of each."""
+        """`names`: earlier and later study; `tuned`: number of learning rates in each."""
         before, after = tuned
         message = say(
             "From study {earlier} to {later}, {changes}. Only {after} {were} tried there, after {before} before.",
@@ -103,7 +103,7 @@ class BatchChanged(Rule):
 
 
 def _rounds(study: Study) -> Mapping[str, list[Trial]]:
-    """The ended trials by their noted study, in the order in which the studies began."""
+    """Group the ended trials by their noted study, in the order in which the studies began."""
     rounds: dict[str, list[Trial]] = {}
     noted = [t for t in study.trials if study.ended[t.index] and "study" in t.facts]
     for trial in sorted(noted, key=lambda t: (math.inf if t.started is None else t.started, t.index)):
@@ -112,7 +112,7 @@ def _rounds(study: Study) -> Mapping[str, list[Trial]]:
 
 
 def _changed(earlier: list[Trial], later: list[Trial]) -> list[Message]:
-    """The settings that all trials of a round share and all trials of the next round share with another value, as clauses."""
+    """Return a clause for each setting that has one value in the earlier round and another value in the later round."""
     changes = []
     for name, read in (("batch size", _batch_size), ("optimizer", _optimizer), ("model", _model)):
         before, after = {read(t) for t in earlier}, {read(t) for t in later}
@@ -138,13 +138,13 @@ def _model(trial: Trial) -> str | None:
 
 
 def _rates(trials: list[Trial]) -> set[Value]:
-    """The learning rates that the trials tried."""
+    """Return the learning rates that the trials tried."""
     rates = {v for t in trials for n, v in t.params.items() if is_learning_rate(n)}
     return rates or {t.facts["optimizer.learning_rate"] for t in trials if "optimizer.learning_rate" in t.facts}
 
 
 def _search_rate(study: Study, later: list[Trial], why: str) -> list[Change]:
-    """The change to search at least a decade of learning rates around those of the later round."""
+    """Return the change that searches at least a decade of learning rates around those of the later round."""
     for name, parameter in study.spec.parameters.items():
         used = [v for t in later if (v := as_number(t.params.get(name))) > 0]
         if is_learning_rate(name) and used and not parameter.options:

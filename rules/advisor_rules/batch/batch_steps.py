@@ -21,28 +21,28 @@ from advisor.stats.steps_to_target import Scaling, scaling
 
 
 class BatchSteps(Rule):
-    """Larger batches no longer save steps in proportion: beyond some batch size, training needs more examples to the same target.
+    """Larger batches no longer save steps in proportion: beyond some batch size, training needs more examples to reach a target.
 
     ## What it looks at
-    The number of examples (or epochs) that trials of each batch size needed until the objective reached a target: 95 % of the way
-    from the start of training to the result of the least good batch size. An objective that counts epochs or steps to a target is
-    used as it is, and each of its values is a repeat. For each batch size the best setting counts, by the median of its repeats.
-    If there are no repeats, the best of the settings tried counts. Scaling is perfect as long as the examples stay the same: twice
-    the batch then needs half of the steps.
+    The number of examples (or epochs) that trials of each batch size need until the objective reaches a target: 95 % of the way
+    from the start of training to the result of the worst batch size. If the objective itself counts epochs or steps to a target,
+    each of its values is a repeat. Each batch size is represented by the median over the repeats of its best setting or, without
+    repeats, by the best of its settings. Scaling is perfect if the number of examples stays the same: twice the batch size then
+    needs half of the steps.
 
     ## Why it matters
-    Beyond that size each doubling costs more computing than it saves time, and at some point it saves no time at all. Below it, a
-    larger batch is faster for the same cost, given the hardware.
+    Beyond some batch size, each doubling costs more compute than it saves time, and in the end it saves no time at all. Below that
+    size, a larger batch is faster at the same cost, if the hardware allows it.
 
     ## What to do
-    Choose the batch size with the least time to the target. If times were not logged, multiply the steps by the time of a step
-    (`batch-throughput`). The finding is a warning if larger batches than that were tried. To spend the least computing, use the
-    largest size before the examples grow. Compare sizes only with the learning rate tuned for each.
+    Choose the batch size with the shortest time to the target. If times were not logged, multiply the steps by the time per step
+    (`batch-throughput`). The finding is a warning if still larger batches were tried. To spend the least compute, use the largest
+    batch size before the number of examples grows. Compare batch sizes only with the learning rate tuned for each.
 
     ## How sure
-    A permutation test: the values are dealt to the batch sizes anew, and confidence is one minus the p-value. Of simulated studies
-    of batch sizes that need the same, at most 6 % raised a finding. If the largest size needed at least twice as much, all studies
-    with repeats raised one, and 33, 60 and 95 % of those with 3, 5 and 10 random learning rates for each size.
+    The test permutes the values over the batch sizes; confidence is one minus the p-value. If batch sizes needed equally many
+    examples, at most 6 % of simulated studies raised a finding. If the largest size needed at least twice as many, all studies with
+    repeats raised one, and 33, 60 and 95 % of those with 3, 5 and 10 random learning rates per batch size.
     """
 
     playbook: ClassVar[str] = "Choosing the batch size to minimize training time"
@@ -57,14 +57,14 @@ class BatchSteps(Rule):
     )
 
     material: Factor = 1.2
-    """Maximum examples to the target, as a multiple of the smallest batch size's, of near perfect scaling. Ours: twice the batch
-    then saves 40 % of the steps instead of half."""
+    """Maximum factor on the examples to the target, relative to the smallest batch size, at which scaling is nearly perfect. Our
+    choice: twice the batch size then saves 40 % of the steps instead of half."""
     target: Share = 0.95
-    """Share of the gain of the least good batch size that is the target. Ours: near a plateau chance decides when it is reached."""
+    """Target as a share of the gain of the worst batch size. Our choice: near a plateau, chance decides when it is reached."""
     values: Count = 6
-    """Minimum number of trials (settings, or repeats of one) over all batch sizes."""
+    """Minimum number of trials (settings, or repeats of one setting) over all batch sizes."""
     false_alarms: Share = 0.05
-    """Probability, per study, that batch sizes that need the same raise a finding."""
+    """Probability, per study, of a finding if all batch sizes need equally many examples."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the batch size."""
@@ -144,7 +144,7 @@ def _message(name: str | None, race: targets.Race, scales: Scaling, knee: float)
 
 
 def _action(fastest: float, knee: float) -> Message:
-    """`fastest`: the batch size with the least time to the target; NaN if unknown."""
+    """Return the action; `fastest`: batch size with the shortest time to the target, NaN if unknown."""
     if fastest == knee:
         return say(
             "Use a batch size of {size}: it reaches the target first and needs the least computing.", size=Number(knee)

@@ -21,26 +21,26 @@ from advisor.stats import saturation
 
 
 class BatchThroughput(Rule):
-    """From some batch size on, larger batches no longer train more examples per second; or they never did.
+    """From some batch size on, larger batches no longer train more examples per second, or they never did.
 
     ## What it looks at
-    The examples per second at each batch size, over trials on one kind of device or in a batch-size probe: as logged, or from the
-    step time. While the device has room, a batch twice as large nearly doubles them. A larger batch helps if its throughput is a
-    tenth higher, beyond noise; the batch size to use is the last one that helped.
+    The examples per second at each batch size, from the log or from the step time, over trials on one kind of device or in a
+    batch-size probe. While the device has spare capacity, doubling the batch size nearly doubles the throughput. A larger batch
+    helps if its throughput is at least 10 % higher, beyond noise; the batch size to use is the last one that helped.
 
     ## Why it matters
-    The batch size decides how fast training is, and hardly affects how good a model can get. A larger batch helps only by a higher
-    throughput. If even the first doublings bring little, the limit is elsewhere: in the data, the communication or the loop.
+    The batch size decides how fast training is, and hardly affects how good a model can get. A larger batch helps only by its
+    higher throughput. If even the first doublings bring little, the bottleneck is the data, the communication or the training loop.
 
     ## What to do
     Fix the batch size at the largest one before the plateau, and tune learning rate and regularisation for it. If throughput still
-    grows at the largest one and none ran out of memory, measure larger ones in a short sweep. If no doubling nearly doubled the
-    throughput, find the bottleneck first and measure again.
+    grows at the largest batch size and no size ran out of memory, measure larger sizes in a short sweep. If no doubling of the
+    batch size nearly doubled the throughput, find the bottleneck first and measure again.
 
     ## How sure
-    The noise of a throughput comes from ten stretches of each run, or from the differences between runs of one size if those are
-    larger. A plateau is reported if it is 95 % probable, and confidence is that probability. In simulated studies whose throughput
-    grows, none was called a plateau or a bottleneck; of those flat from the fourth size on, at least 85 % were.
+    The noise of a throughput comes from ten segments of each run, or from the differences between runs of one size if those are
+    larger. Confidence is the probability of a plateau, which must be at least 95 %. In simulated studies with growing
+    throughput, none was called a plateau or a bottleneck; if it was flat from the fourth size on, at least 85 % were.
     """
 
     playbook: ClassVar[str] = "Choosing the batch size"
@@ -56,11 +56,11 @@ class BatchThroughput(Rule):
     )
 
     material: Share = 0.1
-    """Minimum increase of the throughput, as a share, that a larger batch is worth; as in the probe."""
+    """Minimum relative increase of the throughput that makes a larger batch worthwhile; as in the batch-size probe."""
     doubling: Factor = 1.5
-    """Minimum factor on the throughput of a doubling of the batch that nearly doubles it; as in the probe."""
+    """Minimum factor on the throughput that counts as nearly doubled after a doubling of the batch size; as in the probe."""
     false_alarms: Share = 0.05
-    """Probability that a throughput that still grows is taken for a plateau."""
+    """Probability of a false plateau if the throughput still grows."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
@@ -134,16 +134,16 @@ class BatchThroughput(Rule):
 
 @dataclass(frozen=True)
 class _Conclusion:
-    """What the throughput shows and what to do."""
+    """Conclusion from the throughput, and the recommended batch size."""
 
     what: Message
-    """A sentence without its end."""
+    """The conclusion, a sentence without its end."""
     action: Message
     use: throughput.Speed | None
-    """The batch size to use; None if a bottleneck comes first."""
+    """Recommended batch size; None if a bottleneck must be fixed first."""
     confidence: float
     larger: bool = False
-    """Whether to measure still larger sizes."""
+    """True if still larger batch sizes should be measured."""
 
 
 def _plateau(chosen: throughput.Speed, after: throughput.Speed, probability: float) -> _Conclusion:
@@ -165,7 +165,7 @@ def _plateau(chosen: throughput.Speed, after: throughput.Speed, probability: flo
 
 
 def _still_growing(largest: throughput.Speed, out: float, probability: float) -> _Conclusion:
-    """`out`: the smallest batch size that ran out of memory; NaN without one."""
+    """Return the conclusion for a growing throughput; `out`: smallest batch size that ran out of memory, NaN without one."""
     size = Number(largest.size)
     if out > largest.size:
         what = say(
@@ -181,7 +181,7 @@ def _still_growing(largest: throughput.Speed, out: float, probability: float) ->
 
 
 def _bottleneck(study: Study, speeds: Sequence[throughput.Speed]) -> tuple[Message, str]:
-    """The cause of the steps' length as far as it was measured, a sentence without its end, and the action."""
+    """Return (measured cause of the step time, a sentence without its end; action)."""
     times = [t for s in speeds for trial in s.trials[:4] if (t := timing.read(study, trial)) is not None]
     waited = float(np.median([t.waited.value for t in times] or [0.0]))
     blocked = float(np.median([t.blocked.value for t in times if t.blocked is not None] or [0.0]))

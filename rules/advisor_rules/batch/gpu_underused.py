@@ -19,25 +19,25 @@ from advisor.stats.ratios import Ratio, ratio
 
 
 class GpuUnderused(Rule):
-    """The GPU is idle for much of the training, and neither the data nor the loop explains it.
+    """The GPU is idle for much of the training, and neither the data nor the training loop explains it.
 
     ## What it looks at
-    The device's utilisation: the share of the time in which it computed anything, sampled during training without the first sample.
-    It must be low in most of the trials. If the steps wait for data or for the loop, `input-bound` and `host-sync` report that
-    instead. The memory that was used shows whether a larger batch fits.
+    The GPU utilisation: the share of the time in which the GPU computed anything, sampled during training, without the first
+    sample. It must be low in most of the trials. If the steps wait for data or for the training loop, `input-bound` and `host-sync`
+    report that instead. Peak memory shows whether a larger batch fits.
 
     ## Why it matters
-    The pieces of work are too small for the device, which finishes each before the next is queued. Trials take longer than needed.
-    A high utilisation does not prove the opposite: one small kernel after the other counts as full use.
+    Each piece of work is too small for the device, which finishes it before the next one is queued. Trials take longer than needed.
+    A high utilisation does not prove the opposite: one small kernel after another counts as full utilisation.
 
     ## What to do
-    If memory is left, raise the batch size: measure the throughput at doubled sizes until it stops growing. Otherwise compile the
+    If memory is free, raise the batch size: measure the throughput at doubled sizes until it stops growing. Otherwise compile the
     model or use fused optimizers and kernels, then profile.
 
     ## How sure
-    The standard error of a trial's mean comes from ten stretches of its samples. In most trials the mean must lie below the limit
-    with 95 % probability; confidence is the median of that probability. In simulated studies whose trials have exactly the limit as
-    their mean, at most 5 % raised a finding. A trial needs at least 4 samples, some 20 seconds.
+    The standard error of a trial's mean utilisation comes from ten segments of its samples. In most trials the mean must be below
+    the limit with 95 % probability; confidence is the median of that probability. If the mean of all trials is exactly the limit,
+    at most 5 % of simulated studies raised a finding. A trial needs at least 4 samples, about 20 seconds of training.
     """
 
     playbook: ClassVar[str] = "Choosing the batch size"
@@ -45,11 +45,11 @@ class GpuUnderused(Rule):
     probes: ClassVar[frozenset[str]] = frozenset({"batch-size"})
 
     least: Share = 0.6
-    """Minimum share of the time in which a device should compute. Ours, generous: good trainings reach at least 0.9."""
+    """Minimum GPU utilisation, as a share of the time. Our choice, a low bar: well-built training reaches at least 0.9."""
     room: Share = 0.5
-    """Maximum share of the memory with which a batch twice as large fits."""
+    """Maximum share of the memory in use at which a batch twice as large fits."""
     false_alarms: Share = 0.05
-    """Probability that a trial with exactly that utilisation seems to have less."""
+    """Probability of a finding in a trial whose utilisation is exactly the limit."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
@@ -68,7 +68,7 @@ class GpuUnderused(Rule):
         yield self._finding(study, low, len(used), memory)
 
     def _finding(self, study: Study, low: list[tuple[Trial, Ratio]], judged: int, memory: float) -> Finding:
-        """`memory`: the share of the memory that the trials use; NaN if unknown."""
+        """`memory`: share of the device's memory that the trials use; NaN if unknown."""
         middle, metric = low[len(low) // 2][1], study.signals["device_utilisation"]
         computing = Percent(1 - middle.value)
         action = _ACTIONS["larger batch" if memory <= self.room else "larger pieces"]
@@ -126,7 +126,7 @@ _ACTIONS = {
 
 
 def _idle(study: Study, trial: Trial) -> Ratio | None:
-    """The share of the time in which the trial's device was idle; None with too few samples."""
+    """Return the share of the time in which the trial's device was idle; None with too few samples."""
     values = study.curve(trial, "device_utilisation").finite.values[1:]
     if len(values) < 4:
         return None
@@ -134,7 +134,7 @@ def _idle(study: Study, trial: Trial) -> Ratio | None:
 
 
 def _explained(study: Study, trial: Trial) -> bool:
-    """Whether the trial's steps wait for data, or its device for the loop."""
+    """Return True if the trial's steps wait for data, or its device waits for the training loop."""
     times = timing.read(study, trial)
     if times is None:
         return False

@@ -20,31 +20,31 @@ from advisor.model.words import count, trimmed
 
 
 class GradAccumulation(Rule):
-    """Gradients are accumulated over several micro-batches, although no sign shows that memory requires it.
+    """Gradients are accumulated over several micro-batches, although nothing shows that memory requires it.
 
     ## What it looks at
-    The number of micro-batches over which the trials accumulate the gradient of one step, and the largest share of the device's
-    memory that their tensors took. A batch k times as large takes at most k times the memory, so a small peak proves that more
-    fits at once. The rule is quiet if nearly half of the memory is used, or if a batch up to twice as large ran out of it.
+    The number of micro-batches over which the trials accumulate the gradient of one step, and the peak memory of their tensors as a
+    share of the device's memory. A batch k times as large takes at most k times the memory, so a small peak proves that a larger
+    batch fits. The rule is quiet if nearly half of the memory is used, or if a batch up to twice as large ran out of memory.
 
     ## Why it matters
-    Accumulation imitates a larger batch without its throughput, because the device works on the small one. A step takes as many
-    times longer as it saves steps.
+    Accumulation imitates a larger batch without its throughput, because the device still computes small batches. Each step takes
+    longer by the same factor by which the number of steps falls.
 
     ## What to do
-    Process the whole batch at once, or in as few parts as fit. The optimizer sees the same gradient, so nothing has to be tuned
-    again, except with batch norm, whose statistics come from the examples that are processed at once.
+    Process the whole batch at once, or in as few micro-batches as fit. The optimizer sees the same gradient, so nothing has to be
+    tuned again. The exception is batch norm, whose statistics come from the examples that are processed at once.
 
     ## How sure
-    That gradients are accumulated is a fact. Confidence is 0.95 if memory was logged and shows room, otherwise 0.6: on a CPU, or
-    without the hook, it is unknown whether more fits.
+    Gradient accumulation is a logged fact. Confidence is 0.95 if the logged memory shows that a larger batch fits. Otherwise it is
+    0.6: on a CPU, or without the hook, the available memory is unknown.
     """
 
     playbook: ClassVar[str] = "Choosing the batch size"
     goal: ClassVar[Goal] = "efficiency"
 
     usable: Share = 0.9
-    """Maximum share of the device's memory that a training takes. Ours; fragmentation and other processes take the rest."""
+    """Maximum usable share of the device's memory. Our choice; fragmentation and other processes take the rest."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
@@ -68,7 +68,7 @@ class GradAccumulation(Rule):
     def _finding(
         self, which: list[Trial], ended: int, parts: float, at_once: float, fit: float, peak: float
     ) -> Finding:
-        """parts: micro-batches a step; at_once: examples of one; fit: micro-batches that fit at once; peak: share of memory."""
+        """parts: micro-batches per step; at_once: examples in each; fit: micro-batches that fit at once; peak: share of memory."""
         known, sized = math.isfinite(peak), math.isfinite(at_once)
         fewer = math.ceil(parts / fit)
         what = say(
@@ -112,7 +112,7 @@ class GradAccumulation(Rule):
         )
 
     def _changes(self, which: list[Trial], action: str, fewer: int, whole: float, why: str) -> tuple[Change, ...]:
-        """Fix the two hyperparameters if all trials share both; otherwise only advise."""
+        """Return the changes that fix both hyperparameters if all trials share both; otherwise an advice."""
         parameter, size = (
             _parameter(which[0]),
             next((n for n in which[0].params if parameter_kinds.is_batch_size(n)), None),
@@ -128,7 +128,7 @@ class GradAccumulation(Rule):
 
 
 def _trials(which: list[Trial], ended: int) -> Item:
-    """The accumulating trials among the ended ones, in words."""
+    """Return a phrase for the number of accumulating trials among the ended ones."""
     if ended == 1:
         return Name(which[0].name)
     if len(which) == ended:
@@ -137,5 +137,5 @@ def _trials(which: list[Trial], ended: int) -> Item:
 
 
 def _parameter(trial: Trial) -> str | None:
-    """The hyperparameter for the number of micro-batches over which gradients are accumulated."""
+    """Return the hyperparameter that is the number of micro-batches per step; None without one."""
     return next((n for n in trial.params if batches.accumulates(n)), None)

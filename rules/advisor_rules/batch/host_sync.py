@@ -18,26 +18,26 @@ from advisor.stats.ratios import Ratio
 
 
 class HostSync(Rule):
-    """The GPU is idle between steps although its data is there: the training loop and the device wait for each other.
+    """The GPU is idle between steps although its data is ready: the training loop and the GPU wait for each other.
 
     ## What it looks at
-    The time from one step to the next, without the time that the GPU computed and without the waiting for data. A host that only
-    queues work runs ahead of the device and leaves no such gap. Single long steps, with an evaluation in them, are left out. The
-    gap must be large in most of the trials.
+    The time from one step to the next, minus the time in which the GPU computed and the time spent waiting for data. If the host
+    only queues work, it runs ahead of the device and leaves no such gap. Single long steps that contain an evaluation are left out.
+    The gap must be large in most of the trials.
 
     ## Why it matters
-    Reading a loss with `.item()`, printing it or branching on it makes the host wait until the device is done. Then the device has
-    nothing to do until the host has queued the next step.
+    Reading a loss with `.item()`, printing it or branching on it makes the host wait until the device is done. The device is then
+    idle until the host has queued the next step.
 
     ## What to do
     Keep losses and metrics on the device and read them only every few steps, or pass the tensor to the logger, which copies it
     without waiting. Look for `.item()`, `.cpu()`, `print`, `if loss > ...` and synchronous copies in the loop; then profile.
 
     ## How sure
-    The standard error of a trial's share comes from ten stretches of its steps. In most trials the share must exceed the limit with
-    95 % probability. Confidence is the median of that probability, times 0.9, because slow work on the host makes the same gap. In
-    simulated studies whose trials are idle exactly as much as the limit, at most 7 % raised a finding. The rule does not see a loop
-    that waits in the middle of a step.
+    The standard error of a trial's idle share comes from ten segments of its steps. In most trials the share must exceed the limit
+    with 95 % probability. Confidence is the median of that probability, times 0.9, because slow work on the host causes the same
+    gap. If the idle share of all trials is exactly the limit, at most 7 % of simulated studies raised a finding. The rule cannot
+    detect a loop that waits in the middle of a step.
     """
 
     playbook: ClassVar[str] = "Optimizing the input pipeline"
@@ -52,9 +52,9 @@ class HostSync(Rule):
     )
 
     most: Share = timing.HOST
-    """Maximum share of the time in which the device is idle although its data is there. Ours."""
+    """Maximum share of the time in which the device is idle although its data is ready. Our choice."""
     false_alarms: Share = 0.05
-    """Probability that a trial whose device is idle exactly that much seems to be idle longer."""
+    """Probability of a finding in a trial whose idle share is exactly the limit."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""

@@ -20,21 +20,21 @@ class InputBound(Rule):
     """The training steps wait for their data.
 
     ## What it looks at
-    The time that steps wait for the loader, as a share of the time of all steps, without the first ones. If the computing of a GPU
-    was timed, only the waiting during which it was idle counts. The share must be large in most of the trials.
+    The time that steps wait for the data loader, as a share of the total step time, without the first steps. If GPU computation was
+    timed, only waiting while the GPU is idle counts. The share must be large in most of the trials.
 
     ## Why it matters
-    The device is idle during the waits. Every trial of the study takes longer by that share, and a larger batch does not help.
+    The device is idle while a step waits. Every trial of the study takes longer by that share, and a larger batch does not help.
 
     ## What to do
-    Without workers, load in background processes. If the waits come in bursts at the starts of epochs, keep the workers alive from
-    epoch to epoch and prefetch more. If each step waits despite workers, use more of them or give them less to do: preprocess once
-    and store the result, drop unused fields, keep the data near the machine. Then profile.
+    If the loader has no workers, load data in background processes. If the waits come in bursts at the starts of epochs, keep the
+    workers alive between epochs and prefetch more. If each step waits despite workers, add workers or reduce their work: preprocess
+    once and store the result, drop unused fields, keep the data near the machine. Then profile.
 
     ## How sure
-    The standard error of a trial's share comes from ten stretches of its steps, so that drift counts as noise. In most trials the
-    share must exceed the limit with 95 % probability; confidence is the median of that probability. In simulated studies whose
-    trials wait exactly as long as the limit, at most 7 % raised a finding.
+    The standard error of a trial's waiting share comes from ten segments of its steps, so that drift counts as noise. In most
+    trials the share must exceed the limit with 95 % probability; confidence is the median of that probability. If the waiting share
+    of all trials is exactly the limit, at most 7 % of simulated studies raised a finding.
     """
 
     playbook: ClassVar[str] = "Optimizing the input pipeline"
@@ -49,9 +49,9 @@ class InputBound(Rule):
     )
 
     most: Share = timing.INPUT
-    """Maximum share of the time that steps wait. Small networks on a CPU with data in memory and no workers reach 0.18."""
+    """Maximum share of the time spent waiting for data. Small CPU networks with data in memory and no workers reach 0.18."""
     false_alarms: Share = 0.05
-    """Probability that a trial that waits exactly that much seems to wait longer."""
+    """Probability of a finding in a trial whose waiting share is exactly the limit."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
@@ -118,7 +118,7 @@ class InputBound(Rule):
 
 
 def _action(times: timing.StepTimes) -> str:
-    """The first remedy for what was measured."""
+    """Return the first remedy for the measured waits."""
     loader = timing.loader(times.trial)
     if loader.get("workers") == 0:
         return "Load batches in background processes: give the loader workers, and pinned memory for a GPU."

@@ -1,4 +1,4 @@
-"""The score of guessing, and whether trials beat it: a known level of chance, else the first evaluation."""
+"""The score of guessing, from a known chance level or else the first evaluation, and a test if trials beat it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from advisor.stats.curve import MIN_POINTS, noise, point_rise, rise_over_lowest
 _REGRESSION = set("mse mae rmse squared absolute angular relative pixel recon reconstruction".split())
 _ZERO_BY_CHANCE = set("mcc kappa r2 pearson spearman corr correlation".split())
 _PRECISION = {"pr", "prc", "precision", "recall"}
-"""Words of areas under a precision curve; guessing scores the share of positives there."""
+"""Words in names of metrics that are areas under a precision curve; there, guessing scores the share of positives."""
 _ERRORS = {"error", "err"}
 _ENTROPY = set("loss nll ce xent entropy crossentropy".split())
 _TRAINING: tuple[Signal, ...] = ("train_loss", "train_eval_loss")
 _MIN_INTERVAL = 10
-"""Minimum steps between evaluations for step 0 to mean before training; epochs may count from 0, too."""
+"""Minimum number of steps between evaluations for step 0 to mean before training; epochs may also count from 0."""
 _MAX_LOSS = 1.5
-"""A falling loss above this multiple of the loss of guessing is a sum, or has another unit. Our choice."""
+"""Maximum ratio of a falling loss to the loss of guessing; above it, the loss is a sum or has another unit. Our choice."""
 _CONSTANT = 0.8
-"""Minimum share of evaluations at one value in a constant curve."""
+"""Minimum share of equal evaluations in a constant curve."""
 MATERIAL = 0.02
-"""Minimum fall of a loss, as a share of it, that shows learning."""
+"""Minimum fall of a loss that shows learning, as a share of the loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,51 +40,51 @@ class Guess:
 
     cost: float
     perfect: float
-    """The cost of a perfect score; NaN if unknown."""
+    """Cost of a perfect score; NaN if unknown."""
     error: float
     """Standard error of the cost of guessing."""
     words: Message
-    """A phrase to follow "better than"."""
+    """Phrase that follows "better than" and names the guess."""
     known: bool = True
-    """False for the first evaluation of a trial."""
+    """False if the guess is the first evaluation of a trial instead of a known chance level."""
     right: float = math.nan
-    """Share of answers that guessing gets right, in the metric's unit; NaN for other metrics."""
+    """Share of right answers from guessing, in the metric's unit; NaN if the metric does not count answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """How much better than guessing the best level of a trial is."""
+    """Gain of a trial's best level over guessing."""
 
     trial: Trial
     guess: Guess
     best: float
-    """Cost of the trial's best level: a median over a tenth of its evaluations, or its best value if they are few."""
+    """Cost of the trial's best level: the median over a tenth of its evaluations, or its best value if they are few."""
     error: float
-    """Standard error of the gain."""
+    """Standard error of the gain over guessing."""
     p: float
-    """p-value of the gain: the probability that a trial that learned nothing gains as much."""
+    """p-value of the gain: probability that a trial that learned nothing gains as much."""
     scale: float
-    """Distance from guessing to a perfect score; the range of the study's results if that is unknown."""
+    """Distance from guessing to a perfect score or, if that is unknown, the range of the study's results."""
 
     @property
     def share(self) -> float:
-        """The gain over guessing as a share of the scale."""
+        """Gain over guessing as a share of the scale."""
         return (self.guess.cost - self.best) / self.scale
 
     @property
     def knows_perfect(self) -> bool:
-        """Whether the scale ends at a perfect score."""
+        """True if the scale ends at a perfect score."""
         return math.isfinite(self.guess.perfect)
 
     @property
     def counts_answers(self) -> bool:
-        """Whether the metric is a share of right answers with a known level of chance."""
+        """True if the metric is a share of right answers with a known chance level."""
         return math.isfinite(self.guess.right)
 
     def above(self, material: float, alpha: float) -> bool:
-        """Whether the gain is significantly more than `material`, a share of the scale, or than what guessing gets right.
+        """Return True if the gain significantly exceeds `material` times the scale, or what guessing gets right if that is less.
 
-        If no perfect score is known, any gain counts.
+        If no perfect score is known, any significant gain counts.
         """
         minimum = material * self.scale if self.knows_perfect else 0.0
         if self.counts_answers:
@@ -93,14 +93,14 @@ class Skill:
         return self.p <= alpha and gain - self.error * float(stats.norm.isf(alpha)) > minimum
 
     def chance_below(self, share: float) -> float:
-        """Probability, from the noise, that the true gain is less than a share of the scale."""
+        """Return the probability, from the noise, that the true gain is less than this share of the scale."""
         if self.error <= 0:
             return float(self.share < share)
         return float(stats.norm.cdf((share - self.share) * self.scale / self.error))
 
 
 def skills(study: Study, trials: Sequence[Trial]) -> list[Skill]:
-    """The skill of each trial that can be compared with guessing; all of them if a level of chance is known."""
+    """Return the skill of each trial that can be compared with guessing; of all trials if a chance level is known."""
     known = _known(study) or _constant(study, trials)
     start = _usual_start(study, trials)
     guesses = [(trial, known or _first(study, trial, start)) for trial in trials]
@@ -125,7 +125,7 @@ def _skill(study: Study, trial: Trial, guess: Guess) -> Skill:
 
 
 def _known(study: Study) -> Guess | None:
-    """Derived from the value, the number of classes or the class sizes that trials logged, or from the metric's name."""
+    """Return the guess from the value, number of classes or class sizes that trials logged, or from the metric's name."""
     facts: dict[str, str] = {}
     for trial in study.trials:
         facts.update({k: v for k, v in trial.facts.items() if k not in facts})
@@ -142,7 +142,7 @@ def _known(study: Study) -> Guess | None:
 
 
 def _shares(facts: Mapping[str, str]) -> FloatArray:
-    """Share of validation examples in each class; empty if unknown."""
+    """Return the share of validation examples in each class; empty if unknown."""
     counts = _loads(facts.get("valid_class_counts"))
     if isinstance(counts, list) and len(counts) > 1 and all(isinstance(c, int | float) for c in counts) and sum(counts):
         return np.array(counts, dtype=np.float64) / sum(counts)
@@ -151,7 +151,7 @@ def _shares(facts: Mapping[str, str]) -> FloatArray:
 
 
 def _in_other_unit(study: Study, entropy: float) -> bool:
-    """Whether a loss is not a mean over examples: it fell by half or more and is still far above that of guessing."""
+    """Return True if a loss is no mean over examples: it fell by half or more and is still far above the loss of guessing."""
     best = study.ranked()[0]
     cost = float(study.costs[best.index])
     summed = bool(set(words_of(study.spec.objective.metric)) & _ENTROPY)
@@ -159,7 +159,7 @@ def _in_other_unit(study: Study, entropy: float) -> bool:
 
 
 def _by_name(metric: str, shares: FloatArray, unit: float) -> tuple[float, float] | None:
-    """(value of guessing, perfect value) of a metric over classes of these `shares`, which may be empty; None if unknown."""
+    """Return (guessing, perfect) values of a metric over classes with these `shares`, which may be empty; None if unknown."""
     words = set(words_of(metric))
     if words & {"auc", "auroc", "rocauc"} and not words & _PRECISION:
         return 0.5 * unit, unit
@@ -180,7 +180,7 @@ def _by_name(metric: str, shares: FloatArray, unit: float) -> tuple[float, float
 
 
 def _guess(study: Study, value: float, perfect: float, examples: float) -> Guess:
-    """Add the sampling error of a share over the validation examples; a loss of guessing has next to none."""
+    """Return a guess whose error is the sampling error of a share over the examples; for a loss it is almost zero."""
     unit = unit_of_shares(study)
     share, words = value / unit, set(words_of(study.spec.objective.metric))
     counted = perfect in (1.0, 100.0) or (bool(words & _ERRORS) and not words & _REGRESSION)
@@ -191,9 +191,9 @@ def _guess(study: Study, value: float, perfect: float, examples: float) -> Guess
 
 
 def _constant(study: Study, trials: Sequence[Trial]) -> Guess | None:
-    """The best share at which two or more trials are constant after their first evaluation: they give one answer to everything.
+    """Return the best share at which two or more trials are constant after their first evaluation: they give only one answer.
 
-    They must do so on training data, too, or their training loss must not fall: a small validation set may be constant anyway.
+    Their training data must show the same, or their training loss must not fall: a small validation set may be constant anyway.
     """
     costs = []
     for trial in trials:
@@ -213,7 +213,7 @@ def _constant(study: Study, trials: Sequence[Trial]) -> Guess | None:
 
 
 def _constant_value(curve: Curve) -> float:
-    """The exact value at which the curve is constant after its first point; NaN if it moves or has too few points."""
+    """Return the exact value at which the curve is constant after its first point; NaN if it changes or is too short."""
     values = curve.finite.values[1:]
     if len(values) < MIN_POINTS:
         return math.nan
@@ -225,7 +225,7 @@ def _constant_value(curve: Curve) -> float:
 
 
 def _first(study: Study, trial: Trial, usual: tuple[float, float]) -> Guess | None:
-    """The trial's first evaluation, or the usual one if that is better; None if the trial may have learned before it."""
+    """Return the trial's first evaluation, or the usual one if better; None if the trial may have learned before it."""
     curve = study.cost_curve(trial).finite
     if len(curve) < 2:
         return None
@@ -242,7 +242,7 @@ def _first(study: Study, trial: Trial, usual: tuple[float, float]) -> Guess | No
 
 
 def _usual_start(study: Study, trials: Sequence[Trial]) -> tuple[float, float]:
-    """The median cost at the trials' first evaluations and its standard error; infinite without any."""
+    """Return (median cost of the trials' first evaluations, its standard error); infinite without any."""
     firsts = np.array([c.values[0] for t in trials if len(c := study.cost_curve(t).finite)])
     if not len(firsts):
         return math.inf, 0.0
@@ -252,7 +252,7 @@ def _usual_start(study: Study, trials: Sequence[Trial]) -> tuple[float, float]:
 
 
 def training(study: Study, trial: Trial) -> tuple[str, Curve] | None:
-    """(name, curve) of a training loss logged as early as the first evaluation; None if there is none."""
+    """Return (name, curve) of a training loss logged as early as the first evaluation; None without one."""
     first = study.cost_curve(trial).finite.steps[:1]
     for signal in _TRAINING:
         curve = study.curve(trial, signal).finite
@@ -262,14 +262,14 @@ def training(study: Study, trial: Trial) -> tuple[str, Curve] | None:
 
 
 def learned(study: Study, trial: Trial) -> bool:
-    """Whether the trial's training loss fell materially and beyond noise."""
+    """Return True if the trial's training loss fell materially and beyond noise."""
     loss = training(study, trial)
     fall = point_rise(loss[1].values, 0) if loss else None
     return fall is not None and fall.p <= 0.05 and fall.height > MATERIAL * abs(fall.level)
 
 
 def _perfect(study: Study, near: float) -> float:
-    """The perfect value of the objective: 0 for minimised values that are never negative, 1 for shares; NaN if unknown."""
+    """Return the perfect objective value: 0 for minimised values that are never negative, 1 for shares; NaN if unknown."""
     costs = study.costs[np.isfinite(study.costs)]
     if study.minimize:
         return 0.0 if near > 0 and costs.min() >= 0 else math.nan

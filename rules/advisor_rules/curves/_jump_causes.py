@@ -1,4 +1,4 @@
-"""Why validation jumps between evaluations, and the change that reduces it."""
+"""Causes of validation jumps between evaluations, and changes that reduce the jumps."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from advisor.model.space import FloatArray
 from advisor.model.study import Signal, Study, Trial
 
 _MAX_P = 0.05
-"""Maximum median p-value at which training jumps together with validation."""
+"""Maximum median p-value at which training counts as jumping together with validation."""
 _TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss")
 
 
 def move_together(one: FloatArray, other: FloatArray) -> float:
-    """One-sided p-value that two curves (n,) at the same steps jump up and down together; NaN if too short or constant."""
+    """Return the one-sided p-value that two curves (n,) at equal steps jump in parallel; NaN if too short or constant."""
     if len(one) < MIN_EVALUATIONS:
         return math.nan
     a, b = np.diff(one, 2), np.diff(other, 2)
@@ -30,7 +30,7 @@ def move_together(one: FloatArray, other: FloatArray) -> float:
 
 
 def training_jumps(study: Study, trial: Trial) -> float:
-    """p-value that a training metric, evaluated at the same steps, jumps together with the objective; NaN without one."""
+    """Return the p-value that a training metric, evaluated at the same steps, jumps with the objective; NaN without one."""
     objective = study.cost_curve(trial).finite
     for signal in _TRAINING:
         training = study.curve(trial, signal).finite
@@ -45,9 +45,9 @@ def training_jumps(study: Study, trial: Trial) -> float:
 
 
 def noise_remedy(study: Study, trials: Sequence[Trial], *, constant: float) -> tuple[Advise | SetSchedule, str]:
-    """(change that reduces the noise, its cause): a constant learning rate first, then the model or the validation set.
+    """Return (change that reduces the noise, its cause): a constant learning rate first, then the model or the validation set.
 
-    constant: share of its peak above which a final learning rate counts as not decayed.
+    constant: minimum final learning rate, as a share of its peak, that counts as not decayed.
     """
     if any(rate_at_end(study, t) > constant for t in trials):
         why = "The learning rate does not decay, and validation jumps between late evaluations."

@@ -1,4 +1,4 @@
-"""Whether overfitting grows with the learning rate and with the fit of the training data: then a low rate regularises."""
+"""A test if overfitting grows with the learning rate and with the fit of the training data: a low rate then regularises."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
 
 MIN_TRIALS = 5
-"""Minimum number of trials for two rank correlations that are both significant at the 5 % level."""
+"""Minimum number of trials at which both rank correlations can be significant at the 5 % level."""
 _MAX_EXACT = 8
-"""Maximum number of trials for an exact p-value; more take Student's t."""
+"""Maximum number of trials for an exact p-value; with more, Student's t is used."""
 _LAST = 10
-"""The level at the end of a training is the median of the last 1/10 of its points."""
+"""Divisor of the number of points: the final level of a training curve is the median of its last tenth."""
 
 
 @dataclass(frozen=True)
 class RateOverfits:
-    """The overfitting of n trials, ordered by their learning rate.
+    """Overfitting of n trials, ordered by their learning rate.
 
-    Trials at a higher rate than the best trial's that train no better than it are left out: something else hampers them.
+    Left out are trials at a higher rate than the best trial's that fit the training data no better: something else hampers them.
     """
 
     rate: str
@@ -35,20 +35,20 @@ class RateOverfits:
     rates: FloatArray
     readings: tuple[Overfit, ...]
     levels: FloatArray
-    """Training cost at the end of the training, shape (n,)."""
+    """Training cost at the end of each trial, shape (n,)."""
     p_rate: float
-    """p-value of overfitting growing with the rate; 1 if a searched regulariser is related to it more closely."""
+    """p-value of overfitting growing with the learning rate; 1 if a searched regulariser is more closely related to it."""
     p_training: float
     """p-value of overfitting growing with the fit of the training data."""
 
     @property
     def p(self) -> float:
-        """p-value of both."""
+        """Larger of the two p-values."""
         return max(self.p_rate, self.p_training)
 
 
 def read_rate_overfits(study: Study, trials: list[Trial], *, material: float) -> RateOverfits | None:
-    """The overfitting of the feasible trials, given best first; None without a searched learning rate or with too few trials.
+    """Measure the overfitting of the feasible trials, passed best first; None with too few trials or no searched learning rate.
 
     material: minimum rise, as in `read_overfit`.
     """
@@ -78,7 +78,7 @@ def read_rate_overfits(study: Study, trials: list[Trial], *, material: float) ->
 
 
 def rank_correlation_p(a: FloatArray, b: FloatArray, alternative: Literal["greater", "less"]) -> float:
-    """One-sided p-value of the rank correlation of two arrays (n,)."""
+    """Return the one-sided p-value of the rank correlation of two arrays (n,)."""
     ranks_a, ranks_b = stats.rankdata(a), stats.rankdata(b)
     if np.ptp(ranks_a) == 0 or np.ptp(ranks_b) == 0:
         return 1.0

@@ -1,4 +1,4 @@
-"""Validation curves that repeat with a period, and whether it is the period of an epoch."""
+"""Validation curves that repeat with a period, and a comparison of that period with an epoch."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from advisor.model.study import Curve, Study, Trial
 from advisor_rules.curves._spectrum import MIN_POINTS, Periodicity, periodicity
 
 _EVEN = 0.95
-"""Minimum share of evaluations at the usual interval if they are evenly spaced."""
+"""Minimum share of evaluations at the usual interval for evenly spaced evaluations."""
 _PARTS = (1, 2, 3)
-"""A pattern that repeats every epoch may have one, two or three peaks."""
+"""Numbers of peaks per epoch to consider in a pattern that repeats every epoch."""
 _MAX_P = 0.05
-"""Maximum p-value at which another curve has the same period."""
+"""Maximum p-value at which two curves count as having the same period."""
 _USUAL_MOMENTUM = 0.9
-"""Momentum of trials that did not log it."""
+"""Momentum assumed for trials that did not log it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +31,24 @@ class Cycle:
     metric: str
     curve: Curve
     every: int
-    """Steps from one evaluation to the next."""
+    """Number of steps from one evaluation to the next."""
     strongest: Periodicity
     epoch: float
-    """Steps of an epoch; NaN if unknown."""
+    """Number of steps in an epoch; NaN if unknown."""
     p: float
     """p-value times the number of curves judged; 1 for a period that momentum alone can cause."""
     blind: bool
-    """Whether the evaluations are too rare to show the known period of an epoch."""
+    """True if evaluations are too rare to show the known period of an epoch."""
 
     @property
     def steps(self) -> float:
-        """The period in steps."""
+        """Period of the curve, in steps."""
         return self.strongest.period * self.every
 
     @property
     def part(self) -> int:
-        """1 if the period is an epoch, 2 or 3 if it is a half or a third of one, 0 otherwise."""
-        # Frequencies that differ by less than one cycle over the whole curve cannot be distinguished.
+        """Number of periods per epoch, 1 to 3; 0 if the period is no such part of an epoch."""
+        # Frequencies are indistinguishable if they differ by less than one cycle over the whole curve.
         slack = self.strongest.period / len(self.curve)
         if not math.isfinite(self.epoch):
             return 0
@@ -57,24 +57,24 @@ class Cycle:
         )
 
     def shared_by(self, other: Cycle) -> bool:
-        """Whether another curve has the same period, in its own epochs or in steps."""
+        """Return True if the other curve has the same period, in its own epochs or in steps."""
         own = other.epoch / self.part if self.part and math.isfinite(other.epoch) else self.steps
         same = periodicity(other.curve.values, apparent(own / other.every))
         return same is not None and same.p <= _MAX_P
 
 
 def apparent(period: float) -> float:
-    """The apparent period, in evaluations, of a true `period`: below two evaluations, aliasing makes it look slower."""
+    """Return the apparent period, in evaluations, of a true `period`: aliasing lengthens periods below two evaluations."""
     frequency = 1 / period
     away = abs(frequency - round(frequency))
     return 1 / away if away > 0 else math.inf
 
 
 def read_cycles(study: Study, trials: Sequence[Trial], looks: Sequence[tuple[str, Costs]]) -> list[Cycle]:
-    """The strongest period of each evenly spaced curve, smallest p-value first.
+    """Return the strongest period of each evenly spaced curve, smallest p-value first.
 
-    If the length of an epoch is known, half of the significance level goes to its period. Trials with a cyclic learning rate are
-    left out, because the curves follow its cycles.
+    If the length of an epoch is known, half of the significance level is reserved for its period. Trials with a cyclic learning
+    rate are left out, because their curves follow the learning rate.
     """
     steady = [t for t in trials if not _cyclic_rate(study, t)]
     found = [c for t in steady for metric, costs in looks if (c := _read(t, metric, costs(t).finite)) is not None]
@@ -95,7 +95,7 @@ def _read(trial: Trial, metric: str, curve: Curve) -> Cycle | None:
 
 
 def _spacing(curve: Curve) -> int | None:
-    """Steps between evenly spaced evaluations; None if they are uneven or too few."""
+    """Return the number of steps between evenly spaced evaluations; None if they are uneven or too few."""
     if len(curve) < MIN_POINTS:
         return None
     gaps = np.diff(curve.steps)[1:]
@@ -104,9 +104,9 @@ def _spacing(curve: Curve) -> int | None:
 
 
 def _ringing(trial: Trial) -> float:
-    """The longest period, in steps, at which momentum alone can make a loss oscillate.
+    """Return the longest period, in steps, at which momentum alone can make a loss oscillate.
 
-    Weights oscillate like a spring with a damping rate of (1 - momentum) / 2 per step; slower oscillations are damped away.
+    Weights oscillate like a spring with a damping rate of (1 - momentum) / 2 per step; slower oscillations are damped.
     """
     values = [as_number(trial.facts.get(f"optimizer.{name}")) for name in ("momentum", "beta1")]
     for name, value in trial.params.items():
@@ -118,7 +118,7 @@ def _ringing(trial: Trial) -> float:
 
 
 def _cyclic_rate(study: Study, trial: Trial) -> bool:
-    """Whether the learning rate rises and falls at least twice."""
+    """Return True if the trial's learning rate rises and falls at least twice."""
     if '"cyclic"' in trial.facts.get("schedule", ""):
         return True
     rates = study.curve(trial, "learning_rate").finite.values

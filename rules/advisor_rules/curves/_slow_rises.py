@@ -1,4 +1,4 @@
-"""Training losses that rise steadily, beyond noise and not in one jump."""
+"""Training losses that rise steadily, beyond noise and not in a single jump."""
 
 from __future__ import annotations
 
@@ -16,59 +16,59 @@ from advisor.stats.curve import Rise, end_rise
 
 _LOSSES: tuple[Signal, ...] = ("train_loss", "train_eval_loss")
 _RAISED = 1.5
-"""A learning rate counts as raised above this multiple of the rate at the lowest loss."""
+"""Minimum ratio of a learning rate to the rate at the lowest loss at which the rate counts as raised."""
 _BLOCKS = 12
-"""Maximum number of stretches of the way up."""
+"""Maximum number of segments of the rising part of a curve."""
 _MIN_BLOCKS = 5
-"""Minimum number of stretches. Four in ascending order have p = 1/24, which is too close to 5 %; five have p = 1/120."""
+"""Minimum number of segments: four in ascending order have p = 1/24, too close to 5 %; five have p = 1/120."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlowRise:
-    """A curve from its lowest level to its end."""
+    """The part of a curve from its lowest level to its end."""
 
     rise: Rise
-    """From the lowest level to that of the end, tested against noise."""
+    """Rise from the lowest level to the level at the end, tested against noise."""
     p: float
-    """p-value of both the size of the rise and its steadiness."""
+    """p-value of the size of the rise and of its steadiness together."""
     steepest: float
-    """Largest share of the rise between two of up to 12 neighbouring stretches; near 1 for a jump."""
+    """Largest share of the rise between two neighbouring segments of up to 12; near 1 for a jump."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingRise:
-    """A training loss of one trial: the level of its end compared with its lowest level."""
+    """A training loss of one trial, with the level at its end compared with its lowest level."""
 
     trial: Trial
     metric: str
     points: int
     step: int
-    """The step of the lowest level."""
+    """Step at which the loss reaches its lowest level."""
     slow: SlowRise
     p: float
     """p-value of a steady rise, times the number of curves judged; 1 if it is immaterial, a jump, or due to the schedule."""
     ended_above_start: bool
     improving: bool
-    """Whether the trial's evaluations still improve."""
+    """True if the trial's evaluations still improve."""
 
     @property
     def low(self) -> float:
-        """The lowest level."""
+        """Lowest level of the loss."""
         return self.slow.rise.best_level
 
     @property
     def high(self) -> float:
-        """The level of the end."""
+        """Level of the loss at its end."""
         return self.slow.rise.level
 
 
 def read_rises(
     study: Study, best: int, reach: float, *, material: float, visible: float, jump: float
 ) -> list[TrainingRise]:
-    """The training losses of the `best` good trials: best trial first, then smallest p-value first. Raises MissingData without one.
+    """Measure the training losses of the `best` good trials, best trial first, then by p-value. Raises MissingData without one.
 
-    material, visible: minimum rise as a share of the curve's range, and of its lowest level. jump: share of the rise in one stretch
-    above which it is a jump.
+    material, visible: minimum rise as a share of the curve's range, and of its lowest level. jump: maximum share of the rise in one
+    segment; a larger share is a jump.
     """
     found: list[TrainingRise] = []
     for trial in good_trials(study, reach)[:best]:
@@ -98,7 +98,7 @@ def _read(
 
 
 def _rate_raised(study: Study, trial: Trial, curve: Curve, step: int) -> bool:
-    """Whether the learning rate was raised after the step."""
+    """Return True if the learning rate was raised after the step."""
     rates = instability.rates_at(study, trial, curve.steps.astype(float))
     if rates is None:
         return False
@@ -107,11 +107,11 @@ def _rate_raised(study: Study, trial: Trial, curve: Curve, step: int) -> bool:
 
 
 def slow_rise(values: FloatArray) -> SlowRise | None:
-    """Read a finite curve (n,); None if it has fewer than 6 points. If the way up is too short to be steady, p is 1."""
+    """Measure the rise of a finite curve (n,); None below 6 points. If the rising part is too short to be steady, p is 1."""
     rise = end_rise(values)
     if rise is None:
         return None
-    # Skip the window of the lowest level: it was selected for being low.
+    # Skip the window of the lowest level, because it was selected for being low.
     way = values[rise.best + max(1, round(0.05 * len(values))) :]
     blocks = min(_BLOCKS, len(way) // 2)
     if blocks < _MIN_BLOCKS or rise.height <= 0:
@@ -122,7 +122,7 @@ def slow_rise(values: FloatArray) -> SlowRise | None:
 
 
 def steady_p(levels: FloatArray) -> float:
-    """One-sided p-value of Kendall's exact test that levels (n,) rise; ties count half."""
+    """Return the one-sided p-value of Kendall's exact test that levels (n,) rise; ties count half."""
     later = np.sign(levels[None, :] - levels[:, None])[np.triu_indices(len(levels), 1)]
     rises = float(np.sum(later > 0)) + 0.5 * float(np.sum(later == 0))
     chances = _inversions(len(levels))
@@ -131,7 +131,7 @@ def steady_p(levels: FloatArray) -> float:
 
 @lru_cache(maxsize=32)
 def _inversions(n: int) -> FloatArray:
-    """Probabilities of 0, 1, ... inversions in a random permutation of n."""
+    """Return the probabilities of 0, 1, ... inversions in a random permutation of n items."""
     chances = np.ones(1)
     for k in range(2, n + 1):
         chances = np.convolve(chances, np.full(k, 1 / k))

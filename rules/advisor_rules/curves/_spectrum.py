@@ -1,4 +1,4 @@
-"""Periodicity of an evenly spaced noisy series: does a period stand out of the spectrum of its noise?"""
+"""A test for periodicity of an evenly spaced noisy series: does a period stand out from the noise spectrum?"""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from advisor.stats.curve import HUGE
 MIN_POINTS = 32
 """Minimum number of points to fit a smooth spectrum."""
 _MIN_CYCLES = 4
-"""Minimum number of periods in the series; slower waves are trend."""
+"""Minimum number of periods in the series; slower oscillations count as trend."""
 _MIN_PERIOD = 2.2
-"""Minimum period in points. Negatively correlated noise zigzags with shorter ones."""
+"""Minimum period, in points. Negatively autocorrelated noise oscillates with shorter periods."""
 _FINER = 4
-"""Frequencies of the padded periodogram per frequency of the series."""
+"""Ratio of the padded periodogram's frequency resolution to that of the series."""
 _HARMONICS = (1, 2, 4)
-"""Numbers of harmonics that are added up."""
+"""Numbers of harmonics whose powers are added."""
 _MAX_MOVE = 4.0
-"""Moves from point to point are clipped to this many units of their scatter."""
+"""Maximum change from point to point, in units of the changes' scatter; larger changes are clipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Periodicity:
-    """The period that stands out most from the noise."""
+    """The period that stands out most from the noise spectrum."""
 
     period: float
-    """In points."""
+    """Period of the series, in points."""
     p: float
-    """p-value of the period, corrected for all frequencies: noise of the same smooth spectrum has one as strong this often."""
+    """p-value of the period, corrected for all frequencies: probability that noise of the same spectrum has one as strong."""
     share: float
-    """Share of the variance of the detrended moves from point to point that repeats with the period."""
+    """Share of the variance of the detrended point-to-point changes that repeats with the period."""
 
 
 def periodicity(values: FloatArray, period: float | None = None) -> Periodicity | None:
-    """The strongest period of a finite, evenly spaced series (n,); None if it is shorter than 32 points or constant.
+    """Return the strongest period of a finite, evenly spaced series (n,); None if it is shorter than 32 points or constant.
 
-    period: the known period to test, in points; None is returned if it is too short or too long for the series. The tapered
-    periodogram is compared with a smooth spectrum fitted to its logarithm (a constant, a power of the frequency for long-memory
-    noise, a few cosines), so that wandering noise is no period. Periods that are not sinusoidal spread over harmonics, so 1, 2
-    and 4 harmonics are added up.
+    period: known period to test, in points; if it is too short or too long for the series, return None. The tapered periodogram is
+    compared with a smooth spectrum fitted to its logarithm (a constant, a power of the frequency for long-memory noise, a few
+    cosines), so that slow random drift is not taken for a period. Non-sinusoidal periods spread over harmonics, so the powers of 1,
+    2 and 4 harmonics are added.
     """
     y = _prepare(values)
     if y is None:
@@ -77,10 +77,10 @@ def periodicity(values: FloatArray, period: float | None = None) -> Periodicity 
 
 
 def _prepare(values: FloatArray) -> FloatArray | None:
-    """Detrended moves from point to point after the first tenth, in units of their local scatter; None if nothing moves.
+    """Return detrended point-to-point changes after the first tenth, in units of their local scatter; None for a constant series.
 
-    Moves instead of values, because a large fall would leave its shape in any residual. Local scatter, because curves calm down
-    as they flatten.
+    Changes are used because a large fall of the values would leave its shape in any residual. The scatter is local because curves
+    become calmer as they flatten.
     """
     if len(values) < MIN_POINTS:
         return None
@@ -99,27 +99,27 @@ def _prepare(values: FloatArray) -> FloatArray | None:
 
 
 def _candidates(n: int, period: float | None) -> IntArray:
-    """Indices of the fundamentals to test on the padded grid of frequencies."""
+    """Return the indices of the fundamental frequencies to test, on the padded grid."""
     slowest, fastest = _FINER * _MIN_CYCLES, int(_FINER * n / _MIN_PERIOD)
     if period is None:
         return np.arange(slowest, fastest + 1)
-    # Half a frequency to either side: the period may drift a little.
+    # Include half a frequency on either side, because the period may drift slightly.
     middle = _FINER * n / period
     near = np.arange(math.floor(middle - _FINER / 2), math.ceil(middle + _FINER / 2) + 1)
     return near[(near >= slowest) & (near <= fastest)] if slowest <= middle <= fastest else near[:0]
 
 
 def _whitened(power: FloatArray, at: FloatArray) -> tuple[FloatArray, float]:
-    """(power divided by the smooth spectrum, number of independent values in the estimate)."""
+    """Return (power divided by the smooth spectrum, number of independent values in the estimate)."""
     own = np.arange(_FINER, len(power), _FINER)
     w = 2 * math.pi * at
     cosines = 2 + (len(own) >= 40) + (len(own) >= 80) + (len(own) >= 160)
     memory = np.log(np.maximum(4 * np.sin(w / 2) ** 2, 1e-12))
     basis = np.stack([np.ones_like(w), memory, *(np.cos(k * w) for k in range(1, cosines + 1))], 1)
-    # The mean of the logarithm of an exponential variable is Euler's constant below the logarithm of its mean.
+    # The log of an exponential variable has a mean lower by Euler's constant than the log of the variable's mean.
     logs = np.log(np.maximum(power, 1e-300)) + np.euler_gamma
     smooth = basis @ np.linalg.lstsq(basis[own], logs[own], rcond=None)[0]
-    # A peak would pull the fit up: cap it at the largest value that chance gives.
+    # A peak would raise the fit, so cap it at the largest value expected by chance.
     limit = smooth[own] + math.log(math.log(len(own) / 0.05))
     smooth = basis @ np.linalg.lstsq(basis[own], np.minimum(logs[own], limit), rcond=None)[0]
     freedom = max((len(own) - basis.shape[1]) / 2, 2.0)

@@ -1,4 +1,4 @@
-"""The rule `curve-best-is-regularised-by-accident`; its page is the docstring of the class."""
+"""The rule `curve-best-is-regularised-by-accident`; its documentation is the docstring of the class."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ class CurveBestIsRegularisedByAccident(Rule):
 
     ## What it looks at
     The validation and training curves of the feasible trials, ordered by learning rate. Trials at a higher rate than the best
-    trial's that train no better than it are left out. The rule fires if
+    trial's are left out if they fit the training data no better than the best trial does. The rule fires if
 
-    - the rate of the best trial is among the lowest, and it does not overfit,
+    - the learning rate of the best trial is among the lowest, and the best trial does not overfit,
     - most of the trials at higher rates overfit,
     - overfitting grows with the learning rate and with the fit of the training data,
     - no searched regulariser is related to overfitting as closely as the learning rate is.
 
     ## Why it matters
-    Whatever hampers training also regularises. A study without a proper regulariser prefers such trials, so a learning rate that is
-    too low looks like the best one. Searching lower rates would follow the accident, and all other hyperparameters would be tuned
-    for it.
+    Anything that hampers training also regularises. A study without a proper regulariser prefers hampered trials, so a learning
+    rate that is too low looks like the best one. Searching even lower rates would follow this accident and adapt all other
+    hyperparameters to it.
 
     ## What to do
-    Search a regulariser (dropout, weight decay, label smoothing) over the same learning rates, then look at the learning rate
-    again. Keep its range until then.
+    Search a regulariser (dropout, weight decay, label smoothing) over the same learning rates. Keep the range of the learning rate
+    until then, and judge it again afterwards.
 
     ## How sure
-    Both relations are tested by rank correlation (exact for up to 8 trials). Confidence is 1 minus the larger p-value. In 150
-    simulated studies each of 5 to 32 trials it fired in none if nothing overfits or a regulariser decides, in at most 1.3 % if
-    overfitting has nothing to do with the rate, and in at most 5 % if all trials overfit alike. If overfitting grows with the rate
-    and the lowest rates win, it fired in 15 % with 5 trials, 39 % with 8, 83 % with 16 and 94 % with 32.
+    Both relations are tested by rank correlation (exact for up to 8 trials). Confidence is 1 minus the larger p-value. Each design
+    had 150 simulated studies of 5 to 32 trials. The rule fired in none if nothing overfits or a regulariser decides, in at most 1.3
+    % if overfitting is unrelated to the rate, and in at most 5 % if all trials overfit alike. If overfitting grows with the rate
+    and the lowest rates win, the rule fired in 15 % of studies with 5 trials, 39 % with 8, 83 % with 16 and 94 % with 32.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -61,16 +61,16 @@ class CurveBestIsRegularisedByAccident(Rule):
     )
 
     low: Share = 1 / 3
-    """Maximum share of trials with a learning rate as low as the best trial's. Our choice."""
+    """Maximum rank of the best trial's learning rate, as a share of the trials, that counts as low. Our choice."""
     most: Share = 0.5
-    """Minimum share of the trials at higher learning rates that overfit. Our choice."""
+    """Minimum share of the trials at higher learning rates that must overfit. Our choice."""
     material: Share = 0.02
-    """Minimum rise of validation, as a share of the curve's range; the same as in `curve-overfitting`."""
+    """Minimum rise of the validation curve, as a share of the curve's range; the same as in `curve-overfitting`."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """At most one finding, about the learning rate."""
+        """Yield at most one finding, about the learning rate."""
         trials = study.ranked()
         if not any(len(study.train_cost_curve(t)) for t in trials):
             raise MissingData("no feasible trial logged a metric of its training data; log the training loss")

@@ -1,4 +1,4 @@
-"""The rule `curve-overfitting`; its page is the docstring of the class."""
+"""The rule `curve-overfitting`; its documentation is the docstring of the class."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from advisor.stats.curve import MIN_POINTS
 
 
 class CurveOverfitting(Rule):
-    """Validation gets worse after its best while training still improves.
+    """Validation gets worse after its best step while training still improves.
 
     ## What it looks at
-    The validation curve of every feasible trial: does the level of its end (the median of the last tenth) lie above the lowest
-    level before? The lowest of many noisy levels is low by chance, so the p-value is multiplied by their number. The noise comes
-    from the curve itself, also at the scale of a tenth of it, so that slow wandering does not count as a rise. A training metric
-    (the objective on training data, or a loss) must fall over the same steps and none may rise: if training gets worse too, it is
-    unstable. The best trial of each scientific setting is tested first. If the objective is no loss, the validation loss comes
-    second, because it often rises although the accuracy does not fall.
+    The validation curve of every feasible trial. Does the level at its end (the median of the last tenth) lie above the lowest
+    level before? The lowest of many noisy levels is low by chance, so the p-value is multiplied by the number of levels. The noise
+    is estimated from the curve itself, also over windows of a tenth of it, so that slow drift does not count as a rise. A training
+    metric (the objective on training data, or a loss) must fall over the same steps and none may rise: if training gets worse too,
+    the trial is unstable. The best trial of each scientific setting is tested first. If the objective is not a loss, the validation
+    loss is tested second, because it often rises although the accuracy does not fall.
 
     ## Why it matters
-    If trials overfit, the study prefers whatever hampers training, such as a tiny learning rate or a small model. Scientific
-    settings compare fairly only when each is regularised well. If the regulariser is the scientific parameter itself and only its
-    low settings overfit, nothing is wrong and the rule is quiet.
+    If trials overfit, the study prefers anything that hampers training, such as a tiny learning rate or a small model. Scientific
+    settings compare fairly only when each is regularised well. If the regulariser is itself the scientific parameter and only its
+    low settings overfit, the rule is quiet, because this is expected.
 
     ## What to do
-    Search a regulariser (dropout, weight decay, label smoothing) in the next round, or extend the one that is searched upwards.
-    Prefer that to a smaller model.
+    Search a regulariser (dropout, weight decay, label smoothing) in the next round, or extend the range of the searched one
+    upwards. Prefer that to a smaller model.
 
     ## How sure
-    Confidence is 1 minus the p-value, corrected for the number of trials (Benjamini-Hochberg). It is 0.6 of that if no training
-    metric was logged, because the trial may be unstable instead. In simulated studies of 1 or 10 trials that fall and flatten,
-    with a lag-1 correlation of the noise up to 0.8, the rule fired in at most 1 %. A single trial that rises again by 10 or 20
-    times its noise was found in 28 and 85 % with 10 evaluations, 93 and 100 % with 20, and always with 50.
+    Confidence is 1 minus the p-value, corrected for the number of trials (Benjamini-Hochberg). It is multiplied by 0.6 if no
+    training metric was logged, because the trial may be unstable instead. In simulated studies of 1 or 10 trials that fall and
+    flatten, with a lag-1 autocorrelation of the noise up to 0.8, the rule fired in at most 1 %. A single trial that rises by 10 or
+    20 times its noise was found in 28 and 85 % with 10 evaluations, 93 and 100 % with 20, and always with 50.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -69,7 +69,7 @@ class CurveOverfitting(Rule):
     """Maximum share of studies in which chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """At most one finding: of the objective, else of the validation loss."""
+        """Yield at most one finding: about the objective, else about the validation loss."""
         trials, objective = study.ranked(), study.spec.objective.metric
         if is_of_acting(objective):
             raise MissingData(
@@ -80,7 +80,7 @@ class CurveOverfitting(Rule):
         winners = setting_winners(study, trials)
         first = {t.index for t in winners}
         looks = validation_curves(study)
-        # The promise is shared out over the metrics, and over the winners and the others.
+        # The false-alarm level is shared among the metrics, and between the best trials per setting and the others.
         level = self.false_alarms / (2 * len(looks))
         assessed = False
         for metric, costs in looks:
@@ -88,7 +88,7 @@ class CurveOverfitting(Rule):
             assessed = assessed or bool(read)
             hits = beyond_chance([r for r in read if r.trial.index in first], level)
             hits += beyond_chance([r for r in read if r.trial.index not in first], level)
-            # A trial that learned nothing has little to lose: its rise is measured by what there is to gain.
+            # A trial that learned nothing has little to lose, so its rise is compared with the gain of the best trial.
             gain = next((r.rise.gain for r in read if r.trial.index == trials[0].index), 0.0)
             hits = [h for h in hits if h.rise.height >= self.material * gain]
             if hits and not only_low_settings(study, [h.trial for h in hits], trials):
@@ -145,7 +145,7 @@ class CurveOverfitting(Rule):
 
 
 def _rise(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Message:
-    """The sentence on the first trial: how far its validation rises, and what training does meanwhile."""
+    """Return a sentence about the first trial: how far its validation metric rises, and the direction of its training metric."""
     levels = (top.rise.best_level, top.rise.level)
     best, end = levels if metric != study.spec.objective.metric else (study.objective_value(v) for v in levels)
     who = (
@@ -168,7 +168,7 @@ def _rise(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Mess
 
 
 def _context(hits: list[Overfit], feasible: int, metric: str, objective: str) -> Message:
-    """The sentences on the other trials, and on a metric that is not the objective."""
+    """Return sentences about the other trials, and about the metric if it is not the objective."""
     share = say(" {n} of {of} feasible trials overfit.", n=len(hits), of=feasible) if feasible > 1 else ""
     note = "" if hits[0].training else " No training metric was logged, so it may be instability instead."
     calm = (

@@ -1,4 +1,4 @@
-"""The rule `curve-periodic`; its page is the docstring of the class."""
+"""The rule `curve-periodic`; its documentation is the docstring of the class."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from advisor_rules.curves._spectrum import MIN_POINTS
 
 
 class CurvePeriodic(Rule):
-    """A validation curve goes up and down with a regular period.
+    """A validation curve oscillates with a regular period.
 
     ## What it looks at
     The objective and the validation loss of the best few trials, if they were evaluated at regular steps. Does a period stand out
-    of the spectrum of the curve's noise, and make up a good part of the movement around the trend? If the length of an epoch is
-    known, its period is tested first. Any other period must be shared by most of the trials. Two harmless causes are excluded:
-    trials whose learning rate is cyclic, and periods below 4 pi / (1 - momentum) steps, which momentum can cause, unless they are
-    an epoch, a half or a third of one.
+    from the spectrum of the curve's noise, and explain a good part of the movement around the trend? If the length of an epoch is
+    known, its period is tested first. Any other period must occur in most of the trials. Two harmless causes are excluded: a cyclic
+    learning rate, and momentum, which can cause periods below 4 pi / (1 - momentum) steps. Such short periods count only if they
+    are an epoch, a half or a third of one.
 
     ## Why it matters
-    Random sampling has no period. A period of one epoch means that the model sees the same examples in the same order: the training
-    data are not shuffled, or only within a small buffer, or some of them are also in the validation set and are remembered
-    best just after training on them. Results then depend on the step at which training ends.
+    Random sampling has no period. A period of one epoch means that the model sees the same examples in the same order. Either the
+    training data are not shuffled or only within a small buffer, or some training examples are also in the validation set and are
+    remembered best just after training on them. Results then depend on the step at which training ends.
 
     ## What to do
     Check that the training loader shuffles all of the data in each epoch, and that no example is in both the training and the
     validation set (also as a near duplicate, or as another record of the same person). Evaluating one shard of the validation data
-    after the other causes a period as well.
+    after another also causes a period.
 
     ## How sure
-    Confidence is 1 minus the p-value, corrected for all frequencies and curves, times 0.8 if the period is not that of an epoch.
-    It takes 32 evaluations and 4 periods. In 300 simulated studies each of falling curves of 40 to 500 points without a period
-    (with autocorrelated, heavy-tailed, decaying or rounded noise, random walks, outliers) the rule fired in 0 to 3 %, mostly below
-    1 %. A sine as high as the standard deviation of the noise was found in 11 % of curves of 60 points and in 80 % of 150; one
-    twice as high in 60 and 100 %.
+    Confidence is 1 minus the p-value, corrected for all frequencies and curves, times 0.8 if the period is not an epoch. The test
+    needs 32 evaluations and 4 periods. In 300 simulated studies per design of falling curves without a period (40 to 500 points;
+    autocorrelated, heavy-tailed, decaying or rounded noise, random walks, outliers) the rule fired in 0 to 3 %, mostly below 1 %. A
+    sine with an amplitude of one standard deviation of the noise was found in 11 % of curves of 60 points and in 80 % of 150; with
+    twice that amplitude, in 60 and 100 %.
     """
 
     playbook: ClassVar[str] = "Setting up periodic evaluations"
@@ -62,14 +62,14 @@ class CurvePeriodic(Rule):
     )
 
     best: Count = 5
-    """Number of best trials to look at; a fault in the data shows in all of them. Our choice."""
+    """Number of best trials to test; a fault in the data shows in all of them. Our choice."""
     material: Share = 0.1
-    """Minimum share of the variance around the trend that repeats. Our choice."""
+    """Minimum share of the variance around the trend that the period explains. Our choice."""
     false_alarms: Share = 0.02
-    """Maximum share of studies in which noise alone raises a finding; lower than usual, because people will look for a bug."""
+    """Maximum share of studies in which noise alone raises a finding; lower than usual: a finding starts a search for bugs."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """At most one finding."""
+        """Yield at most one finding about a period."""
         judged = read_cycles(study, study.ranked()[: self.best], validation_curves(study))
         if not judged:
             raise MissingData(
@@ -153,7 +153,7 @@ def _steps(study: Study, cycle: Cycle) -> Number:
 
 
 def _period(study: Study, cycle: Cycle) -> Message:
-    """The period in steps, compared with an epoch."""
+    """Return the period in steps, compared with an epoch."""
     steps, epoch = _steps(study, cycle), Number(cycle.epoch, 4)
     if not cycle.part:
         return (

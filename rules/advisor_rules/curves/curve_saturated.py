@@ -16,29 +16,29 @@ from advisor.model.study import Study
 
 
 class CurveSaturated(Rule):
-    """Training and validation were flat long before the training ended.
+    """Training and validation curves were flat long before the training ended.
 
     ## What it looks at
     The best few trials. In each of them, the rule finds the step after which the smoothed objective stays close to its final level.
-    With a margin on top, this is how long the trial needed. The rule fires if all of this holds in most of these trials:
+    This step, plus a margin, is the length that the trial needed. The rule fires if all of this holds in most of these trials:
 
-    - a good part of the steps could be saved,
-    - the steps to drop brought next to nothing, by the upper confidence bound of their gain,
+    - a good part of the steps can be saved,
+    - the steps to drop gained next to nothing, by the upper confidence bound of their gain,
     - the curve neither rises again nor still improves,
-    - the cost on training data, if it was logged, is flat too. If it still falls, the trial may be overfitting instead.
+    - the cost on training data, if logged, is flat too (a cost that still falls may indicate overfitting).
 
     ## Why it matters
-    Compute does not limit this study. The steps that bring nothing could pay for more trials.
+    Compute does not limit this study. The steps without a gain could pay for more trials.
 
     ## What to do
-    Set `max_train_steps` to the length that the slowest of these trials needed, margin included, and shorten the schedule with it.
-    If you keep the best checkpoint, training too long only costs time: when in doubt, choose the longer training.
+    Set `max_train_steps` to the length that the slowest of these trials needed, including the margin, and shorten the schedule
+    equally. If you keep the best checkpoint, training too long only costs time: in doubt, choose the longer training.
 
     ## How sure
-    Confidence is 0.95 times the share of the best trials that agree. A trial counts only if the 95 % upper bound of the dropped
-    gain is below the threshold, so noise makes the rule quiet. A learning rate below a hundredth of its peak keeps a curve flat by
-    itself; the rule is quiet then. In 200 simulated studies each of curves that fall or rise to the end it fired in at most 0.5 %.
-    With 50 evaluations that settle within the first fifth of the steps it fired in 99 % (noise 0.5 % of the gain) and 72 % (2 %).
+    Confidence is 0.95 times the share of the best trials that agree. A trial counts only if the 95 % upper bound of the gain in the
+    dropped steps is below the threshold, so noise makes the rule quiet. It is also quiet if the learning rate is below 1 % of its
+    peak, because that alone keeps a curve flat. In 200 simulated studies per design of curves that fall or rise to the end it fired
+    in at most 0.5 %. If 50 evaluations settle within the first fifth, it fired in 99 % (noise 0.5 % of the gain) and 72 % (2 %).
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -59,24 +59,24 @@ class CurveSaturated(Rule):
     )
 
     best: Count = 3
-    """Number of best trials to look at. The playbook asks for at least the best few."""
+    """Number of best trials to judge. The playbook asks for at least the best few."""
     reach: Share = 0.1
-    """Maximum distance of these trials from the best one, as a share of what the best one gained over its run. Our choice."""
+    """Maximum distance of a judged trial from the best trial, as a share of the best trial's gain over its run. Our choice."""
     tolerance: Share = curve_tails.TOLERANCE
     """Maximum distance from the final level, as a share of the run's gain; twice the noise if that is more. Our choice."""
     rest: Share = 0.05
-    """Maximum gain of the dropped steps (95 % bound), as a share of the run's gain; twice that on training data. Our choice."""
+    """Maximum gain of the dropped steps (95 % bound), as a share of the run's gain; twice as much on training data. Our choice."""
     margin: Factor = curve_tails.MARGIN
-    """Length of the next training as a multiple of the steps until the curves settle. Our choice, on the long side."""
+    """Length of the next training as a multiple of the steps until the curves settle. Our choice, rather long."""
     saved: Share = 0.25
-    """Minimum share of the steps to save. Our choice."""
+    """Minimum share of the steps that can be saved. Our choice."""
     material: Share = 0.01
-    """Forecast gain above which a trial still improves, as a share of its gain; the same as in `curve-still-improving`."""
+    """Minimum forecast gain of a trial that still improves, as a share of its gain; the same as in `curve-still-improving`."""
     false_alarms: Share = 0.05
-    """Maximum share of studies in which the rule fires although the curves still fall."""
+    """Maximum share of studies that raise a finding although the curves still fall."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """At most one finding, about the study."""
+        """Yield at most one finding, about the study."""
         judged = curve_tails.best_endings(study, self.best, self.reach, tolerance=self.tolerance, margin=self.margin)
         limits = {"rest": self.rest, "saved": self.saved, "material": self.material, "alpha": self.false_alarms}
         flat = [e for e in judged if e.saturated(**limits)]

@@ -1,4 +1,4 @@
-"""The rule `curve-step-variance`; its page is the docstring of the class."""
+"""The rule `curve-step-variance`; its documentation is the docstring of the class."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from advisor.stats.curve import change_since
 from advisor_rules.curves._jump_causes import noise_remedy
 
 _DISTINCT = 1.96 * 2**0.5
-"""Standard deviations by which two single values must differ at 95 % confidence."""
+"""Minimum difference of two single values at 95 % confidence, in standard deviations of one value."""
 
 
 class CurveStepVariance(Rule):
-    """Validation jumps so much between evaluations that noise ranks the best trials.
+    """Validation jumps so much between evaluations that noise decides the ranking of the best trials.
 
     ## What it looks at
-    The half of each best trial's curve around its best step, split into a smooth course and noise. All evaluations are drawn again
-    500 times from both, and the best step is chosen again in each draw. The rule fires if another trial wins in most draws and most
-    of the variance between the best values is noise. For a single trial, it compares the difference that two trials would need to
-    be told apart with what training gained.
+    The half of each best trial's curve around its best step, split into a smooth course and noise. All evaluations are redrawn 500
+    times from both, and the best step is selected again in each draw. The rule fires if another trial wins in most draws and most
+    of the variance between the best values is noise. If there is only one trial, the rule compares the smallest detectable
+    difference between two such trials with the gain from training.
 
     ## Why it matters
     A trial is judged by a lucky or an unlucky step, so hyperparameters are compared by chance. Production training will not end
-    on the lucky step of the study.
+    at that lucky step.
 
     ## What to do
-    Decay the learning rate if it is constant. If training jumps together with validation, average the weights of late steps or
-    raise the batch size. If it does not, evaluate on more validation data.
+    Decay the learning rate if it is constant. If training metrics jump together with validation, use weight averaging over the last
+    steps or raise the batch size. Otherwise evaluate on more validation data.
 
     ## How sure
     Confidence is the share of draws that another trial wins; for a single trial, the probability that its noise exceeds the limit.
-    The noise is the lowest of three estimates, so that bends of a curve do not count. In simulated studies of 50 evaluations whose
-    trials differ by at least 2 standard deviations of the noise the rule fired in at most 1 %. If all trials are equal and noise
-    alone ranks them it fired in 29 % with 2 trials, 67 % with 5 and 79 % with 20.
+    The noise is the lowest of three estimates, so that bends of a curve do not count. Simulated studies had 50 evaluations. If
+    trials differ by at least 2 standard deviations of the noise, the rule fired in at most 1 %. If all trials are equal and noise
+    alone ranks them, it fired in 29 % with 2 trials, 67 % with 5 and 79 % with 20.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -51,18 +51,18 @@ class CurveStepVariance(Rule):
     best: Count = 5
     """Number of best trials to compare."""
     keeps: Share = 0.5
-    """Minimum share of draws in which a true best trial wins. Our choice: more likely than not."""
+    """Minimum share of draws that the best trial must win in a reliable ranking. Our choice: more likely than not."""
     reliable: Share = 0.5
-    """Minimum share of the variance between the best trials that is not noise in a meaningful ranking. Our choice."""
+    """Minimum share of the variance between the best trials that must not be noise in a reliable ranking. Our choice."""
     blur: Share = 0.05
-    """For a single trial: maximum detectable difference, as a share of the gain. Our choice."""
+    """Maximum smallest detectable difference for a single trial, as a share of its gain. Our choice."""
     constant: Share = 0.5
-    """A learning rate that ends above this share of its peak counts as not decayed."""
+    """Minimum final learning rate, as a share of its peak, that counts as not decayed."""
     false_alarms: Share = 0.05
-    """Maximum probability that chance alone raises a finding on a single trial."""
+    """Maximum probability that chance alone raises a finding about a single trial."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """At most one finding, about the objective."""
+        """Yield at most one finding, about the objective."""
         trials = study.ranked()[: self.best]
         if not trials:
             raise MissingData("no trial ended with a finite objective")

@@ -27,23 +27,23 @@ class CurveStillImproving(Rule):
 
     ## What it looks at
     The objective of the best few trials over the last fifth of their steps. Does it improve beyond its noise? A line through these
-    evaluations (with wider errors if the noise is autocorrelated) and a sign test of their differences both decide. The slope,
-    and how much it shrank since the fifth before, give a forecast of the gain from training as long again. The rule fires if most
-    of the best trials improve and the forecast is worth the steps. Trials that were cut short are left out.
+    evaluations (with wider errors for autocorrelated noise) and a sign test of their differences both decide. The forecast is the
+    gain from doubling the training; it follows from the slope and from its decrease since the fifth before. The rule fires if most
+    of the best trials improve and the forecast is large enough. Trials that were cut short are left out.
 
     ## Why it matters
-    Compute limits this study: longer training improves its results directly. Comparing trials too early can rank them wrongly.
+    Compute limits this study: longer training improves its results directly. Comparing trials too early may rank them wrongly.
 
     ## What to do
-    Train longer, by the factor that the curves ask for (1.5 to 3). Stretch the learning-rate schedule with the training, because
-    extra steps at the tiny rate at which the old schedule ended are wasted: a cosine decay over the new length from the same base
-    rate; a linear decay as long as before, after a longer constant part. Then tune the decay again.
+    Train longer, by a factor of 1.5 to 3 that follows from the curves. Stretch the learning-rate schedule too, because extra steps
+    at the tiny final rate of the old schedule are wasted. With a cosine decay, use the new length and the same base rate. With a
+    linear decay, keep its length and extend the constant part before it. Then tune the decay again.
 
     ## How sure
     Confidence is the probability, from the noise, that the forecast exceeds the threshold, times the share of the best trials that
-    agree. The forecast continues the curve as it ends, so it is rough for schedules that decay to zero. In 400 simulated studies
-    each of flat curves with 10 to 50 evaluations the rule fired in at most 1.3 % with white noise, 3 % with a lag-1 correlation of
-    0.5, and 3 to 5 % with one of 0.8 or 0.9.
+    agree. The forecast extrapolates the end of the curve, so it is rough for schedules that decay to zero. In 400 simulated studies
+    per design of flat curves with 10 to 50 evaluations, the rule fired in at most 1.3 % with white noise, 3 % with a lag-1
+    autocorrelation of 0.5, and 3 to 5 % with one of 0.8 or 0.9.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -72,18 +72,18 @@ class CurveStillImproving(Rule):
     )
 
     best: Count = curve_tails.BEST
-    """Number of best trials to look at. The playbook asks for at least the best few."""
+    """Number of best trials to judge. The playbook asks for at least the best few."""
     reach: Share = curve_tails.REACH
-    """Maximum distance of these trials from the best one, as a share of what the best one gained over its run. Our choice."""
+    """Maximum distance of a judged trial from the best trial, as a share of the best trial's gain over its run. Our choice."""
     tail: Share = curve_tails.TAIL
-    """Share of the steps that counts as the end of training; more if it holds fewer than 5 evaluations. Our choice."""
+    """Share of the steps that counts as the end of training; extended if it holds fewer than 5 evaluations. Our choice."""
     material: Share = curve_tails.MATERIAL
-    """Minimum forecast gain, as a share of what the run gained. Our choice."""
+    """Minimum forecast gain, as a share of the run's gain. Our choice."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which noise alone raises a finding: the level of each trial's test; most trials must pass."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """At most one finding, about the study."""
+        """Yield at most one finding, about the study."""
         judged = curve_tails.best_endings(study, self.best, self.reach, tail=self.tail)
         improving = curve_tails.still_improving(judged, self.material, self.false_alarms)
         if improving:
@@ -153,6 +153,6 @@ class CurveStillImproving(Rule):
 
 
 def _forecast(middle: float, interval: tuple[float, float]) -> Message:
-    """The forecast gain with its 90 % interval: `46 % (36 % to 56 %)`."""
+    """Return the forecast gain with its 90 % interval: `46 % (36 % to 56 %)`."""
     low, high = (Percent(max(end, 0.0), 1) for end in interval)
     return say("{middle} ({low} to {high})", middle=Percent(middle, 1), low=low, high=high)

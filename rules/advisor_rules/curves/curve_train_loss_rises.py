@@ -1,4 +1,4 @@
-"""The rule `curve-train-loss-rises`; its page is the docstring of the class."""
+"""The rule `curve-train-loss-rises`; its documentation is the docstring of the class."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from advisor_rules.curves._slow_rises import TrainingRise, read_rises
 
 
 class CurveTrainLossRises(Rule):
-    """The training loss rises over training, in trials that did not simply diverge.
+    """The training loss rises during training, in trials that did not simply diverge.
 
     ## What it looks at
-    The training loss of the best few trials, on batches and evaluated: does the level of its end lie above the lowest level
-    before, and did it rise there steadily? Both must be beyond noise. The rise must be a material share of the curve's range and
-    of the level itself, because a loss near zero fluctuates. Three other faults are excluded: a rise in one jump
-    (`stability-mid`), a start that blew up (`stability-early`) and a loss that ends non-finite. So is a rise while the learning
-    rate was raised. The rule fires if the best trial shows a rise, or most of the best few do. If evaluations still improve, the
-    finding is a note: the loss may measure something else by then, for example after augmentation starts.
+    The training loss of the best few trials, on batches and in evaluations. Does the level at its end lie above the lowest level
+    before, and was the rise steady? Both must be beyond noise. The rise must be a material share of the curve's range and of the
+    level itself, because a loss near zero fluctuates. Four cases are excluded: a rise in one jump (`stability-mid`), a start that
+    blew up (`stability-early`), a loss that ends non-finite, and a rise while the learning rate was raised. The rule fires if the
+    best trial or most of the best few show a rise. If evaluations still improve, the finding is a note, because the definition of
+    the loss may have changed, for example when augmentation started.
 
     ## Why it matters
-    Training minimises this loss. If it rises slowly in trials that otherwise work, usually something in the pipeline changes that
-    should not: labels or inputs drift, a loader gives other data after a restart, the loss is weighted differently, gradients
-    are not cleared. No hyperparameter makes up for that.
+    Training minimises this loss. If it rises slowly in trials that otherwise work, the cause is usually an unintended change in the
+    pipeline: labels or inputs drift, a loader gives other data after a restart, the loss is weighted differently, or gradients are
+    not cleared. No hyperparameter makes up for that.
 
     ## What to do
-    Find the bug before tuning: compare batches from before and after the lowest loss. If the data are fine, halve the learning rate
-    once. If the rise disappears, it was slow instability.
+    Find the bug before tuning: compare batches from before and after the lowest loss. If the data are correct, halve the learning
+    rate once. If the rise then disappears, its cause was slow instability.
 
     ## How sure
-    Confidence is 1 minus the p-value, multiplied by the number of curves judged. The noise comes from the curve itself, also at
-    the scale of a tenth of it. Steadiness is Kendall's exact test over up to 12 stretches. In 300 simulated curves each of 20 to
-    500 points the rule fired in at most 1 % of those that are flat or fall with a lag-1 correlation of the noise up to 0.5, in at
-    most 5 % with 0.8, and in up to 30 % of losses that wander like a random walk. Of curves that rise by 5 or 10 times their
-    noise it found 53 and 99 % with 20 points, and all with 200.
+    Confidence is 1 minus the p-value, which is multiplied by the number of curves judged. The noise is estimated from the curve
+    itself, also over windows of a tenth of it. Steadiness is tested by Kendall's exact test over up to 12 segments. In 300
+    simulated curves per design with 20 to 500 points, the rule fired in at most 1 % of flat or falling curves with a lag-1
+    autocorrelation up to 0.5, in at most 5 % with 0.8, and in up to 30 % of random walks. Of curves that rise by 5 or 10 times
+    their noise, it found 53 and 99 % with 20 points, and all with 200.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -64,20 +64,20 @@ class CurveTrainLossRises(Rule):
     )
 
     best: Count = 3
-    """Number of best trials to look at. The playbook asks for at least the best few."""
+    """Number of best trials to judge. The playbook asks for at least the best few."""
     reach: Share = 0.1
-    """Maximum distance of these trials from the best one, as a share of what the best one gained over its run. Our choice."""
+    """Maximum distance of a judged trial from the best trial, as a share of the best trial's gain over its run. Our choice."""
     material: Share = 0.1
-    """Minimum rise, as a share of the curve's range; the same as for instability. Our choice."""
+    """Minimum rise of the loss, as a share of the curve's range; the same as for instability. Our choice."""
     visible: Share = 0.02
-    """Minimum rise, as a share of the level that it starts from. Our choice."""
+    """Minimum rise of the loss, as a share of its lowest level. Our choice."""
     jump: Share = 0.75
-    """Maximum share of the rise within one of up to 12 stretches; more is a jump. Our choice."""
+    """Maximum share of the rise within one of up to 12 segments; a larger share is a jump. Our choice."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """At most one finding."""
+        """Yield at most one finding about a rising training loss."""
         if is_of_acting(study.spec.objective.metric):
             raise MissingData(
                 f"{study.spec.objective.metric} is the reward of a policy, whose training loss need not fall"

@@ -1,4 +1,4 @@
-"""The rule `curve-worse-than-chance`; its page is the docstring of the class."""
+"""The rule `curve-worse-than-chance`; its documentation is the docstring of the class."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from advisor_rules.curves._chance_level import Skill, learned, skills, training
 
 
 class CurveWorseThanChance(Rule):
-    """No trial is clearly better than guessing, or than the model was before training.
+    """No trial is clearly better than guessing, or than the untrained model.
 
     ## What it looks at
     The score of guessing on the objective. Trials may log it. Otherwise it follows from the classes, their sizes and the metric's
     name: the most frequent class for an accuracy, the entropy of the classes for a loss, one half for an AUC. If none of this is
-    known, it is the share at which several trials are constant, or the evaluation before training (a later one if the training
-    loss had not fallen before it). The best level of each trial, a median over a tenth of its evaluations, is compared with it. A
-    trial is clearly better if it went, beyond noise, 2 % of the way from guessing to a perfect score. For shares of right
-    answers, it needs twice the share of guessing, or a tenth of the way. One such trial is enough for the rule to be quiet.
+    known, it is the share at which several trials are constant, or the evaluation before training (or a later one if the training
+    loss had not fallen by then). The best level of each trial, a median over a tenth of its evaluations, is compared with guessing.
+    A trial is clearly better if it covers, beyond noise, 2 % of the distance from guessing to a perfect score. For shares of right
+    answers, it must double the share of guessing, or cover a tenth of the distance. One such trial makes the rule quiet.
 
     ## Why it matters
-    Hyperparameters do not explain that no trial learned anything. Something in the pipeline is broken, and nothing else is worth
-    tuning before it is fixed. The apparent best trial won by chance.
+    Hyperparameters do not explain that no trial learned anything. Part of the pipeline is broken, and tuning is useless until it is
+    fixed. The apparent best trial won by chance.
 
     ## What to do
     Train on one batch until its loss is near zero. If that fails, check the loss, the gradients and the learning rates. If the best
-    trial's loss blew up, the learning rates are probably too high. If one batch works, check the data: labels that belong to
-    other examples, inputs that are all alike, validation data prepared differently. If training runs smoothly but learns next to
-    nothing, the learning rates may be far too low, so the next study also searches two decades above them.
+    trial's loss blew up, the learning rates are probably too high. If one batch works, check the data: labels that belong to other
+    examples, inputs that are all alike, validation data prepared differently. If training runs smoothly but learns next to nothing,
+    the learning rates may be far too low, so the next study also searches the two decades above them.
 
     ## How sure
     Confidence is the probability, from the noise and the number of validation examples, that the best trial's true gain is below
-    twice the required one; below one half the rule cannot tell. A small gain beyond noise makes the finding a warning. In 150
-    simulated studies each of 1 to 12 trials whose losses fell by a tenth, the rule fired in none if the noise was a tenth of the
-    fall, and in 0 to 1 % with a third to a half. If 1 to 50 trials learned nothing, on 40 to 10,000 examples, it fired in 97 to
-    100 %.
+    twice the required gain; below one half, the rule is quiet. If a small gain is beyond noise, the finding is a warning. In 150
+    simulated studies per design, with 1 to 12 trials whose losses fell by a tenth, the rule fired in none if the noise was a tenth
+    of the fall, and in 0 to 1 % if it was a third to a half. If 1 to 50 trials learned nothing, on 40 to 10,000 examples, it fired
+    in 97 to 100 %.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -98,16 +98,16 @@ class CurveWorseThanChance(Rule):
     )
 
     trials: Count = 64
-    """Maximum number of best trials to look at."""
+    """Maximum number of best trials to compare with guessing."""
     material: Share = 0.02
-    """Minimum gain, as a share of the way to a perfect score. Our choice."""
+    """Minimum gain, as a share of the distance from guessing to a perfect score. Our choice."""
     answers: Share = 0.1
-    """Minimum gain of a share of right answers with a known level of chance; that level itself if it is less. Our choice."""
+    """Minimum gain of a share of right answers with a known chance level, or that level itself if lower. Our choice."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which noise lifts a trial that learned nothing above guessing."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """At most one finding."""
+        """Yield at most one finding about the study."""
         ranked = study.ranked()[: self.trials]
         if not ranked:
             raise MissingData("no trial ended with a finite objective")
@@ -188,7 +188,7 @@ def _message(study: Study, top: Skill, judged: int, *, hardly: bool, unstable: b
 
 
 def _higher_rates(study: Study, top: Skill, *, hardly: bool) -> tuple[Change, ...]:
-    """Search higher learning rates if no trial failed and training hardly moved."""
+    """Return the change to search higher learning rates, if no trial failed and the loss hardly changed in training."""
     rates, lost = instability.learning_rates(study), failures.failures(study)
     at_rest = hardly or (training(study, top.trial) is not None and not learned(study, top.trial))
     if rates is None or not at_rest or (lost.diverged | lost.crashed).any():

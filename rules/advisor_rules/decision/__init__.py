@@ -1,1 +1,1 @@
-"""What to adopt, and when to stop tuning."""
+"""The choice of a setting to adopt, and the end of tuning."""

@@ -18,41 +18,41 @@ from advisor.stats import difference
 
 
 class Adopt(Rule):
-    """The best setting is not shown to be better than the next one, or does not repeat with other seeds.
+    """The best setting is not shown to be better than the next best, or does not repeat with other seeds.
 
     ## What it looks at
-    The setting of the best trial and the one with the best mean among the others, each with its repeats (other seeds). First: do
-    the repeats of the best setting agree, or do some fail or fall so far behind that they lose to the next setting? Second: is
-    the lead of its mean larger than what the variation between seeds explains? Runs with the same seed are not repeats.
+    The setting of the best trial, and the one with the best mean among the others, each with its repeats (other seeds). First: do
+    the repeats of the best setting agree, or do some fail or fall so far behind that they lose to the next setting? Second: is the
+    lead of its mean larger than the variation between seeds explains? Runs with the same seed are not repeats.
 
     ## Why it matters
-    Many studies are won by one lucky seed. A change that is adopted for that reason brings nothing, and later results are compared
-    with a value that cannot be reached again.
+    Many studies are won by one lucky seed. A change adopted for that reason brings nothing, and later results are compared with a
+    value that cannot be reached again.
 
     ## What to do
-    Repeat the best trial and the next setting with enough other seeds to show a lead of this size with 80 % probability. If more
-    than 20 would be needed, take the simpler or cheaper of the two. If repeats fail, find out why before you compare anything with
-    them. `advisor compare` decides between two trials, settings or studies and weighs added complexity.
+    Repeat the best trial and the next setting with enough other seeds to detect a lead of this size with 80 % probability. If more
+    than 20 repeats are needed, take the simpler or cheaper of the two settings. If repeats fail, find the cause before any further
+    comparison. `advisor compare` decides between two trials, settings or studies and weighs added complexity.
 
     ## How sure
     The lead is tested by Welch's t, with a permutation p-value from 3 and 4 repeats. If either setting ran once, the variance comes
-    from all repeated settings. Repeats that disagree are found by the widest gap between them, against simulated normal repeats.
-    Confidence is the probability that the same comparison, run again, would again show no lead. Of 200 simulated studies per design
-    with equal settings, 0 to 6 % showed a lead. A lead of 4 standard deviations was doubted in 0 to 4 % with 4 or more repeats, one
-    of 3 in 0 to 13 %. With 2 or 3 repeats hardly any lead can be shown. Without repeats the rule only says what to repeat.
+    from all repeated settings. Disagreeing repeats are found by the widest gap between them, compared with simulated normal
+    repeats. Confidence is the probability that a repetition of the comparison would again show no lead. Of 200 simulated studies
+    per design with equal settings, 0 to 6 % showed a lead. A lead of 4 standard deviations was doubted in 0 to 4 % with 4 or more
+    repeats, one of 3 in 0 to 13 %. With 2 or 3 repeats hardly any lead can be shown. Without repeats it only says what to repeat.
     """
 
     playbook: ClassVar[str] = "Determining whether to adopt a training pipeline change or hyperparameter configuration"
     goal: ClassVar[Goal] = "exploitation"
 
     false_alarms: Share = 0.05
-    """Level of the tests: maximum p-value of a lead, and of repeats that disagree."""
+    """Maximum p-value of a significant lead, and of repeats that disagree."""
     power: Share = 0.8
-    """Probability with which the advised repeats show a lead of the measured size."""
+    """Probability with which the recommended number of repeats detects a lead of the measured size."""
     most: Count = 20
-    """Maximum number of repeats of a setting that is worth its cost; a lead that needs more is too small to matter."""
+    """Maximum number of repeats of a setting that is worth its cost; if a lead needs more, it is too small to matter."""
     first: Count = 5
-    """Number of repeats to run if the variation between seeds is unknown: the fewest that show it."""
+    """Number of repeats to run if the variation between seeds is unknown: the minimum for measuring it."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the best setting."""
@@ -79,7 +79,7 @@ class Adopt(Rule):
                 yield self._no_lead(study, best, rival, lead)
 
     def _behind(self, best: repeats.Setting, rival: repeats.Setting | None) -> list[int]:
-        """Return the repeats of the best setting, by index, that fell behind its others and lose to the next setting."""
+        """Return indices of the best setting's repeats that fell behind its other repeats and lose to the next setting."""
         gap = difference.widest_gap(best.costs)
         if gap is None or gap.p > self.false_alarms:
             return []
@@ -178,7 +178,7 @@ class Adopt(Rule):
 def _message(
     study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, noun: str
 ) -> Message:
-    """Say by how much the best setting leads and how much results vary between repeats."""
+    """Return sentences about the lead of the best setting and the variation between repeats."""
     own, other = (Objective(study.objective_value(s.mean)) for s in (best, rival))
     if abs(lead.gain) <= 0.01 * lead.sd:
         ahead = say("is as good as that of {rival}", rival=Name(rival.trials[0].name))

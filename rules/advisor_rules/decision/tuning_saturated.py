@@ -27,28 +27,28 @@ STOP = (
 
 
 class TuningSaturated(Rule):
-    """More tuning in this space no longer pays: what further trials would gain is within the noise.
+    """More tuning in this space no longer pays: the expected gain of further trials is within the noise.
 
     ## What it looks at
-    The best result and the number of settings that cannot be distinguished from it, given the variation between seeds. If the best
-    of a random half of the trials is nearly always within noise of the best of all, as many trials again would hardly ever bring
-    more either. The later half of the trials, or the last round if trials name their study, must not have gained more than noise.
+    The best result, and the number of settings that are indistinguishable from it given the variation between seeds. If the best of
+    a random half of the trials is nearly always within noise of the best of all, doubling the number of trials would hardly ever
+    gain more. The later half of the trials, or the last round if trials name their study, must not have gained more than noise.
 
     ## Why it matters
     The next trial might always be better. Once its expected gain is smaller than the variation between seeds, the time is better
     spent on another question.
 
     ## What to do
-    Run one last adaptive search where the good trials lie, then stop tuning these hyperparameters in this space. Take the best
-    setting, or the simplest or cheapest of those as good, evaluate it on the test set once, and ship it. Or change the question:
-    another architecture, more data, more steps, a hyperparameter that was fixed.
+    Run one last adaptive search around the good trials, then stop tuning these hyperparameters in this space. Take the best
+    setting, or an equally good one that is simpler or cheaper, evaluate it on the test set once, and ship it. Or change the
+    question: another architecture, more data, more steps, a hyperparameter that was fixed.
 
     ## How sure
-    Trials in random or quasi-random order are exchangeable. So the probability that as many trials again gain more than noise is at
-    most about that of all k settings within noise of the best lying in the same half, about one in 2 to the power of k. A single
-    setting ahead of all others never suffices. Noise is the difference that one more run of the best setting can show. On simulated
+    Trials in random or quasi-random order are exchangeable. So the probability that doubling the trials gains more than noise is at
+    most about the probability that all k settings within noise of the best lie in the same half: 1 in 2 to the power of k. A single
+    setting ahead of all others never suffices. Noise is the detectable difference of one more run of the best setting. On simulated
     smooth responses of 1 to 6 hyperparameters with 10 to 50 trials, the rule fired wrongly in 0 to 5 % of studies. If the sampler
-    learned from results, trials crowd around the best in any case, and the finding is less sure.
+    learned from results, trials always cluster around the best, so the finding has a lower confidence.
     """
 
     playbook: ClassVar[str] = "After exploration concludes"
@@ -62,9 +62,9 @@ class TuningSaturated(Rule):
     )
 
     fewest: Count = 10
-    """Minimum number of settings; the playbook tunes a learning rate alone with as many."""
+    """Minimum number of settings; the playbook uses this many to tune a learning rate alone."""
     false_alarms: Share = 0.05
-    """Maximum probability that as many trials again gain more than noise; one minus it is the level of the noise band."""
+    """Maximum probability that doubling the trials gains more than noise; one minus it is the level of the noise band."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the study."""
@@ -78,7 +78,7 @@ class TuningSaturated(Rule):
             raise MissingData(
                 "no setting was run with two seeds or folds, so the variation between seeds is unknown; repeat the best trial"
             )
-        # A repeated setting is judged by its mean; the best of many single runs is probably a lucky one.
+        # A repeated setting is judged by its mean, because the best of many single runs is probably a lucky one.
         best = min((s for s in tried if len(s.costs) > 1), key=lambda s: s.mean)
         costs = np.array([s.mean for s in tried])
         band = difference.prediction_margin(variance, len(best.costs), self.false_alarms)
@@ -147,5 +147,5 @@ class _Counts(NamedTuple):
 
 
 def _lead(before: FloatArray, recent: FloatArray) -> float:
-    """Return how much the best recent cost improves on the best before; 0 if it does not."""
+    """Return the improvement of the best recent cost over the best earlier cost; 0 if there is none."""
     return max(float(before.min() - recent.min()), 0.0) if len(before) and len(recent) else 0.0

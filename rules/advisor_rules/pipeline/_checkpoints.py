@@ -1,4 +1,4 @@
-"""The value of a trial that remains after training: in its checkpoints, or at its last step."""
+"""The value that a trial keeps after training: the value of its best checkpoint or of its last step."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from advisor.stats.curve import Rise, point_rise
 
 @dataclass(frozen=True, slots=True)
 class Remainder:
-    """The best step of a trial, and the evaluation whose model remains."""
+    """The best step of a trial, and the evaluation of the model that it keeps."""
 
     trial: Trial
     curve: Curve
     logged: bool
-    """Whether the run logged its checkpoints."""
+    """True if the run logged its checkpoints."""
     source: str
-    """Where the remaining value comes from, as a phrase."""
+    """Origin of the kept value, as a phrase."""
     index: int
-    """Index of the remaining evaluation; -1 if no checkpoint was kept."""
+    """Index of the kept model's evaluation; -1 if no checkpoint was kept."""
     rise: Rise | None
-    """From the best level to the remaining value; None if no checkpoint was kept."""
+    """Rise from the best level to the kept value; None if no checkpoint was kept."""
 
     @property
     def p(self) -> float:
@@ -35,27 +35,27 @@ class Remainder:
 
     @property
     def share(self) -> float:
-        """The rise as a share of the curve's range."""
+        """Rise to the kept value as a share of the curve's range."""
         return 1.0 if self.rise is None else self.rise.share
 
     @property
     def best(self) -> float:
-        """The lowest cost."""
+        """Lowest cost of the trial."""
         return float(self.curve.values.min())
 
     @property
     def best_step(self) -> int:
-        """The step of the lowest cost."""
+        """Step of the lowest cost."""
         return int(self.curve.steps[int(np.argmin(self.curve.values))])
 
     @property
     def step(self) -> int:
-        """The step of the remaining evaluation."""
+        """Step of the kept model's evaluation."""
         return int(self.curve.steps[self.index])
 
 
 def read_remainder(study: Study, trial: Trial) -> Remainder | None:
-    """What remains of the trial; None if its curve is too short."""
+    """Return the value that the trial keeps; None if its curve is too short."""
     curve = study.cost_curve(trial).finite
     logged = _checkpoints(trial)
     if logged is None:
@@ -64,7 +64,7 @@ def read_remainder(study: Study, trial: Trial) -> Remainder | None:
         steps, chosen = logged
         if not steps and chosen is None:
             return Remainder(trial, curve, True, "", -1, None)
-        # A checkpoint has the value of the last evaluation up to its step.
+        # A checkpoint takes the value of the last evaluation at or before its step.
         at = np.clip(np.searchsorted(curve.steps, steps if chosen is None else [chosen], side="right") - 1, 0, None)
         index = int(at[np.argmin(curve.values[at])])
         source = "in its best checkpoint" if chosen is None else "in the checkpoint that was chosen"
@@ -73,10 +73,10 @@ def read_remainder(study: Study, trial: Trial) -> Remainder | None:
 
 
 def _checkpoints(trial: Trial) -> tuple[list[float], float | None] | None:
-    """(steps of kept checkpoints, step of the chosen one) as logged; None if missing or unreadable."""
+    """Return (steps of kept checkpoints, step of the chosen one) as logged; None if missing or unreadable."""
     try:
         noted = json.loads(trial.facts.get("checkpoints", ""))
-        if noted["policy"] == "none":  # the hook kept none; the user may have kept some
+        if noted["policy"] == "none":  # the hook kept no checkpoints, but the user may have
             return None
         steps = [s for entry in noted["kept"] if math.isfinite(s := as_number(entry["step"]))]
         chosen = as_number(noted.get("chosen"))

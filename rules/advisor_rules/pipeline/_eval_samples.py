@@ -1,4 +1,4 @@
-"""The objective on a sample of the validation set, paired with its value on the whole set."""
+"""The objective on a sample of the validation set, paired with the objective on the whole set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from advisor.model.study import Study, Trial
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Costs of one trial on the sample and on the whole set, shape (n,) each, at the same evaluations."""
+    """Costs of one trial at the same evaluations on the sample and on the whole set, shape (n,) each."""
 
     trial: Trial
     sampled: FloatArray
@@ -27,9 +27,9 @@ class Pairs:
 
 
 def pairs(study: Study) -> list[Pairs]:
-    """The pairs of the feasible trials, best on the sample first. Raises MissingData if no trial has both.
+    """Return the pairs of the feasible trials, best on the sample first. Raises MissingData if no trial has both values.
 
-    An evaluation on the whole set is paired with the last one on the sample up to its step.
+    An evaluation on the whole set is paired with the last evaluation on the sample at or before its step.
     """
     metric = study.spec.objective.metric.removesuffix(contract.FULL_SUFFIX)
     full = metric + contract.FULL_SUFFIX

@@ -10,23 +10,23 @@ from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
 
 MIN_INTERVALS = 8
-"""Minimum number of intervals, without the first and the last."""
+"""Minimum number of intervals, not counting the first and the last."""
 _MIN_GRID = 10.0
-"""Minimum interval whose whole multiples count as skipped events; shorter ones have them by chance."""
+"""Minimum interval whose whole multiples count as skipped events; shorter intervals have them by chance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """The intervals between events, without the first and the last one, which a start or an end may disturb."""
+    """The intervals between events, without the first and the last, because a start or an end may disturb them."""
 
     usual: float
-    """Median interval."""
+    """Median interval, in steps or seconds."""
     shortest: float
     longest: float
     off: float
-    """Share of intervals that differ from the usual one, or its whole multiples, by more than the tolerance."""
+    """Share of the intervals that differ from the usual interval, or a whole multiple of it, by more than the tolerance."""
     one_way: bool
-    """Whether the intervals only grow or only shrink: they follow a plan."""
+    """True if the intervals only grow or only shrink, and so follow a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class Timing:
     trial: Trial
     steps: Rhythm
     seconds: Rhythm | None
-    """None if the times are unknown."""
+    """Intervals in seconds; None if the times are unknown."""
 
     def irregular(self, limit: float) -> bool:
-        """Whether more than a share `limit` of the intervals are off, in steps.
+        """Return True if more than a share `limit` of the intervals in steps are irregular.
 
         Intervals that only grow or only shrink follow a plan, unless they follow the clock.
         """
@@ -47,14 +47,14 @@ class Timing:
 
     @property
     def by_clock(self) -> bool:
-        """Whether the intervals are more regular in seconds than in steps, which only a loop that watches the clock produces."""
+        """Return True if the intervals are more regular in seconds than in steps, which shows that the loop watches the clock."""
         return self.seconds is not None and self.seconds.usual > 0 and self.seconds.off <= self.steps.off / 2
 
 
 def timings(study: Study, tolerance: float) -> list[Timing]:
-    """The timings of the trials with enough evaluations of the objective.
+    """Return the timings of the trials with enough evaluations of the objective.
 
-    tolerance: maximum difference from the usual interval, as a share of it, that still counts as regular.
+    tolerance: maximum difference of a regular interval from the usual interval, as a share of the usual one.
     """
     judged = []
     for trial in study.trials:
@@ -66,10 +66,10 @@ def timings(study: Study, tolerance: float) -> list[Timing]:
 
 
 def rhythm(times: FloatArray, tolerance: float, *, slack: float = 0.0) -> Rhythm | None:
-    """The intervals between events at increasing `times` (n,), in steps or seconds; None for too few events or unknown times.
+    """Return the intervals between events at increasing `times` (n,), in steps or seconds; None with few or unknown times.
 
-    tolerance: maximum difference from the usual interval, as a share of it; slack: the same in the unit of the times, such as 1 for
-    whole numbers.
+    tolerance: maximum difference of a regular interval from the usual one, as a share of it; slack: an additional absolute
+    tolerance in the unit of the times, such as 1 for whole numbers.
     """
     gaps = np.diff(np.asarray(times, dtype=np.float64))[1:-1]
     if len(gaps) < MIN_INTERVALS or not np.isfinite(gaps).all():
@@ -77,7 +77,7 @@ def rhythm(times: FloatArray, tolerance: float, *, slack: float = 0.0) -> Rhythm
     usual, shortest = float(np.median(gaps)), float(gaps.min())
     width = max(tolerance * usual, slack)
     off = float(np.mean(np.abs(gaps - usual) > width))
-    # Skipped events make whole multiples of an interval: of the usual one or, if most are skipped, of the shortest.
+    # Skipped events make intervals whole multiples of the usual interval or, if most events are skipped, of the shortest.
     for grid in (usual, shortest):
         if grid >= _MIN_GRID * max(slack, 1.0):
             missed = np.abs(gaps - grid * np.round(gaps / grid)) > max(tolerance * grid, slack)

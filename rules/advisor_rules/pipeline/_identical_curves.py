@@ -1,4 +1,4 @@
-"""Trials with different settings and identical curves: these settings had no effect."""
+"""Trials with different settings and identical curves, which shows that these settings had no effect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from advisor.model.space import is_learning_rate
 from advisor.model.study import Curve, Signal, Study, Trial
 
 _RESULTS: tuple[Signal, ...] = ("train_loss", "train_eval_loss", "train_objective", "valid_loss", "grad_norm")
-"""Results of training besides the objective."""
+"""Training results to compare besides the objective."""
 
 Setting: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -28,12 +28,12 @@ class Twins:
 
     trials: tuple[Trial, ...]
     names: tuple[str, ...]
-    """The hyperparameters that differ among them, sorted."""
+    """Hyperparameters that differ among these trials, sorted."""
     settings: int
     moves: int
-    """Changes of value in the curve that changes most often."""
+    """Number of value changes in the curve that changes most often."""
     p: float
-    """Probability that so many of the study's settings agree by chance, see `read_identical`."""
+    """p-value: probability that this many of the study's settings agree by chance, see `read_identical`."""
 
 
 @dataclass(frozen=True)
@@ -43,22 +43,22 @@ class IdenticalCurves:
     judged: tuple[Trial, ...]
     """Trials with a curve that is not constant."""
     settings: int
-    """Distinct settings among them."""
+    """Number of distinct settings among the judged trials."""
     varied: tuple[str, ...]
-    """Hyperparameters that differ among them."""
+    """Hyperparameters that differ among the judged trials."""
     twins: tuple[Twins, ...]
-    """The largest group first."""
+    """Groups of identical curves, largest group first."""
     _settings: Mapping[int, Setting]
     _curves: Mapping[int, bytes]
-    """By index of the trial."""
+    """Curves as bytes, by index of the trial."""
 
     @property
     def seeds_shared(self) -> bool:
-        """Whether two settings share a seed, or logged none."""
+        """Return True if two settings share a seed or logged none."""
         return len({t.seed for t in self.judged}) < self.settings
 
     def never_matter(self, names: Collection[str]) -> bool:
-        """Whether all trials that share a seed and differ only in these hyperparameters have identical curves."""
+        """Return True if all trials that share a seed and differ only in these hyperparameters have identical curves."""
         groups: dict[object, dict[Setting, set[bytes]]] = defaultdict(lambda: defaultdict(set))
         for trial in self.judged:
             setting = self._settings[trial.index]
@@ -69,10 +69,10 @@ class IdenticalCurves:
 
 
 def read_identical(study: Study, false_alarms: float) -> IdenticalCurves:
-    """The settings with identical results: objective, losses, gradient norm.
+    """Return the settings with identical results: objective, losses and gradient norm.
 
-    For the p-value, two different trainings agree in each new value of a curve with probability one half, over the curve that
-    changes most often, for every way to choose so many settings. With all logged digits the true probability is far lower.
+    The p-value assumes that two different training runs agree in each new value of a curve with probability 1/2. It uses the curve
+    that changes most often, and counts every way to choose that many settings. With all logged digits the probability is far lower.
     """
     curves, moves = {}, {}
     for trial in study.trials:
@@ -101,12 +101,12 @@ def read_identical(study: Study, false_alarms: float) -> IdenticalCurves:
 
 
 def copied(group: Twins, varied: Sequence[str]) -> bool:
-    """Whether the settings differ so much that any training shows it: in a learning rate, or in all of several hyperparameters."""
+    """Return True if any training would show the difference: in a learning rate, or in all of several hyperparameters."""
     return any(map(is_learning_rate, group.names)) or (len(group.names) > 1 and set(group.names) == set(varied))
 
 
 def _results(study: Study, trial: Trial) -> list[Curve]:
-    """The result curves of the trial, each once; empty if not logged."""
+    """Return the distinct result curves of the trial; empty if none was logged."""
     names = dict.fromkeys([study.spec.objective.metric, *(study.signals[s] for s in _RESULTS if s in study.signals)])
     return [study.metric(trial, name) for name in names]
 
@@ -116,19 +116,19 @@ def _moves(curve: Curve) -> int:
 
 
 def _setting(study: Study, trial: Trial) -> Setting:
-    """Names and values of the searched hyperparameters that can change a result."""
+    """Return names and values of the searched hyperparameters that can change a result."""
     return tuple(
         part for part in repeats.key(trial) if part[0] in study.searched and not parameter_kinds.is_of_machine(part[0])
     )
 
 
 def _varied(settings: Collection[Setting]) -> tuple[str, ...]:
-    """Hyperparameters whose values differ among settings."""
+    """Return the hyperparameters whose values differ among the settings."""
     common = set[tuple[str, str]].intersection(*map(set, settings)) if settings else set()
     return tuple(sorted({name for setting in settings for name, _ in set(setting) - common}))
 
 
 def _chance(same: int, settings: int, moves: int) -> float:
-    """Expected number of groups of `same` settings whose curves agree by chance in all moves; at most 1."""
+    """Return the expected number of groups of `same` settings whose curves agree by chance in all moves; at most 1."""
     ways = math.lgamma(settings + 1) - math.lgamma(same + 1) - math.lgamma(settings - same + 1)
     return math.exp(min(ways - moves * (same - 1) * math.log(2), 0.0))

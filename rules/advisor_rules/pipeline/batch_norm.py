@@ -1,4 +1,4 @@
-"""The rule `batch-norm`; its page is the docstring of the class."""
+"""The rule `batch-norm`; its documentation is the docstring of the class."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from advisor_rules.pipeline._ranges import count_range
 
 
 class BatchNorm(Rule):
-    """Batch norm takes its statistics from few examples, or from a different number of them in each trial.
+    """Batch norm computes its statistics from few examples, or from a different number of examples in each trial.
 
     ## What it looks at
-    Models with batch norm that is not frozen: from how many examples does each layer take its mean and variance? It is one batch on
-    one device, or one micro-batch of accumulated gradients; synchronised layers use the batches of all devices.
+    The number of examples from which each batch norm layer that is not frozen computes its mean and variance. It is the size of one
+    batch, or of one micro-batch of accumulated gradients, on one device; synchronised layers use the batches of all devices.
 
     ## Why it matters
-    With few examples the statistics are noisy and differ from the running ones that evaluations use. This noise also regularises:
-    if its size changes with the batch size or the number of devices, trials that seem to differ in one thing differ in two.
+    With few examples, the batch statistics are noisy and differ from the running statistics that evaluations use. This noise also
+    regularises. If it changes with the batch size or the number of devices, trials seem to differ in one respect but differ in two.
 
     ## What to do
-    Replace batch norm by layer norm or group norm if you can; they do not depend on the batch. Otherwise take statistics from about
-    64 examples whatever the batch size: synchronise small batches across devices, split large ones (ghost batch norm).
+    Replace batch norm by layer norm or group norm if you can; they do not depend on the batch. Otherwise compute statistics from
+    about 64 examples at any batch size: synchronise small batches across devices, split large batches (ghost batch norm).
 
     ## How sure
-    Sizes are logged facts, so chance raises no finding. How many examples are enough depends on the model, because convolutions
-    also average over positions. Confidence is therefore 0.8.
+    Sizes are logged facts, so chance raises no finding. The sufficient number of examples depends on the model, because
+    convolutions also average over positions. Confidence is therefore 0.8.
     """
 
     playbook: ClassVar[str] = "Batch normalization implementation details"
@@ -48,7 +48,7 @@ class BatchNorm(Rule):
     """Minimum ratio between the numbers of examples of two trials that counts as a difference. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """At most two findings: statistics from few examples in most trials, and from different numbers of them."""
+        """Yield at most two findings: few examples per statistic in most trials, and different numbers of them between trials."""
         noted = [(t, n) for t in study.trials if (n := norms.batch_norm(t)) is not None]
         if not noted:
             raise MissingData("no trial logged the layers of its model; the hook does")

@@ -1,4 +1,4 @@
-"""The rule `ckpt-best-lost`; its page is the docstring of the class."""
+"""The rule `ckpt-best-lost`; its documentation is the docstring of the class."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ from advisor_rules.pipeline._checkpoints import Remainder, read_remainder
 
 
 class CkptBestLost(Rule):
-    """The best step of the best trial was not kept in a checkpoint, or a worse one was used.
+    """The best step of the best trial is not kept in a checkpoint, or a worse checkpoint is used.
 
     ## What it looks at
-    The model that remains of the best trial: the chosen checkpoint, else the best of those kept; if the run logged no checkpoints,
-    the model at its last step. Its value must lie above the best level of the curve (the lowest median over a tenth of it) by more
-    than noise. The best of many noisy evaluations looks better than it is, so the single best value is not used. The p-value is
-    multiplied by the number of levels, and by the number of trials that are as good within noise. The next best trials are
-    counted, but the rule is quiet if the best one keeps its best step.
+    The model that the best trial keeps: the chosen checkpoint, or the best of the kept checkpoints. If the run logged no
+    checkpoints, it is the model at the last step. The rule fires if its value lies above the best level of the curve (the lowest
+    median over a tenth of it) by more than noise. The single best value is not used, because the best of many noisy evaluations
+    looks better than it is. The p-value is multiplied by the number of levels, and by the number of trials that are as good within
+    noise. The next best trials are counted, but the rule is quiet if the best trial keeps its best step.
 
     ## Why it matters
-    The best model of a run is often not its last, above all if validation wanders or rises late. A study ranks trials by their best
-    step. Without a checkpoint near it, only another training can reproduce that result.
+    The best model of a run is often not the last one, especially if validation drifts or rises late. A study ranks trials by their
+    best step. Without a checkpoint near that step, the result can only be reproduced by training again.
 
     ## What to do
     Train for a fixed number of steps, keep the few best checkpoints, and choose among them after the run.
 
     ## How sure
-    Confidence is 1 minus the p-value. If the run logged no checkpoints, it is 0.6 of that and the finding is a note, because the
-    best step may have been saved anyway. A trial needs 6 evaluations. In 200 or more simulated studies each of 1 to 12 trials with
-    12 to 200 evaluations that fall and flatten, the rule fired in none up to a lag-1 correlation of 0.5, in 4 % at 0.8 and 2 % at
-    0.9; on curves that never fall, in 5 % at 0.8, and in up to 20 % of single trials with fewer than 30 evaluations. An end 10 or
-    20 times the noise above the best was found in 25 and 95 % with 10 evaluations, and always with 20.
+    Confidence is 1 minus the p-value. If the run logged no checkpoints, confidence is multiplied by 0.6 and the finding is a note,
+    because the best step may have been saved anyway. A trial needs 6 evaluations. Each design had 200 or more simulated studies of
+    1 to 12 trials with 12 to 200 evaluations. If curves fall and flatten, the rule fired in none up to a lag-1 autocorrelation of
+    0.5, in 4 % at 0.8 and 2 % at 0.9. If curves never fall, it fired in 5 % at 0.8, and in up to 20 % of single trials with fewer
+    than 30 evaluations. Of ends 10 or 20 times the noise above the best, it found 25 and 95 % with 10 evaluations, all with 20.
     """
 
     playbook: ClassVar[str] = "Saving checkpoints and retrospectively selecting the best checkpoint"
     goal: ClassVar[Goal] = "pipeline"
 
     best: Count = 5
-    """Number of best trials to count. Our choice."""
+    """Maximum number of best trials to count. Our choice."""
     material: Share = 0.02
     """Minimum rise above the best level, as a share of the curve's range. Our choice."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """At most one finding, about the best trial."""
+        """Yield at most one finding, about the best trial."""
         trials = study.ranked()[: self.best]
         if not trials:
             raise MissingData("no trial ended with a finite objective")
@@ -128,7 +128,7 @@ def _message(study: Study, top: Remainder, lost: int, judged: int) -> Message:
 
 
 def _alike(study: Study, top: Remainder) -> int:
-    """Number of trials whose best lies within the noise of the best one's: the luckiest of them was selected."""
+    """Return the number of trials whose best value lies within noise of the best trial's: the luckiest of them was selected."""
     near = 0.0 if top.rise is None else 2 * top.rise.error
     return int(np.sum(study.costs[study.feasible] <= study.costs[top.trial.index] + near))
 

@@ -1,4 +1,4 @@
-"""The rule `eval-batch`; its page is the docstring of the class."""
+"""The rule `eval-batch`; its documentation is the docstring of the class."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from advisor_rules.pipeline._ranges import count_range
 
 
 class EvalBatch(Rule):
-    """Evaluations use smaller batches than training does.
+    """Evaluations use smaller batches than training.
 
     ## What it looks at
-    The number of examples that pass through the model at once on one device. For evaluations, it is the batch size of their loader
-    or a hyperparameter; for training, the batch size divided by devices and accumulated micro-batches. A batch that holds the
-    whole validation set is large enough.
+    The number of examples that pass through the model at once on one device. For evaluations, it is the batch size of the data
+    loader or of a hyperparameter; for training, the batch size divided by the numbers of devices and of accumulated micro-batches.
+    A batch that holds the whole validation set is large enough.
 
     ## Why it matters
-    Evaluations keep no activations for a backward pass, so any batch that fits in training fits there, too. Smaller batches only
-    slow them down, and slow evaluations tempt people to evaluate rarely or on less data.
+    Evaluations keep no activations for a backward pass, so any batch size that fits in training also fits in evaluations. Smaller
+    batches only slow evaluations down, and slow evaluations tempt people to evaluate rarely or on less data.
 
     ## What to do
     Evaluate with batches at least as large as in training.
@@ -40,7 +40,7 @@ class EvalBatch(Rule):
     goal: ClassVar[Goal] = "pipeline"
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """At most one finding."""
+        """Yield at most one finding about the batch size of evaluations."""
         known = [t for t in study.trials if not math.isnan(batches.evaluated_at_once(t) + batches.at_once(t))]
         if not known:
             raise MissingData(

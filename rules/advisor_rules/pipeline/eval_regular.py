@@ -1,4 +1,4 @@
-"""The rule `eval-regular`; its page is the docstring of the class."""
+"""The rule `eval-regular`; its documentation is the docstring of the class."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from advisor_rules.pipeline._evaluation_gaps import Rhythm, Timing, timings
 
 
 class EvalRegular(Rule):
-    """Evaluations come at irregular steps, or by the clock.
+    """Evaluations come at irregular steps, or at regular times instead of regular steps.
 
     ## What it looks at
-    The steps between evaluations of the objective, in each trial with at least 11 evaluations; the first and the last interval
-    are left out. Intervals that only grow or only shrink, and whole multiples of the usual one (skipped evaluations), are fine. If
-    the intervals are more regular in seconds than in steps, the clock decided when to evaluate.
+    The steps between evaluations of the objective, in each trial with at least 11 evaluations, without the first and the last
+    interval. Two patterns count as regular: intervals that only grow or only shrink, and whole multiples of the usual interval
+    (skipped evaluations). If the intervals are more regular in seconds than in steps, the clock decided when to evaluate.
 
     ## Why it matters
-    Curves that were evaluated at different steps are hard to compare. A slower machine changes what they look like, and a fast
-    trial has more evaluations among which to be lucky. Periodic patterns, a sign of a bug in the data, only show at regular steps.
+    Curves that were evaluated at different steps are hard to compare. A slower machine changes their shape, and a fast trial has
+    more evaluations and so more chances of a lucky one. Periodic patterns, a sign of a bug in the data, only show at regular steps.
 
     ## What to do
-    Evaluate every fixed number of optimizer steps, the same in all trials.
+    Evaluate every fixed number of optimizer steps, the same number in all trials.
 
     ## How sure
-    Confidence is the share of trials that show it. The intervals are logged facts: a loop that counts steps evaluates at regular
-    ones, however its speed varies. In simulated trials with 12 to 200 evaluations the rule never fired on evaluations every k
+    Confidence is the share of trials with irregular evaluations. The intervals are logged facts: a loop that counts steps evaluates
+    at regular steps at any speed. In simulated trials with 12 to 200 evaluations, the rule never fired on evaluations every k
     steps, at any speed, with up to half of them lost, or after a restart. It always fired if intervals vary by 20 % (standard
     deviation) or more, in steps or, for evaluations by the clock, in speed.
     """
@@ -42,12 +42,12 @@ class EvalRegular(Rule):
     goal: ClassVar[Goal] = "pipeline"
 
     tolerance: Share = 0.05
-    """Maximum difference from the usual interval, as a share of it, that counts as regular. Our choice."""
+    """Maximum difference of a regular interval from the usual interval, as a share of the usual one. Our choice."""
     off: Share = 0.1
-    """Maximum share of a trial's intervals that are off. Our choice: one or two interruptions stay below it."""
+    """Maximum share of irregular intervals in a trial. Our choice: one or two interruptions stay below it."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """At most one finding, if most trials show it."""
+        """Yield at most one finding, if most trials have irregular evaluations."""
         judged = timings(study, self.tolerance)
         if not judged:
             raise MissingData(f"no trial has 11 evaluations of {study.spec.objective.metric}; evaluate more often")

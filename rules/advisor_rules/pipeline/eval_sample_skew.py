@@ -1,4 +1,4 @@
-"""The rule `eval-sample-skew`; its page is the docstring of the class."""
+"""The rule `eval-sample-skew`; its documentation is the docstring of the class."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from advisor_rules.pipeline._eval_samples import Pairs, pairs
 
 
 class EvalSampleSkew(Rule):
-    """Evaluations on a sample of the validation set disagree with those on the whole set.
+    """Evaluations on a sample of the validation set disagree with evaluations on the whole set.
 
     ## What it looks at
     Evaluations of the objective on a sample during training, and its value on the whole set (logged as NAME.full). The rule fires
-    if the trial that is best on the sample is clearly not best on the whole set, or if the sample is better or worse throughout,
-    beyond the scatter of the differences. The disagreement is compared with the gain from tuning: the distance from the best
-    trial to the worst quarter, or of a single trial from its worst to its best evaluation.
+    if the trial that is best on the sample is clearly not best on the whole set. It also fires if the sample is consistently better
+    or worse, beyond the scatter of the differences. The disagreement is compared with the gain from tuning: the distance from the
+    best trial to the worst quarter or, for a single trial, from its worst to its best evaluation.
 
     ## Why it matters
-    The sample decides which trial is chosen and which checkpoint is kept. A misleading sample decides wrongly.
+    The sample decides which trial is chosen and which checkpoint is kept. A misleading sample leads to wrong choices.
 
     ## What to do
     Draw a larger sample, at random and in proportion to the classes, and compare again.
 
     ## How sure
-    For a shift, confidence is 1 minus the p-value of the differences (a t test over trials, or over evaluations with fewer than 3
-    trials). A choice that the whole set refutes has confidence 0.9. In simulated studies of 3 to 100 trials the rule fired in none
-    if sampling moves results by a twentieth of the gain (standard deviation), in up to 9 % if by a tenth, and in all if the sample
-    is shifted by half of the gain.
+    For a shift, confidence is 1 minus the p-value of the differences (a t-test over trials, or over evaluations with fewer than 3
+    trials). If the whole set refutes the choice of a trial, confidence is 0.9. In simulated studies of 3 to 100 trials, the rule
+    fired in none if sampling changes results by a twentieth of the gain (standard deviation), in up to 9 % if by a tenth, and in
+    all if the sample is shifted by half of the gain.
     """
 
     playbook: ClassVar[str] = "Choosing a sample for periodic evaluation"
@@ -56,12 +56,12 @@ class EvalSampleSkew(Rule):
     material: Share = 0.2
     """Minimum disagreement, as a share of the gain from tuning. Our choice."""
     fewest: Count = 3
-    """Minimum number of trials to compare their order, and of pairs to judge at all. Our choice."""
+    """Minimum number of trials for comparing their order, and of pairs for any finding. Our choice."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which chance alone makes the sample look shifted."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """At most one finding: of the order of the trials, else of the level."""
+        """Yield at most one finding: about the order of the trials, else about the level."""
         found = pairs(study)
         differences = _differences(found, self.fewest)
         if len(differences) < self.fewest:
@@ -140,14 +140,14 @@ def _shift(study: Study, shift: float, gain: float) -> Message:
 
 
 def _differences(found: Sequence[Pairs], fewest: int) -> FloatArray:
-    """Sample minus whole set: the mean of each trial, because its evaluations are dependent; with few trials, every evaluation."""
+    """Return sample minus whole set: one mean per trial, as evaluations are dependent; with few trials, every evaluation."""
     if len(found) >= fewest:
         return np.array([p.excess.mean() for p in found])
     return np.concatenate([p.excess for p in found])
 
 
 def _gain(found: Sequence[Pairs], fewest: int) -> float:
-    """Gain from tuning on the whole set; with few trials, the gain from training."""
+    """Return the gain from tuning on the whole set or, with few trials, the gain from training."""
     if len(found) >= fewest:
         whole = np.array([p.whole.min() for p in found])
         return float(np.quantile(whole, 0.75) - whole.min())

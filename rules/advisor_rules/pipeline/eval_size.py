@@ -1,4 +1,4 @@
-"""The rule `eval-size`; its page is the docstring of the class."""
+"""The rule `eval-size`; its documentation is the docstring of the class."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ _COUNTS = "Log the number of right answers for rare classes, and validate on mor
 
 
 class EvalSize(Rule):
-    """The validation set is too small to tell the best trials apart.
+    """The validation set is too small to distinguish the best trials.
 
     ## What it looks at
-    The standard error of the best trials' objective, from the number of validation examples. For an accuracy or an error rate it
-    follows from that number; for a loss or a score, the standard deviation over the examples must be logged. The best trials, one
-    per setting, are compared with the range that equal trials would have. The rule fires if their range is no wider, and if the
-    difference that can be detected is a good part of the distance from the best to the median trial.
+    The standard error of the best trials' objective, from the number of validation examples. For an accuracy or an error rate, that
+    number determines the error; for a loss or a score, the standard deviation over the examples must be logged. The best trials,
+    one per setting, are compared with the range of values that equal trials would have. The rule fires if the range of the best
+    trials is no wider, and if the detectable difference is a good part of the distance from the best to the median trial.
 
     ## Why it matters
-    The choice between these trials then depends on which examples happen to be in the set. With few examples of a class, apparent
-    progress on it can be a single example.
+    The choice between these trials then depends on the examples that happen to be in the set. If a class has few examples, apparent
+    progress on that class can be a single example.
 
     ## What to do
-    Validate on more examples, or treat the best trials as equal and choose by another criterion. For rare classes, look at counts.
+    Validate on more examples, or treat the best trials as equal and use another criterion. For rare classes, look at counts.
 
     ## How sure
-    Confidence is the probability that another set of the same size would leave the trials within that range again. In simulated
-    studies of 2 to 100 trials and 200 or 1,000 examples the rule fired in at most 3 % if the best trials differ by 2.5 times the
-    detectable difference, in 9 % if by twice, and in at least 93 % if they are equal, unless the detectable difference is a small
-    part of the gain. For noise between the evaluations of one trial, see `curve-step-variance`.
+    Confidence is the probability that another set of the same size would again leave the trials within that range. In simulated
+    studies of 2 to 100 trials and 200 or 1,000 examples, the rule fired in at most 3 % if the best trials differ by 2.5 times the
+    detectable difference, and in 9 % if by twice. If the trials are equal, it fired in at least 93 %, unless the detectable
+    difference is a small part of the gain. For noise between the evaluations of one trial, see `curve-step-variance`.
     """
 
     playbook: ClassVar[str] = "Choosing a sample for periodic evaluation"
@@ -63,8 +63,8 @@ class EvalSize(Rule):
     best: Count = 5
     """Number of best trials to compare. Our choice."""
     agreement: Share = 0.5
-    """Correlation of two trials' errors over the examples. Published disagreement rates of two trainings of one architecture give
-    about one half."""
+    """Correlation of two trials' errors over the examples. Published disagreement rates of two training runs of one architecture
+    imply about one half."""
     blur: Share = 0.1
     """Maximum detectable difference, as a share of the distance from the best to the median trial. Our choice."""
     rare: Count = 20
@@ -73,7 +73,7 @@ class EvalSize(Rule):
     """Maximum probability that equal trials seem to differ."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """At most one finding: of the whole set, else of rare classes."""
+        """Yield at most one finding: about the whole set, else about rare classes."""
         ranked = study.ranked()
         best_of = {repeats.key(t): t for t in reversed(ranked)}
         trials = [t for t in ranked if not t.params or best_of[repeats.key(t)] is t][: self.best]

@@ -1,4 +1,4 @@
-"""The rule `multi-host`; its page is the docstring of the class."""
+"""The rule `multi-host`; its documentation is the docstring of the class."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ from advisor.model.study import Study, Trial
 class _Fault:
     shown_by: Callable[[Trial, Ranks], bool]
     fact: str
-    """The fact that ranks logged; the finding's subject."""
+    """Logged fact of the ranks, which is the subject of the finding."""
     problem: str
-    """The verb phrase after "4 of 4 ranks" or "each rank"."""
+    """Verb phrase that follows "4 of 4 ranks" or "each rank"."""
     advice: str
     severity: Severity
     confidence: float
 
 
 class MultiHost(Rule):
-    """Ranks of a distributed training disturb each other, or do work twice.
+    """Ranks of a distributed training disturb each other, or repeat the same work.
 
     ## What it looks at
     The facts that each rank logged, in each trial with two or more ranks:
 
-    - Do several ranks log, or write checkpoints? (All ranks write those of sharded models, which are left out.)
+    - Do several ranks log, or write checkpoints? (Checkpoints of sharded models are left out, because all ranks write them.)
     - Does batch norm keep running statistics of each rank's own batches?
-    - Does an epoch go through the data once on all ranks together, or once on every rank?
+    - Do all ranks together go through the data once per epoch, or does each rank?
 
     The rule `seeds` covers ranks that draw the same examples or start from different weights.
 
     ## Why it matters
     Several writers can corrupt a file, and several loggers give contradictory records of one training. With separate running
-    statistics, an evaluation or checkpoint depends on the rank it comes from. A rank that reads all the data reads more than it
-    needs, and an epoch is longer than it seems.
+    statistics, an evaluation or checkpoint depends on the rank that made it. If every rank reads all the data, an epoch is longer
+    than it seems.
 
     ## What to do
     Log and save on rank 0 only. Combine batch norm's statistics over ranks before each evaluation and checkpoint. Give each rank
-    its share of the data.
+    its own share of the data.
 
     ## How sure
-    These are logged facts, so chance raises no finding. Only the last one is less certain (confidence 0.6): ranks that work on one
-    batch together (tensor or pipeline parallelism) correctly read the same data, and files may have been split before the training.
+    These are logged facts, so chance raises no finding. The finding about the data has confidence 0.6: ranks that share one batch
+    (tensor or pipeline parallelism) correctly read the same data, and files may have been split before the training.
     """
 
     playbook: ClassVar[str] = "Considerations for multi-host pipelines"
     goal: ClassVar[Goal] = "pipeline"
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """One finding per fault."""
+        """Yield one finding per fault."""
         trained = [(t, r) for t in study.trials if (r := ranks.read(t)) is not None]
         if not trained and not any(ranks.hooked(t) for t in study.trials):
             raise MissingData("no trial logged facts of its ranks; create the hook on every rank")

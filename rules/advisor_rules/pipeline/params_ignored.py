@@ -1,4 +1,4 @@
-"""The rule `params-ignored`; its page is the docstring of the class."""
+"""The rule `params-ignored`; its documentation is the docstring of the class."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from advisor_rules.pipeline._identical_curves import Twins, copied, read_identic
 
 
 class ParamsIgnored(Rule):
-    """Trials with different settings have identical curves: the settings do not reach the training.
+    """Trials with different settings have identical curves, so the settings do not reach the training.
 
     ## What it looks at
-    The results of training (objective, losses, gradient norm), compared exactly. There are three cases:
+    The results of training (objective, losses, gradient norm), compared for exact equality. There are three cases:
 
-    - *All*: the curves are identical whatever the setting.
-    - *Some*: the curves are identical wherever settings differ only in these hyperparameters and share a seed.
-    - *Copied*: a few trials have identical curves, although others that differ as much do not.
+    - *All*: all curves are identical, at any setting.
+    - *Some*: the curves are identical wherever settings differ only in certain hyperparameters and share a seed.
+    - *Copied*: a few trials have identical curves, although other trials with equally large differences do not.
 
     ## Why it matters
-    A setting is parsed and never passed on, a default overrides it, a checkpoint or cache is loaded instead, a file of results is
-    overwritten: nothing fails, every trial looks healthy, and every conclusion of the study is wrong.
+    A setting is parsed and never used, a default overrides it, a checkpoint or cache is loaded instead, or a file of results is
+    overwritten. Nothing fails and every trial looks healthy, but every conclusion of the study is wrong.
 
     ## What to do
     Print the optimizer and the model of two trials and compare them with their settings. Follow the hyperparameter from the command
-    line to its use. Some have no effect for good reasons: a clipping threshold that no gradient reaches, a regulariser too weak for
-    the logged digits, a setting of another optimizer. One such hyperparameter is therefore a warning; a learning rate is critical.
+    line to its use. Some have no effect for good reasons: a clipping threshold above every gradient norm, a regulariser too weak
+    for the logged digits, a setting of another optimizer. One such hyperparameter is therefore a warning, a learning rate critical.
 
     ## How sure
-    Confidence is 1 minus the probability that the curves agree by chance. Two different trainings are assumed to agree in each new
-    value of a curve with probability one half; a loss of seven digits agrees far more rarely. For s of n settings with one curve
-    of m changes the probability is at most (n choose s) / 2^(m (s - 1)). The rule fired in none of 1,200 simulated studies of 5 to
-    100 settings with error rates on 20 to 500 examples, and in none of 40 with 1,000 settings. If every trial has its own seed,
-    only copies can be found.
+    Confidence is 1 minus the probability that the curves agree by chance. Two different training runs are assumed to agree in each
+    new value of a curve with probability 1/2; a loss with seven digits agrees far more rarely. If s of n settings share a curve
+    with m changes, that probability is at most (n choose s) / 2^(m (s - 1)). The rule fired in none of 1,200 simulated studies of 5
+    to 100 settings with error rates on 20 to 500 examples, and in none of 40 with 1,000 settings. If every trial has its own seed,
+    only copied results can be found.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -80,10 +80,10 @@ class ParamsIgnored(Rule):
     )
 
     false_alarms: Share = 0.001
-    """Maximum share of studies in which different trainings agree by chance. Our choice."""
+    """Maximum share of studies in which different training runs agree by chance. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """One finding if no setting has an effect; else one for those without, and one for copied results."""
+        """Yield one finding if no setting has an effect; else one about settings without effect and one about copied results."""
         curves = read_identical(study, self.false_alarms)
         if curves.settings < 2:
             raise MissingData(

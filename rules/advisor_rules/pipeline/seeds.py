@@ -1,4 +1,4 @@
-"""The rule `seeds`; its page is the docstring of the class."""
+"""The rule `seeds`; its documentation is the docstring of the class."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from advisor.model.study import Study, Trial
 
 
 class Seeds(Rule):
-    """Seeds are unknown, the same in every trial, or wrong across ranks.
+    """Seeds are unknown, identical in every trial, or wrong across ranks.
 
     ## What it looks at
-    - Did trials log a seed, as a tag of the hook or a parameter called seed?
-    - Do (nearly) all trials have the same seed, without a setting that was repeated with another?
-    - In distributed trainings: do ranks that each draw from all of the data shuffle it with the same seed, or do ranks that share
-      the data shuffle it with different seeds? Do ranks have different seeds although nothing copies the weights of rank 0 to
-      the others, as DistributedDataParallel does?
+    - Did trials log a seed, as a tag of the hook or as a parameter named seed?
+    - Do (nearly) all trials have the same seed, although no setting was repeated with another seed?
+    - In distributed training: do ranks that each draw from all of the data shuffle it with the same seed, or do ranks that share
+      the data shuffle it with different seeds? Do ranks have different seeds although nothing copies the weights of rank 0 to the
+      other ranks, as DistributedDataParallel does?
 
     ## Why it matters
-    Without its seed, a trial cannot be repeated. One seed for all makes trials easy to compare and may be intended, but the best
-    trial may only be the one that this seed suits, and the effect of another seed stays unknown. Repeats with the same seed show
-    nothing. Ranks that draw the same examples do the same work several times.
+    Without its seed, a trial cannot be repeated. One seed for all trials eases comparison and may be intended. But the best trial
+    may be the one that suits this seed, and the effect of another seed stays unknown. Repeats with the same seed show nothing.
+    Ranks that draw the same examples repeat the same work.
 
     ## What to do
     Give each trial its own seed and log it. Use the same seed for the weights on every rank. For shuffling, use the same seed if a
-    sampler shares the data among ranks, and different seeds if none does.
+    sampler splits the data among ranks, and different seeds otherwise.
 
     ## How sure
-    Seeds are logged facts. With 3 trials or more, one seed for all is no coincidence unless seeds come from fewer than 10 values:
-    in simulated studies of 3 to 40 trials the rule fired in 0.03 % with 10 possible seeds and in none with 1,000. Seeds of ranks
-    are less certain (confidence 0.6) if the sharing of the data was not logged.
+    Seeds are logged facts. In 3 or more trials, one seed for all is deliberate unless seeds come from fewer than 10 values: in
+    simulated studies of 3 to 40 trials with random seeds, the rule fired in 0.03 % with 10 possible seeds and in none with 1,000.
+    If the sharing of the data was not logged, findings about seeds of ranks have confidence 0.6.
     """
 
     playbook: ClassVar[str] = "Considerations for multi-host pipelines"
     goal: ClassVar[Goal] = "pipeline"
 
     fewest: Count = 3
-    """Minimum number of trials with the same seed that is no coincidence."""
+    """Minimum number of trials with the same seed that is treated as deliberate."""
     most: Share = 0.9
-    """Minimum share of trials with the same seed, or with any seed, that counts as all of them. Our choice."""
+    """Minimum share of trials with the same seed, or with any seed, that counts as all trials. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Findings about seeds of ranks, then about seeds of trials."""
+        """Yield findings about seeds of ranks, then about seeds of trials."""
         ended = [t for t in study.trials if study.ended[t.index]]
         if not ended:
             raise MissingData("no trial has ended yet")
@@ -67,7 +67,7 @@ class Seeds(Rule):
             yield from self._of_trials(study, [t for t in ended if t.seed is not None])
 
     def _of_trials(self, study: Study, known: Sequence[Trial]) -> Iterator[Finding]:
-        """At most one finding, about a seed that (nearly) all trials have."""
+        """Yield at most one finding, about a seed that (nearly) all trials have."""
         seed, often = Counter(t.seed for t in known).most_common(1)[0]
         groups = [g for g in settings.read(study).trials if len(g) > 1 and any(t.params for t in g)]
         if often < max(self.fewest, self.most * len(known)) or any(len({t.seed for t in g}) > 1 for g in groups):
@@ -87,7 +87,7 @@ class Seeds(Rule):
             yield self._finding(message, advice, "note", [t for t in known if t.seed == seed])
 
     def _of_ranks(self, ended: Sequence[Trial]) -> Iterator[Finding]:
-        """A finding for each way in which ranks are seeded wrongly."""
+        """Yield one finding for each way in which ranks are seeded wrongly."""
         worlds = [(t, r) for t in ended if (r := ranks.read(t)) is not None]
         shared = {t.id: ranks.sampler_shares(t) or ranks.shares_data(t, r) for t, r in worlds}
         alike = [t for t, r in worlds if r.agree("loader_seed") and not shared[t.id]]
@@ -140,4 +140,4 @@ _OF_RANKS = (
         "Set the same seed on every rank before you create the model.",
     ),
 )
-"""(problem, advice) for ranks that draw alike, overlap, or start apart."""
+"""(problem, advice) for ranks that draw equal examples, overlap, or start from different weights."""

@@ -1,4 +1,4 @@
-"""The rule `tracking`; its page is the docstring of the class."""
+"""The rule `tracking`; its documentation is the docstring of the class."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ _NO_NAMES = {"", "0", "default", "test", "untitled", "experiment"}
 
 
 class Tracking(Rule):
-    """The information to find this study again, and to run it again, is incomplete.
+    """The information for finding and repeating this study is incomplete.
 
     ## What it looks at
-    The logged facts of the trials that ended: their command and the commit of their code (uncommitted changes are stored with the
-    run, and are fine), whether the study has a name of its own, and whether all trials ran the same code. If any of this is
-    missing, the finding also mentions a study without a goal, a sentence that says what it is to find out.
+    The logged facts of the trials that ended: their command, the commit of their code (uncommitted changes are acceptable, because
+    they are stored with the run), a study name other than the default, and the same code in all trials. If any of these is missing,
+    the finding also mentions a missing goal, which is a sentence about the question that the study answers.
 
     ## Why it matters
     An experiment that cannot be found or repeated is worth little. If the code changed between trials, they differ in more than
     their hyperparameters.
 
     ## What to do
-    Run trainings from a git repository with the hook. Name the study, and write its goal into the study file. The study sheet of
-    the report lists all of it.
+    Run training from a git repository with the hook. Name the study, and write its goal into the study file. The study sheet of the
+    report lists all of this information.
 
     ## How sure
-    These are logged facts, so chance raises no finding. A commit does not tell whether a change of code mattered, so that finding
-    has confidence 0.6.
+    These are logged facts, so chance raises no finding. A commit does not show if a change of the code mattered, so the finding
+    about changed code has confidence 0.6.
     """
 
     playbook: ClassVar[str] = "Setting up experiment tracking"
     goal: ClassVar[Goal] = "pipeline"
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """At most two findings: about missing facts, and about code that changed."""
+        """Yield at most two findings: about missing facts, and about changed code."""
         ended = [t for t in study.trials if study.ended[t.index]]
         noted = [t for t in ended if "command" in t.facts]
         if not noted:
@@ -66,7 +66,7 @@ class Tracking(Rule):
             yield self._report(study, message, advice, others, 0.6)
 
     def _missing(self, study: Study, ended: Sequence[Trial]) -> Iterator[Finding]:
-        """At most one finding, about missing facts."""
+        """Yield at most one finding, about missing facts."""
         without_code = [t for t in ended if "command" in t.facts and not t.facts.get("git_commit")]
         without_command = [t for t in ended if "command" not in t.facts]
         missing: list[Message] = [

@@ -1,4 +1,4 @@
-"""Hyperparameters whose values a study compares rather than tunes, and the settings tried with each value."""
+"""Hyperparameters whose values a study compares instead of tuning them, and the settings tried with each value."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from advisor.model.study import Study, Trial
 
 @dataclass(frozen=True)
 class Compared:
-    """The n settings that have one hyperparameter, grouped by its value."""
+    """The n settings that have a certain hyperparameter, grouped by its value."""
 
     name: str
     values: tuple[Value, ...]
     groups: IntArray
-    """Shape (n,): index of each setting's value."""
+    """Index of each setting's value, shape (n,)."""
     costs: FloatArray
-    """Shape (n,), as in `Settings`."""
+    """Cost of each setting, shape (n,), as in `Settings`."""
     numeric: dict[str, FloatArray]
-    """Positions (n,) of the other searched numbers."""
+    """Positions of the other searched numbers, shape (n,) each."""
     trials: tuple[tuple[Trial, ...], ...]
 
     def label(self, group: int) -> Message:
-        """The hyperparameter with its value: "depth = 3"."""
+        """Return the hyperparameter with its value: "depth = 3"."""
         return say("{name} = {value}", name=Name(self.name), value=Setting(self.values[group]))
 
     def size(self, group: int) -> int:
-        """Number of settings with the value."""
+        """Return the number of settings with this value."""
         return int(np.sum(self.groups == group))
 
     def with_value(self, group: int) -> list[Trial]:
-        """The trials with the value."""
+        """Return the trials with this value."""
         return [t for i in np.flatnonzero(self.groups == group) for t in self.trials[i]]
 
 
 def compared(study: Study, tried: Settings, *, levels: int) -> list[Compared]:
     """Return the compared hyperparameters: choices, switches, and scientific or whole numbers of at most `levels` values.
 
-    Whole numbers of the optimizer or a regulariser, the batch size and the length of training are tuned, not compared.
+    Some whole numbers are tuned, not compared: those of the optimizer or a regulariser, the batch size, the length of training.
     """
     return [_settings(tried, name) for name in study.searched if _is_compared(study, tried, name, levels)]
 

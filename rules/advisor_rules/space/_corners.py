@@ -1,4 +1,4 @@
-"""Corners of the search space, beyond a threshold of each of two hyperparameters, where trials fail."""
+"""Corners of the search space where trials fail: beyond a threshold of each of two hyperparameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from advisor.stats.outliers import Side
 SEED = 0
 PERMUTATIONS = 999
 _MAX_STEPS = 10
-"""Maximum number of thresholds per axis and side, evenly among the positions of its trials."""
+"""Maximum number of thresholds per axis and side, evenly spaced among the positions of its trials."""
 _SIDES: tuple[Side, ...] = ("low", "high")
 
 
@@ -24,24 +24,24 @@ class Corner:
     axes: tuple[int, int]
     sides: tuple[Side, Side]
     edges: tuple[float, float]
-    """Positions of the failed trials nearest to the other trials."""
+    """Positions of the corner's failed trials that are nearest to the other trials."""
     inside: BoolArray
-    """Shape (n,): which trials lie in the corner."""
+    """Mask of the trials in the corner, shape (n,)."""
     score: float
-    """See `gained`."""
+    """Log-likelihood ratio of the corner, from `gained`."""
     p: float
-    """Probability of such a score by chance, corrected for all pairs, sides and thresholds."""
+    """p-value of the score, corrected for all pairs, sides and thresholds."""
 
 
 def gained(inside: BoolArray, failed: BoolArray) -> float:
-    """Return the log-likelihood ratio of a region with its own failure rate; 0 if its rate is that of the rest."""
+    """Return the log-likelihood ratio of a region with its own failure rate; 0 if its rate equals that of the rest."""
     return float(_scores(inside[None, :], failed[None, :])[0, 0])
 
 
 def corner(positions: FloatArray, failed: BoolArray) -> Corner | None:
     """Return the corner that best separates failed trials from others; None with fewer than two axes, or if none or all failed.
 
-    positions: (n, d), NaN where a trial lacks the axis; failed: (n,). At least half of its trials failed.
+    positions: (n, d), NaN where a trial lacks the axis; failed: (n,). At least half of the trials in the corner failed.
     """
     d = positions.shape[1]
     if d < 2 or failed.all() or not failed.any():
@@ -85,14 +85,14 @@ def _scores(inside: BoolArray, failed: BoolArray) -> FloatArray:
     bad = np.asarray(inside.astype(np.float32) @ failed.T.astype(np.float32), dtype=np.float64)
     n, m = inside.shape[1], failed.sum(1).astype(float)
     scores = np.zeros(bad.shape)
-    region, labels = np.nonzero((2 * bad >= total) & (total > 0))  # few of them, as a rule
+    region, labels = np.nonzero((2 * bad >= total) & (total > 0))  # usually only a few pairs
     b, t, of = bad[region, labels], total[region, 0], m[labels]
     scores[region, labels] = _likelihood(b, t) + _likelihood(of - b, n - t) - _likelihood(of, np.array(float(n)))
     return scores
 
 
 def _likelihood(bad: FloatArray, total: FloatArray) -> FloatArray:
-    """Return the maximum log-likelihood of `bad` failures among `total`."""
+    """Return the maximum log-likelihood of `bad` failures among `total` trials."""
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(total > 0, bad / total, 0.0)
         terms = bad * np.log(share) + (total - bad) * np.log1p(-share)

@@ -27,15 +27,15 @@ JOINT = 0.15
 
 @dataclass(frozen=True)
 class Cut:
-    """A region where trials fail, and what excludes it from the next study."""
+    """A region where trials fail, and the changes that exclude it from the next study."""
 
     subject: str
     which: Message
-    """The trials that failed there: "8 of the 9 settings with lr of 0.1 or more"."""
+    """The failed trials in the region, as a phrase: "8 of the 9 settings with lr of 0.1 or more"."""
     action: Message
     changes: tuple[Change, ...]
     p: float
-    """Probability of so clear a region by chance."""
+    """p-value: probability of such a clear region by chance."""
     side: Side | None = None
     evidence: tuple[AxisEvidence, ...] = ()
 
@@ -43,7 +43,7 @@ class Cut:
 def cut(study: Study, false_alarms: float) -> Cut | None:
     """Return the region that best separates failed from other trials; None if chance explains every region.
 
-    A region in two hyperparameters must explain more than the best single threshold. The best trial lies in no region.
+    A region in two hyperparameters must explain more failures than the best single threshold. No region contains the best trial.
     """
     tried = settings.read(study)
     if tried.failed.all():
@@ -55,7 +55,7 @@ def cut(study: Study, false_alarms: float) -> Cut | None:
 
 
 def lower_rates(study: Study, unstable: bool) -> tuple[Change, ...]:
-    """Return the change to the two decades below all learning rates that were tried, if every trial failed unstable."""
+    """Return the change to search the two decades below all tried learning rates, if every trial failed by instability."""
     rates = instability.learning_rates(study)
     if rates is None or not unstable or not np.isfinite(rates[1]).any():
         return ()
@@ -142,7 +142,7 @@ def _combination(one: str, other: str) -> str:
 def _joint(study: Study, tried: settings.Settings, alone: float, level: float) -> Cut | None:
     """Return the region in two hyperparameters that separates failed trials better than the best single threshold.
 
-    alone: what a single threshold gains (`_corners.gained`); level: how often chance may show a region. Each fitted threshold costs
+    alone: score of the best single threshold (`_corners.gained`); level: maximum p-value of a region. Each fitted threshold costs
     the logarithm of the number of trials.
     """
     if len(tried.numeric) < 2 or not tried.failed.any():
@@ -153,7 +153,7 @@ def _joint(study: Study, tried: settings.Settings, alone: float, level: float) -
 
 
 def _rate_and_momentum(tried: settings.Settings, level: float) -> tuple[float, Cut] | None:
-    """Return (score, cut) at a high effective learning rate, lr / (1 - momentum): the step length once momentum has built up."""
+    """Return (score, cut) for a high effective learning rate, lr / (1 - momentum): the step length at full momentum."""
     rate = next((n for n in tried.numeric if is_learning_rate(n)), None)
     momentum = next((n for n in tried.numeric if "momentum" in words_of(n)), None)
     if rate is None or momentum is None:

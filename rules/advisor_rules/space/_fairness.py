@@ -1,4 +1,4 @@
-"""Tests of whether groups that are compared by their best trials were tuned equally well."""
+"""Tests if groups that are compared by their best trials were tuned equally well."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from advisor.stats import best_of, boundaries
 from advisor.stats.outliers import Side
 
 DOUBT = 0.1
-"""Maximum probability at which a group's best value counts as not at an end."""
+"""Maximum probability of a best value at an end of the range to conclude that it is not at that end."""
 SEED = 0
 _SHUFFLES = 999
 _MIN_POINTS = 5
-"""Minimum points with a result for a test of crowding within a group."""
+"""Minimum number of points with a result for testing if a group's good points cluster."""
 _MATERIAL = 0.2
-"""Minimum share of the other points that must lie beyond the end of a group's range."""
+"""Minimum share of the other groups' points that must lie beyond the end of a group's range."""
 
 
 class Elsewhere(NamedTuple):
-    """A group whose range of an axis ends before that of the others and that may be better beyond that end."""
+    """A group whose range of an axis ends before the others' ranges, and that may be better beyond that end."""
 
     group: int
     axis: int
     side: Side
-    """The end of the group's own range."""
+    """The end of the group's own range: low or high."""
     end: float
-    """Position of that end."""
+    """Position of the end of the group's own range."""
     beyond: int
-    """Number of other points beyond it."""
+    """Number of other groups' points beyond the end."""
     span: float
     """Length of the group's own range, in positions."""
     probability: float
-    """Probability that the group's best value lies at that end of its range, given its own points."""
+    """Probability, from the group's own points, that its best value lies at that end of its range."""
     p: float
-    """Probability of so many others beyond the end if all were sampled alike, corrected for all groups and axes."""
+    """p-value of the points beyond the end if all groups were sampled alike, corrected for all groups and axes."""
 
 
 def elsewhere(
@@ -50,12 +50,12 @@ def elsewhere(
     level: float,
     comparable: bool = True,
 ) -> list[Elsewhere]:
-    """Return the groups that were tried in too small a part of an axis, surest first.
+    """Return the groups that were tried in too small a part of an axis, most significant first.
 
     groups: (n,) labels; numeric: positions (n,) on each axis, NaN without one; costs: (n,), NaN if a trial failed. The test that
-    none of a group's points is among the outermost ones is exact for any sampling that is the same for all groups. Then the group
-    must be best at that end with probability `certainty`. If an axis is `comparable` between groups, it is enough that the group
-    lost to a trial beyond that end and that its own points do not rule out that it is best there.
+    none of a group's points is among the outermost points is exact for any sampling that is the same for all groups. Then the group
+    must be best at that end with probability `certainty`. If an axis is `comparable` between groups, a weaker condition suffices:
+    the group lost to a trial beyond that end, and its own points do not rule out that it is best there.
     """
     found: list[Elsewhere] = []
     labels = np.unique(groups).tolist()
@@ -73,7 +73,7 @@ def elsewhere(
             u, low = numeric[axis], end.side == "low"
             probability = own[axis].low if low else own[axis].high
             lost = comparable and (u[best] < end.at if low else u[best] > end.at)
-            # At most one of two ends can reach `certainty`; otherwise both count.
+            # At most one of two ends can reach `certainty`; if neither does, both count.
             p = end.p * looks * (1 if probability >= certainty else 2)
             if p <= level and probability >= (DOUBT if lost else certainty):
                 span = float(np.nanmax(u[mine]) - np.nanmin(u[mine]))
@@ -89,7 +89,7 @@ class _End(NamedTuple):
 
 
 def _ends(own: FloatArray, rest: FloatArray) -> list[_End]:
-    """Return the ends of a group's positions (m,) beyond which a material share of the others (k,) lies, with its probability."""
+    """Return the ends of a group's positions (m,) with a material share of the others (k,) beyond them, with probabilities."""
     own, rest = own[np.isfinite(own)], rest[np.isfinite(rest)]
     if len(np.unique(own)) < 2:
         return []
@@ -105,7 +105,7 @@ def _ends(own: FloatArray, rest: FloatArray) -> list[_End]:
 
 
 def _stretched(positions: FloatArray) -> FloatArray:
-    """Return positions (n,) as shares of the range that they span."""
+    """Return positions (n,) rescaled to shares of the range that they span."""
     known = positions[np.isfinite(positions)]
     if not len(known) or np.ptp(known) == 0:
         return np.full(len(positions), np.nan)
@@ -115,10 +115,10 @@ def _stretched(positions: FloatArray) -> FloatArray:
 def cut_short(
     groups: IntArray, numeric: list[FloatArray], costs: FloatArray, *, edge: float, certainty: float, level: float
 ) -> list[tuple[int, boundaries.Crowded]]:
-    """Return the groups that lost while their own good points crowd an end of an axis, surest first; arguments as for `elsewhere`.
+    """Return the losing groups whose good points cluster at an end of an axis, most significant first; arguments as in `elsewhere`.
 
-    The good points of the winning group must not lie as far out, so that the range suits the winner only. The p-value is corrected
-    for the number of groups that lost.
+    The good points of the winning group must not lie as far out, so that the range suits only the winner. The p-value is corrected
+    for the number of losing groups.
     """
     fine = np.isfinite(costs)
     labels = np.unique(groups).tolist()
@@ -148,9 +148,9 @@ def cut_short(
 
 
 def _leans_more(positions: FloatArray, costs: FloatArray, one: BoolArray, other: BoolArray, side: Side) -> float:
-    """Return the p-value that the good points of one group lie further towards this side than the other's, by shuffled labels.
+    """Return the p-value that one group's good points lie further towards this side than the other's, by permuted labels.
 
-    Points are ranked within their own group, so it does not matter which group is better as a whole.
+    Points are ranked within their own group, so a difference between the groups' overall levels has no effect.
     """
     having = np.isfinite(positions)
     if not (one & having).any() or not (other & having).any():
@@ -169,23 +169,23 @@ def _varied(positions: FloatArray) -> bool:
 
 
 class Outnumbered(NamedTuple):
-    """A group with so few trials that the winner may lead only because it had more."""
+    """A group with so few trials that the winning group may lead only because it had more trials."""
 
     group: int
     best: int
-    """The group with the best trial."""
+    """The group that has the best trial."""
     few: int
-    """Successful trials of the group."""
+    """Number of successful trials of the smaller group."""
     many: int
-    """Successful trials of the best group."""
+    """Number of successful trials of the best group."""
     chance: float
-    """Probability that the best group leads with as few trials as the other had."""
+    """Probability that the best group would lead with as few trials as the smaller group."""
     p: float
-    """Probability of so few trials if both are tried equally often, corrected for all groups."""
+    """p-value of the small number of trials if both groups were tried equally often, corrected for all groups."""
 
 
 def outnumbered(groups: IntArray, costs: FloatArray, *, certainty: float, level: float) -> list[Outnumbered]:
-    """Return the groups with too few trials to compare with the best group, least sure lead first; arguments as for `elsewhere`."""
+    """Return the groups with too few trials to compare with the best, least certain lead first; arguments as for `elsewhere`."""
     fine = np.isfinite(costs)
     labels = np.unique(groups)
     if len(labels) < 2 or not fine.any():

@@ -1,4 +1,4 @@
-"""The part of an axis that holds the good points, and the probability that chance puts them into as small a part."""
+"""The part of an axis that holds the good points, and the probability that it is this small by chance."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from advisor.stats.importance import evenly_by_rank, normal_scores
 MIN_GOOD = 4
 """Minimum number of good points."""
 MIN_POINTS = 9
-"""Minimum number of points: with fewer, no result can be significant at 5 %."""
+"""Minimum number of points; with fewer, no result can be significant at 5 %."""
 SEED = 0
 _BAD = 0.9
-"""Quantile of the costs that stands for a bad result."""
+"""Quantile of the costs that represents a bad result."""
 _STRAYS = 0.05
-"""Share of the good points that may lie outside the region at each end."""
+"""Maximum share of the good points that may lie outside the region at each end."""
 _SHUFFLES = 999
 _MAX_SHUFFLED = 300
-"""Maximum points to shuffle, evenly over their costs; an axis that needs more has hardly any effect."""
+"""Maximum number of points to permute, evenly spread over their costs; an axis that needs more has hardly any effect."""
 _WINDOWS = np.linspace(0.1, 0.9, 9)
 _MIN_CUT = 0.1
-"""Minimum share of the axis that is worth cutting off at one end."""
+"""Minimum share of the axis that must be cut off at one end to be worthwhile."""
 _END = 0.2
 """Share of the axis that counts as its end."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """The part of one axis that holds the good points, except strays: up to one in twenty at each end."""
+    """The part of one axis that holds the good points, except up to 5 % of them at each end (strays)."""
 
     low: float
-    """Position of the lower end."""
+    """Position of the lower end of the region."""
     high: float
-    """Position of the upper end."""
+    """Position of the upper end of the region."""
     good: int
     """Number of good points."""
     strays: int
     """Number of good points outside the region."""
     inside: int
-    """Number of points, good or not, inside the region."""
+    """Number of points inside the region, good or not."""
     margin: float
     """Distance beyond each end within which further good points are expected."""
     p: float
-    """Probability that as many random points lie as close together."""
+    """p-value: probability that as many random points lie as close together."""
 
 
 def axes(tried: Settings, *, levels: int) -> list[str]:
@@ -66,10 +66,10 @@ def axes(tried: Settings, *, levels: int) -> list[str]:
 
 
 def tolerance(study: Study, tried: Settings, share: float, of_training: float) -> float:
-    """Return by how much a cost may exceed the best one and still count as good: the larger of two amounts.
+    """Return the maximum excess over the best cost at which a cost still counts as good: the larger of two amounts.
 
-    `share` of the distance from the best result to the 90 % quantile, or `of_training` of the improvement from the median first
-    evaluation to the best result, if most settings have several evaluations.
+    They are `share` of the distance from the best result to the 90 % quantile and, if most settings have several evaluations,
+    `of_training` times the improvement from the median first evaluation to the best result.
     """
     fine = tried.costs[~tried.failed]
     if not len(fine):
@@ -83,9 +83,9 @@ def tolerance(study: Study, tried: Settings, share: float, of_training: float) -
 
 
 def good(costs: FloatArray, share: float, tolerance: float) -> BoolArray:
-    """Return which points (n,) are good: the best `share` of them, at least 4, and those within `tolerance` of the best.
+    """Return a mask (n,) of the good points: the best `share` of them, at least 4, and those within `tolerance` of the best.
 
-    NaN costs are never good. Ties with the last good point are good.
+    NaN costs are never good. Points that tie with the last good point are also good.
     """
     ordered = np.sort(costs)
     count = min(max(math.ceil(share * len(costs)), MIN_GOOD), int(np.isfinite(ordered).sum()))
@@ -96,10 +96,10 @@ def good(costs: FloatArray, share: float, tolerance: float) -> BoolArray:
 
 
 def region(positions: FloatArray, costs: FloatArray, marked: BoolArray, missed: float) -> Region | None:
-    """Return the region of the marked points, positions and costs (n,); None for fewer than 4 of them.
+    """Return the region of the marked points, positions and costs (n,); None for fewer than 4 marked points.
 
-    It contains the best three. The margin is t times its length: if k good points are spread evenly over a part of the axis, more
-    of that part lies beyond the outermost point with probability (1 + t)^-(k - 1), which is set to `missed`.
+    It contains the best three points. The margin is t times the region's length: if k good points are spread evenly over a part of
+    the axis, more of it lies beyond the outermost point with probability (1 + t)^-(k - 1), which is set to `missed`.
     """
     n, count = len(positions), int(marked.sum())
     if count < MIN_GOOD:
@@ -119,9 +119,9 @@ def region(positions: FloatArray, costs: FloatArray, marked: BoolArray, missed: 
 def matters(positions: FloatArray, costs: FloatArray) -> float:
     """Return the p-value of the hypothesis that costs (n,) are unrelated to positions (n,); NaN costs tie as the worst.
 
-    A permutation test of ranks. Its statistic is the best contrast between a run of neighbours along the axis, of any length, and
-    the rest. It uses all points, because the few good points that `region` uses show little by themselves if there are many axes.
-    Points at one position are treated alike.
+    It is a permutation test of ranks. The statistic is the best contrast between a run of neighbours along the axis, of any length,
+    and the rest. All points are used, because with many axes the few good points that `region` uses are weak evidence. Points at
+    the same position are treated alike.
     """
     some = evenly_by_rank(costs, _MAX_SHUFFLED)
     _, at = np.unique(positions[some], return_inverse=True)
@@ -140,7 +140,7 @@ def matters(positions: FloatArray, costs: FloatArray) -> float:
 
 
 def _runs(borders: IntArray, n: int) -> tuple[IntArray, IntArray]:
-    """Return the starts and ends of runs of levels that hold at least a tenth, two tenths, … of the n points, but not all."""
+    """Return (starts, ends) of runs of levels that hold at least 10 %, 20 %, … of the n points, but not all."""
     starts = np.tile(np.arange(len(borders) - 1), len(_WINDOWS))
     wanted = borders[starts] + np.repeat(np.ceil(_WINDOWS * n), len(borders) - 1)
     ends = np.searchsorted(borders, wanted)
@@ -153,8 +153,8 @@ def _runs(borders: IntArray, n: int) -> tuple[IntArray, IntArray]:
 def range_to_keep(part: Region, positions: FloatArray, failed: BoolArray) -> tuple[float, float]:
     """Return the part of the axis, (low, high) in 0..1, that is worth searching: the region and its margins.
 
-    An end stays if good points lie in the outer fifth of the axis, if less than a tenth of it would be cut off, or if most points
-    beyond the region failed; positions (n,), failed (n,).
+    positions, failed: (n,). An end of the axis stays if good points lie in the outer fifth of the axis, if less than a tenth of the
+    axis would be cut off, or if most points beyond the region failed.
     """
     low, high = max(part.low - part.margin, 0.0), min(part.high + part.margin, 1.0)
     if part.low < _END or low < _MIN_CUT or _mostly(failed[positions < part.low]):
@@ -165,7 +165,7 @@ def range_to_keep(part: Region, positions: FloatArray, failed: BoolArray) -> tup
 
 
 def ends(domain: Domain, span: tuple[float, float]) -> tuple[float, float]:
-    """Return the range (low, high) between two positions in the domain; an end of the domain stays exact."""
+    """Return the range (low, high) between two positions in the domain; an end of the domain is returned exactly."""
     assert domain.low is not None
     assert domain.high is not None
     low = domain.low if span[0] <= 0 else max(tidy(float(domain.from_unit(span[0])), domain), domain.low)
@@ -180,7 +180,7 @@ def _mostly(failed: BoolArray) -> bool:
 def chance_of_span(n: int, count: int, gaps: int, span: int) -> float:
     """Return the exact probability that `gaps` + 1 consecutive ones of `count` random ranks among `n` span at most `span`.
 
-    It is the same for every run, because the gaps between random ranks are exchangeable.
+    The probability is the same for every such group of ranks, because the gaps between random ranks are exchangeable.
     """
     h = np.arange(gaps + 1, min(span, n) + 1, dtype=np.float64)
     h = h[n - h + 1 >= count - gaps]

@@ -8,22 +8,22 @@ from advisor.model.study import Study
 
 
 def tried_row(tried: Settings) -> tuple[str, Message]:
-    """Return the evidence row that counts the settings tried and failed."""
+    """Return the evidence row with the numbers of settings tried and failed."""
     return "settings tried", say("{count}, {failed} of them failed", count=len(tried), failed=int(tried.failed.sum()))
 
 
 def range_row(study: Study, name: str) -> tuple[str, Message]:
-    """Return the evidence row that says where the range of a hyperparameter comes from."""
+    """Return the evidence row with the source of a hyperparameter's range."""
     return "range", say("inferred from the trials" if name in study.inferred else "declared")
 
 
 def probability(what: str, value: float, limit: float) -> tuple[str, Message]:
-    """Return the evidence row of a probability with its threshold."""
+    """Return the evidence row with a probability and its threshold."""
     return what, limited(Probability(value), Probability(limit))
 
 
 def share(what: str, value: float, limit: float) -> tuple[str, Message]:
-    """Return the evidence row of a share with its threshold."""
+    """Return the evidence row with a share and its threshold."""
     return what, limited(Percent(value), Percent(limit))
 
 
@@ -40,5 +40,5 @@ def range_of(study: Study, name: str) -> Message:
 
 
 def range_advice(template: str, name: str, low: float, high: float) -> Message:
-    """Return the advice, a template with the `{name}`, with the range to search: "Narrow the range of dropout: 0.1 to 0.3."."""
+    """Fill `{name}` in a template and append the range to search: "Narrow the range of dropout: 0.1 to 0.3."."""
     return say(f"{template}: {{low}} to {{high}}.", name=Name(name), low=Setting(low), high=Setting(high))

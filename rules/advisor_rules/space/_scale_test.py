@@ -1,7 +1,7 @@
-"""A test of whether results are smoother on the other scale of an axis, by simulation.
+"""A test if results are smoother on the other scale of an axis, by simulation.
 
-Two models of the same response, Gaussian processes as in `surface`: one is smooth along the axis on the scale that was used, the
-other on the other scale. The difference of their likelihoods is compared with data simulated from the first model.
+Two models of the same response are compared, both Gaussian processes as in `surface`: one is smooth along the axis on the scale
+that was used, the other on the other scale. The difference of their likelihoods is compared with data simulated from the first.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from advisor.stats.importance import coordinates, evenly_by_rank, squared_distan
 
 SEED = 0
 MIN_VALUES = 5
-"""Minimum distinct values of a hyperparameter whose scales can be compared."""
+"""Minimum number of distinct values of a hyperparameter for comparing its scales."""
 MAX_POINTS = 80
-"""Maximum number of points that the models are fitted to, evenly over their ranks."""
+"""Maximum number of points to which the models are fitted, evenly spread over their ranks."""
 MIN_POINTS = 8
 DRAWS = 399
 BETTER = 0.8
-"""Share of the values whose differences count; the worst count as equal, so a few huge values have no effect."""
+"""Share of the values that are distinguished; the worst values count as equal, so a few huge values have no effect."""
 _RELEVANCES = np.exp(np.linspace(-2.5, 8.5, 12))
-"""Length scales from several ranges to a hundredth of one."""
+"""Relevances of an axis: length scales from several range widths to a hundredth of one."""
 _NOISES = (0.01, 0.05, 0.2, 1.0)
-"""Noise variances, relative to that of the response."""
+"""Noise variances, relative to the variance of the response."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class OtherScale:
     name: str
     domain: Domain
     positions: FloatArray
-    """Shape (settings,): positions in that range, NaN without a value, negative below the range."""
+    """Positions of the settings in that range, shape (settings,): NaN without a value, negative below the range."""
 
 
 def other_scales(study: Study, tried: Settings, span: float) -> list[OtherScale]:
-    """Return the searched numbers whose range spans at least this ratio, except the length of training.
+    """Return the searched numbers whose range spans at least the ratio `span`, except the length of training.
 
-    A range from 0 of a hyperparameter that must be positive starts at the decade of the smallest value that was tried.
+    If the range of a positive hyperparameter starts at 0, its log range starts at the decade of the smallest value that was tried.
     """
     found = []
     for name, used in tried.numeric.items():
@@ -54,7 +54,7 @@ def other_scales(study: Study, tried: Settings, span: float) -> list[OtherScale]
             continue
         values = np.array([as_number(group[0].params.get(name)) for group in tried.trials])
         domain = study.spec.parameters[name]
-        if domain.scale == "reverse-log":  # never a default, so chosen on purpose
+        if domain.scale == "reverse-log":  # never a default, so the user chose it
             continue
         low, high = domain.low or 0.0, domain.high or 0.0
         positive = values[values > 0]
@@ -67,17 +67,17 @@ def other_scales(study: Study, tried: Settings, span: float) -> list[OtherScale]
 
 
 def room(used: FloatArray, other: FloatArray, values: FloatArray) -> tuple[float, float]:
-    """Return the shares of the range that the best eighth (at least 4) of the values (n,) span on both scales."""
+    """Return the shares of the range, on both scales, that the best eighth (at least 4) of the values (n,) span."""
     known = np.flatnonzero(np.isfinite(used) & np.isfinite(other))
     best = known[np.argsort(values[known], kind="stable")[: max(4, len(values) // 8)]]
     return (float(np.ptp(used[best])), float(np.ptp(other[best]))) if len(best) else (1.0, 1.0)
 
 
 def p_value(used: FloatArray, other: FloatArray, blocks: list[FloatArray], values: FloatArray) -> float:
-    """Return the p-value of a response that is smooth on the scale used; 1 if it fits at least as well there as on the other scale.
+    """Return the p-value of a response that is smooth on the scale used; 1 if the fit is at least as good on that scale.
 
     used, other: positions (n,) on both scales, NaN without one; blocks: coordinates (n, c) of the other axes; values: (n,), finite,
-    lower is better. Both models use the relevances of the other axes that are fitted on the scale used.
+    lower is better. Both models use the other axes' relevances as fitted on the scale used.
     """
     keep = evenly_by_rank(values, MAX_POINTS)
     n = len(keep)
@@ -100,7 +100,7 @@ def p_value(used: FloatArray, other: FloatArray, blocks: list[FloatArray], value
 
 
 def _shaped(columns: FloatArray) -> FloatArray:
-    """Return columns (n, m) with the worst values set equal, each with mean 0 and variance 1; zeros if all are equal."""
+    """Return columns (n, m), each with mean 0 and variance 1 after equating the worst values; zeros if all are equal."""
     cut = np.minimum(columns, np.quantile(columns, BETTER, axis=0))
     cut = cut - cut.mean(0)
     spread = cut.std(0)
@@ -108,7 +108,7 @@ def _shaped(columns: FloatArray) -> FloatArray:
 
 
 _Model = tuple[FloatArray, FloatArray, float]
-"""Root of a correlation matrix, the root's inverse, and the logarithm of the determinant."""
+"""(root of a correlation matrix, inverse of the root, log determinant)."""
 
 
 def _model(apart: FloatArray, noise: float) -> _Model:

@@ -22,29 +22,29 @@ from advisor_rules.space import _rows
 
 
 class SpaceBoundary(Rule):
-    """The best trials crowd one end of the searched range, and results still improve towards it.
+    """The best trials cluster at one end of the searched range, and results still improve towards it.
 
     ## What it looks at
     Every searched number except the length of training, on its own scale. The rule asks two questions. Do better trials lie nearer
     to one end than the sampled trials in general? And is the fitted response best at that end, with the other hyperparameters
-    accounted for? Both are asked for one hyperparameter at a time and, if several were searched, of a response surface that
-    includes interactions. Failed trials count as the worst, and the successful trials alone must lean to the same end: an end where
-    trials fail is a case for `space-boundary-infeasible`.
+    accounted for? Each hyperparameter is tested alone and, if several were searched, with a response surface that includes
+    interactions. Failed trials count as the worst, and the successful trials alone must tend to the same end. If trials fail at an
+    end, see `space-boundary-infeasible`.
 
     ## Why it matters
-    A better value may lie just outside the range. One good trial near an end proves little: with five hyperparameters, chance alone
-    puts the best trial in the outer tenth of some range two times in three.
+    A better value may lie just outside the range. One good trial near an end is weak evidence: with five hyperparameters, chance
+    alone puts the best trial into the outer tenth of some range in two of three studies.
 
     ## What to do
-    Widen the range on that side to where the fitted response is expected to turn: by at least half of the range and at most its
-    whole width, on a log scale by one to two decades. Do not cross a hard limit, such as a dropout of 0. Keep the other end.
+    Extend the range on that side to the expected turning point of the fitted response: by at least half and at most all of its
+    width, on a log scale by one to two decades. Do not cross a hard limit, such as a dropout of 0. Keep the other end.
 
     ## How sure
     The tests permute positions and correct for the number of ranges and ends; at least five trials are needed. Confidence is one
-    minus the p-value, times the probability that the best value lies at the end, times 0.9 if the range was not declared.
-    In simulated studies of 5 to 64 trials in which nothing matters, 0 to 5 % raised a finding. With the optimum inside, at 0.65 of
-    the range, 0 to 10 % did; at 0.8, up to 20 %. With the optimum 0.1 or 0.3 range widths beyond the end, the new range contained
-    it in all of 60 studies; at 0.6 or 1, in 80 %.
+    minus the p-value, times the probability that the best value lies at the end, times 0.9 if the range was not declared. If
+    nothing matters, 0 to 5 % of simulated studies of 5 to 64 trials raised a finding. If the optimum was at 0.65 of the range, 0 to
+    10 % did; at 0.8, up to 20 %. If the optimum was 0.1 or 0.3 range widths beyond the end, the new range contained it in all of 60
+    studies; if it was 0.6 or 1 beyond, in 80 %.
     """
 
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
@@ -92,7 +92,7 @@ class SpaceBoundary(Rule):
     """Maximum share of studies in which chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per crowded end."""
+        """Yield one finding per end at which good trials cluster."""
         tried = settings.read(study)
         axes = [n for n, p in tried.numeric.items() if not counts_training(n) and len(np.unique(p[np.isfinite(p)])) > 1]
         if not axes:
@@ -155,7 +155,7 @@ class SpaceBoundary(Rule):
 
 
 def _message(study: Study, tried: settings.Settings, name: str, side: Side, good: IntArray) -> Message:
-    """Say how many of the good settings lie in the outer fifth, and that results improve towards the end."""
+    """Return sentences: how many good settings lie in the outer fifth, and that results improve towards the end."""
     outer = tried.numeric[name] if side == "high" else 1 - tried.numeric[name]
     zone = outer >= 0.8 - 1e-9
     domain, span = study.spec.parameters[name], _rows.range_of(study, name)
@@ -180,7 +180,7 @@ def _message(study: Study, tried: settings.Settings, name: str, side: Side, good
 
 
 def _why(domain: Domain, end: float | None, to: float, step: float) -> str:
-    """Say how the new end follows from the fitted response, which turns `step` range widths beyond the old end."""
+    """Return the reason for the new end: the fitted response turns `step` range widths beyond the old end."""
     assert domain.low is not None
     assert domain.high is not None
     upper = end == domain.high
@@ -197,7 +197,7 @@ def _why(domain: Domain, end: float | None, to: float, step: float) -> str:
 
 
 def _fails_beyond(tried: settings.Settings, name: str, side: Side) -> bool:
-    """Return whether at least half of the trials further out than the best one failed."""
+    """Return True if at least half of the trials further out than the best trial failed."""
     out = tried.numeric[name] if side == "high" else -tried.numeric[name]
     beyond = out > out[int(np.nanargmin(tried.costs))]
     return bool(beyond.any() and 2 * tried.failed[beyond].sum() >= beyond.sum())

@@ -22,24 +22,24 @@ from advisor_rules.space import _rows
 
 
 class SpaceBoundaryInfeasible(Rule):
-    """The best trial lies right next to a threshold beyond which nearly all trials fail.
+    """The best trial lies next to a threshold beyond which nearly all trials fail.
 
     ## What it looks at
     Both sides of every searched number, but only the high side of a learning rate. The rule looks for a threshold beyond which
     nearly all trials diverged, crashed or learned nothing, with the best trial close to it or next to it.
 
     ## Why it matters
-    The range is not too narrow: widening it only adds failures. Whatever makes trials fail there keeps the study from better
-    values. For a learning rate the cause is instability, which `stability-edge` treats, so this finding is then a note. For other
+    The range is not too narrow: extending it only adds failures. The cause of the failures keeps the study from better values. For
+    a learning rate the cause is instability, which `stability-edge` reports, so this finding is then a note. For other
     hyperparameters it may be memory, numerical range or a bug.
 
     ## What to do
     Find and fix the cause of the failures beyond the threshold, then search there. Until then, end the range at the threshold.
 
     ## How sure
-    Failed, best and other trials are permuted over the values that were tried. The p-value is the probability that some
-    hyperparameter then shows as many failures beyond a threshold with the best trial next to it; confidence is one minus it. Of 300
-    simulated studies in which failures were random, at most 5 % raised a finding.
+    The test permutes failed, best and other trials over the values that were tried. The p-value is the probability that some
+    hyperparameter then shows as many failures beyond a threshold with the best trial next to it. Confidence is one minus the
+    p-value. If failures were random, at most 5 % of 300 simulated studies raised a finding.
     """
 
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
@@ -48,7 +48,7 @@ class SpaceBoundaryInfeasible(Rule):
     before_exploitation: ClassVar[Settled | None] = "not-fired"
 
     purity: Share = 0.8
-    """Minimum share of the trials beyond the threshold that must have failed."""
+    """Minimum share of failed trials among those beyond the threshold."""
     factor: Factor = 4.0
     """Maximum factor between the best trial and the threshold on a log scale: two of the doublings that probes use."""
     reach: Share = 0.15
@@ -81,7 +81,7 @@ class SpaceBoundaryInfeasible(Rule):
                 yield self._finding(study, tried, name, region, rates is not None and name == rates[0])
 
     def _near(self, domain: Domain) -> tuple[float, float]:
-        """Return distances in the unit range: the maximum for any trial, and for the trial next to the threshold."""
+        """Return maximum distances from the threshold, in the unit range: for any trial, and for the trial next to it."""
         if domain.scale == "linear" or domain.low is None or domain.high is None:
             return self.reach, 2 * self.reach
         ends = to_scale(np.array([domain.low, domain.high]), domain.scale)

@@ -22,30 +22,30 @@ NO_PLACE = "Look at why the failed trials failed: no single hyperparameter separ
 
 
 class SpaceInfeasible(Rule):
-    """A large share of the trials failed: diverged, crashed or learned nothing.
+    """A large share of the trials failed: they diverged, crashed or learned nothing.
 
     ## What it looks at
-    Trials whose objective or loss was not a number at the end, trials that crashed or ran out of memory, and trials that learned
-    nothing. A trial learned nothing if it never got better than at its first evaluation and either its training loss ended well
-    above its first value, or a wide gap separates its result from those of all trials that did learn. The rule counts each kind and
+    Trials that ended with a non-finite objective or loss, trials that crashed or ran out of memory, and trials that learned
+    nothing. A trial learned nothing if it never beat its first evaluation and one of two things holds: its training loss ended well
+    above its first value, or a wide gap separates its result from those of all trials that did learn. The rule counts each kind. It
     looks for the hyperparameter and threshold that best separate failed trials from the others, or for such a region in two
     hyperparameters.
 
     ## Why it matters
-    Failed trials are wasted. If half of the trials fail, the good region gets half as many. If they fail in every part of the
-    search space, the cause is not the space but a bug.
+    Failed trials are wasted. If half of the trials fail, the good region gets half as many trials. If trials fail in every part of
+    the search space, the cause is a bug rather than the space.
 
     ## What to do
-    Cut the region off, halfway between the last good and the first failed trial. If trials fail only where two hyperparameters come
-    together, forbid that corner and keep the rest; for a learning rate and a momentum, search lr / (1 - momentum) instead of the
-    learning rate. If failures have no such region, look for a bug first. Crashes are no reason for a lower learning rate.
+    Cut the region off, halfway between the last good and the first failed trial. If trials fail only for a combination of two
+    hyperparameters, forbid that corner and keep the rest. For a learning rate and a momentum, search lr / (1 - momentum) instead of
+    the learning rate. If no region explains the failures, look for a bug first. Crashes are no reason for a lower learning rate.
 
     ## How sure
-    Confidence is the probability that the rate of failures in this study is at least the threshold, given the counts. The region is
-    found by a permutation test over all hyperparameters and sides. A region in two hyperparameters must also explain enough more
-    failures to justify its additional thresholds. Of 432 simulated studies of 12 to 40 trials in which failures were random, a
-    region was found in 3 %. With 20 trials of 3 hyperparameters, a threshold was found in all of 37 studies, lr / (1 - momentum) in
-    38 of 40, and a corner in 22 of 37.
+    Confidence is the probability, given the counts, that the failure rate in this study is at least the threshold. The region is
+    found by a permutation test over all hyperparameters and sides. A region in two hyperparameters must also explain enough
+    additional failures to justify its additional thresholds. If failures were random, a region was found in 3 % of 432 simulated
+    studies of 12 to 40 trials. With 20 trials of 3 hyperparameters, a threshold was found in all of 37 studies, lr / (1 - momentum)
+    in 38 of 40, and a corner in 22 of 37.
     """
 
     playbook: ClassVar[str] = "Extracting insight from experimental results"
@@ -91,9 +91,9 @@ class SpaceInfeasible(Rule):
     )
 
     share: Share = 0.1
-    """Minimum share of the ended trials that must fail. Labelled studies with many failures had 15 % or more, the others none."""
+    """Minimum share of failed trials among the ended ones. Labelled studies with many failures had 15 % or more, others none."""
     everywhere: Share = 0.5
-    """Minimum share at which failures without a region suggest a bug."""
+    """Minimum share of failed trials that suggests a bug if no region explains the failures."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which chance alone shows a region of failures."""
 
@@ -136,7 +136,7 @@ class SpaceInfeasible(Rule):
         )
 
     def _without_region(self, study: Study, failed: failures.Failures, count: int, ended: int) -> tuple[Change, ...]:
-        """Return what to do if failures have no place in the search space."""
+        """Return the advice if no region of the search space explains the failures."""
         if 2 * failed.out_of_memory.sum() > count:
             return (Advise(text=MEMORY),)
         if count >= self.everywhere * ended:
@@ -156,7 +156,7 @@ def _kinds(failed: failures.Failures) -> tuple[tuple[str, BoolArray], ...]:
 
 def _message(failed: failures.Failures, count: int, ended: int, cut: _failure_regions.Cut | None) -> Message:
     kinds = [(what, int(mask.sum())) for what, mask in _kinds(failed) if mask.any()]
-    # With one kind only, its name says more than "failed": a trial that learned nothing did end with a result.
+    # If there is only one kind, its name says more than "failed": a trial that learned nothing did end with a result.
     how = listed([say(f"{{n}} {what}", n=n) for what, n in kinds], limit=len(kinds))
     return say(
         "{count} of {ended} {how}{where}.",

@@ -22,28 +22,28 @@ FIX = "Fix {name}{value}. Search it again if you change the model or the optimiz
 
 
 class SpaceInsensitive(Rule):
-    """A hyperparameter hardly matters in the searched range, compared with the one that matters most.
+    """A hyperparameter hardly matters in the searched range, compared with the most important one.
 
     ## What it looks at
     The importance of each hyperparameter: the share of the variation between trials that it explains, alone and together with
-    others, from draws of a fitted response surface. Results count by rank, so a few huge losses do not dominate. The rule reports
-    hyperparameters whose importance is probably a small share of the greatest one. It never reports the learning rate, which is
-    the one to tune when all others are fixed.
+    others, from draws of a fitted response surface. Results count by rank, so a few huge losses do not dominate. The rule reports a
+    hyperparameter if its importance is probably a small share of the greatest importance. It never reports the learning rate, which
+    should be tuned even if all others are fixed.
 
     ## Why it matters
-    Every searched hyperparameter costs trials, also one that does not matter: the more are searched, the thinner the sample.
+    Every searched hyperparameter costs trials, even one that does not matter: with more of them, the sample is sparser.
 
     ## What to do
-    Fix it at the best trial's value. Search it again if you change its range, the model or the optimizer. Keep it
+    Fix the hyperparameter at the best trial's value. Search it again if you change its range, the model or the optimizer. Keep it
     open if it interacts with a hyperparameter that you compare. The final study, which looks for the best setting, searches it
-    again, because a small effect overall can be a large one among the best trials.
+    again, because an effect that is small overall can be large among the best trials.
 
     ## How sure
-    Confidence is the probability that its importance is below the threshold, given the trials. It is lower if shuffled results show
-    as much structure, or if the sampler learned from results. In simulated studies with 16 to 48 settings of 3 to 8
-    hyperparameters, one that explains a quarter of the variation was called negligible in 0 to 6 % of studies, and in 3 to 10 %
-    with TPE. Of those that explain less than 2 %, the rule reported 9 in 10 with little noise and 6 in 10 with much. With 8 or 12
-    settings up to 26 % of the findings would be wrong, so the rule requires more.
+    Confidence is the probability, given the trials, that the importance is below the threshold. It is lower if shuffled results
+    show as much structure, or if the sampler learned from results. The simulated studies had 16 to 48 settings of 3 to 8
+    hyperparameters. A hyperparameter that explains a quarter of the variation was called negligible in 0 to 6 % of studies, and in
+    3 to 10 % with TPE. Of those that explain less than 2 %, the rule reported 90 % with little noise and 60 % with much. With 8 or
+    12 settings up to 26 % of the findings would be wrong, so the rule requires more.
     """
 
     playbook: ClassVar[str] = "Exploration vs exploitation"
@@ -51,19 +51,19 @@ class SpaceInsensitive(Rule):
     predicts: ClassVar[Expectation] = "no-worse"
 
     share: Share = 0.15
-    """Importance, as a share of the greatest, below which a hyperparameter is negligible: fixing it would change results by less
-    than 40 % of what the most important one does."""
+    """Maximum importance of a negligible hyperparameter, as a share of the greatest one: fixing it would change results by less
+    than 40 % of the effect of the most important one."""
     certainty: Share = 0.6
-    """Minimum probability that the hyperparameter is negligible; with it, simulated studies kept the promise."""
+    """Minimum probability that the hyperparameter is negligible; with it, simulated studies kept the promised error rate."""
     false_alarms: Share = 0.05
-    """Maximum p-value of the test that results are unrelated to all hyperparameters; above it, findings are less sure."""
+    """Maximum p-value of the test that results are unrelated to all hyperparameters; above it, confidence is lower."""
     fewest: Count = 16
-    """Minimum number of distinct settings that ended; with fewer, simulated studies broke the promise."""
+    """Minimum number of distinct settings that ended; with fewer, simulated studies exceeded the promised error rate."""
     each: Count = 3
-    """Minimum number of settings per varied hyperparameter, for the same reason."""
+    """Minimum number of settings per varied hyperparameter; with fewer, simulations exceeded the promised error rate."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per hyperparameter that hardly matters, the surest first."""
+        """Yield one finding per hyperparameter that hardly matters, most certain first."""
         found = importance.read(study)
         if len(found.names) < 2:
             raise MissingData("only one hyperparameter was varied, and importance is relative to that of others")

@@ -22,16 +22,16 @@ TOGETHER = "Tune {little} and {great} together: fix both or neither, and tune bo
 
 
 class SpaceInteraction(Rule):
-    """Which value of one hyperparameter is best depends on the value of another.
+    """The best value of one hyperparameter depends on the value of another.
 
     ## What it looks at
-    For each pair of hyperparameters: the share of the variation between trials (in ranks of the results) that neither explains
-    alone but both explain together, from draws of a fitted response surface. The rule fires if the interaction is at least half of
-    the total effect of the weaker hyperparameter, and if a response without interactions would rarely show as much.
+    For each pair of hyperparameters: the share of the variation between trials (in ranks of the results) that both explain only
+    together, from draws of a fitted response surface. The rule fires if the interaction is at least half of the total effect of the
+    weaker hyperparameter, and if a response without interactions would rarely show as much.
 
     ## Why it matters
-    Such a pair must be tuned together. If one is fixed at the value that suits one setting of the other, that setting wins; and
-    what a study finds about one of them no longer holds once the other changes.
+    Such a pair must be tuned together. If one hyperparameter is fixed at the value that suits one setting of the other, that
+    setting wins. A result about one of them no longer holds once the other changes.
 
     ## What to do
     Keep both open in the next study, or fix both. Do not fix only one, and tune both again if you change either by hand. A
@@ -39,10 +39,10 @@ class SpaceInteraction(Rule):
 
     ## How sure
     The test simulates results from the fitted response without interactions, is corrected for the number of pairs, and runs only if
-    the settings differ by more than noise. Confidence is one minus the p-value, lower if the sampler learned from results.
-    In simulated studies of 8 to 60 settings and 2 to 8 hyperparameters without interactions, 0 to 7 % raised a finding (2 % on
-    average). A pair in which one depends wholly on the other was found in 73 to 100 % of studies with little noise; with half as
-    much noise as signal, in 47 to 67 % with 8 to 16 settings and in 90 % or more from 24.
+    the settings differ by more than noise. Confidence is one minus the p-value, lower if the sampler learned from results. Without
+    interactions, 0 to 7 % (2 % on average) of simulated studies of 8 to 60 settings and 2 to 8 hyperparameters raised a finding. If
+    one hyperparameter depends wholly on another, the pair was found in 73 to 100 % of studies with little noise. With half as much
+    noise as signal, it was found in 47 to 67 % with 8 to 16 settings and in 90 % or more from 24.
     """
 
     playbook: ClassVar[str] = "Exploration vs exploitation"
@@ -56,19 +56,19 @@ class SpaceInteraction(Rule):
     )
 
     most: Count = 3
-    """Maximum number of pairs to report, the surest first."""
+    """Maximum number of pairs to report, most certain first."""
     material: Share = 0.05
     """Minimum share of the variation between trials that the interaction must explain."""
     dependent: Share = 0.5
     """Minimum ratio of the interaction to the total effect of the weaker hyperparameter."""
     false_alarms: Share = 0.1
-    """Level of the test: maximum share of studies without interactions that pass it. Fewer than half of those also reach
+    """Maximum share of studies without interactions that pass the test. Fewer than half of those studies also reach
     `dependent`."""
     noise: Share = 0.05
     """Maximum p-value of the test that results are unrelated to all hyperparameters; above it, pairs are not assessed."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per pair, the surest first."""
+        """Yield one finding per pair, most certain first."""
         found = importance.read(study)
         if len(found.names) < 2:
             raise MissingData("only one hyperparameter was varied, so there is no pair")

@@ -20,16 +20,16 @@ from advisor_rules.space import _rows, _scale_test
 
 
 class SpaceScale(Rule):
-    """A hyperparameter is searched on a linear scale although results follow its logarithm, or the reverse.
+    """A hyperparameter is searched on a linear scale although results follow its logarithm, or vice versa.
 
     ## What it looks at
-    Every searched number whose range spans a decade or more, without the failed trials. Two things must hold. The best trials are
-    crammed: they take up a small part of the range on the scale used, and at least twice as much on the other scale. And the
-    results are smoother on the other scale: there, a smooth function fits them better, given the other hyperparameters, by more
-    than it would if the scale used were right. The worst fifth of the trials count as equally bad.
+    Every searched number whose range spans a decade or more, without the failed trials. Two conditions must hold. The best trials
+    are crowded: they take up a small part of the range on the scale used, and at least twice as large a part on the other scale.
+    And a smooth function fits the results better on the other scale, given the other hyperparameters, by more than it would if the
+    scale used were right. The worst fifth of the trials count as equally bad.
 
     ## Why it matters
-    On the wrong scale most trials lie where little changes: in a linear range from 0.0001 to 0.1, nine in ten trials lie in the
+    On the wrong scale most trials lie where little changes: in a linear range from 0.0001 to 0.1, nine of ten trials lie in the
     last of its three decades.
 
     ## What to do
@@ -39,10 +39,10 @@ class SpaceScale(Rule):
     ## How sure
     The difference between the fits is compared with simulated results that are smooth on the scale used, corrected for the number
     of ranges. Confidence is one minus the p-value, times 0.9 if the range was not declared, and lower if the sampler learned from
-    results. In simulated studies of 12 to 60 settings and a range of three decades, 0 to 2 % raised a finding although the scale
-    was right, and 1 to 11 % if results drop in a step at the low end of a linear range. A linear range that should be logarithmic
-    was found in 0 to 9 % of studies with 12 settings, 16 to 46 % with 24 and 51 to 85 % with 60; the reverse in 11 to 23 %, 49 to
-    83 % and 93 to 99 %.
+    results. The simulated studies had 12 to 60 settings and a range of three decades. If the scale was right, 0 to 2 % raised a
+    finding, and 1 to 11 % if results drop in a step at the low end of a linear range. A linear range that should be logarithmic was
+    found in 0 to 9 % of studies with 12 settings, 16 to 46 % with 24 and 51 to 85 % with 60; a logarithmic range that should be
+    linear, in 11 to 23 %, 49 to 83 % and 93 to 99 %.
     """
 
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
@@ -58,16 +58,16 @@ class SpaceScale(Rule):
     span: Factor = 10.0
     """Minimum ratio of a range's ends at which the scale matters: a decade."""
     cramped: Share = 0.3
-    """Maximum share of the range, on the scale used, in which the best eighth of the settings (at least 4) lie."""
+    """Maximum share of the range, on the scale used, that the best eighth of the settings (at least 4) may span."""
     wider: Factor = 2.0
-    """Minimum ratio of the share of the range that they take up on the other scale."""
+    """Minimum ratio of the share that they span on the other scale to the share on the scale used."""
     fewest: Count = 12
     """Minimum number of distinct settings with a result; in simulations, fewer hardly ever showed a wrong scale."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which results that are smooth on the scale used raise a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per hyperparameter on the wrong scale, the surest first."""
+        """Yield one finding per hyperparameter on the wrong scale, most certain first."""
         tried = settings.read(study)
         others = _scale_test.other_scales(study, tried, self.span)
         if not others:

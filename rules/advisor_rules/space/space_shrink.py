@@ -22,28 +22,28 @@ class SpaceShrink(Rule):
     """A range is far wider than the part of it that holds good trials.
 
     ## What it looks at
-    Every searched number with at least five values, except the length of training and the batch size. The rule first tests whether
+    Every searched number with at least five values, except the length of training and the batch size. The rule first tests if
     results depend on the hyperparameter at all. Then it takes the good trials: the best tenth, and all that are only a little worse
-    than the best, so that a flat optimum counts as a whole. It tests whether they lie closer together than as many random trials,
-    counted in the trials between them. The part to keep holds the good trials, without up to one in twenty at each end (never one
-    of the best three), plus a margin. The rule fires if that part is at most two thirds of the range, on its own scale. An end
-    stays if good trials lie in the outer fifth, or if most trials beyond the good ones failed: `space-boundary` and
-    `space-infeasible` judge those.
+    than the best, so that a flat optimum counts as a whole. It tests if the good trials lie closer together than equally many
+    random trials, counted in the trials between them. The part to keep holds the good trials plus a margin; up to 5 % of the good
+    trials at each end may be left out, but none of the best three. The rule fires if that part is at most two thirds of the range,
+    on its own scale. An end stays if good trials lie in the outer fifth, or if most trials beyond the good ones failed;
+    `space-boundary` and `space-infeasible` cover these cases.
 
     ## Why it matters
-    Trials far from the good region teach nothing new. With three ranges that are twice as wide as needed, seven trials in eight
-    are wasted.
+    Trials far from the good region teach nothing new. With three ranges twice as wide as needed, seven of eight trials are
+    wasted.
 
     ## What to do
-    Search the part that holds the good trials, with as many trials. If the best trials then lie at an end, widen it again.
+    Search the part that holds the good trials, with equally many trials. If the best trials then lie at an end, extend it again.
 
     ## How sure
     Both tests are exact for any sampling that ignores results. The first is corrected for the number of hyperparameters, the second
-    for those that pass the first. Confidence is one minus the larger p-value, times 0.9 if the range was not declared; if the
-    sampler learned from results, the finding is a note with lower confidence. Of 200 simulated studies in which all settings are
-    equally good, 0 to 2 % raised a finding. In random windows of dense grids, the kept part held 92 % of the best fiftieth of all
-    points after 16 trials, and 98 % after 64 or more. Many hyperparameters need many trials: with eight, an optimum half a range
-    wide was found by 20 % of studies with 50 trials, 50 % with 100 and 90 % with 200.
+    for the number that passed the first. Confidence is one minus the larger p-value, times 0.9 if the range was not declared. If
+    the sampler learned from results, the finding is a note with lower confidence. If all settings are equally good, 0 to 2 % of 200
+    simulated studies raised a finding. In random windows of dense grids, the kept part held 92 % of the best fiftieth of all points
+    after 16 trials, and 98 % after 64 or more. Many hyperparameters need many trials: with eight, an optimum half a range wide was
+    found by 20 % of studies with 50 trials, 50 % with 100 and 90 % with 200.
     """
 
     playbook: ClassVar[str] = "After exploration concludes"
@@ -63,13 +63,13 @@ class SpaceShrink(Rule):
     )
 
     best: Share = 0.1
-    """Share of the trials, at least four, that count as good in any case."""
+    """Share of the trials, at least four, that always counts as good."""
     little: Share = 0.2
-    """Trials count as good up to this share of the distance between the best trial and the 90 % quantile."""
+    """Maximum distance of a good trial from the best, as a share of the distance from the best to the 90 % quantile."""
     little_of_training: Share = 0.05
-    """Trials count as good up to this share of the best trial's improvement over training, if evaluations show it."""
+    """Maximum distance of a good trial from the best, as a share of the best trial's improvement in training, if known."""
     left: Share = 0.67
-    """Maximum share of the range that the good trials may take up, margins included."""
+    """Maximum share of the range for the part to keep, margins included."""
     missed: Share = 0.2
     """Probability that good trials lie beyond the margin at one end, if they are spread evenly over their part."""
     levels: Count = 5
@@ -78,7 +78,7 @@ class SpaceShrink(Rule):
     """Maximum share of studies in which chance alone narrows a range that is unrelated to the results."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per range that is too wide, the surest first."""
+        """Yield one finding per range that is too wide, most certain first."""
         tried = settings.read(study)
         axes = _good_region.axes(tried, levels=self.levels)
         if not axes:
@@ -157,7 +157,7 @@ class SpaceShrink(Rule):
 
 
 def _message(study: Study, name: str, part: _good_region.Region, where: Message, count: int) -> Message:
-    """Say where the good trials lie, and how many of all trials lie there."""
+    """Return sentences: the position of the good trials, and the number of all trials that lie there."""
     good = say("All {good}", good=part.good)
     if part.strays:
         good = say("{inside} of the {good}", inside=part.good - part.strays, good=part.good)
@@ -174,6 +174,6 @@ def _message(study: Study, name: str, part: _good_region.Region, where: Message,
 
 
 def _known(tried: settings.Settings, name: str) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Return position, cost and failure of the settings that have the hyperparameter, (n,) each."""
+    """Return (positions, costs, failures), (n,) each, of the settings that have the hyperparameter."""
     having = np.isfinite(tried.numeric[name])
     return tried.numeric[name][having], tried.costs[having], tried.failed[having]

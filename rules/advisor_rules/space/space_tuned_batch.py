@@ -24,17 +24,17 @@ class SpaceTunedBatch(Rule):
     """Batch sizes are compared by their results, although the learning rate was not tuned for each of them.
 
     ## What it looks at
-    The number of learning rates tried with each batch size; if there are many batch sizes, with each doubling. If the learning rate
-    is no hyperparameter, the number of settings of momentum, betas and the like. A learning rate that follows the batch size by a
-    formula counts as one setting.
+    The number of learning rates tried with each batch size or, if there are many batch sizes, with each doubling. If the learning
+    rate is not a hyperparameter, the rule counts settings of momentum, betas and the like. If the learning rate follows from the
+    batch size by a formula, it counts as one setting.
 
     ## Why it matters
-    The best learning rate, momentum and regularisation depend on the batch size. If they are fixed, the batch size that they happen
-    to suit wins. If they are tuned for each batch size, results hardly depend on it; what does depend on it is training speed.
+    The best learning rate, momentum and regularisation depend on the batch size. If they are fixed, the batch size that they suit
+    wins. If they are tuned for each batch size, results hardly depend on the batch size, but training speed does.
 
     ## What to do
-    Fix the batch size by throughput: the largest one that still processes a tenth more examples per second, as in
-    `batch-throughput`. To compare batch sizes, tune the optimizer and the regularisation in a study for each.
+    Fix the batch size by throughput: take the largest one that still processes 10 % more examples per second, as in
+    `batch-throughput`. To compare batch sizes, tune the optimizer and the regularisation in a separate study for each size.
 
     ## How sure
     The rule counts and estimates nothing. Confidence is the share of the batch sizes with too few learning rates.
@@ -53,9 +53,9 @@ class SpaceTunedBatch(Rule):
     settings: Count = 3
     """Minimum number of learning rates for a tuned batch size: fewer cannot show an optimum with a worse value on each side."""
     values: Count = 8
-    """Maximum number of batch sizes that count one by one; more are grouped by doublings."""
+    """Maximum number of batch sizes to count one by one; if there are more, they are grouped by doublings."""
     material: Share = 0.1
-    """Minimum gain in throughput, as a share, that makes a larger batch worthwhile; as in `batch-throughput`."""
+    """Minimum relative gain in throughput that makes a larger batch worthwhile; as in `batch-throughput`."""
     false_alarms: Share = 0.05
     """Probability of mistaking noise for a higher throughput."""
 
@@ -128,7 +128,7 @@ class SpaceTunedBatch(Rule):
         )
 
     def _fastest(self, study: Study, sizes: FloatArray) -> float | None:
-        """Return the batch size that `batch-throughput` would use; None if the throughput of fewer than two is known."""
+        """Return the batch size that `batch-throughput` recommends; None if the throughput of fewer than two sizes is known."""
         speeds = throughput.speeds(study)
         if len(speeds) < 2:
             return None
@@ -148,6 +148,6 @@ def _search_rate(study: Study, name: str) -> list[Change]:
 
 
 def _same(values: FloatArray) -> bool:
-    """Return whether values (n,), NaN without one, agree within 1 %."""
+    """Return True if values (n,), NaN without one, agree within 1 %."""
     known = values[np.isfinite(values)]
     return bool(len(known) > 1 and np.ptp(known) <= 0.01 * abs(known).max())

@@ -23,18 +23,18 @@ class SpaceTunedSteps(Rule):
 
     ## What it looks at
     Hyperparameters that count the steps, epochs, iterations or tokens of training, and the number of steps that each trial logged.
-    A length that follows the batch size, so that every trial sees as many examples, is not tuned.
+    If the length follows the batch size so that every trial sees equally many examples, it does not count as tuned.
 
     ## Why it matters
     Longer training nearly always gives better results at a higher cost, so tuning the length finds the upper end of its range.
-    Trials of different lengths cannot be compared: the best learning rate and schedule depend on the length.
+    Trials of different lengths cannot be compared, because the best learning rate and schedule depend on the length.
 
     ## What to do
-    Fix the length at the best trial's. Change it only between studies, as `step-position`, `curve-still-improving` and
+    Fix the length at the best trial's value. Change it only between studies, as `step-position`, `curve-still-improving` and
     `curve-saturated` advise.
 
     ## How sure
-    The lengths are logged, so confidence is 1. The finding is a note if the lengths differ by less than a tenth, or if only one
+    Lengths are logged facts, so confidence is 1. The finding is a note if the lengths differ by less than a tenth, or if only one
     trial differs, which may be a test run.
     """
 
@@ -42,13 +42,13 @@ class SpaceTunedSteps(Rule):
     goal: ClassVar[Goal] = "sampling"
 
     rounding: Share = 0.02
-    """Maximum difference in length times batch size, as a share, at which trials see equally many examples: epochs are rounded to
-    steps."""
+    """Maximum relative difference in length times batch size at which trials see equally many examples, because epochs are rounded
+    to steps."""
     small: Share = 0.1
-    """Difference below which the finding is a note, as a share of the longest training."""
+    """Minimum difference in length that is more than a note, as a share of the longest training."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per hyperparameter that is a length; without any, one about the lengths that trials logged."""
+        """Yield one finding per hyperparameter that is a length; if there is none, one about the logged lengths."""
         batches = np.array([parameter_kinds.batch_size(t) for t in study.trials])
         named = [name for name in study.spec.parameters if counts_training(name)]
         for name in named:
@@ -67,7 +67,7 @@ class SpaceTunedSteps(Rule):
             )
 
     def _tuned(self, lengths: FloatArray, batches: FloatArray) -> bool:
-        """Return whether lengths (n,) differ although length times batch size does not stay the same."""
+        """Return True if lengths (n,) differ and length times batch size differs too."""
         examples = (lengths * batches)[np.isfinite(lengths)]
         follows = len(examples) > 0 and np.ptp(examples) <= self.rounding * examples.max()  # False if any is NaN
         return len(np.unique(lengths[np.isfinite(lengths)])) > 1 and not follows
@@ -114,7 +114,7 @@ class SpaceTunedSteps(Rule):
 
 
 def _fixed(study: Study, name: str | None, alike: BoolArray, length: float, why: str) -> tuple[Change, ...]:
-    """Return the changes that fix the length, and the number of steps that trials of that length planned or reached."""
+    """Return the changes that fix the length, to the number of steps that trials of that length planned or reached."""
     trials = [t for t in study.trials if alike[t.index]]
     planned = [s for t in trials if (s := t.fact("max_train_steps")) >= 1]
     reached = [int(c.steps[-1]) for t in trials if len(c := study.cost_curve(t)) > 1]
@@ -127,6 +127,6 @@ def _fixed(study: Study, name: str | None, alike: BoolArray, length: float, why:
 
 
 def _ends_differ(study: Study, small: float) -> bool:
-    """Return whether the last steps of complete trials differ by more than a share `small` of the longest."""
+    """Return True if the last steps of complete trials differ by more than `small` times the longest."""
     ends = [int(c.steps[-1]) for t in study.trials if t.status == "complete" and len(c := study.cost_curve(t))]
     return bool(ends) and min(ends) < (1 - small) * max(ends)

@@ -24,31 +24,31 @@ FEWER = "Search fewer hyperparameters or narrower ranges if you cannot afford mo
 
 
 class SpaceUndersampled(Rule):
-    """Too few trials lie in the good region: other trials from the same space would give another best result.
+    """Too few trials lie in the good region: another sample from the same space would give another best result.
 
     ## What it looks at
-    How much worse the best of a random half of the trials is, on average, than the best of all. It is computed exactly from the
-    ranks of the trials. The rule fires if this loss exceeds both the variation between seeds and a tenth of the difference within
-    the best third of the trials: then the last doubling of the trials still improved the best result. Failed trials count as the
-    worst; repeats of a setting count once.
+    The average loss of the best of a random half of the trials, compared with the best of all trials. It is computed exactly from
+    the ranks of the trials. The rule fires if this loss exceeds both the variation between seeds and a tenth of the difference
+    within the best third of the trials: then the last doubling of the trials still improved the best result. Failed trials count as
+    the worst; repeats of a setting count once.
 
     ## Why it matters
     If no other trial is nearly as good as the best one, its values may be good by chance, and the best of the space may be much
     better. Two such studies disagree, and a comparison of their results is a comparison of luck.
 
     ## What to do
-    Sample more trials from the same space: twice or four times as many, until another doubling is expected to gain little. Or
-    search fewer hyperparameters or narrower ranges with as many trials.
+    Sample two or four times as many trials from the same space, until another doubling is expected to gain little. Or search fewer
+    hyperparameters or narrower ranges with equally many trials.
 
     ## How sure
-    Confidence is the probability that studies of the same size in the same space lose more than the threshold, from the gaps
-    between neighbouring ranks. In simulations with a true loss at the threshold, it exceeded 0.9 in 9 to 14 % of studies.
-    If all settings are equally good, the best is just the luckiest. So without repeats, results must depend on a hyperparameter, or
-    vary more than noise does. Of 200 simulated studies with equally good settings, 0 to 5 % raised a finding, and 7 % with 5 trials
-    and the largest noise. In random windows of dense grids, the rule fired in 99 % of studies of 6 to 12 trials far from the
-    optimum, and in 2 % of studies of 50 to 100 trials with eight settings near it; without a measure of noise, it also fired in
-    32 % of studies that twice as many trials would hardly have improved. A sampler that learned from
-    results makes it a note.
+    Confidence is the probability, from the gaps between neighbouring ranks, that studies of the same size in the same space
+    lose more than the threshold. In simulations with a true loss at the threshold, it exceeded 0.9 in 9 to 14 % of studies. If
+    all settings are equally good, the best is just the luckiest. So without repeats, results must depend on a hyperparameter,
+    or vary more than noise does. If settings are equally good, 0 to 5 % of 200 simulated studies raised a finding, and 7 % with
+    5 trials and the largest noise. In random windows of dense grids, the rule fired in 99 % of studies of 6 to 12 trials far
+    from the optimum, and in 2 % of studies of 50 to 100 trials with eight settings near it. Without a measure of noise, it also
+    fired in 32 % of studies that twice as many trials would hardly have improved. If the sampler learned from results, the
+    finding is a note.
     """
 
     playbook: ClassVar[str] = "How many trials are needed to get good results with quasi-random search?"
@@ -63,17 +63,17 @@ class SpaceUndersampled(Rule):
     )
 
     little: Share = 0.1
-    """Loss from halving that is acceptable, as a share of the difference within the best third of the trials. On windows of dense
+    """Maximum acceptable loss from halving the trials, as a share of the difference within their best third. On windows of dense
     grids it separated studies without a setting near the optimum from those with eight or more."""
     little_of_all: Share = 0.02
-    """The same as a share of the best trial's lead over the median, for studies whose best third is all alike."""
+    """Maximum acceptable loss as a share of the best trial's lead over the median, for studies whose best third is all alike."""
     seed_noise: Share = 0.1
     """Maximum plausible standard deviation between seeds if none was measured, as a share of the result: three times the largest
     in the better half of 278 repeated settings."""
     enough_for_one: Count = 10
-    """Number of trials that always suffices for a single hyperparameter; the playbook tunes a learning rate alone with fewer."""
+    """Number of trials that always suffices for one hyperparameter; the playbook tunes a learning rate alone with fewer."""
     most: Count = 4
-    """Maximum factor on the number of trials."""
+    """Maximum factor by which the number of trials grows."""
     certainty: Share = 0.9
     """Minimum confidence of a finding."""
     false_alarms: Share = 0.05
@@ -158,8 +158,8 @@ class SpaceUndersampled(Rule):
 
 
 def _lead(costs: FloatArray, share: float) -> float:
-    """Return how far the best trial leads the one at this share of the ranking; failed trials rank last and do not count."""
-    ordered = np.sort(costs)  # NaN last
+    """Return the lead of the best trial over the one at this share of the ranking; failed trials do not count."""
+    ordered = np.sort(costs)  # NaN costs come last
     fine = int(np.isfinite(ordered).sum())
     with np.errstate(over="ignore"):
         return float(ordered[min(int(share * (len(ordered) - 1)), fine - 1)] - ordered[0])

@@ -21,28 +21,28 @@ from advisor_rules.space import _compared_values, _fairness, _rows
 
 
 class UnfairComparison(Rule):
-    """Values of a scientific hyperparameter are compared, but the others were tuned less well for one of them.
+    """Values of a scientific hyperparameter are compared, but the other hyperparameters were tuned less well for one value.
 
     ## What it looks at
     Hyperparameters whose values a study compares: scientific ones, choices, switches, and whole numbers of few values that do not
     belong to the optimizer. For each value the rule asks three questions. Does its range of another hyperparameter end before that
     of the other values, and is it best at that end, or did it lose to a trial beyond? Did it get so few successful trials that the
-    winner might not lead with as few? Did it lose while its own best trials crowd an end of a shared range?
+    winner might not lead with equally few? Did it lose while its own best trials cluster at an end of a shared range?
 
     ## Why it matters
-    Values are compared by their best trials. A value whose good region was not searched, or that had fewer trials, loses for that
-    reason and not because it is worse.
+    Values are compared by their best trials. If the good region of a value was not searched, or if a value had fewer trials, it
+    loses for that reason and not because it is worse.
 
     ## What to do
-    Run the study again with the same range of every other hyperparameter, wide enough for each value, and as many trials for each.
+    Run the study again with the same range of every other hyperparameter, wide enough for each value, and equally many trials.
 
     ## How sure
-    An early end of a range is tested exactly against equal sampling, a small number of trials by a binomial test, and crowding as
-    in `space-boundary`; all are corrected for the values and hyperparameters examined. If all values crowd the same end, only
-    `space-boundary` fires. Confidence is one minus the p-value, reduced by the probability that the disadvantage made no
-    difference. Of 100 simulated studies of 24 trials with equal sampling, 2 % raised a finding if results were noise, and 5 to 7 %
-    if the learning rate mattered, nearly all for a small number of trials. A sampler that learns from results does neglect some
-    values: it raised a finding in 0 to 58 % of studies, as a note.
+    An early end of a range is tested exactly against equal sampling, a small number of trials by a binomial test, and clusters as
+    in `space-boundary`; all are corrected for the values and hyperparameters examined. If the trials of all values cluster at the
+    same end, only `space-boundary` fires. Confidence is one minus the p-value, reduced by the probability that the disadvantage
+    made no difference. Of 100 simulated studies of 24 trials with equal sampling, 2 % raised a finding if results were noise, and 5
+    to 7 % if the learning rate mattered, nearly all for a small number of trials. A sampler that learns from results does neglect
+    some values: it raised a finding in 0 to 58 % of studies, as a note.
     """
 
     playbook: ClassVar[str] = "Striking a balance between informative and affordable experiments"
@@ -56,16 +56,16 @@ class UnfairComparison(Rule):
     )
 
     levels: Count = 5
-    """Maximum number of distinct values at which a whole number counts as compared rather than tuned."""
+    """Maximum number of distinct values at which a whole number counts as compared instead of tuned."""
     edge: Share = 0.1
     """Share of a value's own range of another hyperparameter that counts as its end."""
     certainty: Share = 0.9
-    """Minimum probability that the best lies at that end, or that the winner also leads with fewer trials."""
+    """Minimum probability that a value's best result lies at that end, or that the winner also leads with fewer trials."""
     false_alarms: Share = 0.05
     """Maximum probability, per compared hyperparameter, that chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per compared hyperparameter and kind of disadvantage, about the value that has most of it."""
+        """Yield one finding per compared hyperparameter and kind of disadvantage, about the value most affected."""
         tried = settings.read(study)
         comparisons = _compared_values.compared(study, tried, levels=self.levels)
         if comparisons and tried.successes < 3:
@@ -101,7 +101,7 @@ class UnfairComparison(Rule):
         at, rest = float(study.spec.parameters[axis].from_unit(end.end)), len(these.groups) - size
         more, beyond = ("less", "higher") if end.side == "high" else ("more", "lower")
         best = "is best at that end" if end.probability >= self.certainty else f"lost to a trial with a {beyond} value"
-        # As dense over the range of all as it was over its own, for every value.
+        # For every value: as many trials per range width over the shared range as over its own range.
         trials = math.ceil(len(these.values) * size / max(end.span, 0.25))
         tried = f"{{who}} was tried only with {{axis}} of {{at}} or {more} and {best}"
         why = say(tried, who=who, axis=Name(axis), at=Number(at))
@@ -197,7 +197,7 @@ class UnfairComparison(Rule):
 
 
 def _widen(axis: str, domain: Domain, end: boundaries.Crowded, why: str) -> tuple[Change, ...]:
-    """Return the change that widens the range by the maximum step, because no turn of the response is in sight."""
+    """Return the change that extends the range by the maximum step, because the turn of the response is out of sight."""
     new = boundaries.widen(axis, domain, end.side, math.inf)
     return () if new is None else (SetRange(parameter=axis, low=new[0], high=new[1], scale=domain.scale, why=why),)
 

@@ -1,1 +1,1 @@
-"""Unstable training."""
+"""Rules about unstable training."""

@@ -20,25 +20,25 @@ from advisor.stats import jumps
 
 
 class ClipAggressive(Rule):
-    """More than half of the updates are clipped, so that clipping sets the length of the steps instead of the learning rate.
+    """More than half of the updates are clipped, so clipping sets the step length instead of the learning rate.
 
     ## What it looks at
-    The share of clipped updates over the whole training, as the hook counts them or from the logged gradient norms and the
-    threshold. It looks at the five best trials that gained at least half of what the best one gained. More than half of the updates
-    must be clipped in the best of them and in most of them.
+    The share of clipped updates over the whole training, as counted by the hook or computed from the logged gradient norms and the
+    threshold. The rule examines the five best trials that gained at least half of the best trial's gain. More than half of the
+    updates must be clipped in the best of them and in most of them.
 
     ## Why it matters
     Clipping is meant for outliers. If it shortens most updates to one length, it replaces the learning rate: the best learning rate
-    of the study then depends on the threshold and the batch size. With Adam, small gradients of quiet phases count too much.
+    of the study then depends on the threshold and the batch size. With Adam, small gradients of quiet phases then weigh too much.
 
     ## What to do
     Raise the threshold so that typical norms pass. Start with the 90th percentile of the norms before clipping. If training is then
-    unstable, lower the learning rate or warm it up longer.
+    unstable, lower the learning rate or lengthen the warmup.
 
     ## How sure
     If every step is logged, the share is a count. If only some steps are logged, the excess over one half must pass an exact
-    binomial test over the logged points. Confidence is one minus its p-value, times the share of the good trials that agree. In
-    simulated studies with exactly half of the updates clipped, at most 4.5 % raised a finding.
+    binomial test over the logged points. Confidence is one minus its p-value, times the share of the good trials that agree. If
+    exactly half of the updates are clipped, at most 4.5 % of simulated studies raised a finding.
     """
 
     playbook: ClassVar[str] = "Gradient clipping"
@@ -52,13 +52,13 @@ class ClipAggressive(Rule):
     )
 
     most: Share = 0.5
-    """Maximum share of clipped updates that is not extreme; from the playbook."""
+    """Maximum acceptable share of clipped updates; from the playbook."""
     best: Count = 5
-    """Maximum number of the best trials to look at."""
+    """Maximum number of best trials to examine."""
     reach: Share = 0.5
-    """Maximum distance of a good trial from the best, as a share of what the best trial gained over its run."""
+    """Maximum distance of a good trial from the best, as a share of the best trial's gain over its run."""
     false_alarms: Share = 0.05
-    """Probability, per study, that trials with exactly the maximum share raise a finding."""
+    """Probability, per study, of a finding if the clipped share of all trials is exactly the maximum."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
@@ -125,7 +125,7 @@ def _action(norms: FloatArray) -> Message:
 
 
 def _curves(study: Study, first: clipping.Clipping) -> tuple[Evidence, ...]:
-    """The best trial's gradient norm and its threshold, if both are known."""
+    """Return the best trial's gradient norm and its clipping threshold, if both are known."""
     if not study.has("grad_norm") or not math.isfinite(first.threshold):
         return ()
     return (

@@ -21,42 +21,42 @@ from advisor.stats import jumps
 
 
 class ClipInsufficient(Rule):
-    """Gradients are clipped, and training is still unstable.
+    """Gradients are clipped, but training is still unstable.
 
     ## What it looks at
     Trials that clip the norm of their gradients and whose learning rate is at most ten times the best trial's. Either their loss
-    rises or diverges at the start or jumps up later, by the tests of `stability-early` and `stability-mid`; or outliers of the
-    gradient norm, as `stability-spikes` finds them, mostly pass below the threshold. Outliers that are clipped do no harm.
+    rises or diverges early or jumps later, by the tests of `stability-early` and `stability-mid`; or outliers of the gradient norm,
+    as found by `stability-spikes`, are mostly below the threshold. Outliers that are clipped do no harm.
 
     ## Why it matters
-    If the threshold is too high, the large gradients that it should stop pass.
+    If the threshold is too high, harmful large gradients are not clipped.
 
     ## What to do
-    Lower the threshold to the 90th percentile of the norms before clipping or below, and tune it around there. If more than half
-    of the updates are clipped already, warm up longer or lower the learning rate instead.
+    Lower the threshold to the 90th percentile of the norms before clipping or below, and tune it around that value. If more than
+    half of the updates are clipped already, lengthen the warmup or lower the learning rate instead.
 
     ## How sure
-    The promised level is shared among the trials and the kinds of instability. Confidence is one minus the p-value of the surest.
-    Of simulated studies whose losses fall and whose norms are log-normal, none raised a finding.
+    The false-alarm level is shared among the trials and the kinds of instability. Confidence is one minus the smallest p-value. If
+    losses fall and norms are log-normal, none of the simulated studies raised a finding.
     """
 
     playbook: ClassVar[str] = "Gradient clipping"
     goal: ClassVar[Goal] = "stability"
 
     reach: Factor = 10.0
-    """Maximum learning rate of the trials judged, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
+    """Maximum learning rate of the judged trials, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
     trials: Count = 64
-    """Maximum number of trials to judge, those with learning rates nearest to the best first."""
+    """Maximum number of trials to judge, in the order of their learning rates' distance from the best trial's."""
     lasting: Count = 10
-    """Minimum number of steps for which a loss stays high at the start; as in `stability-early`."""
+    """Minimum number of steps for which a loss stays high early in training; as in `stability-early`."""
     material: Share = 0.1
-    """Minimum rise or jump, as a share of what training gained; as in `stability-early` and `stability-mid`."""
+    """Minimum rise or jump, as a share of the gain from training; as in `stability-early` and `stability-mid`."""
     factor: Factor = 3.0
     """Minimum ratio of an outlier to the running median of the norm; as in `stability-spikes`."""
     extreme: Share = 0.5
-    """Maximum share of clipped updates at which a smaller threshold is a remedy; from the playbook."""
+    """Maximum share of clipped updates at which a lower threshold is the remedy; from the playbook."""
     false_alarms: Share = 0.05
-    """Probability, per study, that stable trials raise a finding: half of it for losses, half for norms."""
+    """Probability, per study, of a finding if all trials are stable: half of it for losses, half for norms."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
@@ -84,7 +84,7 @@ class ClipInsufficient(Rule):
     def _spiking_norm(
         self, study: Study, clipped: list[clipping.Clipping], near: instability.Reach
     ) -> _Instability | None:
-        """The trial with the largest outlier among those whose outliers mostly pass below their threshold."""
+        """Return the trial with the largest outlier among trials whose outliers are mostly below their clipping threshold."""
         chance = self.false_alarms / 2 / len(clipped)
         spikes = []
         for trial in (c for c in clipped if math.isfinite(c.threshold)):
@@ -107,7 +107,7 @@ class ClipInsufficient(Rule):
         return _Instability(worst, what, study.signals["grad_norm"], step, p, len(spikes))
 
     def _finding(self, study: Study, worst: _Instability, clip: int) -> Finding:
-        """`clip`: the number of trials that clip."""
+        """`clip`: number of trials that clip their gradients."""
         chosen = worst.clipping
         finite = math.isfinite(chosen.threshold)
         at = say(" at a norm of {norm}", norm=Number(chosen.threshold)) if finite else ""
@@ -156,7 +156,7 @@ class ClipInsufficient(Rule):
         )
 
     def _remedy(self, study: Study, chosen: clipping.Clipping) -> tuple[Message, tuple[Change, ...]]:
-        """The action and the changes: a smaller threshold, unless most updates are clipped already."""
+        """Return the action and the changes: a lower threshold, unless most updates are clipped already."""
         if chosen.share > self.extreme:
             action = say(
                 "Warm up the learning rate longer, or lower it: more than {half} of the updates are clipped already.",
@@ -179,16 +179,16 @@ class ClipInsufficient(Rule):
 
 @dataclass(frozen=True)
 class _Instability:
-    """The instability to report, of one trial that clips."""
+    """Instability of a trial that clips its gradients."""
 
     clipping: clipping.Clipping
     what: Message
-    """The sentence about it, without its end."""
+    """Sentence about the instability, without its end."""
     metric: str
     step: int
     p: float
     trials: int
-    """Unstable trials."""
+    """Number of unstable trials."""
 
 
 def _unstable_loss(

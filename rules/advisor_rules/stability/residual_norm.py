@@ -29,22 +29,22 @@ class ResidualNorm(Rule):
     """Training is unstable, and the model normalises after its residual additions or not at all.
 
     ## What it looks at
-    First, instability: losses that rise or diverge at the start or jump up later, by the tests of `stability-early` and
-    `stability-mid`, in trials whose learning rate is at most ten times the best trial's. Then the models of the unstable trials, as
-    the training hook saw them: where residual blocks normalise, and whether there are residual blocks and normalisation layers. The
-    rule does not judge the models of stable trials.
+    First, instability: losses that rise or diverge early or jump later, by the tests of `stability-early` and `stability-mid`, in
+    trials whose learning rate is at most ten times the best trial's. Second, the models of the unstable trials, as recorded by the
+    training hook: the position of normalisation in residual blocks, and the presence of residual blocks and normalisation layers.
+    The models of stable trials are not judged.
 
     ## Why it matters
-    Norm(x + f(x)) makes deep networks hard to train, because each layer rescales the path of the gradient. Warmup and clipping then
-    treat a symptom of the architecture.
+    Norm(x + f(x)) makes deep networks hard to train, because each layer rescales the gradient on the residual path. Warmup and
+    clipping then only treat a symptom of the architecture.
 
     ## What to do
-    Normalise before the addition: x + f(Norm(x)), or x + Norm(f(x)). Residual branches that start at zero help too, and so can
-    another optimizer. Then search higher learning rates again.
+    Normalise before the addition: x + f(Norm(x)), or x + Norm(f(x)). Residual branches that start at zero help too, and another
+    optimizer may help. Then search higher learning rates again.
 
     ## How sure
-    Instability is tested at the promised level. Confidence is one minus its p-value, times 0.8, because instability often has
-    another cause. Of simulated studies of stable trials with such models, at most 1 % raised a finding.
+    Instability is tested at the promised false-alarm level. Confidence is one minus its p-value, times 0.8, because instability
+    often has another cause. If trials with such models are stable, at most 1 % of simulated studies raised a finding.
     """
 
     playbook: ClassVar[str] = "Potential fixes for common instability patterns"
@@ -52,13 +52,13 @@ class ResidualNorm(Rule):
     probes: ClassVar[frozenset[str]] = frozenset({"learning-rate", "early-instability"})
 
     reach: Factor = 10.0
-    """Maximum learning rate of the trials judged, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
+    """Maximum learning rate of the judged trials, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
     trials: Count = 64
-    """Maximum number of trials to judge, those with learning rates nearest to the best first."""
+    """Maximum number of trials to judge, in the order of their learning rates' distance from the best trial's."""
     lasting: Count = 10
-    """Minimum number of steps for which a loss stays high at the start; as in `stability-early`."""
+    """Minimum number of steps for which a loss stays high early in training; as in `stability-early`."""
     material: Share = 0.1
-    """Minimum rise or jump, as a share of what training gained; as in `stability-early` and `stability-mid`."""
+    """Minimum rise or jump, as a share of the gain from training; as in `stability-early` and `stability-mid`."""
     false_alarms: Share = 0.05
     """Probability, per study, that noise alone raises a finding."""
 
@@ -93,7 +93,7 @@ class ResidualNorm(Rule):
         faulty: list[tuple[loss_blowups.Blowup, str]],
         built: int,
     ) -> Finding:
-        """`built`: the number of unstable trials whose model is known."""
+        """`built`: number of unstable trials whose model is known."""
         worst, kind = faulty[0]
         which = [b.trial for b, _ in faulty]
         what = worst.sentence(near.at(worst.trial))
@@ -126,6 +126,6 @@ class ResidualNorm(Rule):
 
 
 def _built(trial: Trial) -> str | None:
-    """Where the trial's model normalises (TAG_NORM_ORDER of the contract), "bare" without blocks and layers, None if unknown."""
+    """Return the normalisation of the trial's model (TAG_NORM_ORDER), "bare" without blocks and layers; None if unknown."""
     order = trial.facts.get("norm_order")
     return "bare" if order == "no-residuals" and trial.facts.get("norm_layers") == "{}" else order

@@ -18,26 +18,26 @@ class StabilityEarly(Rule):
     """The loss rises instead of falling early in training, or becomes NaN or infinite.
 
     ## What it looks at
-    The first tenth of training in the trials whose learning rate is at most ten times the best trial's. Further above, any training
-    is unstable. The loss is the training loss, or an evaluated one if no training loss was logged. A trial is unstable early if its
-    loss becomes NaN or infinite for good, or if it rises above its first value for ten steps (one point if fewer were logged). The
-    rise must exceed the noise, a tenth of what the whole training gains and a fiftieth of what the best trial gains. A rise counts
-    even if the loss recovers. A loss that never moves does not count, nor a first step that overshoots and is back within ten.
+    The first tenth of training in the trials whose learning rate is at most ten times the best trial's. Far above the best rate,
+    any training is unstable. The loss is the training loss or, if none was logged, an evaluated loss. A trial is unstable early if
+    its loss stays NaN or infinite, or if it rises above its first value for ten steps (one point if fewer were logged). The rise
+    must exceed the noise, a tenth of the whole training's gain and a fiftieth of the best trial's gain. A rise counts even if the
+    loss recovers. Not counted: a constant loss, and an overshoot that ends within ten steps.
 
     ## Why it matters
     Instability limits the learning rate. A run that blows up early and recovers trains slowly, yet it looks healthy if evaluations
     are thousands of steps apart. Tune nothing else before training is stable.
 
     ## What to do
-    Find the shortest warmup with a short study of its own. The learning rate rises from zero to ten times the lowest unstable one
-    over 10 steps to a tenth of the training, and stays there for twice as long; `warmup-shortest` reads the result. If that is not
-    enough, clip gradients, then try another optimizer. Lower the learning rate only as a last resort.
+    Find the shortest sufficient warmup with a short study of its own. In it, the learning rate rises from zero to ten times the
+    lowest unstable rate over 10 steps to a tenth of the training, and stays there for twice as long. `warmup-shortest` evaluates
+    the study. If no warmup suffices, clip gradients, then try another optimizer. Lower the learning rate only as a last resort.
 
     ## How sure
     The noise is estimated from each run: an exponential tail for the highest level, a t-distribution for the first value. The
-    promised level is shared among the trials, and confidence is one minus the p-value times their number. On simulated stable runs
-    with normal, skewed, heavy-tailed or autocorrelated noise, 0 to 6 % raised a finding; on runs that never fall and drift with
-    heavy-tailed noise, 9 %.
+    false-alarm level is shared among the trials. Confidence is one minus the p-value times the number of trials. On simulated
+    stable runs with normal, skewed, heavy-tailed or autocorrelated noise, 0 to 6 % raised a finding; on runs that never fall and
+    drift with heavy-tailed noise, 9 % did.
     """
 
     playbook: ClassVar[str] = "How can optimization failures be debugged and mitigated?"
@@ -72,13 +72,13 @@ class StabilityEarly(Rule):
     )
 
     reach: Factor = 10.0
-    """Maximum learning rate of the trials judged, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
+    """Maximum learning rate of the judged trials, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
     trials: Count = 64
-    """Maximum number of trials to judge, those with learning rates nearest to the best first."""
+    """Maximum number of trials to judge, in the order of their learning rates' distance from the best trial's."""
     lasting: Count = 10
-    """Minimum number of steps for which the loss stays high: the shortest warmup that the playbook tries."""
+    """Minimum number of steps for which the loss stays high: the playbook's shortest warmup."""
     material: Share = 0.1
-    """Minimum rise, as a share of what the whole training gains below the first loss."""
+    """Minimum rise, as a share of the whole training's gain below the first loss."""
     false_alarms: Share = 0.05
     """Probability, per study, that noise alone raises a finding."""
 
@@ -139,7 +139,7 @@ class StabilityEarly(Rule):
 
 
 def _require_dense_starts(seen: Sequence[loss_blowups.Blowup]) -> None:
-    """Raise MissingData if no trial logged enough of its start to be called stable."""
+    """Raise MissingData if no trial logged enough early points to be called stable."""
     if any(b.points for b in seen):
         return
     start = f"the first tenth of its training and the first {instability.PROBE_STEPS} steps"

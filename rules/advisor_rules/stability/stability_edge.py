@@ -20,26 +20,26 @@ from advisor.stats import outliers
 
 
 class StabilityEdge(Rule):
-    """The best learning rate lies right below the rates at which training fails.
+    """The best learning rate lies just below the rates at which training fails.
 
     ## What it looks at
-    The lowest learning rate above which nearly all trials diverge or learn nothing, and how far below it the best trial's lies:
-    within a factor of four, or within a factor of ten if it is the next one tried. Trials that crashed or ran out of memory are
-    left out. If the best learning rate lies far below the edge, instability costs nothing: any training is unstable at some rate.
+    The lowest learning rate (the edge) above which nearly all trials diverge or learn nothing, and its distance from the best
+    trial's rate. The best rate must lie within a factor of four, or within a factor of ten if it is the next rate tried. Trials
+    that crashed or ran out of memory are left out. If the best rate is far below the edge, the rule is quiet.
 
     ## Why it matters
-    A higher learning rate may train better, and instability rules it out. Moving the search to lower rates hides the problem.
+    A higher learning rate may train better, but instability rules it out. Moving the search to lower rates hides the problem.
 
     ## What to do
-    Make training stable, then search higher learning rates. First, a short study finds the fewest warmup steps that allow ten times
-    the unstable rate, from 10 steps to a tenth of the training; `warmup-shortest` reads it. If losses were logged too rarely to
-    show the start of training, a run of 500 steps at twice the best rate comes before that. Trials that become unstable only in mid
-    training need clipping instead, see `stability-spikes`. Lower the learning rate only as a last resort.
+    Make training stable, then search higher learning rates. A short study first finds the shortest warmup, from 10 steps to a tenth
+    of the training, that makes ten times the unstable rate stable; `warmup-shortest` evaluates it. If losses were logged too rarely
+    to show early training, run 500 steps at twice the best rate before that. If trials become unstable only in mid training, they
+    need clipping instead, see `stability-spikes`. Lower the learning rate only as a last resort.
 
     ## How sure
-    The failed, best and other trials are permuted over the learning rates that were tried. The p-value is the probability that as
-    many failures lie beyond an edge with the best trial next to it; confidence is one minus it. With one failure, at least five
-    trials are needed. In simulated studies whose failures did not depend on the learning rate, at most 5 % raised a finding.
+    The test permutes failed, best and other trials over the learning rates that were tried. The p-value is the probability of as
+    many failures beyond an edge with the best trial next to it. Confidence is one minus the p-value. With one failure, at least
+    five trials are needed. If failures do not depend on the learning rate, at most 5 % of simulated studies raised a finding.
     """
 
     playbook: ClassVar[str] = "Identifying unstable workloads"
@@ -61,15 +61,15 @@ class StabilityEdge(Rule):
     )
 
     purity: Share = 0.8
-    """Minimum share of the trials from the edge on that failed."""
+    """Minimum share of failed trials among those at or above the edge."""
     factor: Factor = 4.0
-    """Maximum factor between the best learning rate and the edge: two doublings of the playbook's probe."""
+    """Maximum ratio of the edge to the best learning rate: two doublings of the playbook's probe."""
     next: Factor = 10.0
-    """Maximum factor if no trial that worked lies between: an order of magnitude."""
+    """Maximum ratio of the edge to the best learning rate if no successful trial lies between: an order of magnitude."""
     raise_to: Factor = 10.0
-    """Factor above the unstable learning rate that warmup should make possible. The playbook's default; its second try is 100."""
+    """Ratio of the learning rate that warmup should make stable to the unstable one. The playbook's default; it then tries 100."""
     lasting: Count = 10
-    """Minimum number of steps for which a loss stays high at its start; as in `stability-early`."""
+    """Minimum number of steps for which a loss stays high early in training; as in `stability-early`."""
     false_alarms: Share = 0.05
     """Probability, per study, that chance alone raises a finding."""
 
@@ -162,7 +162,7 @@ class StabilityEdge(Rule):
         )
 
     def _remedy(self, study: Study, failed: Sequence[Trial], edge: float, higher: SetRange) -> tuple[Change, ...]:
-        """The remedy for the kind of instability that the failed trials show; a probe of their start if they show none."""
+        """Return the remedy for the kind of instability in the failed trials; if they show none, a probe of their start."""
         starts = [b for t in failed if (b := loss_blowups.at_start(study, t, self.lasting)) is not None]
         jumps = [b for t in failed if (b := loss_blowups.in_mid_training(study, t)) is not None]
         early, mid = (any(b.p <= self.false_alarms and b.share > 0 for b in seen) for seen in (starts, jumps))

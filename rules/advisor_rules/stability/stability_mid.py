@@ -18,30 +18,30 @@ from advisor.stats import jumps
 
 
 class StabilityMid(Rule):
-    """The loss jumps up in mid training, after it had fallen steadily.
+    """The loss jumps in mid training, after it had fallen steadily.
 
     ## What it looks at
     The loss after the first tenth of training, in the trials whose learning rate is at most ten times the best trial's. The loss is
-    the training loss, or the validation loss or objective if too little of it was logged. A jump lasts for at least two points, is
-    larger than the moves that the same curve makes by chance, and undoes at least a tenth of what the loss had fallen. A loss that
-    becomes NaN or infinite for good counts too.
+    the training loss or, if too little of it was logged, the validation loss or the objective. A jump lasts for at least two
+    points, is larger than the same curve's changes by chance, and undoes at least a tenth of the loss's previous fall. A loss that
+    stays NaN or infinite counts too.
 
-    Not counted: a single odd minibatch, slow overfitting, a loss that always fluctuates, a jump where the logged learning rate was
-    raised, one of less than a fiftieth of what the best trial gains, and a jump of the training loss during which evaluations stay
-    as good. In the last case only the loss changed its meaning, for example because augmentation started.
+    Not counted: a single odd minibatch, slow overfitting, a loss that always fluctuates, a jump at a rise of the logged learning
+    rate, a jump of less than a fiftieth of the best trial's gain, and a jump of the training loss during which evaluations stay as
+    good. In the last case only the definition of the loss changed, for example because augmentation started.
 
     ## Why it matters
-    The steps until the loss has recovered are lost, and often the whole run. The usual cause is a few outlying gradients.
+    The steps until the loss recovers are lost, and often the whole run. The usual cause is a few outlying gradients.
 
     ## What to do
-    Clip gradients. Start with the 90th percentile of the unclipped norms as the threshold and tune it around there. If the norm was
-    not logged, log it first. A longer warmup stops some jumps that clipping does not.
+    Clip gradients. Start with the 90th percentile of the unclipped norms as the threshold and tune it around that value. If the
+    norm was not logged, log it first. A longer warmup prevents some jumps that clipping does not.
 
     ## How sure
-    The moves of each curve over 2, 6, 18 and 54 points are continued by an exponential tail, which gives the size that the largest
-    move of all trials reaches by chance. Confidence is one minus that p-value. On simulated falling curves with normal, log-normal,
-    heavy-tailed and autocorrelated noise at most 6 % raised a finding. If the learning rate was not logged, a restart of its
-    schedule looks like a jump. With fewer than about 40 points only a collapse that stays is found.
+    An exponential tail extrapolates the changes of each curve over 2, 6, 18 and 54 points. It gives the p-value of the largest
+    change over all trials; confidence is one minus that p-value. On simulated falling curves with normal, log-normal, heavy-tailed
+    and autocorrelated noise, at most 6 % raised a finding. If the learning rate was not logged, a restart of its schedule looks
+    like a jump. With fewer than about 40 points, only a permanent collapse is found.
     """
 
     playbook: ClassVar[str] = "How can optimization failures be debugged and mitigated?"
@@ -78,13 +78,13 @@ class StabilityMid(Rule):
     )
 
     reach: Factor = 10.0
-    """Maximum learning rate of the trials judged, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
+    """Maximum learning rate of the judged trials, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
     trials: Count = 64
-    """Maximum number of trials to judge, those with learning rates nearest to the best first."""
+    """Maximum number of trials to judge, in the order of their learning rates' distance from the best trial's."""
     material: Share = 0.1
-    """Minimum jump, as a share of what the loss had fallen before; of its logarithm if it had fallen tenfold."""
+    """Minimum jump, as a share of the loss's fall before it; as a share of the logarithm's fall if the loss had fallen tenfold."""
     rare: Share = 0.1
-    """Maximum share of unstable trials, none of them among the best three, that is only a warning."""
+    """Maximum share of unstable trials for a mere warning, if none of them is among the best three."""
     false_alarms: Share = 0.05
     """Probability, per study, that noise alone raises a finding."""
 
@@ -151,7 +151,7 @@ class StabilityMid(Rule):
 
 
 def _norm_ratio(study: Study, blowup: loss_blowups.Blowup) -> float | None:
-    """The largest ratio of the gradient norm to its running median within five logged points of the jump; None without norms."""
+    """Return the largest ratio of gradient norm to running median within 5 logged points of the jump; None without norms."""
     curve = study.peaks(blowup.trial, "grad_norm").finite
     positive = curve.values > 0
     outliers = jumps.outliers(curve.values[positive], 0.5, 1.0)

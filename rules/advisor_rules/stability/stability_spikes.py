@@ -23,33 +23,33 @@ class StabilitySpikes(Rule):
     """Some gradients are far larger than their neighbours: the norm before clipping has outliers.
 
     ## What it looks at
-    The unclipped gradient norm after the first tenth of training, as a ratio to its running median over 31 logged points, in the
-    trials whose learning rate is at most ten times the best trial's. If windows were logged, each window's largest norm counts. A
-    ratio is an outlier if it is at least three *and* larger than the spread of the same trial's ratios explains.
+    The ratio of the unclipped gradient norm to its running median over 31 logged points, after the first tenth of training. Judged
+    are trials whose learning rate is at most ten times the best trial's. If windows were logged, each window's largest norm counts.
+    A ratio is an outlier if it is at least three *and* larger than the scatter of the same trial's ratios explains.
 
     ## Why it matters
-    A single such step can undo many others. Outliers of the gradient norm cause sudden instability in mid training.
+    One step with such a gradient can undo many others. Outliers of the gradient norm cause sudden instability in mid training.
 
     ## What to do
-    Clip gradients. Start with the 90th percentile of the unclipped norms as the threshold and tune it around there. A threshold
-    that clips more than half of all steps acts like a lower learning rate.
+    Clip gradients. Start with the 90th percentile of the unclipped norms as the threshold and tune it around that value. A
+    threshold that clips more than half of all steps acts like a lower learning rate.
 
     ## How sure
-    An exponential tail continues the bulk of the logarithms of the ratios; healthy norms are about log-normal, with a lighter tail.
-    Confidence is one minus the p-value of the largest ratio over all trials judged. On simulated norms without outliers
-    (log-normal, log-Laplace, gamma, Gumbel, autocorrelated) 0 to 4 % raised a finding, and eightfold outliers were found in nine of
-    ten studies. Norms whose logarithm is heavy-tailed do have outliers and raise a finding in 10 %.
+    An exponential tail extrapolates the bulk of the log ratios; norms of healthy runs are approximately log-normal, with a lighter
+    tail. Confidence is one minus the p-value of the largest ratio over all judged trials. On simulated norms without outliers
+    (log-normal, log-Laplace, gamma, Gumbel, autocorrelated) 0 to 4 % raised a finding. Eightfold outliers were found in 90 % of
+    studies. If the logarithm of the norm is heavy-tailed, there are true outliers, and 10 % raised a finding.
     """
 
     playbook: ClassVar[str] = "How can optimization failures be debugged and mitigated?"
     goal: ClassVar[Goal] = "stability"
 
     reach: Factor = 10.0
-    """Maximum learning rate of the trials judged, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
+    """Maximum learning rate of the judged trials, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
     trials: Count = 64
-    """Maximum number of trials to judge, those with learning rates nearest to the best first."""
+    """Maximum number of trials to judge, in the order of their learning rates' distance from the best trial's."""
     factor: Factor = 3.0
-    """Minimum ratio to the running median; healthy real runs with several hundred logged norms stay below it."""
+    """Minimum ratio of an outlier to the running median; healthy real runs with several hundred logged norms stay below it."""
     false_alarms: Share = 0.05
     """Probability, per study, that norms without outliers raise a finding."""
 
@@ -94,7 +94,7 @@ class StabilitySpikes(Rule):
     def _evidence(
         self, study: Study, worst: _Spiky, which: Sequence[Trial], norms: FloatArray, test: tuple[int, float]
     ) -> tuple[Evidence, ...]:
-        """`test`: trials judged and p-value."""
+        """`test`: number of judged trials and p-value."""
         (judged, p), name, metric = test, Name(worst.trial.name), study.signals["grad_norm"]
         chance, ratios = Probability(self.false_alarms / judged), worst.outliers
         early = Percent(instability.EARLY)
@@ -149,7 +149,7 @@ class _Spiky:
 
     @property
     def where(self) -> Message:
-        """The number of outliers among the logged points."""
+        """Return a phrase with the number of outliers among the logged points."""
         many = len(self.outliers.indices)
         points = "point" if many == 1 else "points"
         return say("{many} of {of} logged {points}", many=many, of=len(self.curve), points=points)

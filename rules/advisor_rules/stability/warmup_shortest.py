@@ -19,32 +19,32 @@ from advisor.model.study import Study, Trial
 from advisor.model.words import trimmed
 
 _LOWER = (instability.RAISE, math.sqrt(instability.RAISE))
-"""Multiples of the unstable learning rate to try after a higher one failed."""
+"""Multiples of the unstable learning rate to try after a higher multiple failed."""
 _TOLERANCE = 0.05
-"""Relative tolerance of a learning rate: study files hold rounded ones."""
+"""Relative tolerance for equal learning rates, because study files hold rounded values."""
 
 
 class WarmupShortest(Rule):
-    """A study of warmups shows the shortest one with which the higher learning rate trains stably, or that none does.
+    """A study of warmups shows the shortest warmup with which the higher learning rate trains stably, or that none does.
 
     ## What it looks at
-    The trials of a warmup study, which the advisor writes if training is unstable early: one learning rate far above the unstable
-    one, and warmups over several orders of magnitude. A trial is stable if it learned, did not diverge, and its loss did not rise
-    at the start. The result is the shortest stable warmup for which all longer ones are stable too; a short one that was stable
-    while a longer one failed was lucky.
+    The trials of a warmup study, which the advisor writes if training is unstable early. They share one learning rate far above the
+    unstable one, and their warmups span several orders of magnitude. A trial is stable if it learned, did not diverge, and its loss
+    did not rise early. The result is the shortest stable warmup for which all longer warmups are stable too. If a short warmup is
+    stable while a longer one failed, the short one was lucky.
 
     ## Why it matters
-    The warmup makes a learning rate trainable that fails without it. A longer warmup than needed only costs steps.
+    The warmup makes a learning rate stable that fails without it. A longer warmup than needed only costs steps.
 
     ## What to do
-    Put this warmup before the baseline's own schedule: `max_train_steps` grows by it, and further if the warmup would be more than
-    5 % of them. Then search learning rates up to the one that it made possible. If no warmup is enough for ten times the unstable
-    rate, try the same warmups at three times it. If that fails too, clip gradients at the rates that train; another optimizer
-    sometimes tolerates more. Lower the learning rate only as a last resort.
+    Put this warmup before the baseline's own schedule: `max_train_steps` grows by its length, and further if the warmup exceeds 5 %
+    of the steps. Then search learning rates up to the rate that the warmup made stable. If no warmup suffices for ten times the
+    unstable rate, try the same warmups at three times that rate. If that fails too, clip gradients at the stable rates; another
+    optimizer sometimes tolerates more. Lower the learning rate only as a last resort.
 
     ## How sure
-    Whether a loss rose is tested as in `stability-early`, with the promised level shared among the trials. Confidence is the
-    probability that one more trial with such a warmup trains (Jeffreys prior): 0.75 if one length was stable, 0.83 if two were.
+    A rise of a loss is tested as in `stability-early`, with the false-alarm level shared among the trials. Confidence is the
+    probability that one more trial with such a warmup is stable (Jeffreys prior): 0.75 if one length was stable, 0.83 if two were.
     """
 
     playbook: ClassVar[str] = "Learning rate warmup"
@@ -54,9 +54,9 @@ class WarmupShortest(Rule):
     lasting: Count = 10
     """Minimum number of steps for which a loss stays high; as in `stability-early`."""
     material: Share = 0.1
-    """Minimum rise, as a share of what the training gains below the first loss; as in `stability-early`."""
+    """Minimum rise, as a share of the training's gain below the first loss; as in `stability-early`."""
     long: Share = 0.05
-    """Maximum warmup, as a share of `max_train_steps`, that does not ask for more of them; from the playbook."""
+    """Maximum warmup, as a share of `max_train_steps`, that needs no further steps; from the playbook."""
     doubt: Share = 0.05
     """Probability, per study, that noise alone makes a stable trial count as unstable."""
 
@@ -76,7 +76,7 @@ class WarmupShortest(Rule):
         yield self._shortest(result) if result.stable else self._none(result)
 
     def _tried(self, study: Study, name: str) -> list[_Tried]:
-        """The trials that did not crash, shortest warmup first."""
+        """Return the trials that did not crash, shortest warmup first."""
         failed = failures.failures(study)
         ran = [t for t in study.trials if study.ended[t.index] and not failed.crashed[t.index]]
         starts = {t.index: loss_blowups.at_start(study, t, self.lasting) for t in ran}
@@ -111,7 +111,7 @@ class WarmupShortest(Rule):
         )
 
     def _before_baseline(self, result: _Result, length: int) -> tuple[Change, ...]:
-        """The changes that put the warmup before the baseline's own training."""
+        """Return the changes that put the warmup before the baseline's own training."""
         why = f"A warmup of {length:,} steps is the shortest with which {result.at_rate} trains stably"
         changes: list[Change] = [
             FixParameter(parameter=result.name, value=length, why=why),
@@ -131,7 +131,7 @@ class WarmupShortest(Rule):
         return tuple(changes)
 
     def _none(self, result: _Result) -> Finding:
-        """No warmup is enough: try a lower rate, or clip."""
+        """Return the finding if no warmup suffices: try a lower learning rate, or clip."""
         unstable = _unstable_rate(result.study, result.rate)
         lower = [times for times in _LOWER if times < (1 - _TOLERANCE) * result.rate / unstable]
         retry = bool(lower) and result.study.spec.baseline is not None
@@ -180,7 +180,7 @@ class WarmupShortest(Rule):
 class _Tried:
     trial: Trial
     steps: float
-    """Length of the warmup."""
+    """Length of the warmup in steps."""
     stable: bool
 
 
@@ -190,40 +190,40 @@ class _Result:
 
     study: Study
     name: str
-    """The warmup's hyperparameter."""
+    """Name of the hyperparameter for the warmup length."""
     rate: float
-    """The learning rate of the trials."""
+    """Learning rate that the trials share."""
     tried: Sequence[_Tried]
 
     @property
     def unstable(self) -> list[float]:
-        """The lengths of the unstable warmups."""
+        """Lengths of the unstable warmups."""
         return [t.steps for t in self.tried if not t.stable]
 
     @property
     def stable(self) -> list[_Tried]:
-        """The stable trials with a warmup longer than every unstable one."""
+        """Stable trials with a warmup longer than every unstable warmup."""
         return [t for t in self.tried if t.stable and t.steps > max(self.unstable, default=-1)]
 
     @property
     def rate_name(self) -> str:
-        """The learning rate's name."""
+        """Name of the learning rate."""
         return instability.rate_name(self.study) or "the learning rate"
 
     @property
     def at_rate(self) -> Message:
-        """The learning rate with its value."""
+        """The learning rate with its value, as a phrase."""
         return say("{name} {rate}", name=Name(self.rate_name), rate=Number(self.rate))
 
     @property
     def searched(self) -> tuple[float, float | None] | None:
-        """The range of learning rates that the baseline searches; None if it searches none."""
+        """Range of learning rates that the baseline searches; None if the baseline searches none."""
         baseline = self.study.spec.baseline
         parameter = baseline.parameters.get(self.rate_name) if baseline else None
         return (parameter.low, parameter.high) if parameter is not None and parameter.low is not None else None
 
     def range_up_to(self, high: float, why: str) -> SetRange:
-        """The change that ends the baseline's range of learning rates at `high`; it must search one."""
+        """Return the change that ends the baseline's range of learning rates at `high`; the baseline must search one."""
         assert self.study.spec.baseline is not None
         old = self.study.spec.baseline.parameters[self.rate_name]
         assert old.low is not None
@@ -231,7 +231,7 @@ class _Result:
 
 
 def _clip_below(result: _Result, unstable: float) -> tuple[Change, ...]:
-    """End the range of learning rates where they fail without a warmup, and clip."""
+    """Return the changes to end the range of learning rates where they fail without a warmup, and to clip."""
     changes: list[Change] = []
     high = float(f"{unstable:.3g}")
     if (
@@ -247,6 +247,6 @@ def _clip_below(result: _Result, unstable: float) -> tuple[Change, ...]:
 
 
 def _unstable_rate(study: Study, rate: float) -> float:
-    """The rate that failed without a warmup, as the study notes it, else an order of magnitude below the one tried."""
+    """Return the rate that failed without a warmup, from the study's note, else a tenth of the rate that was tried."""
     unstable = (study.spec.starts_from or {}).get("unstable_learning_rate", math.nan)
     return unstable if unstable > 0 else rate / instability.RAISE

@@ -1,1 +1,1 @@
-"""The length of training and the schedule."""
+"""Rules about the length of training and the learning-rate schedule."""

@@ -1,4 +1,4 @@
-"""The best steps of good trials, and whether trials with a late best step would gain by more steps."""
+"""The best steps of good trials, and a forecast for late ones: would more steps improve them?"""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from advisor.model.study import Study, Trial
 from advisor.stats import trend
 
 _TO_ZERO = ("linear", "cosine", "polynomial")
-"""Schedules that end near zero by default."""
+"""Names of schedules that end near zero by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class BestStep:
-    """The best step of one trial; places are shares of its planned steps."""
+    """The best step of one trial; places are shares of the trial's planned steps."""
 
     trial: Trial
     steps: int
-    """Planned steps, or the steps that it trained if that is unknown."""
+    """Planned steps of the trial or, if unknown, the steps that it ran."""
     place: float
-    """Place of its best evaluation."""
+    """Place of the trial's best evaluation."""
     tied: float
-    """Place of the first evaluation that is as good within noise."""
+    """Place of the first evaluation that equals the best within noise."""
     at_start: bool
-    """Whether its first evaluation is its best."""
+    """True if the trial's first evaluation is its best."""
 
     def chance_late(self, late: float) -> float:
-        """Probability that a best step falls into the last share `late` of the steps by chance.
+        """Return the probability that a best step falls into the last share `late` of the steps by chance.
 
-        Chance puts it anywhere in training, or anywhere on the plateau if the trial stopped improving in the first half.
+        By chance, it lies anywhere in training or, if the trial stopped improving in the first half, anywhere on the plateau.
         """
         return late / (1 - self.tied) if self.tied <= 0.5 else late
 
 
 def read(study: Study, best: int, reach: float, *, evaluations: int) -> list[BestStep]:
-    """The best steps of the `best` good trials, best trial first. Raises MissingData if there is no good trial.
+    """Return the best steps of the `best` good trials, best trial first. Raises MissingData if there is no good trial.
 
     Left out are trials evaluated at fewer than `evaluations` steps, and trials that were cut short soon after their best step.
     """
@@ -62,27 +62,27 @@ def read(study: Study, best: int, reach: float, *, evaluations: int) -> list[Bes
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """The trials whose best step comes late."""
+    """The trials whose best step lies late in training."""
 
     steps: tuple[BestStep, ...]
     gain: float
-    """Share of a trial's gain in the last part of its steps, the median."""
+    """Median over the trials of the share of the gain made in the last part of the steps."""
     endings: tuple[trend.End | None, ...]
-    """Ends of their objectives; None with too few evaluations or no gain beyond noise."""
+    """End of each trial's objective; None with too few evaluations or no gain beyond noise."""
     rates: tuple[float, ...]
-    """Their learning rates at the end as shares of the peak; NaN if not logged."""
+    """Final learning rate of each trial as a share of its peak; NaN if not logged."""
     decayed: bool
-    """Whether most of them end with a learning rate near zero, so that the schedule alone puts the best step last."""
+    """True if most of the trials end with a learning rate near zero, so that the schedule alone puts the best step last."""
     improving: int
-    """Trials that more steps would improve."""
+    """Number of trials that more steps would improve."""
     longer: int | None
-    """Number of steps to train for, if most good trials would gain by more."""
+    """Recommended number of steps, if more steps would improve most good trials; else None."""
     left_to_others: bool
-    """Whether `curve-still-improving` already says how long to train."""
+    """True if `curve-still-improving` already recommends a number of steps."""
 
     @property
     def rows(self) -> tuple[tuple[str, Message], ...]:
-        """Rows of figures about each of them."""
+        """Return evidence rows about each of the trials."""
         forecasts: list[Item] = ["unknown" if e is None else Percent(e.forecast, 1) for e in self.endings]
         ended: list[Item] = ["not logged" if np.isnan(r) else Percent(r, 1) for r in self.rates]
         return (
@@ -101,10 +101,10 @@ def late_trials(
     strong: float,
     alpha: float,
 ) -> Late:
-    """The good trials whose best step lies in the last `share` of the steps.
+    """Return the good trials whose best step lies in the last `share` of the steps.
 
-    decayed: maximum share of its peak of a learning rate near zero. material: minimum forecast gain of as many steps again, as a
-    share of what a trial gained; strong: minimum forecast gain after a decay, at level `alpha`.
+    decayed: maximum learning rate near zero, as a share of its peak. material: minimum forecast gain from doubling the training, as
+    a share of a trial's gain; strong: minimum forecast gain after a decay, at level `alpha`.
     """
     late = [p for p in placed if p.place > 1 - share]
     endings = [_objective_end(study, p.trial) for p in late]
@@ -133,7 +133,7 @@ def late_trials(
 def evidence(
     placed: Sequence[BestStep], caption: Message, lines: Mapping[str, float], rows: Sequence[tuple[str, Item]]
 ) -> tuple[Evidence, ...]:
-    """The histogram of the best steps, with these shares of training marked, and figures that end with `rows`."""
+    """Return the histogram of the best steps, with these shares of training marked, and evidence that ends with `rows`."""
     at = np.array([p.place for p in placed])
     counts, edges = np.histogram(at, bins=20, range=(0, 1))
     low, middle, high = (Percent(float(x), 1) for x in (at.min(), np.median(at), at.max()))
@@ -155,12 +155,12 @@ def _near_zero(study: Study, trial: Trial, rate: float, decayed: float) -> bool:
 
 
 def _late_gain(study: Study, placed: BestStep, late: float) -> float:
-    """Share of the trial's gain in the last share `late` of its steps."""
+    """Return the share of the trial's gain that is made in the last share `late` of its steps."""
     curve = study.cost_curve(placed.trial).finite
     return trend.gain_after(curve.steps, curve.values, after=(1 - late) * placed.steps)
 
 
 def _objective_end(study: Study, trial: Trial) -> trend.End | None:
-    """The end of the trial's objective; None with too few evaluations or no gain beyond noise."""
+    """Return the end of the trial's objective; None with too few evaluations or no gain beyond noise."""
     curve = study.cost_curve(trial).finite
     return trend.read_end(curve.steps, curve.values, tail=curve_tails.TAIL)

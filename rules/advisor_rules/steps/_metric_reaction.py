@@ -1,4 +1,4 @@
-"""Learning rates that fell as a reaction to a metric, as schedulers such as reduce on plateau make them fall."""
+"""Detection of learning rates that fall in reaction to a metric, as with schedulers such as reduce on plateau."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from advisor.model.study import Study
 from advisor.stats.trend import chance_of_at_least
 
 _MIN_IMPROVEMENT = 1e-4
-"""Minimum relative improvement of a metric; the usual default of such schedulers."""
+"""Minimum relative improvement of a metric that counts; the usual default of such schedulers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """Learning rates that fell each time after a metric had not improved for the same number of evaluations."""
+    """Learning rates that fall each time a metric has not improved for a fixed number of evaluations."""
 
     metric: str
     patience: int
-    """Evaluations without an improvement before each fall."""
+    """Number of evaluations without an improvement before each fall."""
     hits: int
-    """Falls that came after exactly `patience` evaluations."""
+    """Number of falls that came after exactly `patience` evaluations without an improvement."""
     falls: int
-    """All falls."""
+    """Number of all falls of the learning rates."""
     p: float
-    """Probability that falls at random evaluations agree at least as well."""
+    """p-value: probability that falls at random evaluations agree at least as well."""
 
 
 def reaction(study: Study, schedules: Sequence[Schedule]) -> Reaction | None:
-    """The reaction of these trials' learning rates to a metric; None if all fell at the same steps, or too few fell.
+    """Return the reaction of these trials' learning rates to a metric; None if all fall at the same steps, or too few fall.
 
     A fixed schedule falls at the same steps in every trial, or at steps that do not depend on the metric.
     """
@@ -55,7 +55,7 @@ def _reaction_to(study: Study, metric: str, staircases: Sequence[tuple[Schedule,
         costs = curve if study.minimize or metric != study.spec.objective.metric else -curve
         if len(costs) < MIN_RATES:
             continue
-        at = np.searchsorted(curve.steps, falls) - 1  # the evaluation just before each fall
+        at = np.searchsorted(curve.steps, falls) - 1  # the last evaluation before each fall
         since = _since_best(costs.values, set(at.tolist()))
         waits += [int(since[i]) for i in at if i >= 0]
         counts += [since] * int((at >= 0).sum())
@@ -64,13 +64,13 @@ def _reaction_to(study: Study, metric: str, staircases: Sequence[tuple[Schedule,
     patience = max(sorted(set(waits)), key=waits.count)
     chances = np.array([np.mean(since == patience) for since in counts])
     hits = waits.count(patience)
-    # One fall determines the patience; only the others test it.
+    # The first fall determines the patience, so only the others test it.
     p = chance_of_at_least(hits - 1, np.sort(chances)[::-1][1:])
     return Reaction(metric, patience, hits, len(waits), p) if patience >= 1 else None
 
 
 def _since_best(costs: FloatArray, falls: set[int]) -> FloatArray:
-    """Return the evaluations (n,) since the last improvement or fall of the learning rate, as schedulers count them."""
+    """Return the number of evaluations (n,) since the last improvement or fall of the learning rate, as schedulers count them."""
     best, bad = math.inf, 0
     since = np.empty(len(costs))
     for i, cost in enumerate(costs.tolist()):

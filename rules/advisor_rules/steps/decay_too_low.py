@@ -24,14 +24,14 @@ class DecayTooLow(Rule):
     """Most of the training runs at a tiny learning rate, at which it learns almost nothing.
 
     ## What it looks at
-    The logged learning rate of the five best trials that gained at least half of what the best one gained: the step from which it
-    stays below 3 % of its peak, and what the objective still gained from there. The rule fires if this phase is most of the
+    The logged learning rate of the five best trials that gained at least half of the best trial's gain: the step from which it
+    stays below 3 % of its peak, and the gain of the objective after that step. The rule fires if this phase is most of the
     training, with hardly a gain, in the best trial and in most of the others. If a scheduler that watches a metric lowered the
     rate, see `schedule-ad-hoc` instead.
 
     ## Why it matters
-    This happens if a training is made longer without its schedule, or if the schedule is stretched with it. The extra steps then
-    run at a rate that cannot use them.
+    This happens if a training is made longer without changing its schedule, or if the schedule is stretched too far. The extra
+    steps then run at a learning rate that is too low to use them.
 
     ## What to do
     Keep the length of the decay and put the extra steps before it, at the peak rate. With a cosine, let the decay from the base
@@ -40,7 +40,7 @@ class DecayTooLow(Rule):
     ## How sure
     The schedule is a fact, not an estimate. Confidence is the share of the good trials that agree, reduced by up to a half if the
     tiny rate gained almost as much as the threshold allows. A cosine and a straight line to zero spend 11 % and 3 % of their steps
-    below the limit, and an exponential decay to a thousandth just under half; none of these can fire.
+    below the limit, and an exponential decay to a thousandth just under half; none of these fires.
     """
 
     playbook: ClassVar[str] = "Deciding how long to train when training is compute-bound"
@@ -54,15 +54,15 @@ class DecayTooLow(Rule):
     )
 
     tiny: Share = 0.03
-    """A learning rate below this share of its peak is tiny. Ours."""
+    """Maximum tiny learning rate, as a share of its peak. Our choice."""
     most: Share = 0.5
-    """Minimum share of the steps at such a rate."""
+    """Minimum share of the steps that run at a tiny learning rate."""
     gain: Share = 0.05
-    """Maximum share of the whole gain that falls into these steps; with more, they are useful. Ours."""
+    """Maximum share of the whole gain made in these steps; if it is larger, the steps are useful. Our choice."""
     best: Count = 5
-    """Maximum number of the best trials to look at."""
+    """Maximum number of best trials to examine."""
     reach: Share = 0.5
-    """Maximum distance of a good trial from the best, as a share of what the best trial gained over its run."""
+    """Maximum distance of a good trial from the best, as a share of the best trial's gain over its run."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
@@ -79,7 +79,7 @@ class DecayTooLow(Rule):
             yield self._finding(study, len(judged), wasted)
 
     def _tiny_phase(self, study: Study, schedule: schedules.Schedule) -> _TinyPhase | None:
-        """The final phase at a tiny rate, if it is most of the training and gains almost nothing."""
+        """Return the final phase at a tiny rate, if it is most of the training and gains almost nothing."""
         low = schedule.low_from(self.tiny)
         if low is None or schedule.noted == "plateau":
             return None
@@ -155,10 +155,10 @@ class _TinyPhase:
 
     schedule: schedules.Schedule
     peak: int
-    """The last step at the peak rate."""
+    """Last step at the peak learning rate."""
     start: int
-    """The first step of the phase."""
+    """First step of the final phase."""
     share: float
-    """Its share of all steps."""
+    """Length of the phase as a share of all steps."""
     gained: float
-    """Its share of the objective's whole gain."""
+    """Gain in the phase as a share of the objective's whole gain."""

@@ -17,12 +17,12 @@ from advisor_rules.steps._metric_reaction import reaction
 
 
 class ScheduleAdHoc(Rule):
-    """The learning rate is lowered when a metric stops improving, not by a fixed schedule.
+    """The learning rate falls when a metric stops improving, not by a fixed schedule.
 
     ## What it looks at
     The schedules that the five best trials noted: a scheduler that watches a metric, such as reduce on plateau. If none was noted,
-    their logged learning rates: they fall in steps, at different steps in different trials, each time after the same number of
-    evaluations without an improvement. A fixed staircase falls at the same steps in every trial.
+    the logged learning rates. A reaction shows if they fall at different steps in different trials, each time after the same number
+    of evaluations without an improvement. A fixed staircase falls at the same steps in every trial.
 
     ## Why it matters
     The noise of the evaluations then decides when the rate falls. Two runs of the same settings get two schedules, and the schedule
@@ -30,25 +30,25 @@ class ScheduleAdHoc(Rule):
 
     ## What to do
     Use a fixed schedule for studies and for results that others should repeat: a cosine or a straight line to zero over the
-    training. Otherwise write down the rule and its settings, and log the learning rate.
+    training. Otherwise document the reaction and its settings, and log the learning rate.
 
     ## How sure
     A noted schedule is a fact: confidence is 0.95 times the share of the good trials that have it. If the curves show it,
-    confidence is one minus the probability that falls at random evaluations so often follow the same wait (exact Poisson binomial).
-    In simulated studies with fixed staircases none raised a finding; of 20 studies whose rate watched the loss, at least 18 did.
+    confidence is one minus the probability that falls at random evaluations agree as often (exact Poisson binomial). With fixed
+    staircases, no simulated study raised a finding; of 20 studies whose rate watched the loss, at least 18 did.
     """
 
     playbook: ClassVar[str] = "Why do some papers have complicated learning rate schedules?"
     goal: ClassVar[Goal] = "efficiency"
 
     best: Count = 5
-    """Maximum number of the best trials to look at."""
+    """Maximum number of best trials to examine."""
     reach: Share = 0.5
-    """Maximum distance of a good trial from the best, as a share of what the best trial gained over its run."""
+    """Maximum distance of a good trial from the best, as a share of the best trial's gain over its run."""
     agree: Share = 0.8
-    """Minimum share of the falls that come after the same number of evaluations without an improvement. Ours."""
+    """Minimum share of the falls that come after the same number of evaluations without an improvement. Our choice."""
     false_alarms: Share = 0.05
-    """Probability, per study, that fixed schedules raise a finding."""
+    """Probability, per study, of a finding if schedules are fixed."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""

@@ -18,10 +18,10 @@ class ScheduleConstant(Rule):
     """The learning rate stays constant to the end of training, in every trial.
 
     ## What it looks at
-    The logged learning rate of the five best trials that gained at least half of what the best one gained, or the schedule that
-    they noted if the rate was not logged. It is constant if it stays within a hundredth of its peak after it has reached it. Not
-    judged: trials that were cut short before a possible decay, and optimizers that need no schedule. The rule is quiet if any trial
-    of the study decays its learning rate, and in a first round whose study file asks for a constant rate.
+    The logged learning rate of the five best trials that gained at least half of the best trial's gain or, if the rate was not
+    logged, their noted schedule. The rate is constant if it stays within 1 % of its peak after reaching it. Two kinds of trials are
+    not judged: those cut short before a possible decay, and those with an optimizer that needs no schedule. The rule is quiet if
+    any trial of the study decays its learning rate, and in a first round whose study file asks for a constant rate.
 
     ## Why it matters
     Different learning rates are best at different times of training, and some decay is better than none. A constant rate also keeps
@@ -32,8 +32,8 @@ class ScheduleConstant(Rule):
     stability, the search space and the number of steps first.
 
     ## How sure
-    A constant learning rate is a fact. The data do not show whether it is time for a decay, so this is a note until the second
-    round. Confidence is 0.9 from the second round on and 0.75 before, times the share of the good trials that agree.
+    A constant learning rate is a fact. The data do not show if it is time for a decay, so the finding is a note until the second
+    round. Confidence is 0.75 in the first round and 0.9 later, times the share of the good trials that agree.
     """
 
     playbook: ClassVar[str] = "Which learning rate decay should I use as a default?"
@@ -47,9 +47,9 @@ class ScheduleConstant(Rule):
     )
 
     best: Count = 5
-    """Maximum number of the best trials to look at."""
+    """Maximum number of best trials to examine."""
     reach: Share = 0.5
-    """Maximum distance of a good trial from the best, as a share of what the best trial gained over its run."""
+    """Maximum distance of a good trial from the best, as a share of the best trial's gain over its run."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""

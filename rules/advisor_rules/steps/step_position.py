@@ -20,57 +20,57 @@ from advisor_rules.steps._best_steps import BestStep, Late
 
 
 class StepPosition(Rule):
-    """The best steps of the good trials all lie at the very start of training, or consistently near its end.
+    """The best steps of the good trials all lie at the start of training, or consistently near its end.
 
     ## What it looks at
     The step with the best objective, as a share of the planned steps, in each of the best five trials that gained at least half of
-    what the best one gained. The rule asks whether more best steps lie in the first tenth, or in the last quarter, than chance
-    would put there. If a curve is flat within its noise, chance puts the best step anywhere on the flat part. Trials with fewer
-    than 6 evaluations are left out.
+    the best trial's gain. The rule tests if more best steps lie in the first tenth, or in the last quarter, than expected by
+    chance. If a curve is flat within its noise, chance puts the best step anywhere on the flat part. Trials with fewer than 6
+    evaluations are left out.
 
     ## Why it matters
     If the best step is always in the first tenth, most of the compute is wasted. If it is consistently in the last quarter, the
-    trials possibly ended too early. A learning rate that decays to near zero also puts the best step last, so the rule is quiet if
-    that explains most of them.
+    trials possibly ended too early. A learning rate that decays to near zero also puts the best step last. If that explains most of
+    the late best steps, the rule is quiet.
 
     ## What to do
     First tenth: train for a fraction of the steps. If the first evaluation is the best, training does not work yet; fix that first.
 
     Last quarter: train longer and tune the decay again if most of the good trials still improve by the forecast of
-    `curve-still-improving`; after a decay the forecast must be at least five times as large. If `curve-still-improving` fires
-    itself, it gives the number of steps. Otherwise the finding is a note and proposes no other number of steps.
+    `curve-still-improving`; after a decay the forecast must be at least five times as large. If `curve-still-improving` also fires,
+    it gives the number of steps. Otherwise the finding is a note and proposes no other number of steps.
 
     ## How sure
-    Confidence is one minus the p-value of an exact test (Poisson binomial), times the share of best steps that lie there; a note
-    has at most 0.95. "Late" needs 3 good trials and "early" needs 2. At most 5 % of simulated studies without a pattern raised a
-    finding. Of 1,200 healthy studies with a cosine decay to zero none got more than a note, and none even that if the learning rate
-    was logged.
+    Confidence is one minus the p-value of an exact test (Poisson binomial), times the share of best steps in that part; for a note
+    it is at most 0.95. "Late" needs 3 good trials and "early" needs 2. Without a pattern, at most 5 % of simulated studies raised a
+    finding. Of 1,200 healthy studies with a cosine decay to zero, none got more than a note; if the learning rate was logged, none
+    got a note either.
     """
 
     playbook: ClassVar[str] = "Deciding how long to train when training is not compute-bound"
     goal: ClassVar[Goal] = "steps"
 
     best: Count = 5
-    """Maximum number of the best trials to look at; at least 3 are needed to show "late" at the 5 % level."""
+    """Maximum number of best trials to examine; at least 3 are needed to show "late" at the 5 % level."""
     reach: Share = 0.5
-    """Maximum distance of a good trial from the best, as a share of what the best trial gained over its run."""
+    """Maximum distance of a good trial from the best, as a share of the best trial's gain over its run."""
     early: Share = 0.1
-    """First share of the steps, in which all good trials are at their best; from the playbook."""
+    """First part of training, as a share of the steps, in which all best steps must lie; from the playbook."""
     late: Share = 0.25
-    """Last share of the steps; from the playbook."""
+    """Last part of training, as a share of the steps; from the playbook."""
     evaluations: Count = 6
-    """Minimum number of evaluated steps of a trial; with fewer, early and late are one or two evaluations. Ours."""
+    """Minimum number of evaluated steps of a trial; with fewer, each part holds one or two evaluations. Our choice."""
     consistent: Share = 0.75
-    """Minimum share of the good trials that are at their best late."""
+    """Minimum share of the good trials whose best step is late."""
     material: Share = curve_tails.MATERIAL
-    """Minimum forecast gain of as many steps again, as a share of what the trial gained, that asks for longer training; as in
+    """Minimum forecast gain from doubling the training, as a share of the trial's gain, that justifies longer training; as in
     `curve-still-improving`."""
     decayed: Share = curve_tails.DECAYED
-    """Maximum final learning rate that counts as decayed to near zero, as a share of its peak. Ours."""
+    """Maximum final learning rate that counts as decayed to near zero, as a share of its peak. Our choice."""
     strong: Share = 0.05
     """Minimum forecast gain after a decay of the learning rate; the level at which `curve-still-improving` warns."""
     room: Factor = 3.0
-    """If all are early: the proposed length, as a multiple of the latest best step. Ours, generous."""
+    """Proposed length if all best steps are early, as a multiple of the latest best step. Our choice, rather long."""
     false_alarms: Share = 0.05
     """Probability, per study, that chance alone raises a finding."""
 
@@ -188,4 +188,4 @@ _ADVICE = {
     "open": "Decay the learning rate to zero before you train longer; only then the curves show whether more steps help.",
     "unknown": "Log the learning rate: if it decays to near zero, the best step is last in any healthy training.",
 }
-"""Actions for late best steps without another number of steps, by what is known of the learning rate and the late gain."""
+"""Actions for late best steps that keep the number of steps, by the knowledge of the learning rate and the late gain."""

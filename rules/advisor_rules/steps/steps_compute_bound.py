@@ -28,17 +28,17 @@ _SUFFICIENT = (
 
 
 class StepsComputeBound(Rule):
-    """The best trials together show whether compute limits this workload, and so which plan for the training length applies.
+    """The best trials together show if compute limits this workload, and so which plan for the training length applies.
 
     ## What it looks at
-    The end of the best few trials. *Compute-bound*: in most of them the objective still improves (as `curve-still-improving` tests
-    it), and so does the cost on the training data if it was logged, which is not yet a perfect fit. *Not compute-bound*: in most
-    of them the objective is flat (as `curve-saturated` tests it), and the cost on the training data is flat or near its floor. If
-    neither holds, the rule is quiet.
+    The end of the best few trials. *Compute-bound*: in most of them the objective still improves (by the test of
+    `curve-still-improving`), and so does the cost on the training data, if logged, which is not yet a perfect fit. *Not
+    compute-bound*: in most of them the objective is flat (by the test of `curve-saturated`), and the cost on the training data is
+    flat or near its minimum. If neither holds, the rule is quiet.
 
     ## Why it matters
     The two cases need different plans. If compute is the limit, longer is better, and tuning uses shorter runs than the final one.
-    If it is not, a fixed and sufficient number of steps makes tuning easier, and more trials help more.
+    Otherwise, a fixed and sufficient number of steps makes tuning easier, and more trials help more.
 
     ## What to do
     Compute-bound: choose with short runs, then finish with a few long ones, and tune the schedule again for those. The advisor
@@ -47,21 +47,21 @@ class StepsComputeBound(Rule):
 
     ## How sure
     Confidence is the share of the best trials that agree, times the probability that their forecasts exceed the threshold
-    (compute-bound) or 0.95 (not compute-bound). In simulated studies it called at most 3 % of those with flat curves compute-bound,
-    and at most 0.5 % of those whose curves fall to the end not compute-bound.
+    (compute-bound) or 0.95 (not compute-bound). Of simulated studies with flat curves, at most 3 % were called compute-bound. Of
+    those whose curves fall to the end, at most 0.5 % were called not compute-bound.
     """
 
     playbook: ClassVar[str] = "Determining the number of steps for each training run"
     goal: ClassVar[Goal] = "steps"
 
     best: Count = 3
-    """Maximum number of the best trials to look at."""
+    """Maximum number of best trials to examine."""
     reach: Share = 0.1
-    """Maximum distance of a trial from the best, as a share of what the best trial gained over its run."""
+    """Maximum distance of an examined trial from the best, as a share of the best trial's gain over its run."""
     material: Share = 0.01
-    """Minimum forecast gain of a curve that still improves, as a share of what the run gained."""
+    """Minimum forecast gain of a curve that still improves, as a share of the run's gain."""
     rest: Share = 0.05
-    """Maximum 95 % bound of the gain of a flat part, as a share of what the run gained; twice that on training data."""
+    """Maximum 95 % bound of the gain of a flat part, as a share of the run's gain; twice as much on training data."""
     saved: Share = 0.25
     """Minimum share of the steps that a flat curve did not need."""
     floor: Share = 0.01
@@ -70,7 +70,7 @@ class StepsComputeBound(Rule):
     """Level of each trial's test; most trials must pass it."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield the verdict on the study, or nothing if the trials do not agree."""
+        """Yield the verdict on the study; nothing if the trials do not agree."""
         judged = curve_tails.best_endings(study, self.best, self.reach)
         improving = [e for e in judged if self._improves(e)]
         flat = [e for e in judged if self._is_flat(e)]
@@ -111,7 +111,7 @@ class StepsComputeBound(Rule):
         agreeing: Sequence[curve_tails.Ending],
         confidence: float,
     ) -> Finding:
-        """`bound`: whether training is compute-bound; `what` the agreeing trials show, as a predicate."""
+        """`bound`: True if training is compute-bound; `what`: predicate about the agreeing trials."""
         many, of = len(agreeing), len(judged)
         trials = say("{many} of the best {of} trials", many=many, of=of) if of > 1 else "the best trial"
         advice = _ROUNDS if bound else _SUFFICIENT

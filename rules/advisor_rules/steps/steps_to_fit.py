@@ -23,11 +23,11 @@ from advisor.model.words import trimmed
 
 
 class StepsToFit(Rule):
-    """A sweep of constant learning rates shows how many steps it takes to fit the training data, the first `max_train_steps`.
+    """A sweep of constant learning rates shows the number of steps to fit the training data, which is the first `max_train_steps`.
 
     ## What it looks at
     The trials of a study that looks for the first `max_train_steps` (`advisor init --find-steps N`), and how well each fits its
-    training data: an evaluation on them, or the loss of the batches if there is none, as the median of the last few values. A
+    training data. The fit is an evaluation on them or, without one, the loss of the batches, as the median of the last 5 values. A
     perfect fit leaves 1 % of the way from the first value to a perfect score. The fastest trial counts.
 
     ## Why it matters
@@ -40,8 +40,8 @@ class StepsToFit(Rule):
     trial fits its data, repeat the sweep with four times the steps, or treat training as limited by compute.
 
     ## How sure
-    The step of a perfect fit is read off, not estimated. Confidence is the share of the learning rates next to the fastest that are
-    slower, and 0.5 without any.
+    The step of a perfect fit is read off, not estimated. Confidence is the share of the neighbours of the fastest learning rate
+    that are slower, and 0.5 if it has no neighbours.
     """
 
     playbook: ClassVar[str] = (
@@ -53,11 +53,11 @@ class StepsToFit(Rule):
     perfect: Share = 0.01
     """Maximum remaining share of the way to a perfect score on the training data that counts as a perfect fit."""
     smooth: Count = 5
-    """Number of values whose median must reach it: one lucky batch is no fit."""
+    """Number of values whose median must reach a perfect fit: one lucky batch does not suffice."""
     evaluations: Count = 50
-    """Number of evaluations over the training that follows, enough for its curves."""
+    """Number of evaluations over the following training, enough to show its curves."""
     more: Factor = 4.0
-    """Factor on the steps if no trial fits its data. Ours."""
+    """Factor on the steps if no trial fits its data. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield the result of the sweep."""
@@ -77,7 +77,7 @@ class StepsToFit(Rule):
         yield self._at_end(study, runs, fastest, side) if side else self._inside(study, runs, fastest)
 
     def _runs(self, study: Study) -> list[_Run]:
-        """The trials that did not crash, lowest learning rate first."""
+        """Return the trials that did not crash, lowest learning rate first."""
         crashed = failures.failures(study).crashed
         runs = []
         for trial in study.trials:
@@ -87,7 +87,7 @@ class StepsToFit(Rule):
         return sorted(runs, key=lambda r: r.rate)
 
     def _steps(self, steps: FloatArray, costs: FloatArray) -> float:
-        """The first step at which the running median reaches a perfect fit; infinite if it never does."""
+        """Return the first step at which the running median reaches a perfect fit; infinite if it never does."""
         windows = np.lib.stride_tricks.sliding_window_view(costs, self.smooth)
         middle = np.median(windows, axis=1)
         if costs.min() < -1 or (costs.min() < 0 < costs.max()):
@@ -208,18 +208,18 @@ class _Run:
     trial: Trial
     rate: float
     steps: float
-    """Steps to a perfect fit; infinite if it was not reached."""
+    """Steps to a perfect fit; infinite if the trial does not reach one."""
 
 
 def _side(study: Study, runs: list[_Run], fastest: _Run) -> Side | None:
-    """The end of the learning rates at which the fastest lies; None at the high end if some of the rates fail."""
+    """Return the end of the learning rates at which the fastest lies; None at the high end if some of the rates fail."""
     if fastest is runs[0]:
         return "low"
     return "high" if fastest is runs[-1] and not failures.failures(study).any.any() else None
 
 
 def _again(study: Study, low: float, high: float, times: float, why: str) -> RunPlan:
-    """The sweep again, from low to high, with `times` the steps."""
+    """Return the plan to repeat the sweep, from low to high, with `times` the steps."""
     numbers = {"low": low, "high": high, "steps": times * (study.spec.max_train_steps or 1)}
     return RunPlan(plan="steps-initial", parameter=_rate(study), numbers=numbers, why=why)
 
