@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -21,6 +20,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from cases import RECORDED, Case, load_cases
+from commands import ADVISOR
 
 from advisor import contract
 from advisor.engine.judge import judge
@@ -191,9 +191,7 @@ def test_the_same_data_give_the_same_bytes(tmp_path: Path) -> None:
     running = []
     for seed in ("1", "2"):
         command = [
-            sys.executable,
-            "-m",
-            "advisor",
+            *ADVISOR,
             "analyze",
             "lr-range-low-mlp",
             "--tracking-uri",

@@ -92,8 +92,8 @@ def analyze(uri: str, cache: Path) -> Cost:
     with tempfile.TemporaryDirectory() as out:
         command = [
             sys.executable,
-            "-m",
-            "advisor",
+            "-c",
+            "from advisor.cli import main; main()",
             "analyze",
             "study",
             "--tracking-uri",

@@ -39,7 +39,7 @@ def pages() -> Mapping[str, str]:
     """Return all pages of this module by path."""
     return {
         "index.md": _readme(),
-        "contributing.md": (ROOT / "CONTRIBUTING.md").read_text("utf-8"),
+        "contributing.md": _moved((ROOT / "CONTRIBUTING.md").read_text("utf-8")),
         "rules/index.md": _rules(),
         **{f"rules/{rule.rule_id()}.md": rule_page(type(rule)) for rule in rules()},
         "plans/index.md": _plans(),
@@ -95,7 +95,11 @@ def _plans() -> str:
 
 
 def _readme() -> str:
-    text = (ROOT / "README.md").read_text("utf-8")
+    return _moved((ROOT / "README.md").read_text("utf-8"))
+
+
+def _moved(text: str) -> str:
+    """Return the text with its links as they are on the site."""
     moved = {"CONTRIBUTING.md": "contributing.md"}
     return re.sub(r"\]\(([^)#:]+)\)", lambda m: f"]({moved.get(m[1], m[1].removeprefix('docs/'))})", text)
 

@@ -71,4 +71,4 @@ def test_the_uri_in_the_environment_is_absolute_and_only_it_has_the_password(pro
     assert from_anywhere(locate("sqlite:///mlflow.db?timeout=9")) == f"sqlite:///{project}/mlflow.db?timeout=9"
     elsewhere = Location("database", "postgresql://me:s3cret@host/db")
     assert "s3cret" in job_environment(LAUNCHED, jobs(LAUNCHED)[0], "id", elsewhere, "e")["MLFLOW_TRACKING_URI"]
-    assert "s3cret" not in elsewhere.shown
+    assert "s3cret" not in elsewhere.display

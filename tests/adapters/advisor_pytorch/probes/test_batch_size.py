@@ -219,7 +219,7 @@ def test_a_measurement_ends_when_the_median_is_known() -> None:
 def test_misuse_is_said_in_one_line(uri: str) -> None:
     training = Training()
     wrong: list[tuple[type[Exception], str, dict[str, object]]] = [
-        (ValueError, "give the largest batch size", {}),
+        (ValueError, "the largest batch size", {}),
         (ValueError, "below start", {"start": 8, "maximum": 4}),
         (ValueError, "start must be at least 1", {"start": 0, "maximum": 4}),
         (TypeError, "make_step must be a function", {"make_step": 3, "maximum": 4}),

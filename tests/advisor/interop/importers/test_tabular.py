@@ -169,6 +169,6 @@ def test_a_column_of_epochs_makes_steps_epochs(tmp_path: Path, imported: Any) ->
     assert study.unit == "epoch"
     assert (study.at(1200), study.length(1), study.length(1200)) == ("epoch 1,200", "1 epoch", "1,200 epochs")
     assert any("is an epoch" in warning for warning in study.warnings)
-    messages = [f.message + f.action for v in judge(study, load_rules()) for f in v.findings]
+    messages = [f"{f.message} {f.action}" for v in judge(study, load_rules()) for f in v.findings]
     assert any("epoch" in text for text in messages), messages
     assert not any(re.search(r"\d steps|step \d", text) for text in messages), messages
