@@ -87,7 +87,7 @@ def test_a_second_round_is_judged_by_what_the_first_predicted(uri: str, where: d
     rates = {r["rule"]: r for r in found["hit_rates"]}
     assert rates["space-boundary"]["kept"] == 1
     main(["history", "tiny", "--tracking-uri", uri, "-q"])
-    assert "space-boundary: 1 of 1 kept" in capsys.readouterr().out
+    assert "space-boundary: 1 of 1 came true" in capsys.readouterr().out
 
 
 OWN_RULE = """
