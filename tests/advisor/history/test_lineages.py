@@ -149,5 +149,5 @@ def test_the_commands_in_a_row(uri: str, tmp_path: Path) -> None:
     advisor("run", str(following), "--tracking-uri", uri, "-j", "2", *train_it)
     said = advisor("analyze", load(following).study, "--tracking-uri", uri, "--out", "two")
     assert "from earlier rounds that lie in this space" in said
-    assert "Of what was predicted of this round" in said
+    assert "Predictions for this round" in said
     assert "How often predictions came true" in advisor("history", "--tracking-uri", uri)
