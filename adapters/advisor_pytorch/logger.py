@@ -121,7 +121,7 @@ class TuningLogger:
 
         Args:
             model: the trained model; described in tags and saved in checkpoints.
-            optimizer: its optimizer, also inside a wrapper of Accelerate or Lightning, or a sequence of which the first leads;
+            optimizer: its optimizer, also inside a wrapper of Accelerate or Lightning, or a sequence, the main one first;
                 gets a hook before and after each step until the run is closed.
             params: hyperparameters of the trial, by name.
             objective: name of the metric by which trials are compared; pass its values to `evaluate`.

@@ -191,7 +191,7 @@ _NO_VALUES = {"None", "True", "False", "null", "true", "false", "str", "bytes", 
 def redact_code(text: str) -> str:
     """As `redact`, for code or configuration: texts that are assigned to passwords, keys and tokens are hidden.
 
-    Code that holds no secret stays as it is: `def f(token=None)`, `password: str` and `key = args.key` have none.
+    Code without a secret stays unchanged: `def f(token=None)`, `password: str`, `key = args.key`.
     """
 
     def hide_quoted(found: re.Match[str]) -> str:

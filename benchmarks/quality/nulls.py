@@ -244,7 +244,7 @@ def healthy(
 
 
 def overfitting(random: Random) -> Made:
-    """Trials of which some overfit, independently of the learning rate."""
+    """Trials. Some overfit, independently of the learning rate."""
     count, n = int(random.choice([8, 16, 32])), 40
     at, share = np.arange(1, n + 1) / n, random.uniform(0.3, 1)
     params, curves = draw(random, count), {"val/loss": [], "train/loss": []}  # type: ignore[var-annotated]

@@ -21,7 +21,7 @@ def with_rooms(page: str) -> str:
 def table() -> str:
     """Return a Markdown table of the packages: folder, what it is for, number of modules."""
     rows = [row for name, folder in SOURCES.items() for row in _rows(folder, name)]
-    return "\n".join(["", "| folder | what it is for | modules |", "|---|---|---|", *rows, "", ""])
+    return "\n".join(["", "| folder | purpose | modules |", "|---|---|---|", *rows, "", ""])
 
 
 def _rows(folder: Path, name: str, depth: int = 0) -> Iterator[str]:

@@ -71,7 +71,7 @@ class CheckpointKeeper:
             return False
 
     def on_end(self, step: int, steps_made: int) -> None:
-        """Save the training at its end, unless that needs all ranks, of which some may have exited."""
+        """Save the training at its end. Skip this if it needs all ranks: some may have exited."""
         last = self.checkpoints.current.last
         if not self.checkpoints.keep or not self._leads or self._together:
             return

@@ -1,4 +1,4 @@
-"""Names of values of which each rank has a part; they are merged before logging."""
+"""Names of values that each rank holds a part of; the parts are merged before logging."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Settings:
     costs: FloatArray
     """Lower median cost of each setting's successful trials, shape (n,); NaN if at least half of the setting's trials failed."""
     failed: BoolArray
-    """True for settings of which at least half of the trials diverged, crashed or learned nothing; shape (n,)."""
+    """Whether at least half of the trials of a setting diverged, crashed or learned nothing; shape (n,)."""
     numeric: dict[str, FloatArray]
     """Position of each setting in the range of each searched number, shape (n,); NaN if a setting lacks that number."""
     choices: dict[str, FloatArray]

@@ -135,7 +135,7 @@ class Ledger:
         return [results[job.key] for job in jobs]
 
     def _claim(self, jobs: Sequence[Job], results: dict[Key, tuple[Job, str]]) -> dict[Key, tuple[Job, str]]:
-        """Create runs for the jobs that nobody has claimed and return them. Add the states of the other jobs to `results`."""
+        """Create runs for the unclaimed jobs and return them. Add the states of the other jobs to `results`."""
         trainings = self._runs.trainings(jobs)
         claimed: dict[Key, tuple[Job, str]] = {}
         for job in jobs:

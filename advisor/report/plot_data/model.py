@@ -157,7 +157,7 @@ class Importance(FrozenModel):
     """Share of the variation between trials that a hyperparameter or a pair explains, with a 90 % interval."""
 
     parameters: tuple[str, ...]
-    """Name of one hyperparameter, whose interactions count too, or of two, of which only the interaction counts."""
+    """One hyperparameter, with its interactions, or a pair, with their interaction only."""
     share: float
     low: float
     high: float

@@ -76,7 +76,7 @@ def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
         )
     reason = "inferred from the metrics' names"
     if metric_names.split_of(metric) is None:
-        reason += ", of which none says that it is of validation data"
+        reason += "; no name says that it is of validation data"
     return metric, None, reason
 
 

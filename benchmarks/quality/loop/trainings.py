@@ -140,7 +140,7 @@ def _tasks() -> list[TrainingTask]:
         ),
         TrainingTask(
             "post-norm network, most of it unstable",
-            "normalisation after the residual branches, no warmup, and learning rates of which most do not train",
+            "normalisation after the residual branches, no warmup, and mostly learning rates that do not train",
             POST_NORM, {"learning_rate": _log(0.05, 10), "momentum": _linear(0.5, 0.95)},
         ),
         TrainingTask(

@@ -20,8 +20,8 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     assert run_tags.command() == "torchrun --nnodes=2 --nproc-per-node=8 train.py --lr 1"
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "ipykernel_launcher", "-f", "kernel-1.json"])
     monkeypatch.setitem(sys.modules, "ipykernel", sys)
-    monkeypatch.setenv("JPY_SESSION_NAME", "/work/my study.ipynb")
-    assert run_tags.command() == "jupyter notebook '/work/my study.ipynb'"
+    monkeypatch.setenv("JPY_SESSION_NAME", "/notebooks/my study.ipynb")
+    assert run_tags.command() == "jupyter notebook '/notebooks/my study.ipynb'"
 
 
 def test_the_command_of_a_process_of_multiprocessing_is_its_parents(monkeypatch: pytest.MonkeyPatch) -> None:
