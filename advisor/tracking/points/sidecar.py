@@ -208,7 +208,7 @@ def _parse_tag(tag: str) -> list[tuple[str, int, int, int]]:
         if not all(type(number) is int for number in numbers) or not isinstance(path, str):
             raise UnusableFileError("is named by a tag that is none of our logger's")
         if not 0 < numbers[0] <= MAX_ROWS:
-            raise UnusableFileError(f"declares {numbers[0]:,} rows, too many")
+            raise UnusableFileError(f"declares {numbers[0]:,} rows; allowed are 1 to {MAX_ROWS:,}")
         if not _PATH.fullmatch(path):
             raise UnusableFileError("is not where our logger puts it")
     return parts
