@@ -13,6 +13,7 @@ from advisor.history import history, pool, predicted
 from advisor.model.change import Advise
 from advisor.model.finding import Verdict
 from advisor.model.progress import Progress, no_progress
+from advisor.model.reading import Kind, Reading
 from advisor.model.spec import Direction, StudySpec
 from advisor.model.spec_yaml import load
 from advisor.model.study import Study
@@ -29,6 +30,9 @@ def analyze(
     direction: Direction | None = None,
     study: StudySpec | Path | str | None = None,
     filter: str | None = None,
+    ignore: Iterable[str] = (),
+    population: str | None = None,
+    kind: Kind | None = None,
     rules: Iterable[Path | str] = (),
     settings: Settings | None = None,
     only_this_round: bool = False,
@@ -37,12 +41,13 @@ def analyze(
 ) -> Report:
     """Judge an MLflow experiment by the playbook's rules and plan the next study, without writing anything.
 
-    experiment: name or id of the experiment. tracking_uri: default is MLflow's own. objective, direction: name of the metric, and
-    "minimize" or "maximize"; taken from the study file by default, else from the adapters' tags, else inferred, and the report
-    mentions that. study: spec or path of a study file that declares the search space. filter: MLflow filter on runs. rules:
-    folders with custom rules. settings: thresholds by rule, `{"many-stopped": {"at_most": 0.5}}`; by default from `advisor.toml` or
-    `pyproject.toml` in the working directory or its parents. only_this_round: ignore the trials of earlier rounds. command: command
-    line that the report shows.
+    experiment: name or id of the experiment. tracking_uri: default is MLflow's own. objective, direction: name of the metric,
+    and "minimize" or "maximize"; taken from the study file by default, else from the adapters' tags, else inferred, and the
+    report mentions that. study: spec or path of a study file that declares the search space. filter: MLflow filter on runs.
+    ignore, population, kind: how to read the experiment, see `Reading`; by default as the study file says, else inferred.
+    rules: folders with custom rules. settings: thresholds by rule, `{"many-stopped": {"at_most": 0.5}}`; by default from
+    `advisor.toml` or `pyproject.toml` in the working directory or its parents. only_this_round: ignore the trials of earlier
+    rounds. command: command line that the report shows.
 
     If the input cannot be analysed, raises AdvisorError with one line that says what to do.
     """
@@ -58,6 +63,9 @@ def analyze(
         objective=objective,
         direction=direction,
         filter=filter,
+        reading=Reading(ignore=tuple(ignore), population=population, kind=kind)
+        if ignore or population or kind
+        else None,
         on_progress=lambda done, total: report_progress("Reading runs", done, total),
     )
     report = analyze_study(

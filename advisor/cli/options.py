@@ -7,11 +7,12 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import click
 
 from advisor.model.errors import AdvisorError
+from advisor.model.reading import Kind
 
 SEVERITIES = ("note", "warning", "critical")
 
@@ -56,6 +57,9 @@ class AnalysisOptions:
     objective: str | None
     direction: Literal["minimize", "maximize"] | None
     filter: str | None
+    ignore: tuple[str, ...]
+    population: str | None
+    kind: Kind | None
     rules: tuple[Path, ...]
     only_this_round: bool
     out: Path
@@ -77,6 +81,9 @@ class AnalysisOptions:
             ("--direction", self.direction),
             ("--study", study),
             ("--filter", self.filter),
+            *(("--ignore", name) for name in self.ignore),
+            ("--population", self.population),
+            ("--kind", self.kind),
             *(("--rules", folder) for folder in self.rules),
         ]
         words = [str(word) for flag, value in options if value is not None for word in (flag, value)]
@@ -106,6 +113,13 @@ analysis_options = collect(
     objective_option,
     direction_option,
     click.option("--filter", metavar="EXPR", help="Analyze only the runs that match: params.model = 'cnn'."),
+    click.option("--ignore", multiple=True, metavar="PARAM", help="A logged parameter that is no hyperparameter."),
+    click.option(
+        "--population",
+        metavar="RUNS",
+        help="Runs to analyze if the experiment mixes several kinds: all, or PARAM=VALUE.  [default: the largest group]",
+    ),
+    click.option("--kind", type=click.Choice(get_args(Kind)), help="Kind of workload.  [default: inferred]"),
     click.option(
         "--out",
         type=click.Path(path_type=Path),

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from advisor.model import formula
 from advisor.model.prediction import Prediction
+from advisor.model.reading import Reading
 from advisor.model.space import Domain, Value
 
 Direction = Literal["minimize", "maximize"]
@@ -200,6 +201,8 @@ class StudySpec(BaseModel):
     """Kind of measurement, if the study does not compare settings (see `advisor.contract.TAG_PROBE`); None for normal studies."""
     starts_from: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] | None = None
     """Inputs that a probe's settings are computed from, such as {unstable_learning_rate: 0.1, times: 10}."""
+    reading: Reading | None = None
+    """The user's decisions about how the experiment is read."""
     baseline: StudySpec | None = None
     """The study that follows this one and uses its results."""
 

@@ -14,11 +14,22 @@ from typing import Any, Literal
 
 import numpy as np
 
+from advisor.model.reading import Decision, Kind
 from advisor.model.space import BoolArray, FloatArray, IntArray, Value
 from advisor.model.spec import Parameter, StudySpec
 
-Status = Literal["complete", "diverged", "infeasible", "stopped", "no_data", "running"]
-"""Status of a trial; `advisor.contract.STATUSES` explains the values."""
+Status = Literal[
+    "complete",
+    "early_stopped",  # ended by its own rule for early stopping (patience): its best result stands
+    "pruned",  # ended by a tuner because it was behind its siblings: its result at full length is unknown
+    "stopped",
+    "diverged",
+    "not_learned",  # ended at chance level or on another degenerate plateau
+    "infeasible",
+    "no_data",
+    "running",
+]
+"""Status of a trial; `advisor.contract.STATUSES` explains the values that adapters write, the others are read from the curves."""
 
 Signal = Literal[
     "train_loss",  # loss on training batches: logged often, noisy
@@ -59,6 +70,7 @@ class Curve:
         return self if keep.all() else Curve(self.steps[keep], self.values[keep], self.times[keep])
 
 
+_FEASIBLE = frozenset(("complete", "early_stopped", "pruned", "stopped"))
 _EMPTY = Curve(np.empty(0, np.int64), np.empty(0), np.empty(0))
 
 
@@ -97,6 +109,8 @@ class Trial:
     ended: float | None = None
     round: int | None = None
     """Number of the earlier round that the trial comes from; None for a trial of this study."""
+    reason: str = ""
+    """Reason for the status, as a clause ("its training loss is NaN from step 300 on"); empty if the source stated the status."""
 
     def fact(self, name: str) -> float:
         """Return the fact `name` as a number; NaN if the fact is missing or not a number."""
@@ -123,6 +137,10 @@ class Study:
     """Warnings about the study's data, one sentence each."""
     unit: Literal["step", "epoch"] = "step"
     """Unit of the curves' steps: optimizer steps, or epochs if only epochs were logged."""
+    kind: Kind = "unknown"
+    """Kind of workload."""
+    decisions: tuple[Decision, ...] = ()
+    """Decisions about how the experiment was read as a study, for the report."""
 
     @property
     def name(self) -> str:
@@ -229,12 +247,22 @@ class Study:
 
     @cached_property
     def feasible(self) -> BoolArray:
-        """Mask of the trials that ended with a finite objective and did not diverge or crash, shape (number of trials,)."""
-        fine = np.array([t.status in ("complete", "stopped") for t in self.trials], dtype=np.bool_)
+        """Mask of the trials that trained to a finite objective and did not fail, shape (number of trials,). Pruned ones count."""
+        fine = np.array([t.status in _FEASIBLE for t in self.trials], dtype=np.bool_)
         return fine & np.isfinite(self.costs)
 
+    @cached_property
+    def comparable(self) -> BoolArray:
+        """Mask of the feasible trials whose result is one at full length, shape (number of trials,).
+
+        Pruned trials are censored: their results at full length are unknown, and comparing their costs with those of complete
+        trials is wrong. If no trial is complete, all feasible trials count.
+        """
+        whole = self.feasible & np.array([t.status != "pruned" for t in self.trials], dtype=np.bool_)
+        return whole if whole.any() else self.feasible
+
     def ranked(self, trials: Sequence[Trial] | None = None) -> list[Trial]:
-        """Return the feasible trials, best first; if `trials` is given, consider only those."""
+        """Return the comparable trials, best first; if `trials` is given, consider only those."""
         return list(self._ranked) if trials is None else self._sorted(trials)
 
     @cached_property
@@ -242,7 +270,7 @@ class Study:
         return self._sorted(self.trials)
 
     def _sorted(self, trials: Sequence[Trial]) -> list[Trial]:
-        chosen = [t for t in trials if self.feasible[t.index]]
+        chosen = [t for t in trials if self.comparable[t.index]]
         return sorted(chosen, key=lambda t: (self.costs[t.index], t.index))
 
     def objective_value(self, cost: float) -> float:

@@ -10,6 +10,7 @@ from advisor.engine.explain import first_cause
 from advisor.history import History
 from advisor.model.finding import Finding, Goal, Verdict, by_priority
 from advisor.model.frozen import FrozenModel
+from advisor.model.reading import Decision
 from advisor.model.space import Value
 from advisor.model.spec import StudySpec
 from advisor.planning import Deferred
@@ -24,7 +25,10 @@ class TrialCounts(FrozenModel):
     earlier: int = 0
     """Number of trials from earlier rounds that lie in this study's search space."""
     complete: int = 0
+    early_stopped: int = 0
+    pruned: int = 0
     diverged: int = 0
+    not_learned: int = 0
     infeasible: int = 0
     stopped: int = 0
     no_data: int = 0
@@ -105,6 +109,8 @@ class ReportData(FrozenModel):
     """Variation between repeats of the same setting; None if no setting was repeated."""
     inferred: dict[str, str]
     warnings: tuple[str, ...]
+    decisions: tuple[Decision, ...] = ()
+    """Decisions about how the experiment was read as a study."""
     verdicts: tuple[Verdict, ...]
     rules: tuple[RuleInfo, ...]
     next_studies: tuple[NextStudy, ...]
@@ -125,7 +131,7 @@ class ReportData(FrozenModel):
     def ranked(self) -> list[tuple[int, TrialRow]]:
         """(index, trial) of the trials with a result, best first."""
         sign = 1 if self.minimize else -1
-        rows = [(i, t, sign * t.best) for i, t in enumerate(self.figures.trials) if t.feasible and t.best is not None]
+        rows = [(i, t, sign * t.best) for i, t in enumerate(self.figures.trials) if t.comparable and t.best is not None]
         return [(i, t) for i, t, _ in sorted(rows, key=lambda row: (row[2], row[0]))]
 
     @cached_property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from advisor.model.reading import Reading
 from advisor.model.spec import Direction, StudySpec
 from advisor.model.study import Study
 from advisor.tracking import links
@@ -32,11 +33,12 @@ def read_study(
     objective: str | None = None,
     direction: Direction | None = None,
     filter: str | None = None,
+    reading: Reading | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Study:
     """Read the study of an MLflow experiment (name or id) without changing it; see `advisor.analyze` for the arguments."""
     reader = Reader(tracking_uri, filter, on_progress)
-    return _read(reader, experiment, spec, objective, direction)
+    return _read(reader, experiment, spec, objective, direction, reading)
 
 
 def read_rounds(
@@ -47,11 +49,12 @@ def read_rounds(
     objective: str | None = None,
     direction: Direction | None = None,
     filter: str | None = None,
+    reading: Reading | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Rounds:
     """Read a study as `read_study` does, and the earlier rounds in the same store that its study file refers to."""
     reader = Reader(tracking_uri, filter, on_progress)
-    own = _read(reader, experiment, spec, objective, direction)
+    own = _read(reader, experiment, spec, objective, direction, reading)
     return Rounds(own, *reader.ancestors(own))
 
 
@@ -61,7 +64,12 @@ def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
 
 
 def _read(
-    reader: Reader, experiment: str, spec: StudySpec | None, objective: str | None, direction: Direction | None
+    reader: Reader,
+    experiment: str,
+    spec: StudySpec | None,
+    objective: str | None,
+    direction: Direction | None,
+    reading: Reading | None,
 ) -> Study:
     everything = reader.experiment(experiment)
     declared = spec or latest_spec(everything.tags)
@@ -69,4 +77,4 @@ def _read(
     # be counted, so its runs must carry its name.
     strict = spec is None or spec.parent is not None
     part = everything if declared is None else runs_of_study(everything, declared.study, strict=strict)
-    return assemble(part, spec=spec, objective=objective, direction=direction)
+    return assemble(part, spec=spec, objective=objective, direction=direction, reading=reading)

@@ -43,6 +43,8 @@ class Source:
     facts: tuple[tuple[str, str], ...] | None = None
     """Keys of a trial's `extra` that are facts, with their names in `advisor.contract`; None: all keys, named as in the
     contract."""
+    hooked: bool = False
+    """Whether our hook logged the trials, and so their status. A plain store only shows how the process ended."""
 
     @property
     def exists(self) -> bool:
@@ -60,7 +62,7 @@ REAL = Source(
     ),
 )
 """Other people's studies, labelled by hand or computed from all of their data; may be missing."""
-RECORDED = Source("recordings", Path(__file__).resolve().parent / "recordings" / "data")
+RECORDED = Source("recordings", Path(__file__).resolve().parent / "recordings" / "data", hooked=True)
 """Our own small trainings, each with one cause switched on or off; see `record.py`."""
 SOURCES = (REAL, RECORDED)
 
@@ -200,14 +202,20 @@ def _run(trial: Mapping[str, Any], source: Source, raw: Mapping[str, Any]) -> Ru
     truncated = raw["until_step"] is not None
     if truncated:
         tags.pop(contract.TAG_MAX_TRAIN_STEPS, None)
-    tags[contract.TAG_STATUS] = "complete" if truncated else trial["status"]
+    if source.hooked:
+        tags[contract.TAG_STATUS] = "complete" if truncated else trial["status"]
     seed = trial["seed"]
     if seed is not None and not (isinstance(seed, float) and math.isnan(seed)):
         tags[contract.TAG_SEED] = str(int(seed))
     params = {k: str(v) for k, v in json.loads(trial["params"]).items() if v is not None}
     name = f"{trial['study']}/{trial['trial']}" if len(raw["studies"]) > 1 else trial["trial"]
     return Run(
-        id=name, name=name, status=_RUN_STATUS.get(trial["status"], "FINISHED"), params=params, tags=tags, started=0.0
+        id=name,
+        name=name,
+        status="FINISHED" if truncated else _RUN_STATUS.get(trial["status"], "FINISHED"),
+        params=params,
+        tags=tags,
+        started=0.0,
     )
 
 

@@ -51,7 +51,8 @@ def read(study: Study) -> Settings:
     failed = failures.failures(study).any
     pools: dict[tuple[Value, ...], list[Trial]] = {}
     for trial in study.trials:
-        if study.ended[trial.index]:
+        # A pruned trial is censored: its result at full length is unknown, and it did not fail.
+        if study.ended[trial.index] and (study.comparable[trial.index] or not study.feasible[trial.index]):
             pools.setdefault(tuple(trial.params.get(name, "") for name in study.searched), []).append(trial)
     rows = [_pool(group, study.costs, failed) for group in pools.values()]
     first = [group[0] for group in pools.values()]

@@ -13,6 +13,7 @@ from pydantic_core import core_schema
 from advisor.history import History
 from advisor.model.finding import Verdict
 from advisor.model.frozen import FrozenModel
+from advisor.model.reading import Decision
 from advisor.model.spec import Objective
 from advisor.model.words import encodable
 from advisor.planning import Deferred
@@ -43,6 +44,8 @@ class FindingsFile(BaseModel):
     inferred: dict[str, str]
     """Source of each property of the study that was inferred rather than declared."""
     warnings: tuple[str, ...]
+    decisions: tuple[Decision, ...] = ()
+    """Decisions about how the experiment was read as a study."""
     provenance: Provenance
     history: History | None = None
     """All rounds up to this study, with their predictions; None for a first round."""
@@ -60,6 +63,7 @@ def findings_file(report: ReportData) -> FindingsFile:
         best=report.best,
         inferred=report.inferred,
         warnings=report.warnings,
+        decisions=report.decisions,
         provenance=report.provenance,
         history=report.history,
     )

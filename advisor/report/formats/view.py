@@ -222,7 +222,8 @@ def sheet(report: ReportData) -> tuple[tuple[str, str], ...]:
 
 def _trial_counts(report: ReportData) -> str:
     counts = report.counts
-    labels = {"complete": "complete", "diverged": "diverged", "infeasible": "infeasible", "stopped": "stopped early"}
+    labels = {"complete": "complete", "early_stopped": "stopped early", "pruned": "pruned", "stopped": "cut short"}
+    labels |= {"diverged": "diverged", "not_learned": "learned nothing", "infeasible": "crashed"}
     labels |= {"no_data": "without data", "running": "running"}
     parts = [f"{n:,} {label}" for status, label in labels.items() if (n := getattr(counts, status))]
     return f"{counts.total:,}" + (f" ({', '.join(parts)})" if parts else "")

@@ -17,6 +17,8 @@ class TrialRow(FrozenModel):
     name: str
     status: Status
     feasible: bool
+    comparable: bool = True
+    """Whether the result is one at full length; False for a pruned trial."""
     params: dict[str, Value]
     best: float | None = None
     """The trial's best value of the objective, with the objective's own sign; None if no value was finite."""

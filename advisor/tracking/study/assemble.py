@@ -17,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.model.errors import AdvisorError, NothingToJudge
+from advisor.model.reading import Reading
 from advisor.model.spec import Direction, StudySpec
 from advisor.model.study import CurveBlock, Signal, Study, Trial
 from advisor.tracking.runs import Experiment
@@ -35,8 +36,9 @@ def assemble(
     spec: StudySpec | None = None,
     objective: str | None = None,
     direction: Direction | None = None,
+    reading: Reading | None = None,
 ) -> Study:
-    """Return the study of an experiment's runs.
+    """Return the study of an experiment's runs. reading: the user's decisions; by default those of the study file.
 
     Objective, direction and space come from the arguments, else from `spec`, else from the adapters' tags. Otherwise they are
     inferred, which `Study.inferred` records. Raises AdvisorError if there are no data or the arguments contradict the data.
@@ -44,6 +46,7 @@ def assemble(
     if not experiment.runs:
         raise NothingToJudge(f"experiment {experiment.name!r} has no runs; log some trials first")
     experiment = without_probes(experiment)
+    reading = reading or (spec.reading if spec is not None else None) or Reading()
     aim = choose_objective(experiment, spec, objective, direction)
     metric = aim.objective.metric
     chosen = find_trial_runs(experiment, metric)

@@ -1,0 +1,41 @@
+"""How an experiment is read as a study: what the user may decide, and what the reading decided."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from advisor.model.frozen import FrozenModel
+
+Kind = Literal[
+    "supervised",
+    "language-model",
+    "reinforcement-learning",
+    "gan",
+    "diffusion",
+    "self-supervised",
+    "no-network",  # gradient boosting, scikit-learn: rules about training curves do not apply
+    "unknown",
+]
+"""Kind of workload."""
+
+
+class Reading(FrozenModel):
+    """Decisions of the user about how to read the experiment; they overrule what the analysis would infer."""
+
+    ignore: tuple[str, ...] = ()
+    """Parameters that are no hyperparameters."""
+    population: str | None = None
+    """The runs to analyse if the experiment mixes several populations: "all", or `PARAMETER=VALUE`."""
+    kind: Kind | None = None
+    """Kind of workload; None to infer it."""
+
+
+class Decision(FrozenModel):
+    """A decision about the data that was made before any rule ran, such as which trials were pruned."""
+
+    topic: str
+    """What was decided: "status", "population", "kind", "parameters", "steps"."""
+    text: str
+    """The decision and its reason, one or two sentences."""
+    overrule: str | None = None
+    """How the user overrules the decision, for example `--ignore tokens`; None if nothing can overrule it."""

@@ -1,0 +1,1 @@
+"""Simulated studies as users really log them, one module for each group of situations."""
