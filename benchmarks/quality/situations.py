@@ -17,11 +17,13 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 from scipy.stats import binomtest
-from worlds import ended, kinds, length, logged, question
+from worlds import edges, ended, kinds, length, logged, question
 from worlds.world import Situation, analyze
 
 SITUATIONS: tuple[Situation, ...] = tuple(
-    sorted((s for part in (ended, logged, kinds, length, question) for s in part.SITUATIONS), key=lambda s: s.row)
+    sorted(
+        (s for part in (ended, logged, kinds, length, question, edges) for s in part.SITUATIONS), key=lambda s: s.row
+    )
 )
 
 
