@@ -33,7 +33,6 @@ from advisor.interop.importers.importing import open_writer
 from advisor.interop.importers.mlflow_runs import NewRun
 from advisor.interop.importers.points import Points
 from advisor.tracking.points import cache
-from advisor.tracking.stores import sqlite_columns
 from advisor.tracking.stores.client import quiet_mlflow
 from advisor.tracking.stores.reading import read_experiment
 
@@ -55,17 +54,10 @@ def main() -> None:
         print(f"{size.runs:,} runs x {size.metrics} metrics x {size.points} points = {rows:,} rows", end="")
         print(f" (written in {seconds:.1f} s); Python {platform.python_version()}, {os.cpu_count()} CPUs\n")
         print(f"{'way':42} {'s':>9} {'times SQL':>10}")
-        with by_rows():
-            base, ours = timed(lambda: read_experiment("all", tracking_uri=uri))
-            assert sum(len(p.steps) for p in ours.points.values()) == rows
-            show("advisor, SQLite by SQL", base, base)
-            compare_with_select(uri, rows_of)
-        if importlib.util.find_spec("adbc_driver_sqlite") is None:
-            print('SQLite by columns: not measured, it needs: pip install "tuning-advisor[fast]"')
-        else:
-            seconds, _ = timed(lambda: read_experiment("all", tracking_uri=uri))
-            show("advisor, SQLite by columns", seconds, base)
-            compare_with_select(uri, columns_of)
+        base, ours = timed(lambda: read_experiment("all", tracking_uri=uri))
+        assert sum(len(p.steps) for p in ours.points.values()) == rows
+        show("advisor, SQLite by SQL", base, base)
+        compare_with_select(uri)
         sample = min(SAMPLE_RUNS, size.runs)
         seconds, _ = timed(lambda: plain_loop(uri, sample))
         show(f"MLflow's client, SQLite ({sample} runs, scaled)", seconds * size.runs / sample, base)
@@ -114,17 +106,6 @@ def timed(what: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
-@contextmanager
-def by_rows() -> Iterator[None]:
-    """Read by rows, as if the driver that reads by columns were not installed."""
-    is_installed = sqlite_columns.is_installed
-    sqlite_columns.is_installed = lambda: False
-    try:
-        yield
-    finally:
-        sqlite_columns.is_installed = is_installed
-
-
 SELECT = "SELECT run_uuid, key, step, value, timestamp FROM metrics"
 
 
@@ -135,28 +116,18 @@ def rows_of(path: str) -> None:
         np.fromiter(connection.execute(SELECT), dtype=dtype)
 
 
-def columns_of(path: str) -> None:
-    """Read all points into Arrow columns with a bare SELECT."""
-    from adbc_driver_sqlite import dbapi
-
-    with dbapi.connect(path) as connection, connection.cursor() as cursor:
-        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": "65536"})
-        cursor.execute(SELECT)
-        cursor.fetch_arrow_table()
-
-
-def compare_with_select(uri: str, select: Callable[[str], None]) -> None:
-    """Print the processor time of our reading and of a bare SELECT with the same driver; medians of three."""
+def compare_with_select(uri: str) -> None:
+    """Print the processor time of our reading and of a bare SELECT; medians of three."""
     rows = []
     for _ in range(3):
         began = processor_s()
         read_experiment("all", tracking_uri=uri)
         read = processor_s()
-        select(uri.removeprefix("sqlite:///"))
+        rows_of(uri.removeprefix("sqlite:///"))
         rows.append((read - began, processor_s() - read))
     ours, bare = (statistics.median(column) for column in zip(*rows, strict=True))
     ratio = statistics.median(a / b for a, b in rows)
-    print(f"{'':42} processor: {ours:.2f} s, bare SELECT by the same driver {bare:.2f} s, {ratio:.2f} times")
+    print(f"{'':42} processor: {ours:.2f} s, bare SELECT {bare:.2f} s, {ratio:.2f} times")
 
 
 def processor_s() -> float:

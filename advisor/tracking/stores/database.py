@@ -211,13 +211,13 @@ def _sidecar_sources(
 
 
 def read_blocks(
-    read: Callable[[list[str]], Block], ids: list[str], metrics: int, points_at_once: int, done: int = 0
+    read: Callable[[list[str]], Block], ids: list[str], metrics: int, points_at_once: int
 ) -> Iterator[tuple[int, Block]]:
-    """Yield `Database.blocks` with one query per block. done: index of the first run to read.
+    """Yield `Database.blocks` with one query per block.
 
     read: returns the points of some runs, numbered from 0. points_at_once: approximate maximum points of a block.
     """
-    size = _FIRST_RUNS
+    done, size = 0, _FIRST_RUNS
     while done < len(ids):
         block = read(ids[done : done + size])
         block["group"] += done * metrics

@@ -18,7 +18,7 @@ import numpy as np
 
 from advisor.model.errors import AdvisorError
 from advisor.tracking.points import collect
-from advisor.tracking.stores import database, sqlite_columns
+from advisor.tracking.stores import database
 from advisor.tracking.stores.location import Location, require_local
 
 _COLUMNS = {
@@ -36,8 +36,6 @@ _TIMEOUT_S = 10.0
 """Timeout in seconds for a database lock that a writing process holds."""
 _POINTS_AT_ONCE = 250_000
 """Approximate maximum points of one query. A writer waits only until the current query ends."""
-_MIN_POINTS_BY_COLUMNS = 1_000_000
-"""Minimum estimated number of remaining points for which starting the columnar reader saves time."""
 _HEADER_BYTES = 100
 _MAX_HEADERS = 64
 _headers: dict[tuple[int, int], int] = {}
@@ -51,7 +49,7 @@ class SqliteStore(database.SqlStore):
     def open(self) -> Iterator[database.Database]:
         """Implement `database.SqlStore.open`."""
         with connect(self.location) as connection:
-            yield _Database(connection, self.location)
+            yield _Database(connection)
 
 
 # --- connection -----------------------------------------------------------------------------------------------------------------
@@ -193,8 +191,8 @@ class _Database:
 
     run_order = "start_time, run_uuid"
 
-    def __init__(self, connection: sqlite3.Connection, location: Location) -> None:
-        self._connection, self._location = connection, location
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
 
     def query(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, values).fetchall()
@@ -213,24 +211,10 @@ class _Database:
         return self.query(_LAST_ROWS, json.dumps(ids))
 
     def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.Block]]:
-        """Read blocks with Python's driver. If many points remain and the columnar driver is installed, switch to that driver."""
+        """Implement `database.Database.blocks`."""
         self.query("CREATE TEMP TABLE wanted_metric (name TEXT PRIMARY KEY, i INTEGER NOT NULL) WITHOUT ROWID")
         self._connection.executemany("INSERT INTO wanted_metric VALUES (?, ?)", metrics.items())
-        done, points, tried = 0, 0, not sqlite_columns.is_installed()
-        while done < len(ids):
-            by_rows = database.read_blocks(partial(self._block, len(metrics)), ids, len(metrics), _POINTS_AT_ONCE, done)
-            for done, block in by_rows:
-                yield done, block
-                points += len(block)
-                if not tried and points * (len(ids) - done) >= _MIN_POINTS_BY_COLUMNS * done:
-                    break
-            if done < len(ids):
-                tried, size = True, max(1, _POINTS_AT_ONCE * done // max(points, 1))
-                uri = _read_only_uri(require_local(self._location))
-                with suppress(sqlite_columns.ColumnReaderError):
-                    by_columns = sqlite_columns.read_blocks(uri, _TIMEOUT_S, list(metrics), ids, done, size)
-                    for done, block in by_columns:
-                        yield done, block
+        return database.read_blocks(partial(self._block, len(metrics)), ids, len(metrics), _POINTS_AT_ONCE)
 
     def _block(self, metrics: int, ids: list[str]) -> database.Block:
         rows = self._connection.execute(_POINTS, (metrics, database.NAN, json.dumps(ids)))

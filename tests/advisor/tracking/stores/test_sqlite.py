@@ -19,14 +19,7 @@ from advisor.tracking.stores.reading import read_experiment
 from advisor.tracking.stores.sqlite import check_writable
 
 
-@pytest.mark.parametrize("by_columns", [False, True])
-def test_reading_releases_no_lock_of_this_process(
-    odd_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_columns: bool
-) -> None:
-    if by_columns:
-        pytest.importorskip("adbc_driver_sqlite")
-        monkeypatch.setattr("advisor.tracking.stores.sqlite._MIN_POINTS_BY_COLUMNS", 0)
-        monkeypatch.setattr("advisor.tracking.stores.database._FIRST_RUNS", 1)
+def test_reading_releases_no_lock_of_this_process(odd_database: Path, tmp_path: Path) -> None:
     store = Path(shutil.copy(odd_database, tmp_path / "mlflow.db"))
     other = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
 
