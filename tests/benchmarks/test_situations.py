@@ -1,0 +1,23 @@
+"""The situations in reduced form: the advisor reads every simulated study, and no rule breaks on it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from situations import SITUATIONS
+from worlds.world import Outcome, analyze
+
+
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda s: s.row.split()[0])
+def test_the_advisor_reads_every_situation(situation):
+    outcome = analyze(situation.make(np.random.default_rng(7)))
+    assert isinstance(situation.faulty(outcome), bool | np.bool_)
+    assert isinstance(outcome, Outcome)
+    if outcome.report is not None:
+        broken = [(v.rule, v.reason) for v in outcome.report.verdicts if v.status == "broken"]
+        assert not broken
+
+
+def test_rows_have_names_of_their_own():
+    names = [s.row.split()[0] for s in SITUATIONS]
+    assert len(set(names)) == len(names)
