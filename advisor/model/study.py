@@ -218,7 +218,12 @@ class Study:
         return float(self.spec.max_train_steps) if self.spec.max_train_steps is not None else math.nan
 
     def cut_short(self, trial: Trial) -> bool:
-        """Return whether the evaluations end before 90 % of the trial's planned steps; without a plan, whether it was stopped."""
+        """Return whether the trial ended before its planned steps: pruned, stopped early, or evaluated for less than 90 % of them.
+
+        Without a plan, return whether it was stopped.
+        """
+        if trial.status in ("pruned", "early_stopped"):
+            return True
         evaluated = self.cost_curve(trial).steps
         own = trial.fact("max_train_steps")
         if math.isfinite(own) and own > 0 and len(evaluated):

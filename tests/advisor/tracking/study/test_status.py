@@ -9,7 +9,7 @@ from advisor.tracking.study.assemble import assemble
 def test_pruned_trials_did_not_crash():
     runs = [run(i, status="FAILED", tags={"state": state}) for i, state in enumerate(("TrialState.PRUNED", "FAIL"))]
     study = assemble(experiment(runs, loss=points((0, 1, 1.0, 101), (1, 1, 1.0, 101))))
-    assert [t.status for t in study.trials] == ["stopped", "infeasible"]
+    assert [t.status for t in study.trials] == ["pruned", "infeasible"]
 
 
 @pytest.mark.parametrize(
