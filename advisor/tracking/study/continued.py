@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -60,7 +61,7 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
     joins: list[_Join] = []
     for group in groups:
         ordered = sorted((i for i in group if i in parts), key=lambda i: parts[i].started)
-        for former, later in zip(ordered, ordered[1:], strict=False):
+        for former, later in pairwise(ordered):
             one, two = parts[former], parts[later]
             anew = _continues(one, two, usual, longest)
             if anew is not None:

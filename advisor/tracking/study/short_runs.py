@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
 from advisor.model.parameter_kinds import is_batch_size
 from advisor.model.space import BoolArray, FloatArray, Value, as_number
@@ -20,19 +21,14 @@ from advisor.tracking.study.silent_failures import Costs
 
 _SHORT = 0.95
 """Maximum length of a short trial, as a share of the longest, in steps, evaluations and examples."""
-_MIN_PASSERS = 2
-"""Minimum number of trials that went on, for a trial to be behind them."""
-_BEHIND = 0.95
-"""Share of pruned trials that end behind the median of those that went on; of trials that ended for other reasons, half do."""
-_POSTERIOR = 0.75
-"""Minimum probability that a tuner pruned the trials of a group. Our choice."""
-_INTERRUPTED = 0.5
-"""Prior probability that trials with finite values that failed without an error, or were killed, were pruned."""
-_FINISHED = 0.05
-"""Prior probability that short trials that ended normally were pruned."""
+_INTERRUPTED_LEVEL = 0.05
+"""Maximum p-value at which trials with finite values that failed without an error, or were killed, count as pruned.
+It is the share of studies in which crashes that strike at any rank are taken for pruning."""
+_FINISHED_LEVEL = 0.001
+"""The same for short trials that ended normally. They were rarely pruned: most have a length of their own or a time limit."""
 _LATE = 0.1
-"""Maximum distance of a pruned trial's last logged step from its last evaluation, as a share of its evaluation interval: tuners prune
-right after an evaluation."""
+"""Maximum distance of a pruned trial's last logged step from its last evaluation, as a share of its evaluation interval.
+Tuners prune right after an evaluation."""
 _MIN_PATIENCE = 2
 _MIN_STOPPED = 3
 """Minimum number of short trials that show early stopping."""
@@ -84,41 +80,72 @@ def find_pruned(
     groups: trials that failed without an error, or were killed, one group for each way; finished: trials that ended normally.
     """
     late = _logged_after_evaluation(blocks, costs)
-    passers = _Passers(costs, params)
+    rivals = _Rivals(costs, params)
     pruned: set[int] = set()
-    for group, prior in [*((g, _INTERRUPTED) for g in groups), (finished, _FINISHED)]:
-        behind = {t: b for t in group if not late[t] and (b := passers.behind(t)) is not None}
-        log_odds = math.log(prior / (1 - prior)) + sum(
-            math.log((_BEHIND if b else 1 - _BEHIND) / 0.5) for b in behind.values()
-        )
-        if behind and log_odds >= math.log(_POSTERIOR / (1 - _POSTERIOR)):
-            pruned |= {t for t, b in behind.items() if b}
+    for group, level in [*((g, _INTERRUPTED_LEVEL) for g in groups), (finished, _FINISHED_LEVEL)]:
+        ranks = {t: rank for t in group if not late[t] and (rank := rivals.rank(t)) is not None}
+        if ranks and _chance_of_ranks(list(ranks.values())) <= level:
+            rungs = {r.step for r in ranks.values() if r.behind}
+            pruned |= {t for t, r in ranks.items() if r.behind or r.step in rungs}
     return pruned
 
 
-class _Passers:
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    """The rank of a trial at its last evaluation among the trials that went on."""
+
+    step: int
+    worse_than: float
+    """Number of trials that went on and were better at this step; ties count half."""
+    passers: int
+    """Number of trials that went on."""
+
+    @property
+    def behind(self) -> bool:
+        return self.worse_than > self.passers / 2
+
+
+def _chance_of_ranks(ranks: Sequence[_Rank]) -> float:
+    """Return the probability that trials rank as low as this by chance: van Elteren's test, a Mann-Whitney test at each end."""
+    excess = variance = 0.0
+    for step in {r.step for r in ranks}:
+        ended = [r for r in ranks if r.step == step]
+        n, m = len(ended), ended[0].passers
+        excess += (sum(r.worse_than for r in ended) - n * m / 2) / (n + m + 1)
+        variance += n * m / 12 / (n + m + 1)
+    return float(stats.norm.sf(excess / math.sqrt(variance)))
+
+
+class _Rivals:
     """Compares a trial with those that went on past its last evaluation."""
 
     def __init__(self, costs: Costs, params: Sequence[Mapping[str, Value]]) -> None:
         self._curves = [c.finite for c in costs.curves]
         self._settings = [tuple(sorted((k, repr(v)) for k, v in p.items())) for p in params]
 
-    def behind(self, trial: int) -> bool | None:
-        """Return True if the trial's last cost is worse than the median of those that went on; None if too few did."""
+    def rank(self, trial: int) -> _Rank | None:
+        """Return the trial's rank among those that went on; None if there are none."""
         curve = self._curves[trial]
         if not len(curve):
             return None
-        step, others = int(curve.steps[-1]), []
-        for other, longer in enumerate(self._curves):
-            # A longer repeat of the same setting shows that somebody chose it, not that it went on.
-            if not len(longer) or longer.steps[-1] * _SHORT <= step or self._repeats(other, step):
-                continue
-            at = int(np.searchsorted(longer.steps, step, side="right")) - 1
-            if at >= 0:
-                others.append(float(longer.values[at]))
-        return None if len(others) < _MIN_PASSERS else bool(curve.values[-1] > np.median(others))
+        step = int(curve.steps[-1])
+        others = np.array([c for i in range(len(self._curves)) if math.isfinite(c := self._cost_on_the_way(i, step))])
+        worse = float((curve.values[-1] > others).sum() + (curve.values[-1] == others).sum() / 2)
+        return _Rank(step, worse, len(others)) if len(others) else None
 
-    def _repeats(self, trial: int, step: int) -> bool:
+    def _cost_on_the_way(self, trial: int, step: int) -> float:
+        """Return the trial's cost at `step` if it went on; else NaN.
+
+        A longer repeat of a setting that was also run for less shows that somebody chose it, not that it went on.
+        """
+        curve = self._curves[trial]
+        at = int(np.searchsorted(curve.steps, step, side="right")) - 1
+        if at < 0 or curve.steps[-1] * _SHORT <= step or self._was_shorter(trial, step):
+            return math.nan
+        return float(curve.values[at])
+
+    def _was_shorter(self, trial: int, step: int) -> bool:
+        """Return True if another run of the same setting ended at about `step` or before."""
         if not self._settings[trial]:
             return False
         twins = [t for t, s in enumerate(self._settings) if t != trial and s == self._settings[trial]]
@@ -146,23 +173,26 @@ def _interval(curve: Curve) -> float:
 # --- stopped early by patience ---------------------------------------------------------------------------------------------------
 
 
-def find_early_stopped(blocks: Mapping[str, CurveBlock], costs: Costs, short: Sequence[int]) -> Patience | None:
-    """Return the short trials that stopped a constant number of evaluations after their own best one; None if no such number fits.
+def find_early_stopped(
+    blocks: Mapping[str, CurveBlock], costs: Costs, trials: Sequence[int], short: BoolArray
+) -> Patience | None:
+    """Return the trials that stopped a constant number of evaluations after their own best one; None if no such number fits.
 
     The number must fit nearly all short trials, and nearly no trial of the study may train on for longer without an improvement.
     """
-    if len(short) < _MIN_STOPPED:
+    several = [t for t in trials if short[t]]
+    if len(several) < _MIN_STOPPED:
         return None
     for metric, curves in _monitored(blocks, costs):
         for min_delta in _MIN_DELTAS:
             waits = [_waits(c.values, min_delta) for c in curves]
-            counts = Counter(waits[t][-1] for t in short if len(waits[t]))
+            counts = Counter(waits[t][-1] for t in several)
             if not counts:
                 continue
             patience, fitting = counts.most_common(1)[0]
             patient = np.mean([max(w, default=0) <= patience for w in waits])
-            if patience >= _MIN_PATIENCE and fitting >= _AGREE * len(short) and patient >= _AGREE:
-                stopped = tuple(t for t in short if len(waits[t]) and waits[t][-1] == patience)
+            if patience >= _MIN_PATIENCE and fitting >= _AGREE * len(several) and patient >= _AGREE:
+                stopped = tuple(t for t in trials if waits[t][-1] == patience)
                 return Patience(stopped, patience, metric)
     return None
 

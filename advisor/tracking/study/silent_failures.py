@@ -1,7 +1,7 @@
 """Finds trials that failed although their process ended normally: by their curves alone.
 
-A trial diverged if a loss is not finite to its end, or if the objective fell back to a constant. It learned nothing if the objective
-never left a degenerate plateau, such as ln 10, while other trials did.
+A trial diverged if a loss is not finite to its end, or if the objective fell back to a constant. It learned nothing if the
+objective never left a degenerate plateau, such as ln 10, while most other trials did.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ _LOST = 0.8
 _WENT_ON = 0.05
 """Minimum gain of the objective, as a share of its range in the study, that shows that training survived a loss that is not finite:
 only its logging broke."""
+_MAX_STUCK = 0.5
+"""Maximum share of trials on a plateau. If most trials learn nothing, not they failed but the study."""
 _MAX_CLASSES = 1000
 _CHANCE_ERROR = 0.05
 """Maximum distance of a plateau from a level of chance, as a share of the distance between the levels of k and k + 1 classes."""
@@ -59,7 +61,9 @@ class Costs:
     @property
     def range(self) -> float:
         """Range of the finite costs of all trials; NaN if there are none."""
-        finite = [v for c in self.curves for v in (c.finite.values.min(initial=np.inf), c.finite.values.max(initial=-np.inf))]
+        finite = [
+            v for c in self.curves for v in (c.finite.values.min(initial=np.inf), c.finite.values.max(initial=-np.inf))
+        ]
         known = [v for v in finite if math.isfinite(v)]
         return max(known) - min(known) if known else math.nan
 
@@ -178,7 +182,7 @@ def _plateaus(costs: Costs, trials: Sequence[int], chance: float | None) -> dict
             continue
         like = " as other trials do" if shared else ""
         found[trial] = End("not_learned", f"{costs.metric} stays at {costs.text(level)} from its start{like}")
-    return found
+    return found if len(found) <= _MAX_STUCK * len(trials) else {}
 
 
 def _level(values: FloatArray, best: float) -> float:

@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from advisor import contract
 from advisor.model.reading import Decision
 from advisor.model.space import Value, words_of
@@ -34,7 +32,9 @@ _TAGGED: tuple[Status, ...] = (
 )
 """Statuses that are accepted from a tag. "stopped" is none: a hook does not know why a training ended before its planned end."""
 _ERROR_WORDS = frozenset("error errors exception traceback failure note".split())
-_OUT_OF_MEMORY = re.compile(r"out of memory|outofmemory|\boom\b|resource_exhausted|cannot allocate memory|memoryerror", re.I)
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|outofmemory|\boom\b|resource_exhausted|cannot allocate memory|memoryerror", re.I
+)
 _OVERRULE = f"the tag `{contract.TAG_STATUS}` on a run"
 
 
@@ -55,7 +55,9 @@ def find_ends(
     """Return how each trial ended. params: hyperparameters of each trial."""
     costs = read_costs(blocks, objective.metric, minimize=objective.direction == "minimize", trials=len(runs))
     errors = {i: text for i, run in enumerate(runs) if (text := _error(run))}
-    ends = {i: end for i, run in enumerate(runs) if (end := _stated(run, i in errors, len(costs.curves[i]))) is not None}
+    ends = {
+        i: end for i, run in enumerate(runs) if (end := _stated(run, i in errors, len(costs.curves[i]))) is not None
+    }
     rest = [i for i in range(len(runs)) if i not in ends]
     failed = find_silent_failures(blocks, costs, rest, _chance(runs, objective))
     rest = [i for i in rest if i not in failed]
@@ -102,7 +104,9 @@ def _was_pruned(run: Run) -> bool:
 
 def _error(run: Run) -> str:
     """Return the error text in the run's tags, starting with "out of memory" if memory ran out; empty without one."""
-    texts = [v for k, v in run.tags.items() if v.strip() and _ERROR_WORDS & set(words_of(k)) and "note" not in words_of(k)]
+    texts = [
+        v for k, v in run.tags.items() if v.strip() and _ERROR_WORDS & set(words_of(k)) and "note" not in words_of(k)
+    ]
     notes = [v for k, v in run.tags.items() if "note" in words_of(k) and _OUT_OF_MEMORY.search(v)]
     text = next(iter(texts + notes), "").strip()
     return f"out of memory: {text}" if _OUT_OF_MEMORY.search(text) and not text.startswith("out of memory") else text
@@ -126,16 +130,16 @@ def _short(
     mask = short_runs.short_trials(costs, params)
     ways: dict[Status, list[int]] = {"complete": [], "stopped": [], "infeasible": []}
     for trial in trials:
-        if mask[trial]:
-            ways[_plain(runs[trial])].append(trial)
-    patience = short_runs.find_early_stopped(blocks, costs, ways["complete"] + ways["stopped"])
+        ways[_plain(runs[trial])].append(trial)
+    patience = short_runs.find_early_stopped(blocks, costs, ways["complete"] + ways["stopped"], mask)
     found: dict[int, End] = {}
     if patience is not None:
         why = f"it ended {patience.evaluations} evaluations after its best {patience.metric}"
         found = {t: End("early_stopped", why) for t in patience.trials}
-    groups = [[t for t in ways[way] if t not in found] for way in ("infeasible", "stopped")]
-    finished = [t for t in ways["complete"] if t not in found]
-    for trial in short_runs.find_pruned(blocks, costs, params, groups, finished=finished):
+    failed, killed, finished = (
+        [t for t in ways[w] if mask[t] and t not in found] for w in ("infeasible", "stopped", "complete")
+    )
+    for trial in short_runs.find_pruned(blocks, costs, params, (failed, killed), finished=finished):
         step = int(costs.curves[trial].steps[-1])
         found[trial] = End("pruned", f"it ended at step {step:,} behind the trials that went on")
     return found, patience
@@ -152,7 +156,9 @@ def _decisions(ends: Sequence[End], failed: set[int], patience: short_runs.Patie
         guessed = any(end.status == "pruned" and end.reason for end in ends)
         how = ": they ended behind the trials that went on, without an error" if guessed else ""
         verb = "was" if pruned == 1 else "were"
-        text = f"{pruned} of {len(ends)} trials {verb} pruned{how}. Their results are not compared with complete trials."
+        text = (
+            f"{pruned} of {len(ends)} trials {verb} pruned{how}. Their results are not compared with complete trials."
+        )
         decisions.append(Decision(topic="status", text=text, overrule=_OVERRULE))
     if patience is not None:
         text = (
