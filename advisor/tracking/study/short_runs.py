@@ -21,11 +21,13 @@ from advisor.tracking.study.silent_failures import Costs
 
 _SHORT = 0.95
 """Maximum length of a short trial, as a share of the longest, in steps, evaluations and examples."""
-_INTERRUPTED_LEVEL = 0.05
-"""Maximum p-value at which trials with finite values that failed without an error, or were killed, count as pruned.
-It is the share of studies in which crashes that strike at any rank are taken for pruning."""
-_FINISHED_LEVEL = 0.001
+_INTERRUPTED_LEVELS = 0.05, 0.5
+"""Maximum p-values at which trials with finite values that failed without an error, or were killed, count as pruned: in
+general, and if they end at rungs. The first is the share of studies in which crashes are taken for pruning."""
+_FINISHED_LEVELS = 0.001, 0.05
 """The same for short trials that ended normally. They were rarely pruned: most have a length of their own or a time limit."""
+_RUNGS = 0.001
+"""Maximum probability that trials that end anywhere end after so few different numbers of evaluations."""
 _LATE = 0.1
 """Maximum distance of a pruned trial's last logged step from its last evaluation, as a share of its evaluation interval.
 Tuners prune right after an evaluation."""
@@ -82,11 +84,15 @@ def find_pruned(
     late = _logged_after_evaluation(blocks, costs)
     rivals = _Rivals(costs, params)
     pruned: set[int] = set()
-    for group, level in [*((g, _INTERRUPTED_LEVEL) for g in groups), (finished, _FINISHED_LEVEL)]:
-        ranks = {t: rank for t in group if not late[t] and (rank := rivals.rank(t)) is not None}
-        if ranks and _chance_of_ranks(list(ranks.values())) <= level:
+    for group, levels in [*((g, _INTERRUPTED_LEVELS) for g in groups), (finished, _FINISHED_LEVELS)]:
+        candidates = [t for t in group if not late[t]]
+        at_rungs = _end_at_rungs(costs, candidates)
+        ranks = {t: rank for t in candidates if (rank := rivals.rank(t, repeats=at_rungs)) is not None}
+        if ranks and _chance_of_ranks(list(ranks.values())) <= levels[at_rungs]:
             rungs = {r.step for r in ranks.values() if r.behind}
-            pruned |= {t for t, r in ranks.items() if r.behind or r.step in rungs}
+            pruned |= {
+                t for t in candidates if at_rungs or (t in ranks and (ranks[t].behind or ranks[t].step in rungs))
+            }
     return pruned
 
 
@@ -116,6 +122,16 @@ def _chance_of_ranks(ranks: Sequence[_Rank]) -> float:
     return float(stats.norm.sf(excess / math.sqrt(variance)))
 
 
+def _end_at_rungs(costs: Costs, trials: Sequence[int]) -> bool:
+    """Return True if the trials end after few different numbers of evaluations, two at least: one may be the step of a bug."""
+    longest = max(len(c) for c in costs.curves)
+    rungs = len({len(costs.curves[t]) for t in trials})
+    if rungs < 2 or rungs >= longest:
+        return False
+    log_p = math.log(math.comb(longest, rungs)) + len(trials) * math.log(rungs / longest)
+    return log_p <= math.log(_RUNGS)
+
+
 class _Rivals:
     """Compares a trial with those that went on past its last evaluation."""
 
@@ -123,24 +139,26 @@ class _Rivals:
         self._curves = [c.finite for c in costs.curves]
         self._settings = [tuple(sorted((k, repr(v)) for k, v in p.items())) for p in params]
 
-    def rank(self, trial: int) -> _Rank | None:
-        """Return the trial's rank among those that went on; None if there are none."""
+    def rank(self, trial: int, *, repeats: bool) -> _Rank | None:
+        """Return the trial's rank among those that went on; None if there are none.
+
+        repeats: whether longer runs of a setting that was also run for less count. Without rungs, they show only that somebody
+        chose that setting.
+        """
         curve = self._curves[trial]
         if not len(curve):
             return None
         step = int(curve.steps[-1])
-        others = np.array([c for i in range(len(self._curves)) if math.isfinite(c := self._cost_on_the_way(i, step))])
+        longer = (i for i in range(len(self._curves)) if repeats or not self._was_shorter(i, step))
+        others = np.array([cost for i in longer if math.isfinite(cost := self._cost_on_the_way(i, step))])
         worse = float((curve.values[-1] > others).sum() + (curve.values[-1] == others).sum() / 2)
         return _Rank(step, worse, len(others)) if len(others) else None
 
     def _cost_on_the_way(self, trial: int, step: int) -> float:
-        """Return the trial's cost at `step` if it went on; else NaN.
-
-        A longer repeat of a setting that was also run for less shows that somebody chose it, not that it went on.
-        """
+        """Return the trial's cost at `step` if it went on; else NaN."""
         curve = self._curves[trial]
         at = int(np.searchsorted(curve.steps, step, side="right")) - 1
-        if at < 0 or curve.steps[-1] * _SHORT <= step or self._was_shorter(trial, step):
+        if at < 0 or curve.steps[-1] * _SHORT <= step:
             return math.nan
         return float(curve.values[at])
 

@@ -22,6 +22,8 @@ _TAIL = 0.1
 """Minimum share of a trial's evaluations that shows that it ended on a constant."""
 _FLAT = 0.02
 """Maximum range of the values on a plateau, as a share of the plateau's distance from the best result. Our choice."""
+_CONSTANT = 0.01
+"""Maximum distance of the values on a constant from the last one, as a share of the trial's own gain before. Our choice."""
 _MOVED = 0.05
 """Minimum gain over the first evaluation that shows learning, as a share of the distance to the best result. Our choice."""
 _LOST = 0.8
@@ -154,7 +156,7 @@ def _collapse(costs: Costs, trial: int) -> str:
     curve = costs.curves[trial].finite
     first, best = float(curve.values[0]), float(curve.values.min())
     level, gain = float(curve.values[-1]), first - best
-    constant = np.abs(curve.values - level) <= max(_FLAT / 2 * gain, 1e-12)
+    constant = np.abs(curve.values - level) <= max(_CONSTANT * gain, 1e-12)
     length = _length_of_tail(constant)
     if length < max(_MIN_FLAT, _TAIL * len(curve)) or not level - best >= _LOST * gain > 0:
         return ""
@@ -177,7 +179,7 @@ def _plateaus(costs: Costs, trials: Sequence[int], chance: float | None) -> dict
         distance = level - best
         shared = [t for t, other in levels.items() if t != trial and abs(other - level) <= 1e-3 * distance]
         exact = np.ptp(_last_half(costs.curves[trial].finite.values)) <= 1e-9 * abs(level)
-        guess = _is_chance(level, known) if chance is None else abs(level - chance) <= _FLAT * distance
+        guess = _is_chance(level, known) if chance is None else abs(level - chance) <= _MOVED * distance
         if not (shared or exact or guess):
             continue
         like = " as other trials do" if shared else ""

@@ -30,7 +30,8 @@ _TAGGED: tuple[Status, ...] = (
     "infeasible",
     "no_data",
 )
-"""Statuses that are accepted from a tag. "stopped" is none: a hook does not know why a training ended before its planned end."""
+"""Statuses that are accepted from a tag. "stopped" is none, because a hook does not know why a training ended early. Neither is a
+hook's "complete", because a tuner may have set the length that the trial completed."""
 _ERROR_WORDS = frozenset("error errors exception traceback failure note".split())
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|outofmemory|\boom\b|resource_exhausted|cannot allocate memory|memoryerror", re.I
@@ -82,7 +83,7 @@ def _stated(run: Run, error: bool, evaluations: int) -> End | None:
     if tag in (None, "infeasible") and _was_pruned(run):
         return End("pruned")
     for status in _TAGGED:
-        if tag == status:
+        if tag == status and not (status == "complete" and contract.TAG_SCHEMA in run.tags):
             return End(status)
     if run.status in ("RUNNING", "SCHEDULED"):
         return End("running")

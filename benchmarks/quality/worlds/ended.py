@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import optuna
-from worlds.world import Made, Metric, Outcome, Random, Situation, Store
 
 from advisor.model.space import FloatArray
 from advisor.tracking.runs import RunStatus
+from worlds.world import Made, Metric, Outcome, Random, Situation, Store
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -101,7 +101,7 @@ def _pruned(
     world = World(random, int(random.choice([27, 30])), early_lead=early_lead, dropout_weight=dropout_weight)
     seed = int(random.integers(1 << 30))
     sampler = optuna.samplers.TPESampler(seed=seed) if random.integers(2) else optuna.samplers.RandomSampler(seed=seed)
-    study = optuna.create_study(sampler=sampler, pruner=_pruner(pruner, random, world.steps))
+    study = optuna.create_study(study_name="pruned", sampler=sampler, pruner=_pruner(pruner, random, world.steps))
     store, every, dense = Store("pruned"), int(random.choice([1, 100])), bool(random.integers(2))
     states = []
     for _ in range(trials):
@@ -277,9 +277,7 @@ def _seeds(random: Random) -> Made:
 # --- failures without an error ---------------------------------------------------------------------------------------------------
 
 
-def _with_failures(
-    random: Random, fail: Callable[[World, FloatArray, float], tuple[FloatArray, FloatArray, str]]
-) -> Made:
+def _with_failures(random: Random, fail: Callable[[World, FloatArray], tuple[FloatArray, FloatArray, str]]) -> Made:
     """Return a study whose trials above a learning rate fail. fail: validation costs, training losses and state of such a trial."""
     world, store = World(random), Store("failures")
     edge = 10 ** random.uniform(-2.2, -1.5)
@@ -289,21 +287,21 @@ def _with_failures(
         costs = world.curve(*settings)
         losses, state = costs * 0.9, "complete"
         if settings[0] > edge:
-            costs, losses, state = fail(world, costs, settings[0])
+            costs, losses, state = fail(world, costs)
         at = np.arange(1, len(costs) + 1) * 100
         store.log(world.params(settings), {world.metric: (at, world.values(costs)), "train_loss": (at, losses)})
         states.append(state)
     return Made(store.experiment(), _direction(world), {"states": states, "edge": edge, "lr": world.lr})
 
 
-def _not_a_number(world: World, costs: FloatArray, lr: float) -> tuple[FloatArray, FloatArray, str]:
+def _not_a_number(world: World, costs: FloatArray) -> tuple[FloatArray, FloatArray, str]:
     """The training loss is NaN from some step on, and the objective sits at chance from there."""
     onset = int(world.random.integers(2, len(costs) - 3))
     losses = np.where(np.arange(len(costs)) >= onset, np.nan, costs * 0.9)
     return np.where(np.arange(len(costs)) >= onset, 0.9, costs), losses, "diverged"
 
 
-def _at_chance(world: World, costs: FloatArray, lr: float) -> tuple[FloatArray, FloatArray, str]:
+def _at_chance(world: World, costs: FloatArray) -> tuple[FloatArray, FloatArray, str]:
     """The network predicts one class from the start; a loss still wobbles a little."""
     wobble = 0.0 if world.maximize else float(world.random.choice([0.0, 1e-4]))
     level = 0.9 if world.maximize else math.log(2)
@@ -311,7 +309,7 @@ def _at_chance(world: World, costs: FloatArray, lr: float) -> tuple[FloatArray, 
     return made, made, "not_learned"
 
 
-def _collapsed(world: World, costs: FloatArray, lr: float) -> tuple[FloatArray, FloatArray, str]:
+def _collapsed(world: World, costs: FloatArray) -> tuple[FloatArray, FloatArray, str]:
     """The trial learns, and falls back to a constant."""
     onset = int(world.random.integers(5, len(costs) - 6))
     made = np.where(np.arange(len(costs)) >= onset, 0.9, costs)
@@ -319,7 +317,7 @@ def _collapsed(world: World, costs: FloatArray, lr: float) -> tuple[FloatArray, 
 
 
 def _failing(
-    fail: Callable[[World, FloatArray, float], tuple[FloatArray, FloatArray, str]],
+    fail: Callable[[World, FloatArray], tuple[FloatArray, FloatArray, str]],
 ) -> Callable[[Random], Made]:
     return lambda random: _with_failures(random, fail)
 
