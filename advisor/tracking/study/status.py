@@ -158,7 +158,8 @@ def _decisions(ends: Sequence[End], failed: set[int], patience: short_runs.Patie
         how = ": they ended behind the trials that went on, without an error" if guessed else ""
         verb = "was" if pruned == 1 else "were"
         text = (
-            f"{pruned} of {len(ends)} trials {verb} pruned{how}. Their results are not compared with complete trials."
+            f"{pruned} of {len(ends)} trials {verb} pruned{how}. Their results are not compared with those of complete trials. "
+            "Pruning can hide settings that start slowly."
         )
         decisions.append(Decision(topic="status", text=text, overrule=_OVERRULE))
     if patience is not None:
