@@ -210,8 +210,10 @@ def find_early_stopped(
             patience, fitting = counts.most_common(1)[0]
             patient = np.mean([max(w, default=0) <= patience for w in waits])
             if patience >= _MIN_PATIENCE and fitting >= _AGREE * len(several) and patient >= _AGREE:
-                stopped = tuple(t for t in trials if waits[t][-1] == patience)
-                return Patience(stopped, patience, metric)
+                longest = max(len(w) for w in waits)
+                whole = any(len(w) == longest and w[-1] < patience for w in waits)  # trials reached the planned end
+                stopped = [t for t in trials if waits[t] and waits[t][-1] == patience]
+                return Patience(tuple(t for t in stopped if not whole or len(waits[t]) < longest), patience, metric)
     return None
 
 

@@ -15,6 +15,9 @@ from worlds.shortened import (
 )
 from worlds.world import Outcome, Situation
 
+MIN_TRIALS = 8
+"""Minimum number of trials of a next study that searches the space again; the playbook's short probes have fewer."""
+
 
 def _called_a_bug(outcome: Outcome) -> bool:
     """Return True if pruned trials count as crashed, or the report does not say that trials were pruned."""
@@ -30,8 +33,9 @@ def _wrong_length(outcome: Outcome) -> bool:
     """Return True if a next study is shorter than a complete trial."""
     if outcome.report is None:
         return True
-    lengths = [s.spec.max_train_steps for s in outcome.report.next_studies]
-    return any(n is not None and n < 0.9 * outcome.made.truth["length"] for n in lengths)
+    own = [s.spec.max_train_steps for s in outcome.report.next_studies if s.spec.trials >= MIN_TRIALS]
+    lengths = [outcome.report.spec.max_train_steps, *own]
+    return any(n is None or n < 0.9 * outcome.made.truth["length"] for n in lengths)
 
 
 def _optimum_left_out(outcome: Outcome) -> bool:
@@ -76,7 +80,9 @@ def _decided(outcome: Outcome) -> bool:
 
 
 def _no_limit(outcome: Outcome) -> bool:
-    return not outcome.fired("space-infeasible", "space-boundary-infeasible")
+    """Return True if at least four trials failed and no rule says where."""
+    failed = sum(state != "complete" for state in outcome.made.truth["states"])
+    return failed >= 4 and not outcome.fired("space-infeasible", "space-boundary-infeasible")
 
 
 _RANDOM_END = "a crash, a time limit or a chosen length is misread"

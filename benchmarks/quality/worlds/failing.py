@@ -15,7 +15,7 @@ from worlds.world import Made, Random, Store
 def _with_failures(random: Random, fail: Callable[[World, FloatArray], tuple[FloatArray, FloatArray, str]]) -> Made:
     """Return a study whose trials above a learning rate fail. fail: validation costs, training losses and state of such a trial."""
     world, store = World(random), Store("failures")
-    edge = 10 ** random.uniform(-2.2, -1.5)
+    edge = 10 ** random.uniform(-2.6, -1.9)
     states = []
     for _ in range(int(random.choice([16, 24, 36]))):
         settings = world.draw()
@@ -38,8 +38,8 @@ def not_a_number(world: World, costs: FloatArray) -> tuple[FloatArray, FloatArra
 
 def at_chance(world: World, costs: FloatArray) -> tuple[FloatArray, FloatArray, str]:
     """The network predicts one class from the start; a loss still wobbles a little."""
-    wobble = 0.0 if world.maximize else float(world.random.choice([0.0, 1e-4]))
-    level = 0.9 if world.maximize else math.log(2)
+    wobble = 0.0 if "loss" not in world.metric else float(world.random.choice([0.0, 1e-4]))
+    level = math.log(2) if "loss" in world.metric else 0.9
     made = level + world.random.normal(0, 1, len(costs)) * wobble
     return made, made, "not_learned"
 
