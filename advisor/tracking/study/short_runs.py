@@ -21,16 +21,19 @@ from advisor.tracking.study.silent_failures import Costs
 
 _SHORT = 0.95
 """Maximum length of a short trial, as a share of the longest, in steps, evaluations and examples."""
-_INTERRUPTED_LEVELS = 0.05, 0.5
+_INTERRUPTED_LEVELS = 0.1, 0.5
 """Maximum p-values at which trials with finite values that failed without an error, or were killed, count as pruned: in
-general, and if they end at rungs. The first is the share of studies in which crashes are taken for pruning."""
+general, and if they end at rungs or right after an evaluation. The first is the share of studies in which crashes are taken for
+pruning."""
 _FINISHED_LEVELS = 0.001, 0.05
 """The same for short trials that ended normally. They were rarely pruned: most have a length of their own or a time limit."""
 _RUNGS = 0.001
 """Maximum probability that trials that end anywhere end after so few different numbers of evaluations."""
-_LATE = 0.1
+_LATE = 0.05
 """Maximum distance of a pruned trial's last logged step from its last evaluation, as a share of its evaluation interval.
 Tuners prune right after an evaluation."""
+_DENSE = 5
+"""Minimum number of points of another metric for each evaluation, to tell an end at an evaluation from an end at any time."""
 _MIN_PATIENCE = 2
 _MIN_STOPPED = 3
 """Minimum number of short trials that show early stopping."""
@@ -87,8 +90,12 @@ def find_pruned(
     for group, levels in [*((g, _INTERRUPTED_LEVELS) for g in groups), (finished, _FINISHED_LEVELS)]:
         candidates = [t for t in group if not late[t]]
         at_rungs = _end_at_rungs(costs, candidates)
+        at_evaluations = bool(candidates) and all(_logged_densely(blocks, costs, t) for t in candidates)
         ranks = {t: rank for t in candidates if (rank := rivals.rank(t, repeats=at_rungs)) is not None}
-        if ranks and _chance_of_ranks(list(ranks.values())) <= levels[at_rungs]:
+        if (
+            ranks
+            and _chance_of_ranks(list(ranks.values())) <= levels[at_rungs or (group is not finished and at_evaluations)]
+        ):
             rungs = {r.step for r in ranks.values() if r.behind}
             pruned |= {
                 t for t in candidates if at_rungs or (t in ranks and (ranks[t].behind or ranks[t].step in rungs))
@@ -182,6 +189,12 @@ def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: Costs) -> 
     usual = float(np.max((last - ends)[longest], initial=0.0))
     late: BoolArray = last - ends > np.maximum(usual, _LATE * intervals)
     return late
+
+
+def _logged_densely(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> bool:
+    """Return True if another metric of the trial would show that it trained on after its last evaluation."""
+    most = max(len(block.curve(trial)) for block in blocks.values())
+    return most >= _DENSE * len(costs.curves[trial])
 
 
 def _interval(curve: Curve) -> float:
