@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 from advisor.model.parameter_kinds import is_batch_size
-from advisor.model.space import BoolArray, FloatArray, Value, as_number
+from advisor.model.space import BoolArray, FloatArray, Value, as_number, counts_training
 from advisor.model.study import Curve, CurveBlock
 from advisor.tracking.study import axes, metric_names
 from advisor.tracking.study.silent_failures import Costs
@@ -25,8 +25,10 @@ _INTERRUPTED_LEVELS = 0.1, 0.5
 """Maximum p-values at which trials with finite values that failed without an error, or were killed, count as pruned: in
 general, and if they end at rungs or right after an evaluation. The first is the share of studies in which crashes are taken for
 pruning."""
-_FINISHED_LEVELS = 0.001, 0.05
+_FINISHED_LEVELS = 0.001, 0.5
 """The same for short trials that ended normally. They were rarely pruned: most have a length of their own or a time limit."""
+_CHOSEN_LEVELS = 0.001, 0.05
+"""The same for short trials that ended normally, if a hyperparameter sets the length of training."""
 _RUNGS = 0.001
 """Maximum probability that trials that end anywhere end after so few different numbers of evaluations."""
 _LATE = 0.05
@@ -87,7 +89,8 @@ def find_pruned(
     late = _logged_after_evaluation(blocks, costs)
     rivals = _Rivals(costs, params)
     pruned: set[int] = set()
-    for group, levels in [*((g, _INTERRUPTED_LEVELS) for g in groups), (finished, _FINISHED_LEVELS)]:
+    for_finished = _CHOSEN_LEVELS if _length_is_searched(params) else _FINISHED_LEVELS
+    for group, levels in [*((g, _INTERRUPTED_LEVELS) for g in groups), (finished, for_finished)]:
         candidates = [t for t in group if not late[t]]
         at_rungs = _end_at_rungs(costs, candidates)
         at_evaluations = bool(candidates) and all(_logged_densely(blocks, costs, t) for t in candidates)
@@ -189,6 +192,10 @@ def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: Costs) -> 
     usual = float(np.max((last - ends)[longest], initial=0.0))
     late: BoolArray = last - ends > np.maximum(usual, _LATE * intervals)
     return late
+
+
+def _length_is_searched(params: Sequence[Mapping[str, Value]]) -> bool:
+    return any(len({p.get(name) for p in params}) > 1 for name in {n for p in params for n in p if counts_training(n)})
 
 
 def _logged_densely(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> bool:
