@@ -218,7 +218,12 @@ class Study:
         return float(self.spec.max_train_steps) if self.spec.max_train_steps is not None else math.nan
 
     def cut_short(self, trial: Trial) -> bool:
-        """Return whether the evaluations end before 90 % of the trial's planned steps; without a plan, whether it was stopped."""
+        """Return whether the trial ended before its planned steps: pruned, stopped early, or evaluated for less than 90 % of them.
+
+        Without a plan, return whether it was stopped.
+        """
+        if trial.status in ("pruned", "early_stopped"):
+            return True
         evaluated = self.cost_curve(trial).steps
         own = trial.fact("max_train_steps")
         if math.isfinite(own) and own > 0 and len(evaluated):
@@ -255,11 +260,17 @@ class Study:
     def comparable(self) -> BoolArray:
         """Mask of the feasible trials whose result is one at full length, shape (number of trials,).
 
-        Pruned trials are censored: their results at full length are unknown, and comparing their costs with those of complete
-        trials is wrong. If no trial is complete, all feasible trials count.
+        Pruned trials, and trials that were stopped before 90 % of their planned steps, are censored: their results at full length
+        are unknown, and comparing their costs with those of complete trials is wrong. If no trial is complete, all feasible trials
+        count.
         """
-        whole = self.feasible & np.array([t.status != "pruned" for t in self.trials], dtype=np.bool_)
+        whole = self.feasible & np.array([not self._censored(t) for t in self.trials], dtype=np.bool_)
         return whole if whole.any() else self.feasible
+
+    def _censored(self, trial: Trial) -> bool:
+        steps = self.cost_curve(trial).steps
+        stopped = trial.status == "stopped" and len(steps) > 0 and bool(steps[-1] < 0.9 * self.planned_steps(trial))
+        return trial.status == "pruned" or stopped
 
     def ranked(self, trials: Sequence[Trial] | None = None) -> list[Trial]:
         """Return the comparable trials, best first; if `trials` is given, consider only those."""

@@ -124,9 +124,9 @@ def round_up(steps: float) -> int:
 
 
 def length(study: Study, trial: Trial, last: int) -> int:
-    """Return the trial's planned steps, or its `last` step if it logged no plan and was not stopped."""
+    """Return the trial's planned steps, or its `last` step if it logged no plan and was not cut short."""
     planned = study.planned_steps(trial)
-    known = trial.status == "stopped" or math.isfinite(trial.fact("max_train_steps"))
+    known = trial.status in ("stopped", "early_stopped", "pruned") or math.isfinite(trial.fact("max_train_steps"))
     return max(last, round(planned)) if known and math.isfinite(planned) else last
 
 

@@ -26,7 +26,8 @@ class Failures:
     out_of_memory: BoolArray
     """Crashed trials that reported running out of memory."""
     stuck: BoolArray
-    """Trials that never beat their first evaluation and either had a rising training loss or are outliers by their result."""
+    """Trials that learned nothing: they stayed on a degenerate plateau, or they never beat their first evaluation and either had a
+    rising training loss or are outliers by their result."""
 
     @property
     def any(self) -> BoolArray:
@@ -50,9 +51,12 @@ def failures(study: Study) -> Failures:
         if len(curve) > 1:
             starts[trial.index] = curve.values[0]
         rises[trial.index], drops[trial.index] = rise_and_drop(study.curve(trial, "train_loss").values)
-    drop = np.max(drops[study.feasible], initial=0.0)
+    # A pruned trial is censored: it might have learned later.
+    drop = np.max(drops[study.comparable], initial=0.0)
     worse = ~(rises <= MATERIAL * drop) & (rises != 0)
-    return Failures(diverged, crashed, crashed & memory, outliers.stuck(study.costs, starts, study.feasible, worse))
+    stuck = np.array([t.status == "not_learned" for t in study.trials], dtype=np.bool_)
+    stuck |= outliers.stuck(study.costs, starts, study.comparable, worse)
+    return Failures(diverged, crashed, crashed & memory, stuck)
 
 
 def rise_and_drop(losses: FloatArray) -> tuple[float, float]:

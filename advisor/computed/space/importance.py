@@ -36,7 +36,11 @@ class Importances:
 
 @computed
 def read(study: Study) -> Importances:
-    """Return the importances in this study. Raises MissingData if fewer than 8 settings ended or fewer than 4 have a result."""
+    """Return the importances in this study.
+
+    Raises MissingData if fewer than 8 settings ended, fewer than 4 have a result, or many trials were pruned.
+    """
+    settings.require_unpruned(study)
     tried = settings.read(study)
     tried.require(importance.MIN_TRIALS, importance.MIN_TRIALS // 2)
     numeric = {n: u for n, u in tried.numeric.items() if _varied(u) and not counts_training(n)}

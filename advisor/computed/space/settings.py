@@ -13,6 +13,9 @@ from advisor.model.finding import MissingData
 from advisor.model.space import BoolArray, FloatArray, Value
 from advisor.model.study import Study, Trial
 
+MAX_PRUNED = 0.2
+"""Maximum share of pruned trials with which the complete ones still represent the search space. Our choice."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -43,6 +46,16 @@ class Settings:
                 f"{len(self)} distinct settings ended, {self.successes} of them with a result; "
                 f"at least {settings} are needed, {successes} of them with a result"
             )
+
+
+def require_unpruned(study: Study) -> None:
+    """Raise MissingData if so many trials were pruned that the complete ones are a sample selected by early results."""
+    pruned, ended = sum(t.status == "pruned" for t in study.trials), int(study.ended.sum())
+    if pruned > MAX_PRUNED * ended:
+        raise MissingData(
+            f"{pruned} of {ended} trials were pruned, and early results selected the complete ones; this needs trials that are not "
+            "pruned (in Optuna, pruner=NopPruner())"
+        )
 
 
 @computed

@@ -24,7 +24,7 @@ from advisor.tracking.stores.client import one_line
 
 _STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
     "COMPLETE": ("FINISHED", None),
-    "PRUNED": ("KILLED", "stopped"),
+    "PRUNED": ("KILLED", "pruned"),
     "FAIL": ("FAILED", "infeasible"),
     "RUNNING": ("RUNNING", None),
 }

@@ -14,7 +14,7 @@ from advisor.computed.space import importance
 from advisor.computed.stability import instability
 from advisor.model.evidence import CurveEvidence
 from advisor.model.finding import MissingData, Verdict
-from advisor.model.space import FloatArray, IntArray
+from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.model.spec import Parameter
 from advisor.model.study import Study, Trial
 from advisor.model.words import encodable, setting
@@ -64,12 +64,17 @@ def _values(study: Study, costs: FloatArray) -> tuple[float | None, ...]:
 
 def _costs(study: Study) -> FloatArray:
     """Return the cost of each trial (number of trials,); NaN for a failed trial."""
-    return np.where(study.feasible, study.costs, np.nan)
+    return np.where(study.comparable, study.costs, np.nan)
+
+
+def _judged(study: Study) -> BoolArray:
+    """Return a mask (number of trials,) of the trials that failed or have a result at full length."""
+    return study.ended & (study.comparable | ~study.feasible)
 
 
 def best_of(study: Study) -> BestOf | None:
     """Return the distribution of the best of 1, 2, 4, … and all trials; None with fewer than MIN_TRIALS ended trials."""
-    costs = _costs(study)[study.ended]
+    costs = _costs(study)[_judged(study)]
     if len(costs) < MIN_TRIALS or not np.isfinite(costs).any():
         return None
     sizes = [2**k for k in range(len(costs).bit_length()) if 2**k <= 0.75 * len(costs)] + [len(costs)]
@@ -88,7 +93,8 @@ def isolations(study: Study) -> tuple[Isolation, ...]:
 
 
 def _isolation(study: Study, name: str, parameter: Parameter) -> Isolation | None:
-    trials = [t for t in study.trials if study.ended[t.index] and name in t.params]
+    judged = _judged(study)
+    trials = [t for t in study.trials if judged[t.index] and name in t.params]
     groups = _number_groups(study, name, trials) if parameter.numeric else _choice_groups(name, trials)
     if len(groups) < 2:
         return None

@@ -4,10 +4,11 @@
 |---|---|
 | which runs to exclude as probes | `probes` |
 | which objective is optimised | `objective` |
+| which runs continue an interrupted run | `continued` |
 | which runs are trials | `trial_runs` |
 | which points form each curve; step or epoch | `curves`, `axes` |
 | settings and facts of each trial | `trials` |
-| end status of each trial | `status` |
+| end status of each trial | `status`, `silent_failures`, `short_runs` |
 | which space the study searched | `space` |
 | which metric carries which signal | `metric_names` |
 """
@@ -22,6 +23,7 @@ from advisor.model.spec import Direction, StudySpec
 from advisor.model.study import CurveBlock, Signal, Study, Trial
 from advisor.tracking.runs import Experiment
 from advisor.tracking.study import metric_names
+from advisor.tracking.study.continued import join_continued
 from advisor.tracking.study.curves import build_curves
 from advisor.tracking.study.objective import choose_objective
 from advisor.tracking.study.probes import without_probes
@@ -45,13 +47,13 @@ def assemble(
     """
     if not experiment.runs:
         raise NothingToJudge(f"experiment {experiment.name!r} has no runs; log some trials first")
-    experiment = without_probes(experiment)
+    experiment, joined = join_continued(without_probes(experiment))
     reading = reading or (spec.reading if spec is not None else None) or Reading()
     aim = choose_objective(experiment, spec, objective, direction)
     metric = aim.objective.metric
     chosen = find_trial_runs(experiment, metric)
     curves = build_curves(experiment, chosen.indices)
-    trials = build_trials(experiment, chosen.indices, curves.blocks, metric, spec)
+    trials = build_trials(experiment, chosen.indices, curves.blocks, aim.objective, spec)
     _require_results(experiment.name, metric, trials.trials, curves.blocks[metric])
     space = build_space(experiment, trials.spec, aim.objective, trials.trials, curves.blocks[metric])
     return Study(
@@ -69,6 +71,7 @@ def assemble(
             *space.warnings,
         ),
         unit=trials.unit,
+        decisions=(*joined, *trials.decisions),
     )
 
 

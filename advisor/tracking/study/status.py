@@ -1,54 +1,178 @@
-"""Determines the end status of each trial."""
+"""Determines how each trial ended, from tags, the process's status and the curves of all trials.
+
+Tags come first: a user overrules a decision with the tag `advisor.status` on the run.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-
-import numpy as np
+import contextlib
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from advisor import contract
+from advisor.model.reading import Decision
+from advisor.model.space import Value, words_of
+from advisor.model.spec import Objective
 from advisor.model.study import CurveBlock, Status
 from advisor.tracking.runs import Run
-from advisor.tracking.study import metric_names
+from advisor.tracking.study import short_runs
+from advisor.tracking.study.silent_failures import Costs, End, find_silent_failures, read_costs
 
-_TAGGED: tuple[Status, ...] = ("complete", "diverged", "infeasible", "stopped", "no_data")
-"""Statuses that are accepted from an adapter's tag."""
+_TAGGED: tuple[Status, ...] = (
+    "complete",
+    "early_stopped",
+    "pruned",
+    "diverged",
+    "not_learned",
+    "infeasible",
+    "no_data",
+)
+"""Statuses that are accepted from a tag. "stopped" is none, because a hook does not know why a training ended early. Neither is a
+hook's "complete", because a tuner may have set the length that the trial completed."""
+_ERROR_WORDS = frozenset("error errors exception traceback failure note".split())
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|outofmemory|\boom\b|resource_exhausted|cannot allocate memory|memoryerror", re.I
+)
+_OVERRULE = f"the tag `{contract.TAG_STATUS}` on a run"
 
 
-def trial_status(run: Run, blocks: Mapping[str, CurveBlock], objective: str, trial: int) -> Status:
-    """Return the trial's end status: from an adapter's tag, else from MLflow's status and the objective's last value."""
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """How the trials of a study ended."""
+
+    ends: tuple[End, ...]
+    """End of each trial, shape (trials,)."""
+    errors: Mapping[int, str]
+    """Error text of trials that state one, by trial; it starts with "out of memory" if memory ran out."""
+    decisions: tuple[Decision, ...]
+
+
+def find_ends(
+    runs: Sequence[Run], blocks: Mapping[str, CurveBlock], objective: Objective, params: Sequence[Mapping[str, Value]]
+) -> Ends:
+    """Return how each trial ended. params: hyperparameters of each trial."""
+    costs = read_costs(blocks, objective.metric, minimize=objective.direction == "minimize", trials=len(runs))
+    errors = {i: text for i, run in enumerate(runs) if (text := _error(run))}
+    ends = {
+        i: end for i, run in enumerate(runs) if (end := _stated(run, i in errors, len(costs.curves[i]))) is not None
+    }
+    rest = [i for i in range(len(runs)) if i not in ends]
+    failed = find_silent_failures(blocks, costs, rest, _chance(runs, objective))
+    rest = [i for i in rest if i not in failed]
+    stopped, patience = _short(runs, blocks, costs, params, rest)
+    known = ends | failed | stopped
+    each = tuple(known[i] if i in known else End(_plain(runs[i])) for i in range(len(runs)))
+    return Ends(each, errors, tuple(_decisions(each, set(failed), patience)))
+
+
+def _chance(runs: Sequence[Run], objective: Objective) -> float | None:
+    """Return the cost of guessing that the adapters noted; None without one."""
+    for run in runs:
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            value = float(json.loads(run.tags[contract.TAG_CHANCE])[objective.metric])
+            return value if objective.direction == "minimize" else -value
+    return None
+
+
+def _stated(run: Run, error: bool, evaluations: int) -> End | None:
+    """Return the end that tags or the process's status state; None if the curves must tell."""
     tag = run.tags.get(contract.TAG_STATUS)
+    if tag in (None, "infeasible") and _was_pruned(run):
+        return End("pruned")
     for status in _TAGGED:
-        if tag == status:
-            return status
+        if tag == status and not (status == "complete" and contract.TAG_SCHEMA in run.tags):
+            return End(status)
     if run.status in ("RUNNING", "SCHEDULED"):
-        return "running"
-    if run.status == "FAILED":
-        return "stopped" if _was_pruned(run) else "infeasible"
-    curve = blocks[objective].curve(trial)
-    if not len(curve):
-        return "no_data"
-    if not math.isfinite(curve.values[-1]) and not _training_was_finite(blocks, objective, trial):
-        return "diverged"
-    return "stopped" if run.status == "KILLED" else "complete"
-
-
-def _training_was_finite(blocks: Mapping[str, CurveBlock], objective: str, trial: int) -> bool:
-    """Return True if only the evaluation failed: the objective was finite before, and the training loss is finite to its end.
-
-    A training loss that ends before the objective's last step is no evidence.
-    """
-    curve = blocks[objective].curve(trial)
-    losses = [
-        block.curve(trial)
-        for name, block in blocks.items()
-        if name != objective and metric_names.split_of(name) == "train" and metric_names.quantity(name) == ("loss",)
-    ]
-    finite = [c for c in losses if len(c) and np.isfinite(c.values).all() and c.steps[-1] >= curve.steps[-1]]
-    return bool(np.isfinite(curve.values).any()) and bool(finite)
+        return End("running")
+    if error and run.status == "FAILED":
+        return End("infeasible")
+    if not evaluations:
+        return End("infeasible" if run.status == "FAILED" or error else "no_data")
+    return None
 
 
 def _was_pruned(run: Run) -> bool:
-    """Return True if a tuner's tag says that it pruned the run. Optuna, for example, prunes by raising an exception."""
-    return run.tags.get("state", run.tags.get("trial_state", "")).upper().endswith("PRUNED")
+    """Return True if a tag says that a tuner pruned the run: `state: TrialState.PRUNED`, or an error `TrialPruned`."""
+    return any(
+        (v.upper().endswith("PRUNED") and words_of(k)[-1:] in (["state"], ["status"]))
+        or ("TrialPruned" in v and _ERROR_WORDS & set(words_of(k)))
+        for k, v in run.tags.items()
+    )
+
+
+def _error(run: Run) -> str:
+    """Return the error text in the run's tags, starting with "out of memory" if memory ran out; empty without one."""
+    texts = [
+        v for k, v in run.tags.items() if v.strip() and _ERROR_WORDS & set(words_of(k)) and "note" not in words_of(k)
+    ]
+    notes = [v for k, v in run.tags.items() if "note" in words_of(k) and _OUT_OF_MEMORY.search(v)]
+    text = next(iter(texts + notes), "").strip()
+    return f"out of memory: {text}" if _OUT_OF_MEMORY.search(text) and not text.startswith("out of memory") else text
+
+
+def _plain(run: Run) -> Status:
+    """Return the status of a trial about which its curves say nothing."""
+    if run.status == "FAILED":
+        return "infeasible"
+    return "stopped" if run.status == "KILLED" or run.tags.get(contract.TAG_STATUS) == "stopped" else "complete"
+
+
+def _short(
+    runs: Sequence[Run],
+    blocks: Mapping[str, CurveBlock],
+    costs: Costs,
+    params: Sequence[Mapping[str, Value]],
+    trials: Sequence[int],
+) -> tuple[dict[int, End], short_runs.Patience | None]:
+    """Return the trials among these that stopped early or were pruned, and the patience if there is one."""
+    mask = short_runs.short_trials(costs, params)
+    ways: dict[Status, list[int]] = {"complete": [], "stopped": [], "infeasible": []}
+    for trial in trials:
+        ways[_plain(runs[trial])].append(trial)
+    patience = short_runs.find_early_stopped(blocks, costs, ways["complete"] + ways["stopped"], mask)
+    found: dict[int, End] = {}
+    if patience is not None:
+        why = f"it ended {patience.evaluations} evaluations after its best {patience.metric}"
+        found = {t: End("early_stopped", why) for t in patience.trials}
+    failed, killed, finished = (
+        [t for t in ways[w] if mask[t] and t not in found] for w in ("infeasible", "stopped", "complete")
+    )
+    for trial in short_runs.find_pruned(blocks, costs, params, (failed, killed), finished=finished):
+        step = int(costs.curves[trial].steps[-1])
+        found[trial] = End("pruned", f"it ended at step {step:,} behind the trials that went on")
+    return found, patience
+
+
+# --- what the report says --------------------------------------------------------------------------------------------------------
+
+
+def _decisions(ends: Sequence[End], failed: set[int], patience: short_runs.Patience | None) -> list[Decision]:
+    """Return one decision for each kind of end that was read from the curves, and one for all pruned trials."""
+    statuses = Counter(end.status for end in ends)
+    decisions = []
+    if pruned := statuses["pruned"]:
+        guessed = any(end.status == "pruned" and end.reason for end in ends)
+        how = ": they ended behind the trials that went on, without an error" if guessed else ""
+        verb = "was" if pruned == 1 else "were"
+        text = (
+            f"{pruned} of {len(ends)} trials {verb} pruned{how}. Their results are not compared with those of complete trials. "
+            "Pruning can hide settings that start slowly."
+        )
+        decisions.append(Decision(topic="status", text=text, overrule=_OVERRULE))
+    if patience is not None:
+        text = (
+            f"{len(patience.trials)} of {len(ends)} trials stopped early, {patience.evaluations} evaluations after their best "
+            f"{patience.metric}. If you keep checkpoints, train to the planned end and choose the best one afterwards: early "
+            "stopping is then needless, and the curves show how long to train."
+        )
+        decisions.append(Decision(topic="status", text=text, overrule=_OVERRULE))
+    for status, words in (("diverged", "diverged"), ("not_learned", "learned nothing")):
+        reasons = [ends[t].reason for t in sorted(failed) if ends[t].status == status]
+        if reasons:
+            example = reasons[0] if len(reasons) == 1 else f"in one of them, for example, {reasons[0]}"
+            text = f"{len(reasons)} of {len(ends)} trials {words} by their curves: {example}."
+            decisions.append(Decision(topic="status", text=text, overrule=_OVERRULE))
+    return decisions

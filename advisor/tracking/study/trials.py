@@ -9,12 +9,13 @@ from typing import Literal
 
 from advisor import contract
 from advisor.model.parameter_kinds import is_batch_size
+from advisor.model.reading import Decision
 from advisor.model.space import IntArray, Value, words_of
-from advisor.model.spec import StudySpec
+from advisor.model.spec import Objective, StudySpec
 from advisor.model.study import CurveBlock, Trial
 from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.study import axes, from_params, from_study_file, inference
-from advisor.tracking.study.status import trial_status
+from advisor.tracking.study.status import find_ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +28,15 @@ class Trials:
     unit: Literal["step", "epoch"]
     """Value for `Study.unit`."""
     warnings: tuple[str, ...]
+    decisions: tuple[Decision, ...] = ()
+    """Decisions about how the trials ended."""
 
 
 def build_trials(
     experiment: Experiment,
     indices: IntArray,
     blocks: Mapping[str, CurveBlock],
-    objective: str,
+    objective: Objective,
     spec: StudySpec | None,
 ) -> Trials:
     """Return the trials for the runs with these indices. spec: study file that the user passed."""
@@ -45,18 +48,22 @@ def build_trials(
     last_steps = axes.last_steps(blocks)
     facts = [_facts(run) for run in runs]
     _add_stated_facts(facts, params, last_steps.tolist())
+    how = find_ends(runs, blocks, objective, params)
+    for i, error in how.errors.items():
+        facts[i].setdefault("error", error)
     twins = inference.twins(params, spec.parameters if spec is not None else ())
     trials = tuple(
         Trial(
             index=i,
             id=run.id,
             name=run.name or run.id,
-            status=trial_status(run, blocks, objective, i),
+            status=how.ends[i].status,
             params={name: value for name, value in params[i].items() if name not in twins},
             seed=_seed(run),
             facts=facts[i],
             started=run.started,
             ended=run.ended,
+            reason=how.ends[i].reason,
         )
         for i, run in enumerate(runs)
     )
@@ -64,7 +71,7 @@ def build_trials(
     warnings = [f"{name} has the values of {other} in every trial, and is left out." for name, other in twins.items()]
     if by_epoch:
         warnings.append("Metrics were logged by epoch: every step in this report is an epoch.")
-    return Trials(trials, spec, "epoch" if by_epoch else "step", tuple(warnings))
+    return Trials(trials, spec, "epoch" if by_epoch else "step", tuple(warnings), how.decisions)
 
 
 def _facts(run: Run) -> dict[str, str]:

@@ -2,6 +2,163 @@
 
 from __future__ import annotations
 
-from worlds.world import Situation
+from worlds.failing import at_chance, collapsed, failing, not_a_number, out_of_memory, skipped_batches
+from worlds.shortened import (
+    chosen_length,
+    crashing,
+    early_stopped,
+    healthy,
+    preempted,
+    pruned_by,
+    seeds,
+    time_limit,
+)
+from worlds.world import Outcome, Situation
 
-SITUATIONS: tuple[Situation, ...] = ()
+MIN_TRIALS = 8
+"""Minimum number of trials of a next study that searches the space again; the playbook's short probes have fewer."""
+
+
+def _called_a_bug(outcome: Outcome) -> bool:
+    """Return True if pruned trials count as crashed, or the report does not say that trials were pruned."""
+    wrong = [
+        s for s, true in zip(outcome.statuses(), outcome.made.truth["states"], strict=True) if true == "pruned" != s
+    ]
+    crashed = outcome.fired("space-infeasible") and "crash" in outcome.text
+    missed = len(wrong) > 0.1 * outcome.made.truth["states"].count("pruned")
+    return bool("infeasible" in wrong and crashed) or missed or "pruned" not in outcome.text
+
+
+def _wrong_length(outcome: Outcome) -> bool:
+    """Return True if a next study is shorter than a complete trial."""
+    if outcome.report is None:
+        return True
+    own = [s.spec.max_train_steps for s in outcome.report.next_studies if s.spec.trials >= MIN_TRIALS]
+    lengths = [outcome.report.spec.max_train_steps, *own]
+    return any(n is None or n < 0.9 * outcome.made.truth["length"] for n in lengths)
+
+
+def _optimum_left_out(outcome: Outcome) -> bool:
+    """Return True if a proposed range leaves the best learning rate out."""
+    if outcome.report is None:
+        return True
+    ranges = [s.spec.parameters.get(outcome.made.truth["lr"]) for s in outcome.report.next_studies]
+    best = outcome.made.truth["best_lr"]
+    return any(
+        p is not None and p.low is not None and p.high is not None and not p.low <= best <= p.high for p in ranges
+    )
+
+
+def _hardly_matters(outcome: Outcome) -> bool:
+    """Return True if a hyperparameter that matters is said to hardly matter."""
+    return any(f.subject in outcome.made.truth["matters"] for f in outcome.fired("space-insensitive"))
+
+
+def _misread(outcome: Outcome) -> bool:
+    """Return True if more than a tenth of the trials of any kind are read as another kind, or trials are missing."""
+    true, read = outcome.made.truth["states"], outcome.statuses()
+    if len(true) != len(read):
+        return True
+    pairs = list(zip(true, read, strict=True))
+    kinds = set(true) | set(read)
+    return any(
+        sum(r != t for t, r in pairs if kind in (t, r)) > 0.1 * max(sum(t == kind for t, _ in pairs), 5)
+        for kind in kinds
+    )
+
+
+def _late_step(outcome: Outcome) -> bool:
+    """Return True if the report judges the best steps although early stopping chose them, or keeps quiet about it."""
+    stopped = outcome.made.truth["states"].count("early_stopped")
+    if stopped < 5:
+        return bool(outcome.fired("step-position"))
+    return bool(outcome.fired("step-position")) or "checkpoint" not in outcome.text
+
+
+def _decided(outcome: Outcome) -> bool:
+    return bool(outcome.fired("adopt", "tuning-saturated"))
+
+
+def _no_limit(outcome: Outcome) -> bool:
+    """Return True if at least four trials failed and no rule says where."""
+    failed = sum(state != "complete" for state in outcome.made.truth["states"])
+    return failed >= 4 and not outcome.fired("space-infeasible", "space-boundary-infeasible")
+
+
+_RANDOM_END = "a crash, a time limit or a chosen length is misread"
+SITUATIONS: tuple[Situation, ...] = (
+    *(
+        Situation(
+            f"A01 pruned by {pruner}, {status}",
+            "pruned trials count as crashed, or unsaid",
+            pruned_by(pruner, status),
+            _called_a_bug,
+        )
+        for pruner, status in (
+            ("median", "FAILED"),
+            ("asha", "FAILED"),
+            ("median", "KILLED"),
+            ("asha", "FINISHED"),
+            ("hyperband", "FAILED"),
+        )
+    ),
+    Situation(
+        "A02 pruned by ASHA", "a next study is shorter than complete trials", pruned_by("asha", "FAILED"), _wrong_length
+    ),
+    Situation(
+        "A02 pruned by median",
+        "a next study is shorter than complete trials",
+        pruned_by("median", "FAILED"),
+        _wrong_length,
+    ),
+    Situation(
+        "A02 pruned by Hyperband, budgets noted",
+        "a next study is shorter than complete trials",
+        pruned_by("hyperband", "FINISHED", budgets=True),
+        _wrong_length,
+    ),
+    Situation(
+        "A03 ASHA, high rates lead early",
+        "a proposed range leaves the optimum out",
+        pruned_by("asha", "FAILED", early_lead=0.5),
+        _optimum_left_out,
+    ),
+    Situation(
+        "A03 ASHA, another hyperparameter matters",
+        "a hyperparameter that matters hardly matters",
+        pruned_by("asha", "FAILED", early_lead=0.5, dropout_weight=0.155),
+        _hardly_matters,
+    ),
+    Situation(
+        "A04 stopped early by patience",
+        "best steps are judged, or early stopping is unsaid",
+        early_stopped,
+        _late_step,
+    ),
+    Situation("A04 stopped early by patience, status", "a trial's end is misread", early_stopped, _misread),
+    Situation(
+        "A05 preempted and continued",
+        "a continuation counts as a repeat",
+        preempted,
+        lambda o: _misread(o) or _decided(o),
+    ),
+    Situation("A05 two seeds for each setting (control)", "repeats are joined", seeds, _misread),
+    Situation(
+        "A06 training loss ends NaN, objective finite", "a trial's end is misread", failing(not_a_number), _misread
+    ),
+    Situation("A06 training loss ends NaN: where", "no region of failures is named", failing(not_a_number), _no_limit),
+    Situation("A06 skipped batches, broken loss (control)", "a healthy trial is misread", skipped_batches, _misread),
+    Situation("A07 stuck at chance", "a trial's end is misread", failing(at_chance), _misread),
+    Situation("A07 stuck at chance: where", "no region of failures is named", failing(at_chance), _no_limit),
+    Situation("A08 collapse to a constant", "a trial's end is misread", failing(collapsed), _misread),
+    Situation(
+        "A09 out of memory, error text",
+        "no limit of the batch size",
+        out_of_memory,
+        lambda o: _misread(o) or _no_limit(o),
+    ),
+    Situation("A10 random crashes (control)", _RANDOM_END, crashing, _misread, bound=0.1),
+    Situation("A10 time limit (control)", _RANDOM_END, time_limit, _misread),
+    Situation("A10 length as a hyperparameter (control)", _RANDOM_END, chosen_length, _misread),
+    Situation("A10 healthy trials (control)", "a healthy trial is misread", healthy, _misread),
+)

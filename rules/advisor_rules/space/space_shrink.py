@@ -22,13 +22,14 @@ class SpaceShrink(Rule):
     """A range is far wider than the part of it that holds good trials.
 
     ## What it looks at
-    Every searched number with at least five values, except the length of training and the batch size. The rule first tests if
-    results depend on the hyperparameter at all. Then it takes the good trials: the best tenth, and all that are only a little worse
-    than the best, so that a flat optimum counts as a whole. It tests if the good trials lie closer together than equally many
-    random trials, counted in the trials between them. The part to keep holds the good trials plus a margin; up to 5 % of the good
-    trials at each end may be left out, but none of the best three. The rule fires if that part is at most two thirds of the range,
-    on its own scale. An end stays if good trials lie in the outer fifth, or if most trials beyond the good ones failed;
-    `space-boundary` and `space-infeasible` cover these cases.
+    Every searched number with at least five values, except the length of training and the batch size. The rule cannot judge if
+    more than a fifth of the trials were pruned, because the others are those that learn fast early. It first tests if results
+    depend on the hyperparameter at all. Then it takes the good trials: the best tenth, and all that are only a little worse than
+    the best, so that a flat optimum counts as a whole. It tests if the good trials lie closer together than equally many random
+    trials, counted in the trials between them. The part to keep holds the good trials plus a margin; up to 5 % of the good trials
+    at each end may be left out, but none of the best three. The rule fires if that part is at most two thirds of the range, on
+    its own scale. An end stays if good trials lie in the outer fifth, or if most trials beyond the good ones failed; `space-
+    boundary` and `space-infeasible` cover these cases.
 
     ## Why it matters
     Trials far from the good region teach nothing new. With three ranges twice as wide as needed, seven of eight trials are
@@ -79,6 +80,7 @@ class SpaceShrink(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per range that is too wide, most certain first."""
+        settings.require_unpruned(study)
         tried = settings.read(study)
         axes = _good_region.axes(tried, levels=self.levels)
         if not axes:

@@ -23,7 +23,8 @@ class SpaceTunedSteps(Rule):
 
     ## What it looks at
     Hyperparameters that count the steps, epochs, iterations or tokens of training, and the number of steps that each trial logged.
-    If the length follows the batch size so that every trial sees equally many examples, it does not count as tuned.
+    If the length follows the batch size so that every trial sees equally many examples, it does not count as tuned. Neither do
+    lengths that a tuner set by pruning: successive halving trains many trials for little.
 
     ## Why it matters
     Longer training nearly always gives better results at a higher cost, so tuning the length finds the upper end of its range.
@@ -49,18 +50,19 @@ class SpaceTunedSteps(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per hyperparameter that is a length; if there is none, one about the logged lengths."""
+        judged = study.ended & np.array([t.status != "pruned" for t in study.trials], dtype=np.bool_)
         batches = np.array([parameter_kinds.batch_size(t) for t in study.trials])
         named = [name for name in study.spec.parameters if counts_training(name)]
         for name in named:
             lengths = np.array([as_number(t.params.get(name)) for t in study.trials])
             lengths[~(lengths > 0)] = np.nan  # -1 means that something else sets the length
-            if name in study.searched and self._tuned(lengths[study.ended], batches[study.ended]):
-                yield self._finding(study, name, lengths)
+            if name in study.searched and self._tuned(lengths[judged], batches[judged]):
+                yield self._finding(study, name, np.where(judged, lengths, np.nan))
         if named:
             return
         logged = np.array([t.fact("max_train_steps") for t in study.trials])
-        if self._tuned(logged[study.ended], batches[study.ended]):
-            yield self._finding(study, None, logged)
+        if self._tuned(logged[judged], batches[judged]):
+            yield self._finding(study, None, np.where(judged, logged, np.nan))
         elif not np.isfinite(logged).any() and _ends_differ(study, self.small):
             raise MissingData(
                 "trials end at different steps and none logged its planned length; log it as max_train_steps"

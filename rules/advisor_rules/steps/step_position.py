@@ -26,7 +26,8 @@ class StepPosition(Rule):
     The step with the best objective, as a share of the planned steps, in each of the best five trials that gained at least half of
     the best trial's gain. The rule tests if more best steps lie in the first tenth, or in the last quarter, than expected by
     chance. If a curve is flat within its noise, chance puts the best step anywhere on the flat part. Trials with fewer than 6
-    evaluations are left out.
+    evaluations are left out. If trials stop early when they no longer improve, their patience sets the best step, and the rule
+    cannot judge.
 
     ## Why it matters
     If the best step is always in the first tenth, most of the compute is wasted. If it is consistently in the last quarter, the
@@ -71,11 +72,19 @@ class StepPosition(Rule):
     """Minimum forecast gain after a decay of the learning rate; the level at which `curve-still-improving` warns."""
     room: Factor = 3.0
     """Proposed length if all best steps are early, as a multiple of the latest best step. Our choice, rather long."""
+    stopped: Share = 0.2
+    """Maximum share of trials that stopped early with which the others still show when training is best. Our choice."""
     false_alarms: Share = 0.05
     """Probability, per study, that chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the study."""
+        stopped, ended = sum(t.status == "early_stopped" for t in study.trials), int(study.ended.sum())
+        if stopped > self.stopped * ended:
+            raise MissingData(
+                f"{stopped} of {ended} trials stopped early, so their patience sets the distance of the best step from the end; "
+                "train to the planned end and choose the best checkpoint afterwards"
+            )
         placed = _best_steps.read(study, self.best, self.reach, evaluations=self.evaluations)
         if len(placed) < 2:
             raise MissingData(

@@ -66,7 +66,7 @@ def test_trials_with_curves_states_and_the_declared_space(tmp_path: Path, import
         assert run.started == pytest.approx(trial.datetime_start.timestamp(), abs=0.01)
         assert run.ended == pytest.approx(trial.datetime_complete.timestamp(), abs=0.01)
     read = read_study("digits", tracking_uri=uri)
-    assert [t.status for t in read.trials][2:5] == ["complete", "infeasible", "stopped"]
+    assert [t.status for t in read.trials][2:5] == ["complete", "infeasible", "pruned"]
     assert (read.spec.objective.metric, read.spec.objective.direction) == ("val/loss", "minimize")
     rate, layers = read.spec.parameters["lr"], read.spec.parameters["layers"]
     assert (rate.low, rate.high, rate.scale, rate.type) == (1e-5, 1.0, "log", "float")

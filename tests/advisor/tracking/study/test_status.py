@@ -3,13 +3,14 @@ import math
 import pytest
 from small_experiments import experiment, points, run
 
+from advisor.tracking import read_study
 from advisor.tracking.study.assemble import assemble
 
 
 def test_pruned_trials_did_not_crash():
     runs = [run(i, status="FAILED", tags={"state": state}) for i, state in enumerate(("TrialState.PRUNED", "FAIL"))]
     study = assemble(experiment(runs, loss=points((0, 1, 1.0, 101), (1, 1, 1.0, 101))))
-    assert [t.status for t in study.trials] == ["stopped", "infeasible"]
+    assert [t.status for t in study.trials] == ["pruned", "infeasible"]
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,137 @@ def test_a_broken_evaluation_is_no_divergence():
     study = assemble(experiment(runs, val__loss=points(*evaluated), train__loss=points(*loss)), objective="val/loss")
     assert [t.status for t in study.trials] == ["complete", "diverged", "diverged", "diverged"]
     assert study.feasible.tolist() == [True, False, False, False]
+
+
+def _study(lengths, costs, statuses=None, *, tags=None, params=None, **more):
+    """Return the study of one run per length. costs: cost of a trial at a step; more: further metrics by run and step."""
+    count = len(lengths)
+    runs = [
+        run(
+            i,
+            (statuses or ["FINISHED"] * count)[i],
+            (tags or {}).get(i, {}),
+            **((params or {}).get(i) or {"lr": i + 1}),
+        )
+        for i in range(count)
+    ]
+    steps = [(i, s) for i, n in enumerate(lengths) for s in range(1, n + 1)]
+    metrics = {
+        m: points(*((i, s, f(i, s), 100 + s) for i, s in steps)) for m, f in {"val__loss": costs, **more}.items()
+    }
+    return assemble(experiment(runs, **metrics), objective="val/loss")
+
+
+def _falling(trial, step):
+    return 1 / step + 0.1 * trial
+
+
+def test_trials_that_failed_behind_the_others_were_pruned():
+    lengths = [20] * 6 + [5, 7, 9, 4]
+    study = _study(lengths, _falling, ["FINISHED"] * 6 + ["FAILED"] * 4)
+    assert [t.status for t in study.trials] == ["complete"] * 6 + ["pruned"] * 4
+    assert study.trials[6].reason == "it ended at step 5 behind the trials that went on"
+    assert study.comparable.tolist() == [True] * 6 + [False] * 4
+    assert study.feasible.all()
+    (decision,) = study.decisions
+    assert decision.text == (
+        "4 of 10 trials were pruned: they ended behind the trials that went on, without an error. Their results are not compared "
+        "with those of complete trials. Pruning can hide settings that start slowly."
+    )
+    assert study.spec.max_train_steps == 20
+
+
+def test_trials_that_failed_ahead_of_the_others_crashed():
+    study = _study([5, 7, 9, 4] + [20] * 6, _falling, ["FAILED"] * 4 + ["FINISHED"] * 6)
+    assert [t.status for t in study.trials] == ["infeasible"] * 4 + ["complete"] * 6
+    assert not study.decisions
+
+
+def test_a_user_overrules_with_a_tag():
+    lengths = [20] * 6 + [5, 7, 9, 4]
+    tags = {6: {"advisor.status": "infeasible"}}
+    study = _study(lengths, _falling, ["FINISHED"] * 6 + ["FAILED"] * 4, tags=tags)
+    assert [t.status for t in study.trials[6:]] == ["infeasible", "pruned", "pruned", "pruned"]
+
+
+def test_errors_in_tags():
+    tags = {
+        0: {"error": "RuntimeError: CUDA out of memory. Tried to allocate 2 GiB"},
+        1: {"exception": "KeyError: 'x'"},
+        2: {"advisor.status": "infeasible", "advisor.error": "TrialPruned: Trial was pruned at epoch 3."},
+    }
+    study = _study([1, 1, 1, 1], _falling, ["FAILED"] * 3 + ["FINISHED"], tags=tags)
+    assert [t.status for t in study.trials] == ["infeasible", "infeasible", "pruned", "complete"]
+    assert study.trials[0].facts["error"].startswith("out of memory: RuntimeError")
+
+
+def test_early_stopping_is_read_and_said():
+    """Trial i is best at step 3 + i, and stops 4 evaluations later; the last two train to their end."""
+    study = _study(
+        [7, 8, 9, 10, 20, 20], lambda i, s: abs(s - (3 + i if i < 4 else 19)) / 20 + 0.01 * i, params={0: {"lr": 0.1}}
+    )
+    assert [t.status for t in study.trials] == ["early_stopped"] * 4 + ["complete"] * 2
+    assert study.trials[0].reason == "it ended 4 evaluations after its best val/loss"
+    assert study.comparable.all()
+    assert study.cut_short(study.trials[0])
+    assert "early stopping is then needless" in study.decisions[0].text
+    assert study.spec.max_train_steps == 20
+
+
+def test_failures_are_read_from_the_curves_alone():
+    """Trial 0 learns; 1's training loss is NaN from step 8 on; 2 and 3 sit at chance; 4 skipped its last batch."""
+    study = _study(
+        [20] * 6,
+        lambda i, s: {1: 2.0 if s >= 8 else 1 / s, 2: 2.303, 3: 2.303}.get(i, 1 / s),
+        train__loss=lambda i, s: math.nan if (i == 1 and s >= 8) or (i == 4 and s == 20) else 1 / s,
+    )
+    assert [t.status for t in study.trials] == [
+        "complete",
+        "diverged",
+        "not_learned",
+        "not_learned",
+        "complete",
+        "complete",
+    ]
+    assert [d.text for d in study.decisions] == [
+        "1 of 6 trials diverged by their curves: train/loss is not finite from step 8 on.",
+        "2 of 6 trials learned nothing by their curves: in one of them, for example, val/loss stays at 2.3 from its start as other "
+        "trials do.",
+    ]
+
+
+def test_optuna_prunes_by_an_exception(tmp_path, monkeypatch):
+    """A real script: MLflow marks each pruned run as FAILED, without a tag."""
+    mlflow, optuna = pytest.importorskip("mlflow"), pytest.importorskip("optuna")
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    mlflow.set_tracking_uri(uri)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    pruners = {
+        "median": optuna.pruners.MedianPruner(n_startup_trials=4),
+        "halving": optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=3),
+    }
+    for name, pruner in pruners.items():
+        mlflow.set_experiment(name)
+
+        def objective(trial):
+            with mlflow.start_run():
+                lr = trial.suggest_float("lr", 1e-5, 1e-1, log=True)
+                mlflow.log_param("lr", lr)
+                floor = 0.1 + 0.05 * (math.log10(lr) + 3) ** 2
+                for epoch in range(1, 10):
+                    loss = floor + (1 - floor) * math.exp(-epoch / 2)
+                    mlflow.log_metric("val_loss", loss, step=epoch)
+                    trial.report(loss, epoch)
+                    if trial.should_prune():
+                        raise optuna.TrialPruned
+                return loss
+
+        sampler = optuna.samplers.RandomSampler(seed=1)
+        search = optuna.create_study(sampler=sampler, pruner=pruner, study_name=name)
+        search.optimize(objective, n_trials=16)
+        found = read_study(name, tracking_uri=uri)
+        pruned = sum(t.state.name == "PRUNED" for t in search.trials)
+        assert pruned > 3
+        assert {t.status for t in found.trials} == {"complete", "pruned"}
+        assert sum(t.status == "pruned" for t in found.trials) == pruned
+        assert found.spec.max_train_steps == 9

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -197,3 +198,11 @@ def test_the_promise_holds(trials: int, names: int, kind: str) -> None:
         found = verdict("space-shrink", study).findings
         fired += any(kind != "another rules" or f.subject != f"x{names}" for f in found)
     assert kept(fired, len(studies(60)))
+
+
+def test_survivors_of_pruning_do_not_show_the_good_region() -> None:
+    made = example()
+    status = ["pruned"] * (len(made.trials) // 2) + ["complete"] * (len(made.trials) - len(made.trials) // 2)
+    trials = tuple(replace(t, status=s) for t, s in zip(made.trials, status, strict=True))
+    found = verdict("space-shrink", replace(made, trials=trials))
+    assert (found.status, "were pruned" in found.reason) == ("not-assessed", True)

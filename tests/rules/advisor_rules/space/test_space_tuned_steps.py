@@ -108,3 +108,13 @@ def test_a_length_of_minus_one_leaves_it_to_another_hyperparameter() -> None:
     params = [{"max_steps": n, "lr": 0.1 * (i + 1)} for i, n in enumerate([-1, 500, -1, 500])]
     made = make_study(params, {"val/loss": [np.linspace(2, 1, 5)] * 4})
     assert verdict(RULE, made).status == "quiet"
+
+
+def test_pruned_trials_have_no_length_of_their_own() -> None:
+    lengths = [300] * 4 + [900] * 2 + [2700] * 2
+    facts = [{"max_train_steps": str(n)} for n in lengths]
+    params = [{"lr": 0.1 * (i + 1)} for i in range(8)]
+    curves = {"val/loss": [np.linspace(2, 1, n // 100) for n in lengths]}
+    made = make_study(params, curves, tags=facts, status=["pruned"] * 6 + ["complete"] * 2)
+    assert verdict(RULE, made).status == "quiet"
+    assert verdict(RULE, make_study(params, curves, tags=facts)).status == "fired"

@@ -175,3 +175,10 @@ def test_keeps_its_promise(null, trials):
             curves = list(np.exp(-T / 0.05) + rng.normal(0, 0.02, (trials, N)))
         fired += verdict(RULE, study(curves)).status == "fired"
     assert fired <= 0.05 * 150 + 2 * np.sqrt(150 * 0.05 * 0.95)
+
+
+def test_early_stopping_sets_the_best_step():
+    stopped = study([bowl(1, i) for i in range(4)], status=["early_stopped"] * 2 + ["complete"] * 2)
+    found = verdict(RULE, stopped)
+    assert found.status == "not-assessed"
+    assert found.reason.startswith("2 of 4 trials stopped early")

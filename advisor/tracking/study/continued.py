@@ -1,0 +1,173 @@
+"""Joins runs that continue an interrupted run of the same trial, as after preemption. Otherwise they would count as repeats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from advisor import contract
+from advisor.model.reading import Decision
+from advisor.model.space import IntArray, words_of
+from advisor.system import spill
+from advisor.tracking.runs import Experiment, Points, RunStatus
+from advisor.tracking.study import inference
+from advisor.tracking.study.probes import select_runs
+
+_SAME_LENGTH = 0.02
+"""Maximum relative difference between the length of a trial in two parts that both count from zero and the longest run."""
+_GAP = 1.5
+"""Maximum distance between the end of one part and the start of the next, in intervals between logged steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A run, or several joined runs, as a possible part of a trial."""
+
+    status: RunStatus
+    started: float
+    ended: float
+    """Time of the last logged point."""
+    first: int
+    last: int
+    interval: int
+    """Mean distance between the logged steps of the metric that was logged most rarely."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Join:
+    """A run and its continuation, as indices in `Experiment.runs`."""
+
+    former: int
+    later: int
+    anew: bool
+    """True if the continuation counts its steps from zero again."""
+
+
+def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, ...]]:
+    """Return the experiment with each interrupted run and its continuation as one run, and the decision about them.
+
+    The joined run has the id of the last part. Where parts overlap, the later one counts.
+    """
+    groups = _same_settings(experiment)
+    if not groups:
+        return experiment, ()
+    parts = _parts(experiment)
+    longest = max((p.last for p in parts.values()), default=0)
+    usual = min((p.first for p in parts.values()), default=0)
+    joins: list[_Join] = []
+    for group in groups:
+        ordered = sorted((i for i in group if i in parts), key=lambda i: parts[i].started)
+        for former, later in pairwise(ordered):
+            one, two = parts[former], parts[later]
+            anew = _continues(one, two, usual, longest)
+            if anew is not None:
+                joins.append(_Join(former, later, anew))
+                last = two.last + (one.last + one.interval - two.first if anew else 0)
+                parts[later] = replace(two, first=min(one.first, two.first), last=last, started=one.started)
+    if not joins:
+        return experiment, ()
+    verb = "1 run continues an interrupted one" if len(joins) == 1 else f"{len(joins)} runs continue interrupted ones"
+    text = f"{verb} with the same parameters. Each counts as one trial together with the run that it continues."
+    return _joined(experiment, joins), (Decision(topic="status", text=text),)
+
+
+def _continues(one: _Part, two: _Part, usual: int, longest: int) -> bool | None:
+    """Return whether `two` counts its steps anew if it continues `one`, else None. usual: first step of complete runs.
+
+    Steps that go on after the interrupted run are evidence for any status. A killed run is also continued by a run that starts
+    again and gets further, or that counts from zero and completes the length of the longest run.
+    """
+    if two.started < one.ended:
+        return None
+    interval = max(one.interval, two.interval)
+    if two.first > usual + interval:
+        goes_on = two.first <= one.last + _GAP * interval and two.last > one.last
+        return False if goes_on else None
+    if one.status != "KILLED":
+        return None
+    together = one.last + one.interval + two.last - two.first
+    error = _SAME_LENGTH * longest + interval
+    if two.last < longest - error and abs(together - longest) <= error:
+        return True
+    return False if two.last >= one.last else None
+
+
+def _same_settings(experiment: Experiment) -> list[list[int]]:
+    """Return groups of runs with the same parameters and seed. Runs without parameters form none."""
+    parsed = inference.parse_params([run.params for run in experiment.runs])
+    groups: dict[object, list[int]] = {}
+    for i, run in enumerate(experiment.runs):
+        seeds = [(k, v) for k, v in run.params.items() if {"seed", "random"} & set(words_of(k))]
+        seeds.append((contract.TAG_SEED, run.tags.get(contract.TAG_SEED, "")))
+        if parsed[i]:
+            key = tuple(sorted((k, repr(v)) for k, v in parsed[i].items())), tuple(sorted(seeds))
+            groups.setdefault(key, []).append(i)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _parts(experiment: Experiment) -> dict[int, _Part]:
+    """Return the runs with points and a known start, by index."""
+    count = len(experiment.runs)
+    low, high, interval = np.full(count, _NONE), np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    ended = np.full(count, -np.inf)
+    for metric, points in experiment.points.items():
+        if metric.startswith("system/") or not len(points.runs):
+            continue
+        first, last = _extent(points, count)
+        number = np.bincount(points.runs, minlength=count)
+        several = number > 1
+        interval[several] = np.maximum(interval[several], (last - first)[several] // (number - 1)[several])
+        low, high = np.minimum(low, first), np.maximum(high, last)
+        np.maximum.at(ended, points.runs, np.nan_to_num(points.times, nan=-np.inf))
+    return {
+        i: _Part(run.status, run.started, float(ended[i]), int(low[i]), int(high[i]), int(interval[i]))
+        for i, run in enumerate(experiment.runs)
+        if run.started is not None and high[i] >= 0 and math.isfinite(ended[i])
+    }
+
+
+_NONE = np.iinfo(np.int64).max
+"""First step of a run without points."""
+
+
+def _extent(points: Points, runs: int) -> tuple[IntArray, IntArray]:
+    """Return the first and the last step of each run, shape (runs,)."""
+    first, last = np.full(runs, _NONE), np.full(runs, -1, dtype=np.int64)
+    np.minimum.at(first, points.runs, points.steps)
+    np.maximum.at(last, points.runs, points.steps)
+    return first, last
+
+
+def _joined(experiment: Experiment, joins: Sequence[_Join]) -> Experiment:
+    """Return the experiment with the parts of each trial as one run. joins: in the order in which the later parts ran."""
+    fits = experiment.fits_in_memory
+    points = {metric: _joined_points(p, joins, fits=fits) for metric, p in experiment.points.items()}
+    runs = list(experiment.runs)
+    for join in joins:
+        former, later = runs[join.former], runs[join.later]
+        tags: Mapping[str, str] = {**former.tags, **later.tags}
+        runs[join.later] = replace(later, started=former.started, tags=tags)
+    keep = np.ones(len(runs), dtype=np.bool_)
+    keep[[join.former for join in joins]] = False
+    return select_runs(replace(experiment, runs=tuple(runs), points=points), keep)
+
+
+def _joined_points(points: Points, joins: Sequence[_Join], *, fits: bool) -> Points:
+    runs, steps = points.runs.copy(), points.steps.copy()
+    keep = np.ones(len(runs), dtype=np.bool_)
+    for join in joins:
+        former, later = np.flatnonzero(keep & (runs == join.former)), np.flatnonzero(runs == join.later)
+        if not len(later):
+            runs[former] = join.later
+            continue
+        if join.anew and len(former):
+            interval = int(np.median(np.diff(np.unique(steps[former])))) if len(former) > 1 else 1
+            steps[later] += int(steps[former].max()) + interval - int(steps[later].min())
+        keep[former[steps[former] >= steps[later].min()]] = False
+        runs[former] = join.later
+    columns = runs[keep], steps[keep], points.values[keep], points.times[keep]
+    return Points(*spill.offload(columns, fits=fits))

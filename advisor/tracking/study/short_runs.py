@@ -1,0 +1,262 @@
+"""Tells why trials are shorter than others: a tuner pruned them, they stopped early by patience, or neither.
+
+A pruned trial is behind the trials that went on past its last step. A crash, an interruption or a time limit strikes at any rank.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from advisor.model.parameter_kinds import is_batch_size
+from advisor.model.space import BoolArray, FloatArray, Value, as_number, counts_training
+from advisor.model.study import Curve, CurveBlock
+from advisor.tracking.study import axes, metric_names
+from advisor.tracking.study.silent_failures import Costs
+
+_SHORT = 0.95
+"""Maximum length of a short trial, as a share of the longest, in steps, evaluations and examples."""
+_INTERRUPTED_LEVELS = 0.1, 0.5
+"""Maximum p-values at which trials with finite values that failed without an error, or were killed, count as pruned: in
+general, and if they end at rungs or right after an evaluation. The first is the share of studies in which crashes are taken for
+pruning."""
+_FINISHED_LEVELS = 0.001, 0.5
+"""The same for short trials that ended normally. They were rarely pruned: most have a length of their own or a time limit."""
+_CHOSEN_LEVELS = 0.001, 0.05
+"""The same for short trials that ended normally, if a hyperparameter sets the length of training."""
+_RUNGS = 0.001
+"""Maximum probability that trials that end anywhere end after so few different numbers of evaluations."""
+_LATE = 0.05
+"""Maximum distance of a pruned trial's last logged step from its last evaluation, as a share of its evaluation interval.
+Tuners prune right after an evaluation."""
+_DENSE = 5
+"""Minimum number of points of another metric for each evaluation, to tell an end at an evaluation from an end at any time."""
+_MIN_PATIENCE = 2
+_MIN_STOPPED = 3
+"""Minimum number of short trials that show early stopping."""
+_AGREE = 0.9
+"""Minimum share of the trials that a patience must explain."""
+_MIN_DELTAS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2)
+"""Minimum improvements that trainings commonly demand."""
+_MAX_MONITORED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """The trials that stopped early, each `evaluations` evaluations after its own best one."""
+
+    trials: tuple[int, ...]
+    evaluations: int
+    metric: str
+    """Metric that decided when to stop."""
+
+
+def short_trials(costs: Costs, params: Sequence[Mapping[str, Value]]) -> BoolArray:
+    """Return a mask (trials,) of the trials that are shorter than the longest in steps, evaluations and examples."""
+    steps = np.array([c.steps[-1] if len(c) else 0 for c in costs.curves], dtype=np.float64)
+    evaluations = np.array([len(c) for c in costs.curves], dtype=np.float64)
+    examples = steps * np.array([_batch_size(p) for p in params])
+    lengths = [steps, evaluations] + ([examples] if np.isfinite(examples).all() else [])
+    shares = [length / max(float(length.max(initial=0)), 1e-300) for length in lengths]
+    known = np.array([len(c) > 0 for c in costs.curves], dtype=np.bool_)
+    return known & (np.max(shares, axis=0) < _SHORT)
+
+
+def _batch_size(params: Mapping[str, Value]) -> float:
+    return next((as_number(params[name]) for name in sorted(params, key=len) if is_batch_size(name)), math.nan)
+
+
+# --- pruned by a tuner -----------------------------------------------------------------------------------------------------------
+
+
+def find_pruned(
+    blocks: Mapping[str, CurveBlock],
+    costs: Costs,
+    params: Sequence[Mapping[str, Value]],
+    groups: Sequence[Sequence[int]],
+    *,
+    finished: Sequence[int],
+) -> set[int]:
+    """Return the short trials that a tuner pruned.
+
+    groups: trials that failed without an error, or were killed, one group for each way; finished: trials that ended normally.
+    """
+    late = _logged_after_evaluation(blocks, costs)
+    rivals = _Rivals(costs, params)
+    pruned: set[int] = set()
+    for_finished = _CHOSEN_LEVELS if _length_is_searched(params) else _FINISHED_LEVELS
+    for group, levels in [*((g, _INTERRUPTED_LEVELS) for g in groups), (finished, for_finished)]:
+        candidates = [t for t in group if not late[t]]
+        at_rungs = _end_at_rungs(costs, candidates)
+        at_evaluations = bool(candidates) and all(_logged_densely(blocks, costs, t) for t in candidates)
+        ranks = {t: rank for t in candidates if (rank := rivals.rank(t, repeats=at_rungs)) is not None}
+        if (
+            ranks
+            and _chance_of_ranks(list(ranks.values())) <= levels[at_rungs or (group is not finished and at_evaluations)]
+        ):
+            rungs = {r.step for r in ranks.values() if r.behind}
+            pruned |= {
+                t for t in candidates if at_rungs or (t in ranks and (ranks[t].behind or ranks[t].step in rungs))
+            }
+    return pruned
+
+
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    """The rank of a trial at its last evaluation among the trials that went on."""
+
+    step: int
+    worse_than: float
+    """Number of trials that went on and were better at this step; ties count half."""
+    passers: int
+    """Number of trials that went on."""
+
+    @property
+    def behind(self) -> bool:
+        return self.worse_than > self.passers / 2
+
+
+def _chance_of_ranks(ranks: Sequence[_Rank]) -> float:
+    """Return the probability that trials rank as low as this by chance: van Elteren's test, a Mann-Whitney test at each end."""
+    excess = variance = 0.0
+    for step in {r.step for r in ranks}:
+        ended = [r for r in ranks if r.step == step]
+        n, m = len(ended), ended[0].passers
+        excess += (sum(r.worse_than for r in ended) - n * m / 2) / (n + m + 1)
+        variance += n * m / 12 / (n + m + 1)
+    return float(stats.norm.sf(excess / math.sqrt(variance)))
+
+
+def _end_at_rungs(costs: Costs, trials: Sequence[int]) -> bool:
+    """Return True if the trials end after few different numbers of evaluations, two at least: one may be the step of a bug."""
+    longest = max(len(c) for c in costs.curves)
+    rungs = len({len(costs.curves[t]) for t in trials})
+    if rungs < 2 or rungs >= longest:
+        return False
+    log_p = math.log(math.comb(longest, rungs)) + len(trials) * math.log(rungs / longest)
+    return log_p <= math.log(_RUNGS)
+
+
+class _Rivals:
+    """Compares a trial with those that went on past its last evaluation."""
+
+    def __init__(self, costs: Costs, params: Sequence[Mapping[str, Value]]) -> None:
+        self._curves = [c.finite for c in costs.curves]
+        self._settings = [tuple(sorted((k, repr(v)) for k, v in p.items())) for p in params]
+
+    def rank(self, trial: int, *, repeats: bool) -> _Rank | None:
+        """Return the trial's rank among those that went on; None if there are none.
+
+        repeats: whether longer runs of a setting that was also run for less count. Without rungs, they show only that somebody
+        chose that setting.
+        """
+        curve = self._curves[trial]
+        if not len(curve):
+            return None
+        step = int(curve.steps[-1])
+        longer = (i for i in range(len(self._curves)) if repeats or not self._was_shorter(i, step))
+        others = np.array([cost for i in longer if math.isfinite(cost := self._cost_on_the_way(i, step))])
+        worse = float((curve.values[-1] > others).sum() + (curve.values[-1] == others).sum() / 2)
+        return _Rank(step, worse, len(others)) if len(others) else None
+
+    def _cost_on_the_way(self, trial: int, step: int) -> float:
+        """Return the trial's cost at `step` if it went on; else NaN."""
+        curve = self._curves[trial]
+        at = int(np.searchsorted(curve.steps, step, side="right")) - 1
+        if at < 0 or curve.steps[-1] * _SHORT <= step:
+            return math.nan
+        return float(curve.values[at])
+
+    def _was_shorter(self, trial: int, step: int) -> bool:
+        """Return True if another run of the same setting ended at about `step` or before."""
+        if not self._settings[trial]:
+            return False
+        twins = [t for t, s in enumerate(self._settings) if t != trial and s == self._settings[trial]]
+        return any(len(c := self._curves[t]) and c.steps[-1] * _SHORT <= step for t in twins)
+
+
+def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: Costs) -> BoolArray:
+    """Return a mask (trials,) of the trials that logged other metrics well after their last evaluation: they trained on.
+
+    Metrics that the longest trials log after training do not count.
+    """
+    last = axes.last_steps(blocks).astype(np.float64)
+    ends = np.array([c.steps[-1] if len(c) else -1 for c in costs.curves], dtype=np.float64)
+    intervals = np.array([_interval(c) for c in costs.curves])
+    longest = ends >= _SHORT * ends.max(initial=0)
+    usual = float(np.max((last - ends)[longest], initial=0.0))
+    late: BoolArray = last - ends > np.maximum(usual, _LATE * intervals)
+    return late
+
+
+def _length_is_searched(params: Sequence[Mapping[str, Value]]) -> bool:
+    return any(len({p.get(name) for p in params}) > 1 for name in {n for p in params for n in p if counts_training(n)})
+
+
+def _logged_densely(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> bool:
+    """Return True if another metric of the trial would show that it trained on after its last evaluation."""
+    most = max(len(block.curve(trial)) for block in blocks.values())
+    return most >= _DENSE * len(costs.curves[trial])
+
+
+def _interval(curve: Curve) -> float:
+    return float(np.median(np.diff(curve.steps))) if len(curve) > 1 else float(curve.steps[-1]) if len(curve) else 0.0
+
+
+# --- stopped early by patience ---------------------------------------------------------------------------------------------------
+
+
+def find_early_stopped(
+    blocks: Mapping[str, CurveBlock], costs: Costs, trials: Sequence[int], short: BoolArray
+) -> Patience | None:
+    """Return the trials that stopped a constant number of evaluations after their own best one; None if no such number fits.
+
+    The number must fit nearly all short trials, and nearly no trial of the study may train on for longer without an improvement.
+    """
+    several = [t for t in trials if short[t]]
+    if len(several) < _MIN_STOPPED:
+        return None
+    for metric, curves in _monitored(blocks, costs):
+        for min_delta in _MIN_DELTAS:
+            waits = [_waits(c.values, min_delta) for c in curves]
+            counts = Counter(waits[t][-1] for t in several)
+            if not counts:
+                continue
+            patience, fitting = counts.most_common(1)[0]
+            patient = np.mean([max(w, default=0) <= patience for w in waits])
+            if patience >= _MIN_PATIENCE and fitting >= _AGREE * len(several) and patient >= _AGREE:
+                longest = max(len(w) for w in waits)
+                whole = any(len(w) == longest and w[-1] < patience for w in waits)  # trials reached the planned end
+                stopped = [t for t in trials if waits[t] and waits[t][-1] == patience]
+                return Patience(tuple(t for t in stopped if not whole or len(waits[t]) < longest), patience, metric)
+    return None
+
+
+def _monitored(blocks: Mapping[str, CurveBlock], costs: Costs) -> list[tuple[str, Sequence[Curve]]]:
+    """Return the metrics that may decide when to stop, as costs: the objective, then those evaluated as often as it."""
+    points = sum(len(c) for c in costs.curves)
+    found: list[tuple[str, Sequence[Curve]]] = [(costs.metric, costs.curves)]
+    for metric in sorted(blocks):
+        direction = metric_names.direction_of(metric)
+        if metric == costs.metric or direction is None or len(blocks[metric].steps) != points:
+            continue
+        curves = [blocks[metric].curve(i) for i in range(len(costs.curves))]
+        found.append((metric, curves if direction == "minimize" else [-c for c in curves]))
+    return found[:_MAX_MONITORED]
+
+
+def _waits(values: FloatArray, min_delta: float) -> list[int]:
+    """Return, for each evaluation, the number of evaluations since the last improvement by more than `min_delta`."""
+    waits, best, wait = [], math.inf, 0
+    for value in values.tolist():
+        if value < best - min_delta:
+            best, wait = value, 0
+        else:
+            wait += 1
+        waits.append(wait)
+    return waits

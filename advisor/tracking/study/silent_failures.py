@@ -1,0 +1,220 @@
+"""Finds trials that failed although their process ended normally: by their curves alone.
+
+A trial diverged if a loss is not finite to its end, or if the objective fell back to a constant. It learned nothing if the
+objective never left a degenerate plateau, such as ln 10, while most other trials did.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.model.space import BoolArray, FloatArray
+from advisor.model.study import Curve, CurveBlock, Status
+from advisor.tracking.study import metric_names
+
+_MIN_FLAT = 3
+"""Minimum number of evaluations that show a plateau."""
+_TAIL = 0.1
+"""Minimum share of a trial's evaluations that shows that it ended on a constant."""
+_FLAT = 0.02
+"""Maximum range of the values on a plateau, as a share of the plateau's distance from the best result. Our choice."""
+_CONSTANT = 0.01
+"""Maximum distance of the values on a constant from the last one, as a share of the trial's own gain before. Our choice."""
+_MOVED = 0.05
+"""Minimum gain over the first evaluation that shows learning, as a share of the distance to the best result. Our choice."""
+_LOST = 0.8
+"""Minimum share of its own gain that a trial loses in a collapse. Our choice."""
+_WENT_ON = 0.05
+"""Minimum gain of the objective, as a share of its range in the study, that shows that training survived a loss that is not finite:
+only its logging broke."""
+_MAX_STUCK = 0.5
+"""Maximum share of trials on a plateau. If most trials learn nothing, not they failed but the study."""
+_MAX_CLASSES = 1000
+_CHANCE_ERROR = 0.05
+"""Maximum distance of a plateau from a level of chance, as a share of the distance between the levels of k and k + 1 classes."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a trial ended, and the clause that says how we know; empty if the source stated it."""
+
+    status: Status
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The objective of each trial as a cost."""
+
+    metric: str
+    curves: Sequence[Curve]
+    """Curve of each trial with lower values better, shape (trials,). Values may be NaN or infinite."""
+    sign: int
+    """1 if the objective is minimised, else -1."""
+
+    def text(self, cost: float) -> str:
+        """Return a cost as a value of the objective."""
+        return f"{self.sign * cost + 0.0:.3g}"
+
+    @property
+    def range(self) -> float:
+        """Range of the finite costs of all trials; NaN if there are none."""
+        finite = [
+            v for c in self.curves for v in (c.finite.values.min(initial=np.inf), c.finite.values.max(initial=-np.inf))
+        ]
+        known = [v for v in finite if math.isfinite(v)]
+        return max(known) - min(known) if known else math.nan
+
+
+def read_costs(blocks: Mapping[str, CurveBlock], objective: str, *, minimize: bool, trials: int) -> Costs:
+    """Return the objective of each trial as a cost."""
+    curves = [blocks[objective].curve(i) for i in range(trials)]
+    return Costs(objective, curves if minimize else [-c for c in curves], 1 if minimize else -1)
+
+
+def find_silent_failures(
+    blocks: Mapping[str, CurveBlock], costs: Costs, trials: Sequence[int], chance: float | None
+) -> dict[int, End]:
+    """Return the end of each of these trials that failed by its curves. chance: known cost of guessing, if any."""
+    found: dict[int, End] = {}
+    for trial in trials:
+        if reason := _not_finite(blocks, costs, trial):
+            found[trial] = End("diverged", reason)
+    rest = [t for t in trials if t not in found and len(costs.curves[t].finite) > _MIN_FLAT]
+    for trial in rest:
+        if reason := _collapse(costs, trial):
+            found[trial] = End("diverged", reason)
+    return found | _plateaus(costs, [t for t in rest if t not in found], chance)
+
+
+# --- losses that are not finite --------------------------------------------------------------------------------------------------
+
+
+def _not_finite(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> str:
+    """Return the clause that the objective or a loss is not finite to its end; empty if training went on."""
+    curve = costs.curves[trial]
+    losses = {m: b.curve(trial) for m, b in blocks.items() if m != costs.metric and _is_loss(m)}
+    losses = {m: loss for m, loss in losses.items() if len(loss)}
+    if not math.isfinite(curve.values[-1]):
+        return "" if _training_was_finite(curve, losses) else _since(costs.metric, curve)
+    range_of_costs = costs.range
+    for metric, loss in losses.items():
+        tail = _length_of_tail(~np.isfinite(loss.values))
+        if tail and not _survived(curve, int(loss.steps[-tail]), range_of_costs, single=tail == 1):
+            return _since(metric, loss)
+    return ""
+
+
+def _is_loss(metric: str) -> bool:
+    return metric_names.quantity(metric)[-1:] == ("loss",) and not metric_names.is_companion(metric)
+
+
+def _training_was_finite(curve: Curve, losses: Mapping[str, Curve]) -> bool:
+    """Return True if only the evaluation failed: the objective was finite before, and the training loss is finite to its end.
+
+    A training loss that ends before the objective's last step is no evidence.
+    """
+    train = [c for m, c in losses.items() if metric_names.split_of(m) == "train" and c.steps[-1] >= curve.steps[-1]]
+    finite = [c for c in train if np.isfinite(c.values).all()]
+    return bool(np.isfinite(curve.values).any()) and bool(finite)
+
+
+def _survived(curve: Curve, step: int, range_of_costs: float, *, single: bool) -> bool:
+    """Return True if training went on after a loss was not finite from `step` on: the objective still improved.
+
+    single: only the last logged loss is not finite. This may be one skipped batch, unless the objective fell back to its start.
+    """
+    finite = curve.finite
+    before, after = finite.values[finite.steps < step], finite.values[finite.steps >= step]
+    if single:
+        return not (len(before) and len(after) and after[-1] >= before[0] - 0.1 * (before[0] - before.min()))
+    if not len(after):
+        return False
+    return bool(after.min() < min(before.min(initial=np.inf), after[0]) - _WENT_ON * range_of_costs)
+
+
+def _since(metric: str, curve: Curve) -> str:
+    start = len(curve) - _length_of_tail(~np.isfinite(curve.values))
+    return f"{metric} is not finite from step {int(curve.steps[start]):,} on"
+
+
+def _length_of_tail(mask: BoolArray) -> int:
+    """Return the number of true values at the end of the mask."""
+    others = np.flatnonzero(~mask)
+    return len(mask) - (int(others[-1]) + 1 if len(others) else 0)
+
+
+# --- plateaus --------------------------------------------------------------------------------------------------------------------
+
+
+def _collapse(costs: Costs, trial: int) -> str:
+    """Return the clause that the trial lost what it had gained and stayed at a constant; empty otherwise."""
+    curve = costs.curves[trial].finite
+    first, best = float(curve.values[0]), float(curve.values.min())
+    level, gain = float(curve.values[-1]), first - best
+    constant = np.abs(curve.values - level) <= max(_CONSTANT * gain, 1e-12)
+    length = _length_of_tail(constant)
+    if length < max(_MIN_FLAT, _TAIL * len(curve)) or not level - best >= _LOST * gain > 0:
+        return ""
+    if gain <= _MOVED * costs.range:
+        return ""
+    step = int(curve.steps[len(curve) - length])
+    return f"{costs.metric} fell back from {costs.text(best)} to the constant {costs.text(level)} at step {step:,}"
+
+
+def _plateaus(costs: Costs, trials: Sequence[int], chance: float | None) -> dict[int, End]:
+    """Return the trials that never left a degenerate plateau: a level of chance, one that trials share, or an exact constant."""
+    results = [float(costs.curves[t].finite.values.min()) for t in trials]
+    if not results:
+        return {}
+    best = min(results)
+    levels = {t: level for t in trials if math.isfinite(level := _level(costs.curves[t].finite.values, best))}
+    known = _levels_of_chance(costs) if chance is None else np.array([chance])
+    found = {}
+    for trial, level in levels.items():
+        distance = level - best
+        shared = [t for t, other in levels.items() if t != trial and abs(other - level) <= 1e-3 * distance]
+        exact = np.ptp(_last_half(costs.curves[trial].finite.values)) <= 1e-9 * abs(level)
+        guess = _is_chance(level, known) if chance is None else abs(level - chance) <= _MOVED * distance
+        if not (shared or exact or guess):
+            continue
+        like = " as other trials do" if shared else ""
+        found[trial] = End("not_learned", f"{costs.metric} stays at {costs.text(level)} from its start{like}")
+    return found if len(found) <= _MAX_STUCK * len(trials) else {}
+
+
+def _level(values: FloatArray, best: float) -> float:
+    """Return the level of a curve that is flat and never moved, compared with the best result `best`; else NaN."""
+    half = _last_half(values)
+    level = float(np.median(half))
+    distance = level - best
+    if len(half) < _MIN_FLAT or distance <= 0 or np.ptp(half) > _FLAT * distance:
+        return math.nan
+    return level if values[0] - values.min() <= _MOVED * distance else math.nan
+
+
+def _last_half(values: FloatArray) -> FloatArray:
+    return values[len(values) // 2 :]
+
+
+def _levels_of_chance(costs: Costs) -> FloatArray:
+    """Return the costs of guessing among 2, 3, ... classes by the objective's name; empty if the name does not tell."""
+    classes = np.arange(2, _MAX_CLASSES + 1)
+    quantity = metric_names.quantity(costs.metric)
+    if "loss" in quantity or "entropy" in quantity:
+        return np.log(classes)
+    if {"accuracy", "acc1", "top1"} & set(quantity):
+        return -1.0 / classes
+    return 1 - 1.0 / classes if "error" in quantity else np.empty(0)
+
+
+def _is_chance(level: float, known: FloatArray) -> bool:
+    if len(known) < 2:
+        return False
+    at = int(np.argmin(np.abs(known - level)))
+    gap = float(np.abs(np.diff(known))[min(at, len(known) - 2)])
+    return bool(abs(known[at] - level) <= _CHANCE_ERROR * gap)

@@ -1,0 +1,91 @@
+"""Generators of studies with trials that fail: with a loss that is not finite, at chance, by a collapse or out of memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from advisor.model.space import FloatArray
+from worlds.shortened import World, direction
+from worlds.world import Made, Random, Store
+
+
+def _with_failures(random: Random, fail: Callable[[World, FloatArray], tuple[FloatArray, FloatArray, str]]) -> Made:
+    """Return a study whose trials above a learning rate fail. fail: validation costs, training losses and state of such a trial."""
+    world, store = World(random), Store("failures")
+    edge = 10 ** random.uniform(-2.6, -1.9)
+    states = []
+    for _ in range(int(random.choice([16, 24, 36]))):
+        settings = world.draw()
+        costs = world.curve(*settings)
+        losses, state = costs * 0.9, "complete"
+        if settings[0] > edge:
+            costs, losses, state = fail(world, costs)
+        at = np.arange(1, len(costs) + 1) * 100
+        store.log(world.params(settings), {world.metric: (at, world.values(costs)), "train_loss": (at, losses)})
+        states.append(state)
+    return Made(store.experiment(), direction(world), {"states": states, "edge": edge, "lr": world.lr})
+
+
+def not_a_number(world: World, costs: FloatArray) -> tuple[FloatArray, FloatArray, str]:
+    """The training loss is NaN from some step on, and the objective sits at chance from there."""
+    onset = int(world.random.integers(2, len(costs) - 3))
+    losses = np.where(np.arange(len(costs)) >= onset, np.nan, costs * 0.9)
+    return np.where(np.arange(len(costs)) >= onset, 0.9, costs), losses, "diverged"
+
+
+def at_chance(world: World, costs: FloatArray) -> tuple[FloatArray, FloatArray, str]:
+    """The network predicts one class from the start; a loss still wobbles a little."""
+    wobble = 0.0 if "loss" not in world.metric else float(world.random.choice([0.0, 1e-4]))
+    level = math.log(2) if "loss" in world.metric else 0.9
+    made = level + world.random.normal(0, 1, len(costs)) * wobble
+    return made, made, "not_learned"
+
+
+def collapsed(world: World, costs: FloatArray) -> tuple[FloatArray, FloatArray, str]:
+    """The trial learns, and falls back to a constant."""
+    onset = int(world.random.integers(5, len(costs) - 6))
+    made = np.where(np.arange(len(costs)) >= onset, 0.9, costs)
+    return made, made, "diverged"
+
+
+def failing(
+    fail: Callable[[World, FloatArray], tuple[FloatArray, FloatArray, str]],
+) -> Callable[[Random], Made]:
+    return lambda random: _with_failures(random, fail)
+
+
+def skipped_batches(random: Random) -> Made:
+    """Healthy trials: some end with one non-finite batch that was skipped, or log a loss that is never finite."""
+    world, store = World(random), Store("skipped")
+    broken, trials = bool(random.integers(2)), int(random.choice([12, 24]))
+    for _ in range(trials):
+        settings = world.draw()
+        metrics = world.metrics(world.curve(*settings), 10, dense=True)
+        at, losses = metrics["train_loss"]
+        losses = np.full(len(losses), np.nan) if broken else np.asarray(losses).copy()
+        if random.random() < 0.4:
+            losses[-1] = np.nan
+        store.log(world.params(settings), {**metrics, "train_loss": (at, losses)})
+    return Made(store.experiment(), direction(world), {"states": ["complete"] * trials})
+
+
+def out_of_memory(random: Random) -> Made:
+    """Runs above a batch size run out of memory, most of them with an error text in a tag and all without a curve."""
+    world, store = World(random), Store("memory")
+    sizes = [16, 32, 64, 128, 256, 512]
+    limit = int(random.choice(sizes[2:5]))
+    tag = str(random.choice(["error", "exception", "mlflow.note.content", "error_message"]))
+    states = []
+    for number in range(int(random.choice([18, 24, 36]))):
+        settings, size = world.draw(), sizes[number % len(sizes)]
+        params = {**world.params(settings), "batch_size": size}
+        if size <= limit:
+            store.log(params, world.metrics(world.curve(*settings), 10, dense=False))
+        else:
+            text = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+            store.log(params, {}, status="FAILED", tags={tag: text})
+        states.append("complete" if size <= limit else "infeasible")
+    return Made(store.experiment(), direction(world), {"states": states, "limit": limit})

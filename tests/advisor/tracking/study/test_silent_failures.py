@@ -1,0 +1,53 @@
+import math
+
+import pytest
+from small_experiments import experiment, points, run
+
+from advisor.tracking.study.assemble import assemble
+
+
+def _study(costs, **losses):
+    """Return the study of 6 trials with 20 evaluations. costs, losses: value of a trial at a step."""
+    steps = [(i, s) for i in range(6) for s in range(1, 21)]
+    metrics = {"val__accuracy": costs} | losses
+    made = {m: points(*((i, s, f(i, s), 100 + s) for i, s in steps)) for m, f in metrics.items()}
+    return assemble(experiment([run(i, lr=i + 1) for i in range(6)], **made), objective="val/accuracy")
+
+
+def _rising(trial, step):
+    return 0.9 - 0.8 / step - 0.01 * trial
+
+
+def test_a_collapse_to_a_constant():
+    study = _study(lambda i, s: 0.1 if i == 2 and s > 12 else _rising(i, s))
+    assert [t.status for t in study.trials] == ["complete"] * 2 + ["diverged"] + ["complete"] * 3
+    assert study.trials[2].reason == "val/accuracy fell back from 0.813 to the constant 0.1 at step 13"
+
+
+def test_a_good_constant_is_no_collapse():
+    study = _study(lambda i, s: min(_rising(i, s), 0.7))
+    assert {t.status for t in study.trials} == {"complete"}
+
+
+def test_a_slow_trial_learns():
+    study = _study(lambda i, s: 0.1 + 0.005 * s if i == 2 else _rising(i, s))
+    assert {t.status for t in study.trials} == {"complete"}
+
+
+@pytest.mark.parametrize("first", [1, 12])
+def test_a_loss_that_was_never_finite_is_broken_logging(first):
+    """The objective still improves."""
+    study = _study(lambda i, s: 0.04 * s - 0.01 * i, train__loss=lambda i, s: math.nan if s >= first else 1.0)
+    assert {t.status for t in study.trials} == {"complete"}
+
+
+def test_if_most_trials_learn_nothing_the_study_is_at_fault():
+    study = _study(lambda i, s: 0.1 if i > 1 else _rising(i, s))
+    assert {t.status for t in study.trials} == {"complete"}
+
+
+def test_a_single_trial_at_a_level_of_chance():
+    study = _study(lambda i, s: 0.25 + 1e-4 * (s % 2) if i == 5 else _rising(i, s))
+    assert [t.status for t in study.trials] == ["complete"] * 5 + ["not_learned"]
+    assert study.trials[5].reason == "val/accuracy stays at 0.25 from its start"
+    assert not study.feasible[5]
