@@ -68,7 +68,7 @@ class Late:
     gain: float
     """Median over the trials of the share of the gain made in the last part of the steps."""
     endings: tuple[trend.End | None, ...]
-    """End of each trial's objective; None with too few evaluations or no gain beyond noise."""
+    """End of each trial's objective at a constant learning rate; None if that cannot be read."""
     rates: tuple[float, ...]
     """Final learning rate of each trial as a share of its peak; NaN if not logged."""
     decayed: bool
@@ -107,7 +107,7 @@ def late_trials(
     a share of a trial's gain; strong: minimum forecast gain after a decay, at level `alpha`.
     """
     late = [p for p in placed if p.place > 1 - share]
-    endings = [_objective_end(study, p.trial) for p in late]
+    endings = [curve_tails.steady_end(study, p.trial) for p in late]
     rates = [curve_tails.rate_at_end(study, p.trial) for p in late]
     near_zero = [_near_zero(study, p.trial, rate, decayed) for p, rate in zip(late, rates, strict=True)]
     pays = [
@@ -158,9 +158,3 @@ def _late_gain(study: Study, placed: BestStep, late: float) -> float:
     """Return the share of the trial's gain that is made in the last share `late` of its steps."""
     curve = study.cost_curve(placed.trial).finite
     return trend.gain_after(curve.steps, curve.values, after=(1 - late) * placed.steps)
-
-
-def _objective_end(study: Study, trial: Trial) -> trend.End | None:
-    """Return the end of the trial's objective; None with too few evaluations or no gain beyond noise."""
-    curve = study.cost_curve(trial).finite
-    return trend.read_end(curve.steps, curve.values, tail=curve_tails.TAIL)
