@@ -14,7 +14,9 @@ import numpy as np
 
 from advisor.computed import computed
 from advisor.computed.steps import schedules
+from advisor.model.change import Advise, Change, SetField
 from advisor.model.finding import MissingData
+from advisor.model.space import FloatArray, words_of
 from advisor.model.study import Curve, Study, Trial
 from advisor.stats import trend
 
@@ -39,10 +41,9 @@ MIN_STRETCH = 0.5
 line a tenth, a typical decay at the end (warmup, stable, decay) leaves more than half. Our choice."""
 
 _ALPHA = 0.05
-_HALF = (
-    "which bends the end of their curves: whether more or fewer steps would do cannot be told; train the two best settings with the "
-    "same schedule at half the length, and compare the results"
-)
+_SHARES = frozenset("acc accuracy top1 top5 f1 auc auroc precision recall iou miou map dice em percent".split())
+"""Words in names of metrics that are shares, logged from 0 to 1 or from 0 to 100."""
+_HALF = "train the two best settings with the same schedule at half the length, and compare the results"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +85,8 @@ class Ending:
     def saturated(self, *, rest: float, saved: float, material: float, alpha: float, floor: float = 0.0) -> bool:
         """Return True if the trial certainly had nothing more to gain long before its end.
 
-        The steps after `margin` times the settling step are at least a share `saved` of the stretch. In them the objective changed by
-        at most `rest`, and the training cost by at most twice `rest` or to within `floor` of a perfect fit. No curve improves.
+        The steps after `margin` times the settling step are at least a share `saved` of the stretch. In them the objective changed
+        by at most `rest`, and the training cost by at most twice `rest` or to within `floor` of a perfect fit. No curve improves.
         """
         fitted = self.train_left <= floor
         train_flat = fitted or self.train_plateau is None or self.train_plateau.flat(2 * rest)
@@ -124,12 +125,15 @@ def best_endings(
         raise MissingData("every good trial was cut short; this needs trials that run for all of max_train_steps")
     steady = [t for t in whole[:best] if not 0 <= _steady_share(study, t) < MIN_STRETCH]
     if not steady:
-        raise MissingData(f"the learning rate decays in the best trials, {_HALF}")
+        raise MissingData(
+            "the learning rate decays in the best trials, which bends the end of their curves: whether more or fewer steps would "
+            "do cannot be told; " + _HALF
+        )
     endings = [e for t in steady if (e := _ending(study, t, tolerance, margin, tail)) is not None]
     if len(endings) > 1 and _look_decayed(endings):
         raise MissingData(
-            f"the schedule of the learning rate is unknown, and the best trials fall faster again late in training: if the rate "
-            f"decays, {_HALF}. Log the learning rate"
+            "the best trials improve faster again late in training, as they do if the learning rate decays: whether more or fewer "
+            "steps would do cannot be told; log the learning rate, or " + _HALF
         )
     if not endings:
         raise MissingData(
@@ -137,6 +141,44 @@ def best_endings(
             "improve beyond their noise; evaluate more often"
         )
     return endings
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The best value of the objective after training a trial twice as long, in the objective's unit and within its bounds."""
+
+    now: float
+    low: float
+    middle: float
+    high: float
+    """Bounds of the 90 % interval: low is the smaller value, whichever direction is better."""
+
+
+def forecast(study: Study, ending: Ending, part: float = 1.0, level: float = 0.9) -> Forecast:
+    """Return the forecast for a trial. part: share of the gain from doubling the training that a shorter extension brings."""
+    whole = study.cost_curve(ending.trial).finite
+    curve, best = _until(whole, ending.until), float(whole.values.min())
+    floor = cost_floor(study, whole.values)
+    costs = [
+        max(best - float(curve.values.min()) + trend.cost_after(curve.steps, curve.values, share * part), floor)
+        for share in (
+            ending.end.forecast_interval(level)[0],
+            ending.end.forecast,
+            ending.end.forecast_interval(level)[1],
+        )
+    ]
+    low, high = sorted((study.objective_value(costs[0]), study.objective_value(costs[2])))
+    return Forecast(now=study.objective_value(best), low=low, middle=study.objective_value(costs[1]), high=high)
+
+
+def cost_floor(study: Study, costs: FloatArray) -> float:
+    """Return the lowest possible cost: 0 for losses and errors that were never negative, -1 or -100 for shares; else -inf."""
+    if study.minimize:
+        return 0.0 if costs.min() >= 0 else -math.inf
+    if costs.max() <= 0 and costs.min() >= -1:
+        return -1.0
+    named = _SHARES & set(words_of(study.spec.objective.metric))
+    return -100.0 if named and costs.max() <= 0 and costs.min() >= -100 else -math.inf
 
 
 def still_improving(judged: Sequence[Ending], material: float, alpha: float) -> list[Ending]:
@@ -162,6 +204,13 @@ def round_up(steps: float) -> int:
     """Return the number of steps, rounded up to two significant digits."""
     unit: int = 10 ** max(len(str(math.ceil(steps))) - 2, 0)
     return max(math.ceil(steps / unit) * unit, 1)
+
+
+def set_length(study: Study, steps: int, why: str) -> Change:
+    """Return the change to this number of steps; advice if the study counts time, because max_train_steps counts steps."""
+    if study.unit in ("second", "millisecond"):
+        return Advise(text=f"Change the length of training to {study.length(steps)}. {why}")
+    return SetField(field="max_train_steps", value=steps, why=why)
 
 
 def length(study: Study, trial: Trial, last: int) -> int:

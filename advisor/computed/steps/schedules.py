@@ -25,7 +25,7 @@ _WORDS = frozenset(
 )
 _OFF = frozenset(("none", "off", "no", "false", "null", ""))
 STEADY = 0.1
-"""Maximum relative change of the learning rate over a stretch that counts as constant; a cosine needs a fifth of its steps for it."""
+"""Maximum fall of the learning rate, as a share of its peak, over a training whose rate counts as constant."""
 _KINDS = ("plateau", "cosine", "linear", "exponential", "polynomial", "step", "cyclic", "constant")
 
 
@@ -67,7 +67,8 @@ class Schedule:
             first = int(np.argmax(share >= 1 - STEADY))
             falls = np.flatnonzero(share[first:] < 1 - STEADY)
             if len(falls):
-                return float(min(steps[first + falls[0] - 1], last))
+                top = np.flatnonzero(share[: first + falls[0]] >= 1 - _LEVEL)
+                return float(min(steps[top[-1]], last)) if len(top) else 0.0
             if steps[-1] >= (1 - STEADY) * last:
                 return float(last)
         if self.noted is None:

@@ -51,7 +51,7 @@ def assemble(
     metric = aim.objective.metric
     chosen = find_trial_runs(experiment, metric)
     curves = build_curves(experiment, chosen.indices)
-    trials = build_trials(experiment, chosen.indices, curves.blocks, metric, spec)
+    trials = build_trials(experiment, chosen.indices, curves, metric, spec)
     _require_results(experiment.name, metric, trials.trials, curves.blocks[metric])
     space = build_space(experiment, trials.spec, aim.objective, trials.trials, curves.blocks[metric])
     return Study(
@@ -69,6 +69,7 @@ def assemble(
             *space.warnings,
         ),
         unit=trials.unit,
+        decisions=curves.start.decisions(),
     )
 
 

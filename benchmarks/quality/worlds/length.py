@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from advisor.model.change import SetField
 from advisor.model.space import FloatArray, IntArray
 from worlds.world import Made, Metric, Outcome, Random, Situation, Store
 
@@ -59,6 +60,18 @@ def shape_of(kind: str, random: Random) -> Shape:
     else:
         shape = {"constant": _constant, "linear": _linear, "cosine": _cosine}[kind]
     return partial(_warmed, shape, float(random.choice([0.0, 0.02, 0.05, 0.1])))
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How the steps were logged: step * `scale` + `first`, plus the run's start time in these units if `times`."""
+
+    first: int = 0
+    scale: int = 1
+    times: bool = False
+
+    def logged(self, steps: IntArray, run: int) -> IntArray:
+        return steps * self.scale + self.first + (run * 977 * self.scale if self.times else 0)
 
 
 @dataclass(frozen=True)
@@ -141,23 +154,31 @@ _DECLARED = {
 KNOWN = ("logged", "declared", "unknown")
 
 
-def make(random: Random, kind: str, low: float, high: float, known: str, noise: float | None = None) -> Made:
+def make(random: Random, kind: str, low: float, high: float, known: str, axis: Axis | None = None) -> Made:
     """Draw a study of one length under one kind of schedule. known: how the store shows the schedule; see `KNOWN`."""
     law, shape, rates = _settings(random, kind, low, high)
     objective, train, logged = _NAMES[random.integers(len(_NAMES))]
     total = int(random.choice([2_000, 10_000, 60_000]))
-    noise = float(10 ** random.uniform(-3.3, -2.3)) if noise is None else noise
+    noise, axis = float(10 ** random.uniform(-3.3, -2.3)), axis or Axis()
     store, evaluations = Store(), int(random.integers(15, 61))
     at: IntArray = np.unique(np.round(np.linspace(total / evaluations, total, evaluations)).astype(np.int64))
     declared = random.choice(_DECLARED[kind])
-    for rate in rates:
+    for run, rate in enumerate(rates):
         losses = law.curve(float(rate), shape, STEPS)
-        params: dict[str, Any] = {"learning_rate": float(rate) * 1e-3, "weight_decay": float(10 ** random.uniform(-4, -1))}
+        params: dict[str, Any] = {
+            "learning_rate": float(rate) * 1e-3,
+            "weight_decay": float(10 ** random.uniform(-4, -1)),
+        }
         if known == "declared":
             params["lr_scheduler_type"] = declared
-        store.log(params, _metrics(random, (objective, train, logged), losses, float(rate), shape, at, known, noise))
+        metrics = _metrics(random, (objective, train, logged), losses, float(rate), shape, at, known, noise)
+        store.log(params, {m: (axis.logged(np.asarray(x), run), y) for m, (x, y) in metrics.items()}, step_s=1e-3)
     direction = "maximize" if "acc" in objective else "minimize"
-    return Made(store.experiment(), {"objective": objective, "direction": direction}, {"kind": kind})
+    return Made(
+        store.experiment(),
+        {"objective": objective, "direction": direction},
+        {"kind": kind, "steps": total * axis.scale},
+    )
 
 
 def _metrics(
@@ -182,10 +203,6 @@ def _metrics(
     return metrics
 
 
-def _any(kinds: tuple[str, ...], known: tuple[str, ...], low: float, high: float, random: Random) -> Made:
-    return make(random, str(random.choice(kinds)), low, high, str(random.choice(known)))
-
-
 def _promises_more(outcome: Outcome) -> bool:
     """Return True if the report asks for longer training, or calls training compute-bound."""
     bound = any("is compute-bound" in str(f.message) for f in outcome.fired("steps-compute-bound"))
@@ -199,13 +216,15 @@ def _promises_less(outcome: Outcome) -> bool:
     return enough or bool(outcome.fired("curve-saturated"))
 
 
-def _wrong(outcome: Outcome) -> bool:
-    return _promises_more(outcome) if outcome.made.truth["gain"] == "none" else _promises_less(outcome)
-
-
-def _silent(outcome: Outcome) -> bool:
-    """Return True if neither a finding nor a reason says anything about the length."""
+def _promises_nothing(outcome: Outcome) -> bool:
     return not _promises_more(outcome)
+
+
+def _misses_lengths(outcome: Outcome) -> bool:
+    """Return True if no longer training is asked for, or if its length is no 1 to 4 times the true one."""
+    changes = [c for f in outcome.fired("curve-still-improving") for c in f.changes if isinstance(c, SetField)]
+    lengths = [float(c.value) / outcome.made.truth["steps"] for c in changes if isinstance(c.value, int | float)]
+    return not outcome.fired("curve-still-improving") or any(not 1 < share <= 4 for share in lengths)
 
 
 DECAYS = ("wsd", "linear", "cosine", "step")
@@ -215,25 +234,49 @@ NONE, MUCH = (-1.0, 0.005), (0.05, 10.0)
 
 def _rows(number: int, known: str) -> list[Situation]:
     rows = []
+    bound = 0.2 if known == "unknown" else 0.05  # without the schedule, the shape of the curves has to tell
     for kind in DECAYS:
         nothing = partial(make, kind=kind, low=NONE[0], high=NONE[1], known=known)
         much = partial(make, kind=kind, low=MUCH[0], high=MUCH[1], known=known)
         name = f"C{number:02} {kind}, learning rate {known}"
         rows += [
-            Situation(f"{name}: twice the steps gain nothing", "longer training is promised", nothing, _promises_more),
-            Situation(f"{name}: twice the steps gain much", "shorter training is promised", much, _promises_less),
+            Situation(
+                f"{name}: twice the steps gain nothing", "longer training is promised", nothing, _promises_more, bound
+            ),
+            Situation(
+                f"{name}: twice the steps gain much", "shorter training is promised", much, _promises_less, bound
+            ),
         ]
         number += 1
     return rows
 
 
-SITUATIONS: tuple[Situation, ...] = tuple(row for i, known in enumerate(KNOWN) for row in _rows(1 + 4 * i, known)) + tuple(
+SITUATIONS: tuple[Situation, ...] = tuple(
+    row for i, known in enumerate(KNOWN) for row in _rows(1 + 4 * i, known)
+) + tuple(
     Situation(
         f"C{13 + i} constant rate, {known}: twice the steps gain {'much' if good else 'nothing'}",
         "no longer training is asked for" if good else "longer training is promised",
         partial(make, kind="constant", low=(MUCH if good else NONE)[0], high=(MUCH if good else NONE)[1], known=known),
-        _silent if good else _promises_more,
+        _promises_nothing if good else _promises_more,
+        0.2 if known == "unknown" else 0.05,
     )
     for i, known in enumerate(KNOWN)
     for good in (True, False)
+)
+AXES = {
+    "continued at step 100,000": Axis(first=100_000),
+    "continued at step 1,200,000": Axis(first=1_200_000),
+    "steps are seconds since 1970": Axis(first=1_700_000_000, times=True),
+    "steps are milliseconds since 1970": Axis(first=1_700_000_000_000, scale=1000, times=True),
+    "environment steps in millions": Axis(scale=1_000),
+}
+SITUATIONS += tuple(
+    Situation(
+        f"C{16 + i} {name}",
+        "no length, or a wrong one",
+        partial(make, kind="constant", low=MUCH[0], high=MUCH[1], known="logged", axis=axis),
+        _misses_lengths,
+    )
+    for i, (name, axis) in enumerate(AXES.items())
 )
