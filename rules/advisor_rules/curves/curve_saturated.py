@@ -125,7 +125,10 @@ class CurveSaturated(Rule):
                     f"We train {self.margin:g} times as long as it needed"
                     + (f" and keep the decay, {decay} of the steps." if slowest.until < slowest.steps else "."),
                 ),
-                Advise(text="Shorten the learning-rate schedule with the training, so that both still end together."),
+                Advise(
+                    text="Shorten the learning-rate schedule with the training, so that both still end together. Look at the "
+                    "number of steps again after you change regularisation, augmentation or the model."
+                ),
             ),
         )
 

@@ -15,6 +15,8 @@ from advisor.model.evidence import CurveEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal
 from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, listed, say
 from advisor.model.study import Study
+from advisor_rules.curves import _doublings
+from advisor_rules.curves._doublings import Doubling
 
 _STRETCH = (
     "Spend the extra steps at a high learning rate: stretch a cosine decay over the new length; keep a linear decay as long as it "
@@ -36,6 +38,9 @@ class CurveStillImproving(Rule):
     needs a stretch at a constant rate over at least half of the steps, as before the decay at the end of a "warmup, stable, decay"
     schedule. With a cosine or a straight line to zero it cannot tell; the same schedule at half the length can. If the schedule is
     unknown, the rate is taken as constant, unless most of the best trials fall faster again late in training.
+
+    Trials of the same settings and different lengths show directly what more steps bring, under any schedule. If there are such
+    trials, the rule compares them instead.
 
     ## Why it matters
     Compute limits this study: longer training improves its results directly. Comparing trials too early may rank them wrongly.
@@ -90,10 +95,51 @@ class CurveStillImproving(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding, about the study."""
+        pairs = _doublings.read(study)
+        if pairs:
+            yield from self._of_pairs(study, pairs)
+            return
         judged = curve_tails.best_endings(study, self.best, self.reach, tail=self.tail)
         improving = curve_tails.still_improving(judged, self.material, self.false_alarms)
         if improving:
             yield self._finding(study, improving, len(judged))
+
+    def _of_pairs(self, study: Study, pairs: list[Doubling]) -> Iterator[Finding]:
+        """Yield a finding if the longer trials of equal settings are better beyond noise."""
+        p, share = _doublings.p_value(study, pairs), float(np.median([pair.share for pair in pairs]))
+        if p > self.false_alarms or not share > self.material:
+            return
+        best = pairs[0]
+        costs = [float(study.costs[t.index]) for t in (best.short, best.long)]
+        now, then = (Objective(study.objective_value(cost)) for cost in costs)
+        steps = curve_tails.length(study, best.long, int(study.cost_curve(best.long).steps[-1]))
+        message = say(
+            "Training {ratio} times as long brings {metric} from {now} to {then} at the same settings.",
+            ratio=Number(best.ratio, 2),
+            metric=Name(study.spec.objective.metric),
+            now=now,
+            then=then,
+        )
+        yield self.finding(
+            message,
+            action=say("Train for {steps}, and try twice as many with the best settings.", steps=study.length(steps)),
+            severity="warning" if share >= 5 * self.material else "note",
+            confidence=1 - p,
+            trials=[pair.long for pair in pairs],
+            evidence=(
+                FigureEvidence(
+                    rows=(
+                        ("pairs of equal settings", len(pairs)),
+                        (
+                            "gain, share of the gain of the shorter trial",
+                            listed([Percent(q.share, 1) for q in pairs], 9),
+                        ),
+                        ("p-value", Probability(p)),
+                    )
+                ),
+            ),
+            changes=(curve_tails.set_length(study, steps, why=str(message)),),
+        )
 
     def _finding(self, study: Study, improving: list[Ending], judged: int) -> Finding:
         middle = sorted((e.end for e in improving), key=lambda end: end.forecast)[len(improving) // 2]
@@ -104,12 +150,13 @@ class CurveStillImproving(Rule):
         forecast = _forecast(study, improving[0])
         return self.finding(
             say(
-                "{trials} {at}{rate}. Training the best of them as long again would bring {metric} {forecast}.",
+                "{trials} {at}{rate}. Training the best of them as long again would bring {metric} {forecast}.{assumed}",
                 trials=_several(len(improving), judged),
                 at=study.at(improving[0].until),
                 rate=_rate(improving[0]),
                 metric=Name(study.spec.objective.metric),
                 forecast=forecast,
+                assumed=" This assumes a constant learning rate: none was logged." if improving[0].assumed else "",
             ),
             action=say(
                 "Lengthen the training from {steps} to {longer} and tune the learning-rate decay for the new length.",
@@ -170,7 +217,7 @@ def _several(improving: int, judged: int) -> Message:
 def _rate(ending: Ending) -> str:
     if ending.until < ending.steps:
         return ", before their learning rate decays"
-    return ", their end, if the learning rate is constant" if ending.assumed else ", their end"
+    return ", their end"
 
 
 def _forecast(study: Study, ending: Ending) -> Message:

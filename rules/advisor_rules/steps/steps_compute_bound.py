@@ -24,6 +24,8 @@ _SUFFICIENT = (
     "Fix one max_train_steps for all trials, enough to reach their best step and not many more. Change it between studies, never "
     "within one.",
     "Spend compute on more trials instead of longer ones, and on regularisation if the training data are fitted perfectly.",
+    "Look at the number of steps again after you change regularisation, augmentation or the model: a harder fit or noisier "
+    "gradients need more steps.",
 )
 
 

@@ -140,6 +140,21 @@ def test_an_unknown_schedule_that_bends_most_trials_late_cannot_be_told():
     assert verdict(RULE, constant).status == "fired"
 
 
+@pytest.mark.parametrize("gain", [0.0, 0.2])
+def test_compares_trials_of_two_lengths_under_any_schedule(gain):
+    rng = np.random.default_rng(0)
+    params = [{"lr": lr, "max_steps": steps, "scheduler": "cosine"} for lr in (0.1, 0.2) for steps in (2000, 4000)]
+    curves = [
+        1 + np.exp(-np.arange(1, n + 1) / 2) - gain * (n == N) + rng.normal(0, 0.005, n)
+        for _ in range(2)
+        for n in (N // 2, N)
+    ]
+    result = verdict(RULE, make_study(params, {"val/loss": curves}))
+    assert result.status == ("fired" if gain else "quiet")
+    if gain:
+        assert "2 times as long" in result.findings[0].message
+
+
 def test_forecasts_stay_within_what_the_metric_can_reach():
     near = verdict(RULE, study([noisy(1.01 - T, 0.001)])).findings[0]
     assert "(0 to" in near.message
