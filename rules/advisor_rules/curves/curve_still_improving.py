@@ -35,7 +35,7 @@ class CurveStillImproving(Rule):
     out.
 
     A decay of the learning rate bends the end of a curve, which then falls although longer training would not help. So the rule
-    needs a stretch at a constant rate over at least half of the steps, as before the decay at the end of a "warmup, stable, decay"
+    needs a stretch at a constant rate over at least 55 % of the steps, as before the decay at the end of a "warmup, stable, decay"
     schedule. With a cosine or a straight line to zero it cannot tell; the same schedule at half the length can. If the schedule is
     unknown, the rate is taken as constant, unless most of the best trials fall faster again late in training.
 
