@@ -42,7 +42,6 @@ from advisor.model.spec import StudySpec
 from advisor.model.study import Study, Trial
 from advisor.planning.base import base
 from advisor.planning.designs.catalogue import DESIGNS
-from advisor.stats import trend
 
 COVERAGE = 0.9
 """Probability of predicted intervals and bounds; a conventional value."""
@@ -181,12 +180,14 @@ def _longer(case: _Case) -> Estimate | None:
     firing = [e for e in judged if e.trial.id in finding.trials] or judged
     middle = sorted((e.end for e in firing), key=lambda end: end.forecast)[len(firing) // 2]
     part = middle.part_of_forecast((after.max_train_steps or 0) / curve_tails.typical_steps(study, firing))
-    curve, sure = study.cost_curve(study.ranked()[0]).finite, (1 + COVERAGE) / 2
-    low = max(middle.forecast_interval(COVERAGE)[0], 0.0) * part
-    least, likely = (trend.cost_after(curve.steps, curve.values, s) for s in (low, middle.forecast * part))
-    best = float(curve.values.min())
-    least += _of_other_draws(study, after, sure) - best
-    value, expected, than = (study.objective_value(cost) for cost in (least, likely, best))
+    first = next((e for e in firing if e.end is middle), firing[0])
+    made, sure = curve_tails.forecast(study, first, part, COVERAGE), (1 + COVERAGE) / 2
+    costs = study.cost_curve(study.ranked()[0]).finite.values
+    best, sign = float(costs.min()), 1.0 if study.minimize else -1.0
+    gains = [sign * (made.now - v) for v in (made.high if study.minimize else made.low, made.middle)]
+    floor = curve_tails.cost_floor(study, costs)
+    least = _of_other_draws(study, after, sure) - gains[0]
+    value, expected, than = (study.objective_value(max(cost, floor)) for cost in (least, best - gains[1], best))
     return BestReaches(value=value, expected=expected, than=than), sure
 
 

@@ -31,6 +31,8 @@ Status = Literal[
 ]
 """Status of a trial; `advisor.contract.STATUSES` explains the values that adapters write, the others are read from the curves."""
 
+StepUnit = Literal["step", "epoch", "second", "millisecond"]
+
 Signal = Literal[
     "train_loss",  # loss on training batches: logged often, noisy
     "train_eval_loss",  # the loss evaluated on (a sample of) the training set
@@ -135,8 +137,8 @@ class Study:
     """How undeclared properties were inferred. Keys are "objective", "direction" and names of parameters."""
     warnings: tuple[str, ...] = ()
     """Warnings about the study's data, one sentence each."""
-    unit: Literal["step", "epoch"] = "step"
-    """Unit of the curves' steps: optimizer steps, or epochs if only epochs were logged."""
+    unit: StepUnit = "step"
+    """Unit of the curves' steps: optimizer steps, epochs if only epochs were logged, or times if times were logged as steps."""
     kind: Kind = "unknown"
     """Kind of workload."""
     decisions: tuple[Decision, ...] = ()

@@ -219,8 +219,9 @@ def healthy(
     shape: str = "settles",
     points: tuple[int, ...] = (12, 25, 60, 200),
     trials: tuple[int, ...] = (1, 4, 12),
+    schedule: str = "cosine",
 ) -> Make:
-    """Trials whose losses follow the shape plus noise of the kind, with log-normal gradient norms and a cosine schedule."""
+    """Trials whose losses follow the shape plus noise of the kind, with log-normal gradient norms; schedule: cosine or constant."""
 
     def make(random: Random) -> Made:
         count, n, m = int(random.choice(trials)), int(random.choice(points)), 400
@@ -236,9 +237,9 @@ def healthy(
             fall = 2 * _SHAPES[shape](dense)
             curves["train/loss"].append(level[i] + fall + 2 * size * noise(random, m, kind))
             curves["train/grad_norm"].append(np.exp(0.3 * noise(random, m, "white" if kind == "heavy" else kind)))
-            rate = params[i]["learning_rate"] * 0.5 * (1 + np.cos(np.pi * dense))
-            curves["train/learning_rate"].append(rate)
-        return study(params, curves, space=SPACE, facts=FACTS), {}
+            decay = 0.5 * (1 + np.cos(np.pi * dense)) if schedule == "cosine" else np.ones(m)
+            curves["train/learning_rate"].append(params[i]["learning_rate"] * decay)
+        return study(params, curves, space=SPACE, facts=FACTS | {"schedule": json.dumps({"kind": schedule})}), {}
 
     return make
 
@@ -406,22 +407,42 @@ FAMILIES: tuple[Null, ...] = (
     Null("tuning goes on, 1 axis", unfinished(1, 16), _all("tuning-saturated")),
     Null("tuning goes on, 3 axes", unfinished(3, 30), _all("tuning-saturated")),
     *(
-        Null(f"settles, {kind} noise", healthy(kind), {**_all(f"{_OF_CURVES} curve-still-improving"), **_COMPUTE})
+        Null(f"settles, {kind} noise", healthy(kind), _all(_OF_CURVES))
+        for kind in ("white", "0.5", "0.8", "0.9", "heavy")
+    ),
+    *(
+        Null(f"falls, {kind} noise", healthy(kind, shape="falls"), _all(_OF_CURVES))
+        for kind in ("white", "0.5", "heavy")
+    ),
+    *(
+        Null(
+            f"settles at a constant rate, {kind} noise",
+            healthy(kind, schedule="constant"),
+            {**_all("curve-still-improving"), **_COMPUTE},
+        )
         for kind in ("white", "0.5", "0.8", "0.9", "heavy")
     ),
     *(
         Null(
-            f"falls, {kind} noise",
-            healthy(kind, shape="falls"),
-            {**_all(f"{_OF_CURVES} curve-saturated"), **_NOT_COMPUTE},
+            f"falls at a constant rate, {kind} noise",
+            healthy(kind, shape="falls", schedule="constant"),
+            {**_all("curve-saturated"), **_NOT_COMPUTE},
         )
         for kind in ("white", "0.5", "heavy")
     ),
     *(
         Null(
+            f"flat at a constant rate, {kind} noise",
+            healthy(kind, shape="flat", schedule="constant"),
+            _all("curve-still-improving"),
+        )
+        for kind in ("white", "0.5", "0.8")
+    ),
+    *(
+        Null(
             f"flat, {kind} noise",
             healthy(kind, shape="flat", trials=(3, 5, 12)),
-            _all("step-position ckpt-best-lost curve-overfitting curve-still-improving curve-periodic stability-early"),
+            _all("step-position ckpt-best-lost curve-overfitting curve-periodic stability-early"),
         )
         for kind in ("white", "0.5", "0.8")
     ),

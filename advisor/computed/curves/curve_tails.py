@@ -1,4 +1,8 @@
-"""The last part of the best trials' curves: trials that still improve, and trials whose curves became flat early."""
+"""The last part of the best trials' curves: trials that still improve, and trials whose curves became flat early.
+
+Only stretches at a constant learning rate are read. A decay bends the end of a curve: the objective then falls although longer
+training would not help, or is flat although it would.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.computed import computed
+from advisor.computed.steps import schedules
+from advisor.model.change import Advise, Change, SetField
 from advisor.model.finding import MissingData
-from advisor.model.study import Study, Trial
+from advisor.model.space import FloatArray, words_of
+from advisor.model.study import Curve, Study, Trial
 from advisor.stats import trend
 
 TAIL = 0.2
@@ -29,8 +36,14 @@ REACH = 0.1
 """Maximum distance of an examined trial from the best trial, as a share of the best trial's gain over its run."""
 DECAYED = 0.1
 """Maximum final learning rate, as a share of its peak, that counts as decayed: such a schedule alone puts the best step last."""
-STARVED = 0.01
-"""Maximum learning rate, as a share of its peak, that by itself keeps a curve flat."""
+MIN_STRETCH = 0.55
+"""Minimum share of the steps at a constant learning rate that shows whether longer training helps: a cosine has a fifth, a straight
+line a tenth, and a decay at the end (warmup, stable, decay) leaves 60 to 90 %. Our choice."""
+
+_ALPHA = 0.05
+_SHARES = frozenset("acc accuracy top1 top5 f1 auc auroc precision recall iou miou map dice em percent".split())
+"""Words in names of metrics that are shares, logged from 0 to 1 or from 0 to 100."""
+_HALF = "train the two best settings with the same schedule at half the length, and compare the results"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,13 @@ class Ending:
     trial: Trial
     steps: int
     """Last step at which the objective was evaluated."""
+    until: int
+    """End of the stretch at a constant learning rate, which the other fields describe; `steps` if the rate never decays."""
+    assumed: bool
+    """True if the rate is only assumed to be constant: the schedule is unknown."""
+    bend: float
+    """Excess of the gain over the second half of the stretch (see `trend.late_bend`): a sign that the learning rate decays."""
+    bend_error: float
     margin: float
     """Sufficient length of training as a multiple of the steps until the curves settle."""
     end: trend.End
@@ -48,26 +68,32 @@ class Ending:
     train_plateau: trend.Plateau | None
     train_left: float
     """Remaining share, at the end of training, of the way to a perfect fit of the training data; NaN if unknown."""
-    starved: bool
-    """True if the learning rate was close to zero when the curves became flat."""
 
     @property
     def settled(self) -> float:
-        """Share of the steps after which the objective and, if logged, the training cost have settled."""
+        """Share of the stretch after which the objective and, if logged, the training cost have settled."""
         return max(self.plateau.settled, self.train_plateau.settled if self.train_plateau else 0.0)
+
+    def bent(self, *, doubt: bool) -> bool:
+        """Return True if the schedule is unknown and the curve looks as if the learning rate decayed.
+
+        doubt: whether a curve that still falls has to look less bent than straight; otherwise, only a clear bend counts.
+        """
+        clear = self.bend > max(2 * self.bend_error, MATERIAL)
+        return self.assumed and (clear or (doubt and self.bend > 0 and self.end.improving(MATERIAL, _ALPHA)))
 
     def saturated(self, *, rest: float, saved: float, material: float, alpha: float, floor: float = 0.0) -> bool:
         """Return True if the trial certainly had nothing more to gain long before its end.
 
-        The steps after `margin` times the settling step are at least a share `saved` of the run. In them the objective changed by
-        at most `rest`, and the training cost by at most twice `rest` or to within `floor` of a perfect fit. No curve improves.
+        The steps after `margin` times the settling step are at least a share `saved` of the stretch. In them the objective changed
+        by at most `rest`, and the training cost by at most twice `rest` or to within `floor` of a perfect fit. No curve improves.
         """
         fitted = self.train_left <= floor
         train_flat = fitted or self.train_plateau is None or self.train_plateau.flat(2 * rest)
         settled = self.plateau.settled if fitted else self.settled
         worth_it = self.margin * settled <= 1 - saved
         improving = self.end.improving(material, alpha)
-        return worth_it and train_flat and self.plateau.flat(rest) and not improving and not self.starved
+        return worth_it and train_flat and self.plateau.flat(rest) and not improving
 
 
 def good_trials(study: Study, reach: float) -> list[Trial]:
@@ -82,20 +108,77 @@ def good_trials(study: Study, reach: float) -> list[Trial]:
     return ranked[: trend.count_near_best(study.costs[[t.index for t in ranked]], first, reach=reach)]
 
 
+def good_schedules(study: Study, reach: float, best: int) -> list[schedules.Schedule]:
+    """Return the schedules of at most `best` good trials (see `good_trials`), best trial first."""
+    return [schedules.read(study, trial) for trial in good_trials(study, reach)[:best]]
+
+
 def best_endings(
     study: Study, best: int, reach: float, *, tolerance: float = TOLERANCE, margin: float = MARGIN, tail: float = TAIL
 ) -> list[Ending]:
-    """Return the curve ends of the `best` good trials that ran to their planned end, best first. Raises MissingData if none."""
+    """Return the curve ends of the `best` good trials that ran to their planned end, best first.
+
+    Raises MissingData if there are none, or if their learning rates decay, so that their ends do not show what more steps bring.
+    """
     whole = [t for t in good_trials(study, reach) if not study.cut_short(t)]
     if not whole:
         raise MissingData("every good trial was cut short; this needs trials that run for all of max_train_steps")
-    endings = [e for t in whole[:best] if (e := _ending(study, t, tolerance, margin, tail)) is not None]
+    steady = [t for t in whole[:best] if not 0 <= _steady_share(study, t) < MIN_STRETCH]
+    if not steady:
+        raise MissingData(
+            "the learning rate decays in the best trials, which bends the end of their curves: whether more or fewer steps would "
+            "do cannot be told; " + _HALF
+        )
+    endings = [e for t in steady if (e := _ending(study, t, tolerance, margin, tail)) is not None]
+    if len(endings) > 1 and _look_decayed(endings):
+        raise MissingData(
+            "the best trials improve faster again late in training, as they do if the learning rate decays: whether more or fewer "
+            "steps would do cannot be told; log the learning rate, or " + _HALF
+        )
     if not endings:
         raise MissingData(
             f"the best trials have fewer than {trend.MIN_POINTS} evaluations of {study.spec.objective.metric}, or did not "
             "improve beyond their noise; evaluate more often"
         )
     return endings
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The best value of the objective after training a trial twice as long, in the objective's unit and within its bounds."""
+
+    now: float
+    low: float
+    middle: float
+    high: float
+    """Bounds of the 90 % interval: low is the smaller value, whichever direction is better."""
+
+
+def forecast(study: Study, ending: Ending, part: float = 1.0, level: float = 0.9) -> Forecast:
+    """Return the forecast for a trial. part: share of the gain from doubling the training that a shorter extension brings."""
+    whole = study.cost_curve(ending.trial).finite
+    curve, best = _until(whole, ending.until), float(whole.values.min())
+    floor = cost_floor(study, whole.values)
+    costs = [
+        max(best - float(curve.values.min()) + trend.cost_after(curve.steps, curve.values, share * part), floor)
+        for share in (
+            ending.end.forecast_interval(level)[0],
+            ending.end.forecast,
+            ending.end.forecast_interval(level)[1],
+        )
+    ]
+    low, high = sorted((study.objective_value(costs[0]), study.objective_value(costs[2])))
+    return Forecast(now=study.objective_value(best), low=low, middle=study.objective_value(costs[1]), high=high)
+
+
+def cost_floor(study: Study, costs: FloatArray) -> float:
+    """Return the lowest possible cost: 0 for losses and errors that were never negative, -1 or -100 for shares; else -inf."""
+    if study.minimize:
+        return 0.0 if costs.min() >= 0 else -math.inf
+    if costs.max() <= 0 and costs.min() >= -1:
+        return -1.0
+    named = _SHARES & set(words_of(study.spec.objective.metric))
+    return -100.0 if named and costs.max() <= 0 and costs.min() >= -100 else -math.inf
 
 
 def still_improving(judged: Sequence[Ending], material: float, alpha: float) -> list[Ending]:
@@ -123,6 +206,13 @@ def round_up(steps: float) -> int:
     return max(math.ceil(steps / unit) * unit, 1)
 
 
+def set_length(study: Study, steps: int, why: str) -> Change:
+    """Return the change to this number of steps; advice if the study counts time, because max_train_steps counts steps."""
+    if study.unit in ("second", "millisecond"):
+        return Advise(text=f"Change the length of training to {study.length(steps)}. {why}")
+    return SetField(field="max_train_steps", value=steps, why=why)
+
+
 def length(study: Study, trial: Trial, last: int) -> int:
     """Return the trial's planned steps, or its `last` step if it logged no plan and was not cut short."""
     planned = study.planned_steps(trial)
@@ -130,26 +220,65 @@ def length(study: Study, trial: Trial, last: int) -> int:
     return max(last, round(planned)) if known and math.isfinite(planned) else last
 
 
+def _look_decayed(endings: Sequence[Ending]) -> bool:
+    """Return True if most of the curves, whose schedules are unknown, look as if the learning rate decayed."""
+    clear = sum(e.bent(doubt=False) for e in endings)
+    falling = [e for e in endings if e.assumed and e.end.improving(MATERIAL, _ALPHA)]
+    doubtful = 2 * len(falling) > len(endings) and sum(e.bend for e in falling) > 0
+    return 2 * clear > len(endings) or doubtful
+
+
+def steady_end(study: Study, trial: Trial) -> trend.End | None:
+    """Return the end of the trial's objective at a constant learning rate; None if that stretch is too short to tell."""
+    if 0 <= _steady_share(study, trial) < MIN_STRETCH:
+        return None
+    ending = _ending(study, trial, TOLERANCE, MARGIN, TAIL)
+    return None if ending is None or ending.bent(doubt=True) else ending.end
+
+
+def _steady_share(study: Study, trial: Trial) -> float:
+    """Return the share of the trial's steps until its learning rate decays; NaN if the schedule is unknown."""
+    steps = study.cost_curve(trial).finite.steps
+    last = int(steps[-1]) if len(steps) else 0
+    return schedules.read(study, trial).steady_until(last) / max(last, 1)
+
+
 @computed
 def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: float) -> Ending | None:
-    curve, train = study.cost_curve(trial).finite, study.train_cost_curve(trial).finite
+    whole = study.cost_curve(trial).finite
+    if not len(whole):
+        return None
+    steady = schedules.read(study, trial).steady_until(int(whole.steps[-1]))
+    curve, train = (_until(c, steady) for c in (whole, study.train_cost_curve(trial).finite))
+    if not len(curve):
+        return None
     end = trend.read_end(curve.steps, curve.values, tail=tail)
     plateau = trend.read_plateau(curve.steps, curve.values, tolerance=tolerance, margin=margin)
     if end is None or plateau is None:
         return None
-    rates = study.curve(trial, "learning_rate").finite
-    late = rates.values[rates.steps >= plateau.settled * curve.steps[-1]]
+    bend, error = trend.late_bend(curve.steps, curve.values)
     return Ending(
         trial=trial,
-        steps=int(curve.steps[-1]),
+        steps=int(whole.steps[-1]),
+        until=int(curve.steps[-1]),
+        assumed=math.isnan(steady),
+        bend=bend,
+        bend_error=error,
         margin=margin,
         end=end,
         plateau=plateau,
         train_end=trend.read_end(train.steps, train.values, tail=tail),
         train_plateau=trend.read_plateau(train.steps, train.values, tolerance=TRAIN_TOLERANCE, margin=margin),
         train_left=trend.left_to_floor(train.values),
-        starved=len(late) > 0 and float(np.median(late)) < STARVED * float(rates.values.max()),
     )
+
+
+def _until(curve: Curve, last: float) -> Curve:
+    """Return the part of the curve up to step `last`; the whole curve if `last` is NaN."""
+    if math.isnan(last) or not len(curve) or last >= curve.steps[-1]:
+        return curve
+    n = int(np.searchsorted(curve.steps, last, side="right"))
+    return Curve(curve.steps[:n], curve.values[:n], curve.times[:n])
 
 
 def rate_at_end(study: Study, trial: Trial) -> float:

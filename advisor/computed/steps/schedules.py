@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from advisor.computed import computed
-from advisor.computed.curves import curve_tails
 from advisor.model.space import FloatArray, words_of
 from advisor.model.study import Curve, Study, Trial
 
@@ -21,10 +21,12 @@ _FALL = 0.1
 _TINY = 1e-300
 """Minimum peak learning rate for computing shares of it."""
 _WORDS = frozenset(
-    "lr learning rate scheduler schedule type name kind class optimizer optim train training trainer".split()
+    "lr learning rate scheduler schedule decay annealing type name kind class optimizer optim train training trainer".split()
 )
 _OFF = frozenset(("none", "off", "no", "false", "null", ""))
-_KINDS = ("plateau", "constant", "cosine", "linear", "exponential", "polynomial", "step", "cyclic")
+STEADY = 0.1
+"""Maximum fall of the learning rate, as a share of its peak, over a training whose rate counts as constant."""
+_KINDS = ("plateau", "cosine", "linear", "exponential", "polynomial", "step", "cyclic", "constant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,24 @@ class Schedule:
     def shares(self) -> FloatArray:
         """The logged learning rates as shares of their peak."""
         return self.rates.values / max(float(self.rates.values.max()), _TINY)
+
+    def steady_until(self, last: int) -> float:
+        """Return the end of the stretch at the peak rate that follows the warmup, at most step `last`.
+
+        NaN if nothing is known about the schedule; 0 if it is known to change the rate and the rates were not logged.
+        """
+        if len(self.rates) >= MIN_RATES and self.rates.values.max() > _TINY:
+            steps, share = self.rates.steps, self.shares
+            first = int(np.argmax(share >= 1 - STEADY))
+            falls = np.flatnonzero(share[first:] < 1 - STEADY)
+            if len(falls):
+                top = np.flatnonzero(share[: first + falls[0]] >= 1 - _LEVEL)
+                return float(min(steps[top[-1]], last)) if len(top) else 0.0
+            if steps[-1] >= (1 - STEADY) * last:
+                return float(last)
+        if self.noted is None:
+            return math.nan
+        return float(last) if self.noted == "constant" else 0.0
 
     def low_from(self, limit: float) -> tuple[int, int] | None:
         """Return (last step at the peak, first step of the final phase below `limit` of the peak); None without such a phase."""
@@ -85,11 +105,6 @@ def read(study: Study, trial: Trial) -> Schedule:
     return Schedule(trial, _noted(study, trial), study.curve(trial, "learning_rate").finite)
 
 
-def of_good_trials(study: Study, reach: float, best: int) -> list[Schedule]:
-    """Return the schedules of at most `best` good trials (see `curve_tails.good_trials`), best trial first."""
-    return [read(study, trial) for trial in curve_tails.good_trials(study, reach)[:best]]
-
-
 def needs_none(trial: Trial) -> bool:
     """Return True if the trial's optimizer is designed to work without a schedule."""
     optimizers = [trial.facts.get("optimizer", ""), *(str(v) for n, v in trial.params.items() if "optim" in n.lower())]
@@ -103,8 +118,9 @@ def _noted(study: Study, trial: Trial) -> str | None:
         kind = ""
     for name, value in trial.params.items():
         words = set(words_of(name))
-        if not kind and words & {"scheduler", "schedule"} and words <= _WORDS and isinstance(value, str | bool):
-            kind = str(value)
+        if not kind and isinstance(value, str | bool) and words <= _WORDS:
+            named = words & {"scheduler", "schedule"}
+            kind = str(value) if named or (words & {"decay", "annealing"} and _kind(str(value)) in _KINDS) else kind
     kind = kind or str((study.spec.schedule or {}).get("kind", ""))
     return _kind(kind) if kind else None
 
@@ -113,4 +129,4 @@ def _kind(text: str) -> str:
     text = text.lower().removeprefix("warmup+")
     if text in _OFF:
         return "constant"
-    return next((kind for kind in _KINDS if kind in text), "other")
+    return "step" if "piecewise" in text else next((kind for kind in _KINDS if kind in text), "other")

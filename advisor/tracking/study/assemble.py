@@ -53,7 +53,7 @@ def assemble(
     metric = aim.objective.metric
     chosen = find_trial_runs(experiment, metric)
     curves = build_curves(experiment, chosen.indices)
-    trials = build_trials(experiment, chosen.indices, curves.blocks, aim.objective, spec)
+    trials = build_trials(experiment, chosen.indices, curves, aim.objective, spec)
     _require_results(experiment.name, metric, trials.trials, curves.blocks[metric])
     space = build_space(experiment, trials.spec, aim.objective, trials.trials, curves.blocks[metric])
     return Study(
@@ -71,7 +71,7 @@ def assemble(
             *space.warnings,
         ),
         unit=trials.unit,
-        decisions=(*joined, *trials.decisions),
+        decisions=(*joined, *curves.start.decisions(), *trials.decisions),
     )
 
 

@@ -1,16 +1,21 @@
-"""Converts epochs to optimizer steps in trials that logged some metrics by epoch and others by step.
+"""Puts the metrics of each trial on one axis of steps, which starts at 0.
 
-Training loops and frameworks often log the loss at every step and validation metrics at `step=epoch`. Only the timestamps
-distinguish epoch 3 from step 3, because step 3 is logged much earlier.
+Two things are converted:
+- Steps that begin at 100,000 or are times of day have an offset. The length of a training is counted from its start.
+- Epochs become optimizer steps in trials that logged some metrics by epoch and others by step. Training loops and frameworks often
+  log the loss at every step and validation metrics at `step=epoch`. Only the timestamps distinguish epoch 3 from step 3, because
+  step 3 is logged much earlier.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
+from advisor.model.reading import Decision
 from advisor.model.space import FloatArray, IntArray, Value, as_number, counts_training
 from advisor.model.study import Curve, CurveBlock
 
@@ -20,6 +25,59 @@ _MIN_RATIO = 1.5
 """Minimum ratio of the optimizer steps made, judged by timestamps, to a metric's logged steps for these to count as epochs."""
 _MAX_NAMES = 5
 """Maximum number of metrics that a warning names."""
+_MIN_OFFSET = 0.25
+"""Minimum offset of all trials, as a share of their lengths; a first evaluation that late has not been seen in practice."""
+_FIRST_TIME = 10**9
+"""First step, with an offset, that counts as a time: seconds since 1970 have exceeded it since 2001."""
+_FIRST_MS = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where the steps of the trials start."""
+
+    steps: IntArray
+    """Number to subtract from the logged steps of each trial, shape (trials,)."""
+    unit: Literal["step", "second", "millisecond"] = "step"
+
+    def decisions(self) -> tuple[Decision, ...]:
+        """Return the decision to count from the start, for the report; nothing if the logged steps start at 0."""
+        if not self.steps.any():
+            return ()
+        low, high = int(self.steps[self.steps > 0].min()), int(self.steps.max())
+        if self.unit != "step":
+            text = f"The logged steps are times. They are counted in {self.unit}s from the start of each trial."
+            return (Decision(topic="steps", text=text + " Log the number of the optimizer step instead."),)
+        where = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        text = f"The logged steps begin at {where}. Lengths and places in training are counted from there."
+        return (Decision(topic="steps", text=text),)
+
+
+def from_start(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[dict[str, CurveBlock], Start]:
+    """Return the curves with steps counted from the start of each trial, if the steps of all trials begin late."""
+    first, last, gap = np.full(trials, np.inf), np.full(trials, -np.inf), np.full(trials, np.inf)
+    for block in blocks.values():
+        counts = np.diff(block.offsets)
+        some = np.flatnonzero(counts >= 2)
+        begin = block.steps[block.offsets[:-1][some]].astype(np.float64)
+        end = block.steps[block.offsets[1:][some] - 1].astype(np.float64)
+        first[some], last[some] = np.minimum(first[some], begin), np.maximum(last[some], end)
+        gap[some] = np.minimum(gap[some], (end - begin) / (counts[some] - 1))
+    known = np.isfinite(first)
+    if not known.any() or (first[known] - gap[known] < _MIN_OFFSET * (last[known] - first[known])).any():
+        return dict(blocks), Start(np.zeros(trials, dtype=np.int64))
+    starts = np.zeros(trials, dtype=np.int64)
+    starts[known] = np.floor(first[known] - gap[known]).astype(np.int64)
+    shifted = {
+        name: replace(block, steps=np.maximum(block.steps - np.repeat(starts, np.diff(block.offsets)), 0))
+        if (np.diff(block.offsets) >= 2).any()
+        else block
+        for name, block in blocks.items()
+    }
+    earliest = float(first[known].min())
+    return shifted, Start(
+        starts, "step" if earliest < _FIRST_TIME else "second" if earliest < _FIRST_MS else "millisecond"
+    )
 
 
 def align(blocks: Mapping[str, CurveBlock]) -> tuple[dict[str, CurveBlock], list[str]]:

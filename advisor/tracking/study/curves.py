@@ -29,6 +29,7 @@ class Curves:
 
     blocks: dict[str, CurveBlock]
     """The curves of each metric, by metric name."""
+    start: axes.Start
     warnings: tuple[str, ...]
 
 
@@ -43,12 +44,13 @@ def build_curves(experiment: Experiment, indices: IntArray) -> Curves:
         blocks[metric], without_steps = _block(points, trial_of, started, fits=fits)
         if without_steps:
             stepless.append(metric)
+    blocks, start = axes.from_start(blocks, len(indices))
     aligned, by_epoch = axes.align(blocks)
     warnings = []
     if stepless:
         names = ", ".join(sorted(stepless)[:_MAX_NAMES])
         warnings.append(f"Logged without usable steps, so the order of logging stands for them: {names}.")
-    return Curves(aligned, (*warnings, *by_epoch))
+    return Curves(aligned, start, (*warnings, *by_epoch))
 
 
 def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: bool) -> tuple[CurveBlock, bool]:

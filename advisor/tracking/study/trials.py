@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal
 
 from advisor import contract
 from advisor.model.parameter_kinds import is_batch_size
 from advisor.model.reading import Decision
 from advisor.model.space import IntArray, Value, words_of
 from advisor.model.spec import Objective, StudySpec
-from advisor.model.study import CurveBlock, Trial
+from advisor.model.study import StepUnit, Trial
 from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.study import axes, from_params, from_study_file, inference
+from advisor.tracking.study.curves import Curves
 from advisor.tracking.study.status import find_ends
 
 
@@ -25,7 +25,7 @@ class Trials:
     trials: tuple[Trial, ...]
     spec: StudySpec | None
     """Study file that declares the search space of the trials; None if there is none."""
-    unit: Literal["step", "epoch"]
+    unit: StepUnit
     """Value for `Study.unit`."""
     warnings: tuple[str, ...]
     decisions: tuple[Decision, ...] = ()
@@ -35,7 +35,7 @@ class Trials:
 def build_trials(
     experiment: Experiment,
     indices: IntArray,
-    blocks: Mapping[str, CurveBlock],
+    curves: Curves,
     objective: Objective,
     spec: StudySpec | None,
 ) -> Trials:
@@ -45,9 +45,11 @@ def build_trials(
     spec = spec or from_study_file.find_spec(experiment, params)
     if spec is not None:
         params = [spec.completed(trial) for trial in params]
+    blocks, start = curves.blocks, curves.start
     last_steps = axes.last_steps(blocks)
     facts = [_facts(run) for run in runs]
-    _add_stated_facts(facts, params, last_steps.tolist())
+    _add_stated_facts(facts, params, (last_steps + start.steps).tolist())
+    _count_from_start(facts, last_steps + start.steps, start.steps)
     how = find_ends(runs, blocks, objective, params)
     for i, error in how.errors.items():
         facts[i].setdefault("error", error)
@@ -71,7 +73,7 @@ def build_trials(
     warnings = [f"{name} has the values of {other} in every trial, and is left out." for name, other in twins.items()]
     if by_epoch:
         warnings.append("Metrics were logged by epoch: every step in this report is an epoch.")
-    return Trials(trials, spec, "epoch" if by_epoch else "step", tuple(warnings), how.decisions)
+    return Trials(trials, spec, "epoch" if by_epoch else start.unit, tuple(warnings), how.decisions)
 
 
 def _facts(run: Run) -> dict[str, str]:
@@ -89,6 +91,14 @@ def _add_stated_facts(
         sizes = (size for name in names if (size := from_params.count(trial[name])) >= 1)
         for micro_batch in islice(sizes, 1):
             known.setdefault("batch_size", f"{micro_batch * from_params.micro_batches(trial):.0f}")
+
+
+def _count_from_start(facts: Sequence[dict[str, str]], last_steps: IntArray, starts: IntArray) -> None:
+    """Count the planned steps from the start of each trial if its logged steps, shape (trials,), begin later and reach the plan."""
+    for known, last, start in zip(facts, last_steps.tolist(), starts.tolist(), strict=True):
+        planned = from_params.count(known.get("max_train_steps", ""))
+        if start and planned >= 0.9 * last:
+            known["max_train_steps"] = str(int(planned) - start)
 
 
 def _seed(run: Run) -> int | None:

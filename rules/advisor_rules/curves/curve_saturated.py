@@ -8,7 +8,7 @@ from typing import ClassVar
 from advisor.computed.curves import curve_tails
 from advisor.computed.curves.curve_tails import Ending
 from advisor.engine.rule import Count, Expectation, Factor, Relation, Rule, Share
-from advisor.model.change import Advise, SetField
+from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal
 from advisor.model.message import Percent, listed, say
@@ -19,13 +19,18 @@ class CurveSaturated(Rule):
     """Training and validation curves were flat long before the training ended.
 
     ## What it looks at
-    The best few trials. In each of them, the rule finds the step after which the smoothed objective stays close to its final level.
+    The best few trials, at a constant learning rate. The rule finds the step after which the smoothed objective stays close to its
+    final level.
     This step, plus a margin, is the length that the trial needed. The rule fires if all of this holds in most of these trials:
 
     - a good part of the steps can be saved,
     - the steps to drop gained next to nothing, by the upper confidence bound of their gain,
     - the curve neither rises again nor still improves,
     - the cost on training data, if logged, is flat too (a cost that still falls may indicate overfitting).
+
+    A decaying learning rate keeps a curve flat by itself, so only the stretch at a constant rate counts. It must be at least half
+    of the steps; the decay after it is kept as long as it is. Otherwise the rule cannot tell; the same schedule at half the length
+    can.
 
     ## Why it matters
     Compute does not limit this study. The steps without a gain could pay for more trials.
@@ -35,10 +40,10 @@ class CurveSaturated(Rule):
     equally. If you keep the best checkpoint, training too long only costs time: in doubt, choose the longer training.
 
     ## How sure
-    Confidence is 0.95 times the share of the best trials that agree. A trial counts only if the 95 % upper bound of the gain in the
-    dropped steps is below the threshold, so noise makes the rule quiet. It is also quiet if the learning rate is below 1 % of its
-    peak, because that alone keeps a curve flat. In 200 simulated studies per design of curves that fall or rise to the end it fired
-    in at most 0.5 %. If 50 evaluations settle within the first fifth, it fired in 99 % (noise 0.5 % of the gain) and 72 % (2 %).
+    Confidence is 0.95 times the share of the best trials that agree. A trial counts only if the 95 % upper bound of the gain in
+    the dropped steps is below the threshold, so noise makes the rule quiet. In 200 simulated studies per design of curves that
+    fall or rise to the end it fired in at most 0.5 %. If 50 evaluations settle within the first fifth, it fired in 99 % (noise 0.5
+    % of the gain) and 72 % (2 %).
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -84,20 +89,23 @@ class CurveSaturated(Rule):
             yield self._finding(study, flat, len(judged))
 
     def _finding(self, study: Study, flat: list[Ending], judged: int) -> Finding:
-        settled = Percent(max(e.settled for e in flat))
         steps = curve_tails.typical_steps(study, flat)
-        fewer = min(curve_tails.round_up(self.margin * settled.value * steps), steps)
+        slowest = max(flat, key=lambda e: e.settled * e.until / e.steps)
+        settled = Percent(slowest.settled * slowest.until / slowest.steps)
+        decay = Percent(1 - slowest.until / slowest.steps)
+        fewer = min(curve_tails.round_up((self.margin * settled.value + decay.value) * steps), steps)
         rest = Percent(max(0.0, *(e.plateau.rest for e in flat)), 1)
         several = say("{flat} of the {judged} best trials are", flat=len(flat), judged=judged)
         return self.finding(
             say(
-                "{trials} flat after {settled} of {steps}, in {curves}. Everything after {fewer} brought at most {rest} of the "
-                "gain.",
+                "{trials} flat after {settled} of {steps}, in {curves}. {rest_of} brought at most {rest} of the gain.",
                 trials=several if judged > 1 else "The best trial is",
                 settled=settled,
                 steps=study.length(steps),
                 curves="training and validation" if any(e.train_plateau for e in flat) else "validation",
-                fewer=study.length(fewer),
+                rest_of=say("Everything after {fewer}", fewer=study.length(fewer))
+                if slowest.until == slowest.steps
+                else say("The rest of the stretch at a constant learning rate"),
                 rest=rest,
             ),
             action=say(
@@ -110,13 +118,17 @@ class CurveSaturated(Rule):
             trials=[e.trial for e in flat],
             evidence=(self._curves(study, flat, rest), self._figures(flat, judged)),
             changes=(
-                SetField(
-                    field="max_train_steps",
-                    value=fewer,
+                curve_tails.set_length(
+                    study,
+                    fewer,
                     why=f"The slowest trial settled at {settled} of {study.length(steps)}. "
-                    f"We train {self.margin:g} times as long as it needed.",
+                    f"We train {self.margin:g} times as long as it needed"
+                    + (f" and keep the decay, {decay} of the steps." if slowest.until < slowest.steps else "."),
                 ),
-                Advise(text="Shorten the learning-rate schedule with the training, so that both still end together."),
+                Advise(
+                    text="Shorten the learning-rate schedule with the training, so that both still end together. Look at the "
+                    "number of steps again after you change regularisation, augmentation or the model."
+                ),
             ),
         )
 
@@ -125,7 +137,7 @@ class CurveSaturated(Rule):
             metrics=(study.spec.objective.metric,),
             caption=say("After its mark, no trial gains more than {rest} of what it gained before.", rest=rest),
             trials=tuple(e.trial.id for e in flat),
-            marks=tuple(Mark(trial=e.trial.id, step=round(e.settled * e.steps), label="settled") for e in flat),
+            marks=tuple(Mark(trial=e.trial.id, step=round(e.settled * e.until), label="settled") for e in flat),
         )
 
     def _figures(self, flat: Sequence[Ending], judged: int) -> FigureEvidence:

@@ -68,7 +68,7 @@ class Late:
     gain: float
     """Median over the trials of the share of the gain made in the last part of the steps."""
     endings: tuple[trend.End | None, ...]
-    """End of each trial's objective; None with too few evaluations or no gain beyond noise."""
+    """End of each trial's objective at a constant learning rate; None if that cannot be read."""
     rates: tuple[float, ...]
     """Final learning rate of each trial as a share of its peak; NaN if not logged."""
     decayed: bool
@@ -98,23 +98,18 @@ def late_trials(
     *,
     decayed: float,
     material: float,
-    strong: float,
     alpha: float,
 ) -> Late:
     """Return the good trials whose best step lies in the last `share` of the steps.
 
     decayed: maximum learning rate near zero, as a share of its peak. material: minimum forecast gain from doubling the training, as
-    a share of a trial's gain; strong: minimum forecast gain after a decay, at level `alpha`.
+    a share of a trial's gain, at level `alpha`.
     """
     late = [p for p in placed if p.place > 1 - share]
-    endings = [_objective_end(study, p.trial) for p in late]
+    endings = [curve_tails.steady_end(study, p.trial) for p in late]
     rates = [curve_tails.rate_at_end(study, p.trial) for p in late]
     near_zero = [_near_zero(study, p.trial, rate, decayed) for p, rate in zip(late, rates, strict=True)]
-    pays = [
-        e
-        for e, low in zip(endings, near_zero, strict=True)
-        if e is not None and e.improving(material, alpha) and (not low or e.chance_above(strong) >= 1 - alpha)
-    ]
+    pays = [e for e in endings if e is not None and e.improving(material, alpha)]
     left_to_others, longer = curve_tails.asks_for_more(study, alpha), None
     if 2 * len(pays) > len(placed) and not left_to_others:
         longer = curve_tails.round_up(np.median([p.steps for p in late]) * float(np.median([e.stretch for e in pays])))
@@ -158,9 +153,3 @@ def _late_gain(study: Study, placed: BestStep, late: float) -> float:
     """Return the share of the trial's gain that is made in the last share `late` of its steps."""
     curve = study.cost_curve(placed.trial).finite
     return trend.gain_after(curve.steps, curve.values, after=(1 - late) * placed.steps)
-
-
-def _objective_end(study: Study, trial: Trial) -> trend.End | None:
-    """Return the end of the trial's objective; None with too few evaluations or no gain beyond noise."""
-    curve = study.cost_curve(trial).finite
-    return trend.read_end(curve.steps, curve.values, tail=curve_tails.TAIL)

@@ -66,7 +66,7 @@ class DecayTooLow(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        good = schedules.of_good_trials(study, self.reach, self.best)
+        good = curve_tails.good_schedules(study, self.reach, self.best)
         judged = [s for s in good if len(s.rates) >= schedules.MIN_RATES]
         if not judged:
             raise MissingData(

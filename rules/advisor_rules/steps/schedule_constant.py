@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from advisor.computed.curves import curve_tails
 from advisor.computed.steps import schedules
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import SetSchedule
@@ -53,7 +54,7 @@ class ScheduleConstant(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        good = schedules.of_good_trials(study, self.reach, self.best)
+        good = curve_tails.good_schedules(study, self.reach, self.best)
         whole = [s for s in good if s.noted == "constant" or not study.cut_short(s.trial)]
         judged = [s for s in whole if s.constant is not None]
         if not judged:

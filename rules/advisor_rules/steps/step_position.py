@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.computed.curves import curve_tails
 from advisor.engine.rule import Count, Factor, Rule, Share
-from advisor.model.change import Advise, SetField
+from advisor.model.change import Advise, Change
 from advisor.model.evidence import Evidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Number, Percent, Probability, say
@@ -38,8 +38,8 @@ class StepPosition(Rule):
     First tenth: train for a fraction of the steps. If the first evaluation is the best, training does not work yet; fix that first.
 
     Last quarter: train longer and tune the decay again if most of the good trials still improve by the forecast of
-    `curve-still-improving`; after a decay the forecast must be at least five times as large. If `curve-still-improving` also fires,
-    it gives the number of steps. Otherwise the finding is a note and proposes no other number of steps.
+    `curve-still-improving`, which needs a long stretch at a constant learning rate. If `curve-still-improving` also fires, it
+    gives the number of steps. Otherwise the finding is a note and proposes no other number of steps.
 
     ## How sure
     Confidence is one minus the p-value of an exact test (Poisson binomial), times the share of best steps in that part; for a note
@@ -68,8 +68,6 @@ class StepPosition(Rule):
     `curve-still-improving`."""
     decayed: Share = curve_tails.DECAYED
     """Maximum final learning rate that counts as decayed to near zero, as a share of its peak. Our choice."""
-    strong: Share = 0.05
-    """Minimum forecast gain after a decay of the learning rate; the level at which `curve-still-improving` warns."""
     room: Factor = 3.0
     """Proposed length if all best steps are early, as a multiple of the latest best step. Our choice, rather long."""
     stopped: Share = 0.2
@@ -97,8 +95,8 @@ class StepPosition(Rule):
         if max(p.place for p in placed) <= self.early and p_early <= self.false_alarms:
             yield self._early(study, placed, p_early)
         elif len(late) >= self.consistent * len(placed) and p_late <= self.false_alarms:
-            limits = {"decayed": self.decayed, "material": self.material, "strong": self.strong}
-            trials = _best_steps.late_trials(study, placed, self.late, **limits, alpha=self.false_alarms)
+            limits = {"decayed": self.decayed, "material": self.material, "alpha": self.false_alarms}
+            trials = _best_steps.late_trials(study, placed, self.late, **limits)
             if trials.longer or not trials.decayed:  # otherwise the schedule explains it
                 yield self._late(study, placed, trials, p_late)
 
@@ -106,7 +104,7 @@ class StepPosition(Rule):
         steps, last = round(np.median([b.steps for b in placed])), max(b.place for b in placed)
         fewer = min(curve_tails.round_up(self.room * last * steps), steps)
         unlearned = all(b.at_start for b in placed)
-        change: Advise | SetField
+        change: Change
         if unlearned:
             action = say(
                 "Make training work before choosing its length: search lower learning rates and check the pipeline."
@@ -119,7 +117,7 @@ class StepPosition(Rule):
                 steps=steps,
             )
             why = f"No good trial is at its best after {last:.1%} of {study.length(steps)}; this is {self.room:g} times that."
-            change = SetField(field="max_train_steps", value=fewer, why=why)
+            change = curve_tails.set_length(study, fewer, why=why)
         early = Percent(self.early)
         return self.finding(
             say(
@@ -143,7 +141,7 @@ class StepPosition(Rule):
     def _late(self, study: Study, placed: Sequence[BestStep], late: Late, p: float) -> Finding:
         many, of, share = len(late.steps), len(placed), Percent(self.late)
         where = say("in the last {share} of training in {many} of the {of} good trials", share=share, many=many, of=of)
-        change: Advise | SetField
+        change: Change
         if late.longer:
             steps = round(np.median([b.steps for b in late.steps]))
             action = say(
@@ -152,7 +150,7 @@ class StepPosition(Rule):
                 steps=steps,
             )
             why = f"The best step lies {where}, and {late.improving} of these trials still improve when they end."
-            change = SetField(field="max_train_steps", value=late.longer, why=why)
+            change = curve_tails.set_length(study, late.longer, why=why)
         else:
             flat = "flat" if late.gain <= self.material else "open"
             known = flat if np.isfinite(late.rates).any() else "unknown"

@@ -24,6 +24,8 @@ _SUFFICIENT = (
     "Fix one max_train_steps for all trials, enough to reach their best step and not many more. Change it between studies, never "
     "within one.",
     "Spend compute on more trials instead of longer ones, and on regularisation if the training data are fitted perfectly.",
+    "Look at the number of steps again after you change regularisation, augmentation or the model: a harder fit or noisier "
+    "gradients need more steps.",
 )
 
 
@@ -31,10 +33,10 @@ class StepsComputeBound(Rule):
     """The best trials together show if compute limits this workload, and so which plan for the training length applies.
 
     ## What it looks at
-    The end of the best few trials. *Compute-bound*: in most of them the objective still improves (by the test of
-    `curve-still-improving`), and so does the cost on the training data, if logged, which is not yet a perfect fit. *Not
-    compute-bound*: in most of them the objective is flat (by the test of `curve-saturated`), and the cost on the training data is
-    flat or near its minimum. If neither holds, the rule is quiet.
+    The end of the best few trials' stretch at a constant learning rate, as in `curve-still-improving`. *Compute-bound*: in most of
+    them the objective still improves (by the test of `curve-still-improving`), and so does the cost on the training data, if
+    logged, which is not yet a perfect fit. *Not compute-bound*: in most of them the objective is flat (by the test of
+    `curve-saturated`), and the cost on the training data is flat or near its minimum. If neither holds, the rule is quiet.
 
     ## Why it matters
     The two cases need different plans. If compute is the limit, longer is better, and tuning uses shorter runs than the final one.
@@ -77,9 +79,9 @@ class StepsComputeBound(Rule):
         if 2 * len(improving) > len(judged):
             confidence = sum(e.end.chance_above(self.material) for e in improving) / len(judged)
             what = say(
-                "still {improve} at the end, {place}{training}",
+                "still {improve} at {place}{training}",
                 improve="improves" if len(improving) == 1 else "improve",
-                place=study.at(improving[0].steps),
+                place=study.at(improving[0].until),
                 training=", on training data too" if any(e.train_end for e in improving) else "",
             )
             yield self._verdict(study, True, what, judged, improving, confidence)
@@ -88,7 +90,7 @@ class StepsComputeBound(Rule):
             what = say(
                 "{are} flat from {share} of the steps on{training}",
                 are="is" if len(flat) == 1 else "are",
-                share=Percent(max(e.plateau.settled for e in flat)),
+                share=Percent(max(e.plateau.settled * e.until / e.steps for e in flat)),
                 training=say(", and {fitted} of them fit the training data perfectly", fitted=fitted) if fitted else "",
             )
             yield self._verdict(study, False, what, judged, flat, 0.95 * len(flat) / len(judged))
@@ -146,7 +148,10 @@ class StepsComputeBound(Rule):
                 FigureEvidence(
                     rows=(
                         ("forecast for as many steps again", joined(Percent(e.end.forecast, 1) for e in judged)),
-                        ("flat from, share of the steps", joined(Percent(e.plateau.settled) for e in judged)),
+                        (
+                            "flat from, share of the steps",
+                            joined(Percent(e.plateau.settled * e.until / e.steps) for e in judged),
+                        ),
                         ("distance from a perfect fit", joined(Percent(e.train_left, 1) for e in judged)),
                         ("thresholds", limits),
                     )

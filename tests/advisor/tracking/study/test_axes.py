@@ -71,3 +71,30 @@ def test_epochs_are_recognised_by_the_planned_number():
     assert axes.counts_epochs(ends, [{"max_epochs": 4}, {}])
     assert not axes.counts_epochs(ends, [{"max_epochs": 9}, {}])
     assert not axes.counts_epochs(ends, [{"depth": 4}, {}])
+
+
+def test_steps_that_begin_late_are_counted_from_the_start():
+    times = np.arange(10.0)
+    late = {"loss": block((100_000 + 10 * np.arange(1, 11), times), (100_000 + 10 * np.arange(1, 11), times))}
+    found, start = axes.from_start(late, 2)
+    assert steps_of(found, "loss", 1) == list(range(10, 101, 10))
+    (decision,) = start.decisions()
+    assert "begin at 100,000" in decision.text
+    assert decision.topic == "steps"
+
+
+def test_times_as_steps_are_counted_from_the_start_of_each_trial():
+    seconds = {"loss": block(*((1_700_000_000 + 5_000 * i + np.arange(10), np.arange(10.0)) for i in range(3)))}
+    found, start = axes.from_start(seconds, 3)
+    assert start.unit == "second"
+    assert steps_of(found, "loss", 0) == steps_of(found, "loss", 2) == list(range(1, 11))
+    assert axes.from_start({"loss": block((10**12 + 7 * np.arange(9), np.arange(9.0)))}, 1)[1].unit == "millisecond"
+
+
+def test_steps_that_start_at_0_stay_as_they_are():
+    millions = {"return": block((np.arange(0, 10**7, 10**5), np.arange(100.0)), (np.arange(5) * 10**5, np.arange(5.0)))}
+    one_late = {"loss": block((np.arange(10), np.arange(10.0)), (1000 + np.arange(10), np.arange(10.0)))}
+    for blocks in (millions, one_late):
+        found, start = axes.from_start(blocks, 2)
+        assert start.decisions() == ()
+        assert steps_of(found, next(iter(blocks)), 1) == next(iter(blocks.values())).curve(1).steps.tolist()

@@ -55,13 +55,21 @@ def test_noise_makes_it_quiet():
     assert verdict(RULE, study([noisy(settling(), 0.15)])).status == "quiet"
 
 
-def test_quiet_where_the_learning_rate_vanished():
+def test_cannot_tell_where_the_learning_rate_vanished():
     curves = [settling()]
     rates = 0.1 * np.where(T < 0.3, 1.0, 1e-4)
     starved = make_study([{"lr": 0.1}], {"val/loss": curves, "train/learning_rate": [rates]})
     constant = make_study([{"lr": 0.1}], {"val/loss": curves, "train/learning_rate": [np.full(N, 0.1)]})
-    assert verdict(RULE, starved).status == "quiet"
+    assert "half the length" in verdict(RULE, starved).reason
     assert verdict(RULE, constant).status == "fired"
+
+
+def test_shortens_the_stretch_before_the_decay_and_keeps_the_decay():
+    rates = np.minimum(1, (1.02 - T) / 0.2)
+    curves = [settling(0.2) - 0.3 * np.maximum(T - 0.82, 0) / 0.18]
+    (finding,) = verdict(RULE, make_study([{"lr": 0.1}], {"val/loss": curves, "train/learning_rate": [rates]})).findings
+    assert 0.4 * 5000 <= finding.changes[0].value <= 0.55 * 5000
+    assert "keep the decay" in finding.changes[0].why
 
 
 def test_cannot_tell_without_learning_or_evaluations():

@@ -82,13 +82,15 @@ def test_cannot_tell_from_few_evaluations_or_none():
 def test_negated_and_maximised_is_the_same():
     down = verdict(RULE, study([falling(0), falling(1)]))
     up = verdict(RULE, study([-falling(0), -falling(1)], direction="maximize"))
-    assert down.findings[0].model_dump() == up.findings[0].model_dump()
+    assert down.findings[0].confidence == up.findings[0].confidence
+    assert down.findings[0].changes[0].value == up.findings[0].changes[0].value
 
 
 def test_the_order_of_runs_and_the_unit_do_not_matter():
     curves = [falling(0), falling(1), falling(2)]
     one, other = verdict(RULE, study(curves)), verdict(RULE, study([1e3 * c for c in curves[::-1]]))
-    assert str(one.findings[0].message) == other.findings[0].message
+    assert one.findings[0].changes[0].value == other.findings[0].changes[0].value
+    assert one.findings[0].confidence == pytest.approx(other.findings[0].confidence)
 
 
 def test_gaps_and_infinities_in_the_curve_do_not_break_it():
@@ -107,6 +109,57 @@ def test_keeps_its_promise_on_flat_curves(trials, correlation):
             noise[:, i] += correlation * noise[:, i - 1]
         fired += verdict_status(list(1 + np.exp(-T / 0.05) + noise)) == "fired"
     assert fired <= 0.05 * 150 + 2 * np.sqrt(150 * 0.05 * 0.95)
+
+
+def with_rates(curves, rates):
+    metrics = {"val/loss": curves, "train/learning_rate": [rates] * len(curves)}
+    return make_study([{"lr": 0.1 * (i + 1)} for i in range(len(curves))], metrics)
+
+
+def test_a_decay_hides_whether_longer_training_helps():
+    for rates in (1 - T, (1 + np.cos(np.pi * T)) / 2, np.where(T < 0.4, 1.0, 0.1)):
+        result = verdict(RULE, with_rates([falling(0), falling(1)], rates))
+        assert result.status == "not-assessed"
+        assert "half the length" in result.reason
+    declared = make_study([{"lr": 0.1, "lr_scheduler_type": "cosine"}], {"val/loss": [falling()]})
+    assert "half the length" in verdict(RULE, declared).reason
+
+
+def test_reads_the_stretch_before_the_decay():
+    stable = np.minimum(1, (1.02 - T) / 0.2)
+    settled = 1 + np.exp(-T / 0.05) - 0.5 * np.maximum(T - 0.8, 0) / 0.2
+    assert verdict(RULE, with_rates([noisy(settled)], stable)).status == "quiet"
+    (finding,) = verdict(RULE, with_rates([falling()], stable)).findings
+    assert "before their learning rate decays" in finding.message
+
+
+def test_an_unknown_schedule_that_bends_most_trials_late_cannot_be_told():
+    bent = [noisy(1 + np.exp(-T / 0.05) - 0.5 * np.maximum(T - 0.8, 0) / 0.2, seed=i) for i in range(3)]
+    assert "log the learning rate" in verdict(RULE, study(bent)).reason
+    constant = make_study([{"lr": 0.1, "lr_scheduler": "constant"}] * 3, {"val/loss": bent})
+    assert verdict(RULE, constant).status == "fired"
+
+
+@pytest.mark.parametrize("gain", [0.0, 0.2])
+def test_compares_trials_of_two_lengths_under_any_schedule(gain):
+    rng = np.random.default_rng(0)
+    params = [{"lr": lr, "max_steps": steps, "scheduler": "cosine"} for lr in (0.1, 0.2) for steps in (2000, 4000)]
+    curves = [
+        1 + np.exp(-np.arange(1, n + 1) / 2) - gain * (n == N) + rng.normal(0, 0.005, n)
+        for _ in range(2)
+        for n in (N // 2, N)
+    ]
+    result = verdict(RULE, make_study(params, {"val/loss": curves}))
+    assert result.status == ("fired" if gain else "quiet")
+    if gain:
+        assert "2 times as long" in result.findings[0].message
+
+
+def test_forecasts_stay_within_what_the_metric_can_reach():
+    near = verdict(RULE, study([noisy(1.01 - T, 0.001)])).findings[0]
+    assert "(0 to" in near.message
+    accuracy = verdict(RULE, study([noisy(0.1 + 0.89 * T, 0.001)], direction="maximize")).findings[0]
+    assert "to 1)" in accuracy.message
 
 
 def verdict_status(curves):

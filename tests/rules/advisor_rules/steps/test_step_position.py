@@ -43,14 +43,13 @@ def test_late_best_steps_ask_for_longer_training_if_more_steps_help():
     assert 6000 <= finding.changes[0].apply(shown.spec).max_train_steps <= 12000
 
 
-def test_a_decayed_learning_rate_needs_stronger_evidence():
+def test_a_decayed_learning_rate_explains_late_best_steps():
     rates = [np.linspace(0.1, 0, N)] * 5
     bending = [1.3 + np.exp(-4 * T) + 1e-4 * bump for bump in np.random.default_rng(0).normal(0, 1, (4, N))]
     weak = [one_settled_of_five()[0], *bending]
     assert verdict(RULE, study(weak)).findings[0].severity == "warning"
     assert decayed(weak, rates).status == "quiet"
-    (finding,) = decayed(one_settled_of_five(), rates).findings
-    assert (finding.side, finding.severity) == ("high", "warning")
+    assert decayed(one_settled_of_five(), rates).status == "quiet"
 
 
 def decayed(curves, rates):

@@ -1,0 +1,71 @@
+"""Trials of the same settings and different lengths: they show what more steps bring under any schedule."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from scipy import stats
+
+from advisor.computed.curves import curve_tails, noise
+from advisor.model.space import counts_training
+from advisor.model.study import Study, Trial
+
+_MIN_RATIO, _MAX_RATIO = 1.5, 4.0
+"""Minimum and maximum ratio of two lengths that say what longer training brings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubling:
+    """A trial and a longer one with the same settings."""
+
+    short: Trial
+    long: Trial
+    ratio: float
+    gain: float
+    """Improvement of the objective by the longer training."""
+    share: float
+    """The same as a share of the shorter trial's gain over its run."""
+
+
+def read(study: Study) -> list[Doubling]:
+    """Return the pairs of complete trials of equal settings, one planned 1.5 to 4 times as long as the other, best pair first."""
+    groups: dict[tuple[tuple[str, str], ...], list[tuple[int, Trial]]] = defaultdict(list)
+    for trial in study.ranked():
+        curve = study.cost_curve(trial).finite
+        if trial.status != "complete" or study.cut_short(trial) or len(curve) < 2 or not _declares_length(trial):
+            continue
+        steps = curve_tails.length(study, trial, int(curve.steps[-1]))
+        settings = tuple(sorted((n, str(v)) for n, v in trial.params.items() if not counts_training(n)))
+        groups[settings].append((steps, trial))
+    pairs = []
+    for members in groups.values():
+        ordered = sorted(members, key=lambda m: m[0])
+        for (fewer, short), (more, long) in pairwise(ordered):
+            if _MIN_RATIO <= more / max(fewer, 1) <= _MAX_RATIO:
+                pairs.append(_pair(study, short, long, more / fewer))
+    return sorted(pairs, key=lambda p: float(study.costs[p.long.index]))
+
+
+def _declares_length(trial: Trial) -> bool:
+    return math.isfinite(trial.fact("max_train_steps")) or any(counts_training(name) for name in trial.params)
+
+
+def _pair(study: Study, short: Trial, long: Trial, ratio: float) -> Doubling:
+    gain = float(study.costs[short.index] - study.costs[long.index])
+    first = float(study.cost_curve(short).finite.values[0])
+    gained = first - float(study.costs[short.index])
+    return Doubling(short, long, ratio, gain, gain / gained if gained > 0 else math.nan)
+
+
+def p_value(study: Study, pairs: list[Doubling]) -> float:
+    """Return the one-sided p-value that longer training brings nothing: a paired t-test, or the noise of results for one pair."""
+    gains = np.array([p.gain for p in pairs])
+    sd = noise.of_seeds(study)[0] or noise.of_steps(study)
+    if len(gains) == 1:
+        return float(stats.norm.sf(gains[0] / (math.sqrt(2) * sd))) if sd > 0 else 1.0
+    error = max(float(gains.std(ddof=1)), sd) / math.sqrt(len(gains))
+    return float(stats.t.sf(gains.mean() / error, len(gains) - 1)) if error > 0 else float(gains.mean() <= 0)

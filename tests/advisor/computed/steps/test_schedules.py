@@ -1,0 +1,38 @@
+"""The stretch at a constant learning rate."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from studies import make_study
+
+from advisor.computed.steps import schedules
+
+T = np.arange(1, 101) / 100
+
+
+def until(rates=None, params=None, tags=None):
+    metrics = {"val/loss": [2 - T]} | ({"train/learning_rate": [rates]} if rates is not None else {})
+    shown = make_study([{"lr": 0.1} | (params or {})], metrics, tags=[tags or {}])
+    return schedules.read(shown, shown.trials[0]).steady_until(10_000)
+
+
+def test_logged_rates_show_the_stretch_after_the_warmup():
+    assert until(np.minimum(1, T / 0.1)) == 10_000
+    assert until(np.minimum(T / 0.05, np.minimum(1, (1 - T) / 0.25))) == pytest.approx(7500, abs=100)
+    assert until(np.where(T < 0.6, 1.0, 0.1)) == pytest.approx(6000, abs=100)
+    assert until((1 + np.cos(np.pi * T)) / 2) < 1000
+    assert until(1 - 0.05 * T) == 10_000
+
+
+def test_declared_schedules():
+    assert until(params={"lr_scheduler_type": "constant_with_warmup"}) == 10_000
+    for declared in ({"lr_scheduler_type": "cosine"}, {"schedule": "piecewise_constant"}, {"lr_decay": "linear"}):
+        assert until(params=declared) == 0
+    assert until(tags={"schedule": json.dumps({"kind": "warmup+linear"})}) == 0
+
+
+def test_without_a_word_on_the_schedule_it_is_unknown():
+    assert math.isnan(until())
+    assert math.isnan(until(params={"weight_decay": 0.1, "decay": "fast"}))
