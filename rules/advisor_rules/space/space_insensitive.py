@@ -53,13 +53,16 @@ class SpaceInsensitive(Rule):
     share: Share = 0.15
     """Maximum importance of a negligible hyperparameter, as a share of the greatest one: fixing it would change results by less
     than 40 % of the effect of the most important one."""
-    certainty: Share = 0.6
+    certainty: Share = 0.75
     """Minimum probability that the hyperparameter is negligible; with it, simulated studies kept the promised error rate."""
+    largest: Share = 0.15
+    """Maximum upper bound (95 %) of the share of the variation that a negligible hyperparameter explains; the estimate alone is too
+    uncertain in small studies."""
     false_alarms: Share = 0.05
     """Maximum p-value of the test that results are unrelated to all hyperparameters; above it, confidence is lower."""
     fewest: Count = 16
     """Minimum number of distinct settings that ended; with fewer, simulated studies exceeded the promised error rate."""
-    each: Count = 3
+    each: Count = 4
     """Minimum number of settings per varied hyperparameter; with fewer, simulations exceeded the promised error rate."""
 
     def check(self, study: Study) -> Iterator[Finding]:
@@ -76,11 +79,16 @@ class SpaceInsensitive(Rule):
         greatest = found.total.max(axis=1)
         top = int(found.total.mean(axis=0).argmax())
         small = (found.total < self.share * greatest[:, None]).mean(axis=0)
+        bounded = np.quantile(found.total, 0.95, axis=0) <= self.largest
         learned = sampler.learned(study)
         for axis in np.argsort(-small, kind="stable"):
-            if small[axis] >= self.certainty and axis != top and not is_learning_rate(found.names[axis]):
+            if small[axis] >= self.certainty and bounded[axis] and axis != top and not self._stays(study, found.names[axis]):
                 finding = self._finding(study, found, int(axis), top, float(small[axis]))
                 yield sampler.weakened(finding) if learned else finding
+
+    def _stays(self, study: Study, name: str) -> bool:
+        """Return whether a hyperparameter stays open in any case: learning rates, and what the study compares."""
+        return is_learning_rate(name) or study.spec.parameters[name].role == "scientific"
 
     def _finding(self, study: Study, found: importance.Importances, axis: int, top: int, small: float) -> Finding:
         name, leader, domain = found.names[axis], found.names[top], study.spec.parameters[found.names[axis]]

@@ -13,7 +13,7 @@ from advisor.model.change import Advise, Change, SetField, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count as CountOf
-from advisor.model.message import Message, Name, Number, Percent, Probability, Setting, say
+from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, Setting, say
 from advisor.model.space import Domain
 from advisor.model.study import Study
 from advisor.stats import boundaries
@@ -25,7 +25,7 @@ class UnfairComparison(Rule):
 
     ## What it looks at
     Hyperparameters whose values a study compares: scientific ones, choices, switches, and whole numbers of few values that do not
-    belong to the optimizer. For each value the rule asks three questions. Does its range of another hyperparameter end before that
+    belong to the optimizer. For each value the rule asks four questions. Do nearly all its results sit at one bad level? Does its range of another hyperparameter end before that
     of the other values, and is it best at that end, or did it lose to a trial beyond? Did it get so few successful trials that the
     winner might not lead with equally few? Did it lose while its own best trials cluster at an end of a shared range?
 
@@ -49,7 +49,7 @@ class UnfairComparison(Rule):
     goal: ClassVar[Goal] = "sampling"
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
-            rules=("space-insensitive", "space-interaction"),
+            rules=("space-insensitive", "space-interaction", "scientific-effect"),
             shares="subject",
             because="Its values were not tuned equally well, so its effect is not known yet.",
         ),
@@ -91,7 +91,9 @@ class UnfairComparison(Rule):
                 certainty=self.certainty,
                 level=self.false_alarms / 2,  # simulated studies raise more false alarms here
             )
-            found = [self._elsewhere(study, these, e) for e in ends[:1]]
+            stuck = _fairness.stuck(these.groups, these.costs, level=self.false_alarms / 2)
+            found = [self._stuck(study, these, one) for one in stuck[:1]]
+            found += [self._elsewhere(study, these, e) for e in ends[:1]]
             found += [self._cut_short(study, these, *o) for o in own[:1] if not ends]
             found += [self._outnumbered(these, o) for o in few[:1]]
             yield from (sampler.weakened(f) if weakened else f for f in found)
@@ -166,6 +168,35 @@ class UnfairComparison(Rule):
                 ),
             ),
             changes=_widen(axis, domain, end, str(lost)),
+        )
+
+    def _stuck(self, study: Study, these: _compared_values.Compared, stuck: _fairness.Stuck) -> Finding:
+        who, size, at = these.label(stuck.group), these.size(stuck.group), Objective(study.objective_value(stuck.level))
+        alike = say("{count} of its {size} settings end at {at}", count=stuck.count, size=size, at=at)
+        shown = these.with_value(stuck.group)
+        return self.finding(
+            say("{who} had no fair chance. {alike}, as if nothing was learned.", who=who, alike=alike),
+            action=say("Find settings with which {who} trains before you drop it.", who=who),
+            severity="warning",
+            confidence=1 - stuck.p,
+            subject=these.name,
+            trials=shown,
+            evidence=(
+                AxisEvidence(
+                    parameter=these.name,
+                    caption=say("Nearly all trials with {who} reach the same result.", who=who),
+                    trials=tuple(t.id for t in shown),
+                ),
+                FigureEvidence(
+                    rows=(
+                        ("settings at this level", alike),
+                        _rows.probability("probability of as many equal results", stuck.p, self.false_alarms),
+                    )
+                ),
+            ),
+            changes=(
+                Advise(text=str(say("Search lower learning rates or a warmup with {who}; look for a bug.", who=who))),
+            ),
         )
 
     def _outnumbered(self, these: _compared_values.Compared, few: _fairness.Outnumbered) -> Finding:
