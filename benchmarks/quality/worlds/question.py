@@ -84,7 +84,9 @@ def response(random: Random, at: FloatArray, optimum: FloatArray, weights: Float
     away = at - optimum
     kind = random.choice(("bowl", "valley", "cliff"))
     costs = (weights * (np.abs(away) ** (1.5 if kind == "valley" else 2.0))).sum(1)
-    return np.asarray(costs + (3 * np.clip(away[:, 0] - 0.15, 0, None) ** 1.5 if kind == "cliff" else 0), dtype=np.float64)
+    return np.asarray(
+        costs + (3 * np.clip(away[:, 0] - 0.15, 0, None) ** 1.5 if kind == "cliff" else 0), dtype=np.float64
+    )
 
 
 def nuisances(random: Random, count: int) -> dict[str, Parameter]:
@@ -105,7 +107,6 @@ def asked(
     values: tuple[int, int] = (2, 2),
     shifted: bool = False,
     conditional: bool = False,
-    repeated: bool = False,
 ) -> Callable[[Random], Made]:
     """Studies that compare the values of one hyperparameter, all others drawn at random.
 
@@ -297,7 +298,9 @@ def regularised(*, strong: bool) -> Callable[[Random], Made]:
         domain = STRONG[name]
         if not strong:
             high = float(random.uniform(0.3, 0.6))
-            domain = Parameter(low=1e-6, high=1e-1, scale="log") if domain.scale == "log" else Parameter(low=0.0, high=high)
+            domain = (
+                Parameter(low=1e-6, high=1e-1, scale="log") if domain.scale == "log" else Parameter(low=0.0, high=high)
+            )
         rate = Parameter(low=1e-4, high=1e-1, scale="log")
         at = random.random((n, 2))
         costs = (at[:, 0] - random.uniform(0.3, 0.7)) ** 2 + random.choice((0.1, 0.5, 1.0)) * at[:, 1]
@@ -324,8 +327,20 @@ def none_asked_for(outcome: Outcome) -> bool:
 SITUATIONS: tuple[Situation, ...] = tuple(
     sorted(
         (
-            Situation("D01 one value 10 sd worse, 24 trials", "not named with an interval", asked((24,), worse=10), unanswered, 0.1),
-            Situation("D01 one value 10 sd worse, 48 trials", "not named with an interval", asked((48,), worse=10), unanswered, 0.1),
+            Situation(
+                "D01 one value 10 sd worse, 24 trials",
+                "not named with an interval",
+                asked((24,), worse=10),
+                unanswered,
+                0.1,
+            ),
+            Situation(
+                "D01 one value 10 sd worse, 48 trials",
+                "not named with an interval",
+                asked((48,), worse=10),
+                unanswered,
+                0.1,
+            ),
             Situation(
                 "D01 one of 3 to 6 values 10 sd worse",
                 "not named with an interval",
@@ -342,10 +357,23 @@ SITUATIONS: tuple[Situation, ...] = tuple(
             ),
             Situation("D02 no difference", "a difference is stated", asked((24, 48)), false_answer),
             Situation(
-                "D02 no difference, each with its best rate", "a difference is stated", asked((24, 48), shifted=True), false_answer
+                "D02 no difference, each with its best rate",
+                "a difference is stated",
+                asked((24, 48), shifted=True),
+                false_answer,
             ),
-            Situation("D02 no difference, 3 to 6 values", "a difference is stated", asked((24, 48), values=(3, 6)), false_answer),
-            Situation("D02 no difference, conditional", "a difference is stated", asked((24, 48), conditional=True), false_answer),
+            Situation(
+                "D02 no difference, 3 to 6 values",
+                "a difference is stated",
+                asked((24, 48), values=(3, 6)),
+                false_answer,
+            ),
+            Situation(
+                "D02 no difference, conditional",
+                "a difference is stated",
+                asked((24, 48), conditional=True),
+                false_answer,
+            ),
             Situation("D03 no difference", "no answer and no reason", asked((12, 24, 48)), silent),
             Situation("D04 one value 10 sd worse", "it hardly matters", asked((24, 48), worse=10), question_fixed),
             Situation("D04 no difference", "it hardly matters", asked((24, 48)), question_fixed),
@@ -373,8 +401,19 @@ SITUATIONS: tuple[Situation, ...] = tuple(
                 keeps_what_does_not,
                 0.3,
             ),
-            Situation("D09 regulariser only where it is strong", "none is left out, unsaid", regularised(strong=True), none_left_out, 0.1),
-            Situation("D10 regulariser from none on", "the range is said to lack none", regularised(strong=False), none_asked_for),
+            Situation(
+                "D09 regulariser only where it is strong",
+                "none is left out",
+                regularised(strong=True),
+                none_left_out,
+                0.1,
+            ),
+            Situation(
+                "D10 regulariser from none on",
+                "the range is said to lack none",
+                regularised(strong=False),
+                none_asked_for,
+            ),
         ),
         key=lambda s: s.row,
     )

@@ -245,3 +245,25 @@ def stuck(groups: IntArray, costs: FloatArray, *, level: float) -> list[Stuck]:
         if p <= level:
             found.append(Stuck(group, count, float(np.median(own[start : start + count])), p))
     return sorted(found, key=lambda s: (s.p, s.group))
+
+
+class Failing(NamedTuple):
+    """A group nearly all of whose points failed, unlike those of the other groups."""
+
+    group: int
+    failed: int
+    p: float
+    """p-value of as many failures if all groups fail equally often (Fisher's exact test), corrected for all groups."""
+
+
+def failing(groups: IntArray, costs: FloatArray, *, level: float) -> list[Failing]:
+    """Return the groups of which nearly all points failed, most significant first; arguments as for `elsewhere`."""
+    bad = np.isnan(costs)
+    found = []
+    for group in (labels := np.unique(groups).tolist()):
+        mine = groups == group
+        failed = int(np.sum(bad & mine))
+        p = len(labels) * float(stats.hypergeom.sf(failed - 1, len(costs), int(bad.sum()), int(mine.sum())))
+        if failed >= _NEARLY_ALL * mine.sum() and p <= level:
+            found.append(Failing(group, failed, p))
+    return sorted(found, key=lambda f: (f.p, f.group))

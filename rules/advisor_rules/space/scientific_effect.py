@@ -98,12 +98,20 @@ class ScientificEffect(Rule):
         largest = max(max(high, -low) for _, low, high in gaps.values())
         names = {"name": Name(these.name), "best": Setting(best)}
         if worse:
-            message = say("{name} = {best} is better than {behind}. {noise}", behind=listed(behind, limit=self.levels), noise=_noise(study, effect), **names)
+            message = say(
+                "{name} = {best} is better than {behind}. {noise}",
+                behind=listed(behind, limit=self.levels),
+                noise=_noise(study, effect),
+                **names,
+            )
             action = say("Use {name} = {best} if the difference is worth its cost.", **names)
         else:
             no = "No difference between the values of {name} larger than {largest} can be seen ({share}), with the others tuned. {noise}"
             message = say(no, name=names["name"], largest=Number(largest), share=share, noise=_noise(study, effect))
-            action = say("Take the simpler or cheaper value of {name}, or run more trials to see smaller differences.", name=names["name"])
+            action = say(
+                "Take the simpler or cheaper value of {name}, or run more trials to see smaller differences.",
+                name=names["name"],
+            )
         return self.finding(
             message,
             action=action,
@@ -176,7 +184,9 @@ def _noise(study: Study, effect: group_effect.GroupEffect) -> Message:
     known = repeats.trial_variance(tried)
     if known is not None:
         return say(f"The standard deviation between {repeats.noun(tried)}s is {{sd}}.", sd=Number(known[0], 2))
-    return say("No setting was repeated; the fit estimates the variation between seeds as {sd}.", sd=Number(effect.noise, 2))
+    return say(
+        "No setting was repeated; the fit estimates the variation between seeds as {sd}.", sd=Number(effect.noise, 2)
+    )
 
 
 def _changes(study: Study, question: _Question, lead: int, worse: list[int], why: str) -> tuple[Change, ...]:
@@ -187,4 +197,6 @@ def _changes(study: Study, question: _Question, lead: int, worse: list[int], why
     if len(worse) == len(question.these.values) - 1 and not study.searched[name].numeric:
         return (FixParameter(parameter=name, value=best, why=why),)
     values = listed([question.value(g) for g in worse], limit=len(worse))
-    return (Advise(text=str(say("Leave out {name} = {values} in the next comparison.", name=Name(name), values=values))),)
+    return (
+        Advise(text=str(say("Leave out {name} = {values} in the next comparison.", name=Name(name), values=values))),
+    )

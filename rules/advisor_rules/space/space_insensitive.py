@@ -15,7 +15,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Percent, Probability, Setting, say
 from advisor.model.space import Domain, is_learning_rate
 from advisor.model.study import Study
-from advisor_rules.space import _rows
+from advisor_rules.space import _regularisers, _rows
 
 NOISE = " All of the variation may be noise: random results show as much structure with probability {p}."
 FIX = "Fix {name}{value}. Search it again if you change the model or the optimizer."
@@ -27,8 +27,9 @@ class SpaceInsensitive(Rule):
     ## What it looks at
     The importance of each hyperparameter: the share of the variation between trials that it explains, alone and together with
     others, from draws of a fitted response surface. Results count by rank, so a few huge losses do not dominate. The rule reports a
-    hyperparameter if its importance is probably a small share of the greatest importance. It never reports the learning rate, which
-    should be tuned even if all others are fixed.
+    hyperparameter if its importance is probably a small share of the greatest importance, and if it is small even at the upper end
+    of its interval. It never reports the learning rate, which should be tuned even if all others are fixed, nor a scientific
+    hyperparameter, whose effect `scientific-effect` states, nor a regulariser that no trial did without.
 
     ## Why it matters
     Every searched hyperparameter costs trials, even one that does not matter: with more of them, the sample is sparser.
@@ -82,13 +83,22 @@ class SpaceInsensitive(Rule):
         bounded = np.quantile(found.total, 0.95, axis=0) <= self.largest
         learned = sampler.learned(study)
         for axis in np.argsort(-small, kind="stable"):
-            if small[axis] >= self.certainty and bounded[axis] and axis != top and not self._stays(study, found.names[axis]):
+            if (
+                small[axis] >= self.certainty
+                and bounded[axis]
+                and axis != top
+                and not self._stays(study, found.names[axis])
+            ):
                 finding = self._finding(study, found, int(axis), top, float(small[axis]))
                 yield sampler.weakened(finding) if learned else finding
 
     def _stays(self, study: Study, name: str) -> bool:
-        """Return whether a hyperparameter stays open in any case: learning rates, and what the study compares."""
-        return is_learning_rate(name) or study.spec.parameters[name].role == "scientific"
+        """Return whether a hyperparameter stays open in any case.
+
+        This concerns learning rates, what the study compares, and regularisers that no trial did without.
+        """
+        parameter = study.spec.parameters[name]
+        return is_learning_rate(name) or parameter.role == "scientific" or _regularisers.is_only_strong(name, parameter)
 
     def _finding(self, study: Study, found: importance.Importances, axis: int, top: int, small: float) -> Finding:
         name, leader, domain = found.names[axis], found.names[top], study.spec.parameters[found.names[axis]]
