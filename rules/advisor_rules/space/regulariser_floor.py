@@ -75,9 +75,9 @@ class RegulariserFloor(Rule):
         for name, parameter in strong.items():
             p = _chance_of_gain(study, name)
             if p > self.false_alarms:
-                yield self._finding(study, name, parameter, p)
+                yield self._finding(name, parameter, p)
 
-    def _finding(self, study: Study, name: str, parameter: Parameter, p: float) -> Finding:
+    def _finding(self, name: str, parameter: Parameter, p: float) -> Finding:
         (low, high), floor = _regularisers.ends(parameter), _regularisers.floor(parameter)
         none = say("{low}, where it is off", low=Number(floor)) if floor == 0 else say("{low}", low=Number(floor))
         why = say(

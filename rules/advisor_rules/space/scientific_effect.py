@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from advisor.model.space import FloatArray, counts_training
 from advisor.model.study import Study
 from advisor.stats import group_effect
 from advisor_rules.space import _compared_values
+
+_Gap: TypeAlias = tuple[float, float, float]
+"""How far a value lies behind the best one: (estimate, low, high)."""
 
 
 class ScientificEffect(Rule):
@@ -93,38 +96,23 @@ class ScientificEffect(Rule):
         gaps = {g: effect.behind(g, level) for g in range(len(question.groups)) if g != lead}
         worse = sorted((g for g, (_, low, _) in gaps.items() if low > 0), key=lambda g: -gaps[g][0])
         chance = min((float(np.mean(effect.best[:, g] > effect.best[:, lead])) for g in worse), default=0.0)
-        best, share = these.values[question.groups[lead]], Percent(1 - self.false_alarms)
-        behind = [_behind(question.value(g), gaps[g], share) for g in worse]
-        largest = max(max(high, -low) for _, low, high in gaps.values())
-        names = {"name": Name(these.name), "best": Setting(best)}
-        if worse:
-            message = say(
-                "{name} = {best} is better than {behind}. {noise}",
-                behind=listed(behind, limit=self.levels),
-                noise=_noise(study, effect),
-                **names,
-            )
-            action = say("Use {name} = {best} if the difference is worth its cost.", **names)
-        else:
-            no = "No difference between the values of {name} larger than {largest} can be seen ({share}), with the others tuned. {noise}"
-            message = say(no, name=names["name"], largest=Number(largest), share=share, noise=_noise(study, effect))
-            action = say(
-                "Take the simpler or cheaper value of {name}, or run more trials to see smaller differences.",
-                name=names["name"],
-            )
+        share = Percent(1 - self.false_alarms)
+        text = (
+            _difference(question, lead, [(g, gaps[g]) for g in worse], share) if worse else _none(question, gaps, share)
+        )
         return self.finding(
-            message,
-            action=action,
+            say("{text} {noise}", text=text, noise=_noise(study, effect)),
+            action=_action(question, lead, differ=bool(worse)),
             severity="note",
             confidence=chance if worse else 1 - self.false_alarms,
             subject=these.name,
             trials=[t for g in worse for t in these.with_value(question.groups[g])],
             evidence=self._evidence(study, question, gaps, share),
-            changes=_changes(study, question, lead, worse, str(message)),
+            changes=_changes(study, question, lead, worse, str(text)),
         )
 
     def _evidence(
-        self, study: Study, question: _Question, gaps: dict[int, tuple[float, float, float]], share: Percent
+        self, study: Study, question: _Question, gaps: dict[int, _Gap], share: Percent
     ) -> tuple[AxisEvidence, FigureEvidence]:
         effect, these = question.effect, question.these
         bests = [
@@ -169,11 +157,33 @@ def _varied(positions: FloatArray) -> bool:
     return len(np.unique(positions[np.isfinite(positions)])) > 1
 
 
-def _behind(value: Message, gap: tuple[float, float, float], share: Percent) -> Message:
-    return say("{value} by {interval}", value=value, interval=_interval(gap, share))
+def _difference(question: _Question, lead: int, behind: list[tuple[int, _Gap]], share: Percent) -> Message:
+    """Return the sentence that the best value leads others, with intervals."""
+    values = [
+        say("{value} by {interval}", value=question.value(group), interval=_interval(gap, share))
+        for group, gap in behind
+    ]
+    best = question.these.label(question.groups[lead])
+    return say("{best} is better than {values}.", best=best, values=listed(values, limit=len(values)))
 
 
-def _interval(gap: tuple[float, float, float], share: Percent) -> Message:
+def _none(question: _Question, gaps: dict[int, _Gap], share: Percent) -> Message:
+    """Return the sentence that no difference can be seen, with the largest one that the results leave possible."""
+    largest = max(max(high, -low) for _, low, high in gaps.values())
+    text = (
+        "No difference between the values of {name} larger than {largest} can be seen ({share}), with the others tuned."
+    )
+    return say(text, name=Name(question.these.name), largest=Number(largest), share=share)
+
+
+def _action(question: _Question, lead: int, *, differ: bool) -> Message:
+    if differ:
+        return say("Use {best} if the difference is worth its cost.", best=question.these.label(question.groups[lead]))
+    text = "Take the simpler or cheaper value of {name}, or run more trials to see smaller differences."
+    return say(text, name=Name(question.these.name))
+
+
+def _interval(gap: _Gap, share: Percent) -> Message:
     middle, low, high = map(Number, gap)
     return say("{middle} ({share} interval {low} to {high})", middle=middle, share=share, low=low, high=high)
 

@@ -27,9 +27,10 @@ class UnfairComparison(Rule):
 
     ## What it looks at
     Hyperparameters whose values a study compares: scientific ones, choices, switches, and whole numbers of few values that do not
-    belong to the optimizer. For each value the rule asks four questions. Did nearly all its trials fail, or end at one bad level? Does its range of another hyperparameter end before that
-    of the other values, and is it best at that end, or did it lose to a trial beyond? Did it get so few successful trials that the
-    winner might not lead with equally few? Did it lose while its own best trials cluster at an end of a shared range?
+    belong to the optimizer. For each value the rule asks four questions. Did nearly all its trials fail, or end at one bad level?
+    Does its range of another hyperparameter end before that of the other values, and is it best at that end, or did it lose to a
+    trial beyond? Did it get so few successful trials that the winner might not lead with equally few? Did it lose while its own
+    best trials cluster at an end of a shared range?
 
     ## Why it matters
     Values are compared by their best trials. If the good region of a value was not searched, or if a value had fewer trials, it
