@@ -190,6 +190,37 @@ def unfinished(axes: int, count: int) -> Make:
     return make
 
 
+def equal_values(count: int, *, shifted: bool = False) -> Make:
+    """Two or three optimizers that reach the same best result. shifted: each has its best learning rate at another place."""
+
+    def make(random: Random) -> Made:
+        names = ["SGD", "Adam", "Lion"][: int(random.integers(2, 4))]
+        u, which = random.random((count, 2)), np.arange(count) % len(names)
+        optimum = random.uniform(0.3, 0.7, len(names)) if shifted else np.full(len(names), random.uniform(0.3, 0.7))
+        bowl = (u[:, 0] - optimum[which]) ** 2 + random.uniform(0.02, 0.5) * (u[:, 1] - 0.4) ** 2
+        costs = bowl / bowl.std() * random.uniform(5, 40) + random.normal(size=count)
+        params = [
+            {
+                "optimizer": names[k],
+                "learning_rate": SPACE["learning_rate"].draw(float(a)),
+                "dropout": SPACE["dropout"].draw(float(b)),
+            }
+            for k, (a, b) in zip(which.tolist(), u, strict=True)
+        ]
+        return study(params, {"val/loss": [np.array([c]) for c in costs]}, facts=FACTS), {}
+
+    return make
+
+
+def dropout_helps(random: Random) -> Made:
+    """Dropout is searched from 0.5 on, and the highest rates are the best."""
+    u = random.random((20, 2))
+    space = {"learning_rate": SPACE["learning_rate"], "dropout": Parameter(low=0.5, high=0.95)}
+    params = [{n: p.draw(float(x)) for (n, p), x in zip(space.items(), row, strict=True)} for row in u]
+    costs = (u[:, 0] - 0.5) ** 2 - random.uniform(1, 3) * u[:, 1] + 0.2 * random.normal(size=20)
+    return study(params, {"val/loss": [np.array([c]) for c in costs]}, space=space, facts=FACTS), {}
+
+
 # --- healthy curves ---------------------------------------------------------------------------------------------------------------
 
 
@@ -388,6 +419,8 @@ _OF_CURVES = f"{_UNSTABLE} curve-overfitting curve-train-loss-rises curve-period
 _COMPUTE = {"steps-compute-bound": message_contains("Training is compute-bound")}
 _NOT_COMPUTE = {"steps-compute-bound": message_contains("not compute-bound")}
 
+_NO_ANSWER = {"scientific-effect": message_contains("is better than")}
+
 FAMILIES: tuple[Null, ...] = (
     Null("noise, 5 trials", results(5), _all(_OF_RESULTS)),
     Null("noise, 24 trials", results(24), _all(f"{_OF_RESULTS} space-interaction", space_insensitive=lacks_caveat)),
@@ -465,5 +498,9 @@ FAMILIES: tuple[Null, ...] = (
         for bursts in (False, True)
         for trials in (1, 4)
     ),
+    *(Null(f"equal values, {n} trials", equal_values(n), _NO_ANSWER) for n in (16, 24, 48)),
+    Null("equal values, own rates, 24 trials", equal_values(24, shifted=True), _NO_ANSWER),
+    Null("random search, 24 trials", results(24, bowl=True), _all("adaptive-search")),
+    Null("dropout helps, 20 trials", dropout_helps, _all("regulariser-floor")),
     Null("batch sizes alike", batches, _all("batch-steps", batch_throughput=message_contains("stops", "No doubling"))),
 )

@@ -17,17 +17,23 @@ WEAKENED = 0.8
 
 
 @computed
-def learned(study: Study) -> bool:
-    """Return True if earlier results decided the positions of later trials, as in TPE and other Bayesian optimisation."""
+def p_value(study: Study) -> float | None:
+    """Return the probability that later trials lie as near to good earlier ones by chance; None for too few trials."""
     # Trials of earlier rounds follow the ranges of those rounds and do not show how this round was drawn.
     chosen = [t for t in study.trials if study.ended[t.index] and t.round is None]
     if len(chosen) < adaptive.MIN_POINTS or not study.searched:
-        return False
+        return None
     if len({t.started for t in chosen}) > len(chosen) // 2:
         chosen.sort(key=lambda t: (t.started or 0.0, t.index))
     costs = np.where(study.feasible, study.costs, np.nan)[[t.index for t in chosen]]
     positions = np.stack([study.positions(name, chosen) for name in study.searched], axis=1)
-    return adaptive.p_value(positions, costs) <= LEVEL
+    return adaptive.p_value(positions, costs)
+
+
+def learned(study: Study) -> bool:
+    """Return True if earlier results decided the positions of later trials, as in TPE and other Bayesian optimisation."""
+    p = p_value(study)
+    return p is not None and p <= LEVEL
 
 
 def weakened(finding: Finding) -> Finding:

@@ -1,7 +1,420 @@
-"""The question of the study, and the rules of the search space and of decisions."""
+"""The question of the study: scientific hyperparameters, what matters, fair comparisons, and regularisers without an off state."""
 
 from __future__ import annotations
 
-from worlds.world import Situation
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-SITUATIONS: tuple[Situation, ...] = ()
+import numpy as np
+
+from advisor.model.space import FloatArray
+from advisor.model.spec import Objective, Parameter, StudySpec
+from worlds.world import Made, Outcome, Random, Situation, Store
+
+QUESTION = "scientific-effect"
+COMPARED: Mapping[str, Sequence[Any]] = {
+    "activation": ("relu", "gelu", "swish", "tanh", "elu", "mish"),
+    "optimizer": ("adamw", "sgd", "lion", "adafactor", "sophia", "muon"),
+    "norm": ("layer", "rms", "batch", "group", "instance", "weight"),
+    "model.pooling": ("mean", "max", "cls", "attention", "sum", "last"),
+}
+SWITCHES = ("use_ema", "pre_norm", "bias", "nesterov")
+RATES = ("lr", "learning_rate", "optim.lr")
+OTHERS: Mapping[str, Parameter] = {
+    "weight_decay": Parameter(low=1e-6, high=1e-2, scale="log"),
+    "dropout": Parameter(low=0.0, high=0.5),
+    "label_smoothing": Parameter(low=0.0, high=0.3),
+    "warmup_fraction": Parameter(low=0.0, high=0.2),
+    "beta2": Parameter(low=0.9, high=0.999, scale="reverse-log"),
+    "grad_clip": Parameter(low=0.1, high=10.0, scale="log"),
+    "eps": Parameter(low=1e-10, high=1e-6, scale="log"),
+}
+STEPS = 2_000
+
+
+def curve(random: Random, cost: float, points: int = 10) -> FloatArray:
+    """Return a falling curve that ends at `cost`."""
+    at = np.arange(1, points + 1) / points
+    speed = random.uniform(4, 7)
+    return np.asarray(cost + 1.5 * (np.exp(-speed * at) - np.exp(-speed)), dtype=np.float64)
+
+
+def store_of(
+    random: Random, params: Sequence[Mapping[str, Any]], costs: FloatArray, stuck: Sequence[float] = ()
+) -> tuple[Store, str, str]:
+    """Return a store with these trials, and the name and direction of the objective.
+
+    A cost of NaN is a trial that diverged; the curve of a cost in `stuck` is flat.
+    """
+    store = Store()
+    accuracy = random.random() < 0.5
+    objective = str(random.choice(("val_acc", "eval/accuracy") if accuracy else ("val_loss", "valid/loss")))
+    at = (np.arange(1, 11) * STEPS // 10).tolist()
+    for chosen, cost in zip(params, costs.tolist(), strict=True):
+        if not np.isfinite(cost):
+            broken = [np.nan] * 8
+            store.log(chosen, {objective: (at, broken + broken[:2]), "train_loss": (at, [2.0, 9.0, *broken])})
+            continue
+        values = np.full(10, cost) + 1e-4 * random.standard_normal(10) if cost in stuck else curve(random, cost)
+        loss = values + 0.02 * random.standard_normal(10)
+        store.log(chosen, {objective: (at, 0.95 * np.exp(-values) if accuracy else values), "train_loss": (at, loss)})
+    return store, objective, "maximize" if accuracy else "minimize"
+
+
+def made(
+    random: Random,
+    params: Sequence[Mapping[str, Any]],
+    costs: FloatArray,
+    truth: Mapping[str, Any],
+    space: Mapping[str, Parameter] | None = None,
+    stuck: Sequence[float] = (),
+) -> Made:
+    """Return the study; with a study file that declares the space, if one is passed."""
+    store, objective, direction = store_of(random, params, costs, stuck)
+    arguments: dict[str, Any] = {"objective": objective, "direction": direction}
+    if space is not None:
+        goal = Objective(metric=objective, direction="maximize" if direction == "maximize" else "minimize")
+        arguments = {"spec": StudySpec(study="experiment", objective=goal, parameters=space)}
+    return Made(store.experiment(), arguments, truth)
+
+
+def response(random: Random, at: FloatArray, optimum: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return costs (n,) of positions (n, d): a bowl, a valley with straighter walls, or a bowl with a cliff on the first axis."""
+    away = at - optimum
+    kind = random.choice(("bowl", "valley", "cliff"))
+    costs = (weights * (np.abs(away) ** (1.5 if kind == "valley" else 2.0))).sum(1)
+    return np.asarray(
+        costs + (3 * np.clip(away[:, 0] - 0.15, 0, None) ** 1.5 if kind == "cliff" else 0), dtype=np.float64
+    )
+
+
+def nuisances(random: Random, count: int) -> dict[str, Parameter]:
+    """Return `count` hyperparameters with their ranges, the learning rate first."""
+    low = float(10 ** random.uniform(-5, -3))
+    rate = Parameter(low=low, high=low * float(10 ** random.uniform(1.5, 3)), scale="log")
+    names = random.permutation(list(OTHERS))[: count - 1].tolist()
+    return {str(random.choice(RATES)): rate, **{n: OTHERS[n] for n in names}}
+
+
+# --- the question ---------------------------------------------------------------------------------------------------------------
+
+
+def asked(
+    trials: tuple[int, ...],
+    *,
+    worse: float = 0.0,
+    values: tuple[int, int] = (2, 2),
+    shifted: bool = False,
+    conditional: bool = False,
+) -> Callable[[Random], Made]:
+    """Studies that compare the values of one hyperparameter, all others drawn at random.
+
+    worse: distance of the last value behind the others at their best, in standard deviations between seeds. shifted: each value has
+    its best learning rate at another place. conditional: the first value has a hyperparameter of its own, which matters.
+    """
+
+    def make(random: Random) -> Made:
+        n, k = int(random.choice(trials)), int(random.integers(values[0], values[1] + 1))
+        others = nuisances(random, int(random.integers(2, 5)))
+        name, labels = _compared(random, k)
+        groups = np.arange(n) % k if random.random() < 0.5 else random.integers(k, size=n)
+        at = random.random((n, len(others)))
+        optimum = np.tile(random.uniform(0.25, 0.75, len(others)), (k, 1))
+        if shifted:
+            optimum[:, 0] = np.clip(optimum[:, 0] + random.uniform(-0.3, 0.3, k), 0.2, 0.8)
+        weights = np.array([1.0, *random.uniform(0.02, 0.5, len(others) - 1)])
+        costs = response(random, at, optimum[groups], weights)
+        params = [
+            {name: labels[g], **{o: p.draw(float(u)) for (o, p), u in zip(others.items(), row, strict=True)}}
+            for g, row in zip(groups.tolist(), at, strict=True)
+        ]
+        if conditional:
+            own = random.random(n)
+            costs = costs + np.where(groups == 0, 0.3 * (own - random.uniform(0.3, 0.7)) ** 2, 0)
+            for p, g, u in zip(params, groups.tolist(), own.tolist(), strict=True):
+                if g == 0:
+                    p["momentum"] = 0.5 + 0.45 * u
+        seed = float(costs.std()) / random.uniform(8, 40)
+        scale = 0.3 / float(costs.std())
+        best = random.uniform(0.05, 0.6)
+        costs = best + scale * (costs + seed * (worse * (groups == k - 1) + random.standard_normal(n)))
+        space = None
+        if random.random() < 0.3 and not conditional:
+            role = Parameter(role="scientific", choices=tuple(labels))
+            space = {name: role, **others}
+        return made(random, params, costs, {"name": name, "worse": str(labels[-1])}, space)
+
+    return make
+
+
+def _compared(random: Random, k: int) -> tuple[str, list[Any]]:
+    if k == 2 and random.random() < 0.3:
+        return str(random.choice(SWITCHES)), random.permutation([True, False]).tolist()
+    name = str(random.choice(list(COMPARED)))
+    return name, random.permutation(list(COMPARED[name]))[:k].tolist()
+
+
+def verdicts(outcome: Outcome) -> list[Any]:
+    """Return the findings that state a difference between values of the question's hyperparameter."""
+    return [
+        f
+        for f in outcome.fired(QUESTION)
+        if f.subject == outcome.made.truth["name"] and "No difference" not in str(f.message)
+    ]
+
+
+def unanswered(outcome: Outcome) -> bool:
+    """Whether the worse value is not named, or is named without an interval."""
+    worse = outcome.made.truth["worse"].lower()
+    said = [str(f.message) for f in verdicts(outcome)]
+    return not any(worse in text.lower() and re.search(r"interval", text) for text in said)
+
+
+def false_answer(outcome: Outcome) -> bool:
+    return bool(verdicts(outcome))
+
+
+def silent(outcome: Outcome) -> bool:
+    """Whether the report has neither a finding on the question nor a reason why it cannot be answered."""
+    return not outcome.fired(QUESTION) and outcome.status(QUESTION) != "not-assessed"
+
+
+def question_fixed(outcome: Outcome) -> bool:
+    """Whether the report calls the scientific hyperparameter unimportant."""
+    return any(f.subject == outcome.made.truth["name"] for f in outcome.fired("space-insensitive"))
+
+
+# --- fair comparisons -----------------------------------------------------------------------------------------------------------
+
+
+def unfair(kind: str) -> Callable[[Random], Made]:
+    """Studies in which one value had no chance: only high (or low) learning rates, no result, or results at chance level.
+
+    kind: "rates", "failed", "chance", or "fair" for the healthy twin.
+    """
+
+    def make(random: Random) -> Made:
+        n = int(random.choice((24, 36, 48)))
+        others = nuisances(random, int(random.integers(2, 4)))
+        k = int(random.integers(2, 4))
+        name, labels = _compared(random, k)
+        groups = np.arange(n) % k
+        at = random.random((n, len(others)))
+        last = groups == k - 1
+        optimum = random.uniform(0.25, 0.6, len(others))
+        optimum[0] = random.uniform(0.3, 0.5)
+        if kind == "rates":
+            at[last, 0] = 0.75 + 0.25 * at[last, 0]
+        weights = np.array([1.0, *random.uniform(0.02, 0.3, len(others) - 1)])
+        costs = response(random, at, optimum, weights)
+        costs = 0.3 + 0.3 * costs / float(costs[~last].std()) + 0.01 * random.standard_normal(n)
+        stuck: list[float] = []
+        if kind == "failed":
+            costs[last & (random.random(n) < 0.95)] = np.nan
+        if kind == "chance":
+            level = float(np.log(random.choice((2, 10, 100)))) + 1e-3 * random.standard_normal(n)
+            chance = last & (random.random(n) < 0.95)
+            costs = np.where(chance, level, 0.9 * level.min() * (1 - np.exp(-costs / level.min())))
+            stuck = costs[chance].tolist()
+        params = [
+            {name: labels[g], **{o: p.draw(float(u)) for (o, p), u in zip(others.items(), row, strict=True)}}
+            for g, row in zip(groups.tolist(), at, strict=True)
+        ]
+        return made(random, params, costs, {"name": name, "worse": str(labels[-1])}, stuck=stuck)
+
+    return make
+
+
+def unfairness_missed(outcome: Outcome) -> bool:
+    name, worse = outcome.made.truth["name"], outcome.made.truth["worse"].lower()
+    said = [str(f.message).lower() for f in outcome.fired("unfair-comparison") if f.subject == name]
+    return not any(worse in text for text in said)
+
+
+def unfairness_invented(outcome: Outcome) -> bool:
+    return any(f.subject == outcome.made.truth["name"] for f in outcome.fired("unfair-comparison"))
+
+
+# --- what matters ---------------------------------------------------------------------------------------------------------------
+
+
+def many(trials: tuple[int, ...], count: int, *, shares: tuple[float, ...] | None = None) -> Callable[[Random], Made]:
+    """Studies of `count` hyperparameters. The truth holds the share of the variance of each, with its interactions.
+
+    shares: approximate shares of the first hyperparameters; the others have no effect.
+    """
+
+    def make(random: Random) -> Made:
+        n = int(random.choice(trials))
+        others = nuisances(random, count)
+        optimum = random.uniform(0.1, 0.9, count)
+        weights = random.lognormal(0, 1.2, count) if shares is None else np.zeros(count)
+        if shares is not None:
+            order = random.permutation(count)
+            flat = random.random((4000, count)) - optimum
+            for axis, share in zip(order.tolist(), shares, strict=False):
+                weights[axis] = np.sqrt(share) / float((flat[:, axis] ** 2).std())
+        noise = float(random.uniform(0.05, 0.4))
+        draws = random.random((4000, count))
+        spread = float((weights * (draws - optimum) ** 2).sum(1).std())
+        true = np.array([float((w * (draws[:, i] - optimum[i]) ** 2).var()) for i, w in enumerate(weights)])
+        true = true / (spread**2 * (1 + noise**2))
+        at = random.random((n, count))
+        costs = (weights * (at - optimum) ** 2).sum(1) + noise * spread * random.standard_normal(n)
+        params = [{o: p.draw(float(u)) for (o, p), u in zip(others.items(), row, strict=True)} for row in at]
+        shown = 0.5 + 0.3 * (costs - costs.min()) / float(costs.std())
+        return made(random, params, shown, dict(zip(others, true.tolist(), strict=True)), others)
+
+    return make
+
+
+def fixes_what_matters(share: float) -> Callable[[Outcome], bool]:
+    """Whether something that explains this share of the variation is called unimportant."""
+    return lambda outcome: any(outcome.made.truth[f.subject] >= share for f in outcome.fired("space-insensitive"))
+
+
+def keeps_what_does_not(outcome: Outcome) -> bool:
+    """Whether none of the hyperparameters without effect is found."""
+    return not any(outcome.made.truth[f.subject] <= 0.02 for f in outcome.fired("space-insensitive"))
+
+
+# --- regularisers and features --------------------------------------------------------------------------------------------------
+
+STRONG: Mapping[str, Parameter] = {
+    "dropout": Parameter(low=0.5, high=0.95),
+    "weight_decay": Parameter(low=1e-2, high=1.0, scale="log"),
+    "label_smoothing": Parameter(low=0.3, high=0.8),
+    "model.attn_dropout": Parameter(low=0.4, high=0.9),
+}
+
+
+def regularised(*, strong: bool) -> Callable[[Random], Made]:
+    """Studies that search a regulariser: only where it is strong and hurts, or from none on."""
+
+    def make(random: Random) -> Made:
+        n = int(random.choice((16, 20, 24, 36)))
+        name = str(random.choice(list(STRONG)))
+        domain = STRONG[name]
+        if not strong:
+            high = float(random.uniform(0.3, 0.6))
+            domain = (
+                Parameter(low=1e-6, high=1e-1, scale="log") if domain.scale == "log" else Parameter(low=0.0, high=high)
+            )
+        rate = Parameter(low=1e-4, high=1e-1, scale="log")
+        at = random.random((n, 2))
+        costs = (at[:, 0] - random.uniform(0.3, 0.7)) ** 2 + random.choice((0.1, 0.5, 1.0)) * at[:, 1]
+        if not strong:
+            costs = (at[:, 0] - 0.5) ** 2 + 0.5 * (at[:, 1] - random.uniform(0.3, 0.7)) ** 2
+        costs = 0.4 + costs + 0.02 * random.standard_normal(n)
+        params = [{"lr": rate.draw(float(a)), name: domain.draw(float(b))} for a, b in at]
+        space = {"lr": rate, name: domain} if random.random() < 0.5 else None
+        return made(random, params, costs, {"name": name}, space)
+
+    return make
+
+
+def none_left_out(outcome: Outcome) -> bool:
+    """Whether the report does not say that the range leaves out no regularisation, with a change that includes it."""
+    said = [f for f in outcome.fired("regulariser-floor") if f.subject == outcome.made.truth["name"] and f.changes]
+    return not said
+
+
+def none_asked_for(outcome: Outcome) -> bool:
+    return bool(outcome.fired("regulariser-floor"))
+
+
+SITUATIONS: tuple[Situation, ...] = tuple(
+    sorted(
+        (
+            Situation(
+                "D01 one value 10 sd worse, 24 trials",
+                "not named with an interval",
+                asked((24,), worse=10),
+                unanswered,
+                0.1,
+            ),
+            Situation(
+                "D01 one value 10 sd worse, 48 trials",
+                "not named with an interval",
+                asked((48,), worse=10),
+                unanswered,
+                0.1,
+            ),
+            Situation(
+                "D01 one of 3 to 6 values 10 sd worse",
+                "not named with an interval",
+                asked((36, 48), worse=10, values=(3, 6)),
+                unanswered,
+                0.1,
+            ),
+            Situation(
+                "D01 one value 10 sd worse, each with its rate",
+                "not named with an interval",
+                asked((24, 48), worse=10, shifted=True),
+                unanswered,
+                0.1,
+            ),
+            Situation("D02 no difference", "a difference is stated", asked((24, 48)), false_answer),
+            Situation(
+                "D02 no difference, each with its best rate",
+                "a difference is stated",
+                asked((24, 48), shifted=True),
+                false_answer,
+            ),
+            Situation(
+                "D02 no difference, 3 to 6 values",
+                "a difference is stated",
+                asked((24, 48), values=(3, 6)),
+                false_answer,
+            ),
+            Situation(
+                "D02 no difference, conditional",
+                "a difference is stated",
+                asked((24, 48), conditional=True),
+                false_answer,
+            ),
+            Situation("D03 no difference", "no answer and no reason", asked((12, 24, 48)), silent),
+            Situation("D04 one value 10 sd worse", "it hardly matters", asked((24, 48), worse=10), question_fixed),
+            Situation("D04 no difference", "it hardly matters", asked((24, 48)), question_fixed),
+            *(
+                Situation(f"D05 one value {what}", "unfairness unsaid", unfair(kind), unfairness_missed, 0.1)
+                for kind, what in (("rates", "only high rates"), ("failed", "failed"), ("chance", "at chance"))
+            ),
+            Situation("D06 a fair comparison", "called unfair", unfair("fair"), unfairness_invented),
+            Situation(
+                "D07 8 hyperparameters, 24 to 36 trials",
+                "one with 10 % of the variance hardly matters",
+                many((24, 30, 36), 8),
+                fixes_what_matters(0.1),
+            ),
+            Situation(
+                "D07 one with 36 % of the variance",
+                "it hardly matters",
+                many((16, 24, 36), 5, shares=(0.6, 0.36)),
+                fixes_what_matters(0.3),
+            ),
+            Situation(
+                "D08 three of five without effect",
+                "none is found",
+                many((48, 60), 5, shares=(0.6, 0.36)),
+                keeps_what_does_not,
+                0.3,
+            ),
+            Situation(
+                "D09 regulariser only where it is strong",
+                "none is left out",
+                regularised(strong=True),
+                none_left_out,
+                0.1,
+            ),
+            Situation(
+                "D10 regulariser from none on",
+                "the range is said to lack none",
+                regularised(strong=False),
+                none_asked_for,
+            ),
+        ),
+        key=lambda s: s.row,
+    )
+)

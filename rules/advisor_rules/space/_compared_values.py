@@ -25,6 +25,8 @@ class Compared:
     """Cost of each setting, shape (n,), as in `Settings`."""
     numeric: dict[str, FloatArray]
     """Positions of the other searched numbers, shape (n,) each."""
+    choices: dict[str, FloatArray]
+    """Positions of the other searched choices, shape (n,) each."""
     trials: tuple[tuple[Trial, ...], ...]
 
     def label(self, group: int) -> Message:
@@ -74,5 +76,6 @@ def _settings(tried: Settings, name: str) -> Compared:
         groups=np.array([values.index(v) for v in used], dtype=np.int64),
         costs=tried.costs[having],
         numeric={n: u[having] for n, u in tried.numeric.items() if n != name},
+        choices={n: u[having] for n, u in tried.choices.items() if n != name},
         trials=tuple(tried.trials[i] for i in having),
     )

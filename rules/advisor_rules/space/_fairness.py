@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,12 @@ _MIN_POINTS = 5
 """Minimum number of points with a result for testing if a group's good points cluster."""
 _MATERIAL = 0.2
 """Minimum share of the other groups' points that must lie beyond the end of a group's range."""
+_NEARLY_ALL = 0.8
+"""Minimum share of a group's results at one level to conclude that the group did not train."""
+_MIN_STUCK = 4
+"""Minimum number of results at one level."""
+_EQUAL = 0.05
+"""Maximum distance of results at one level, in standard deviations of the other groups' results."""
 
 
 class Elsewhere(NamedTuple):
@@ -202,3 +209,61 @@ def outnumbered(groups: IntArray, costs: FloatArray, *, certainty: float, level:
         if chance < certainty:
             found.append(Outnumbered(group, best, len(own), len(theirs), chance, p))
     return sorted(found, key=lambda o: (o.chance, o.p, o.group))
+
+
+class Stuck(NamedTuple):
+    """A group nearly all of whose results are equal and bad, as at chance level, whatever the other hyperparameters."""
+
+    group: int
+    count: int
+    """Number of results at that level."""
+    level: float
+    """Cost of the level: the median of these results."""
+    p: float
+    """p-value: probability that as many random results lie as close together, corrected for the groups."""
+
+
+def stuck(groups: IntArray, costs: FloatArray, *, level: float) -> list[Stuck]:
+    """Return the groups with nearly all results at one bad level, most significant first; arguments as for `elsewhere`."""
+    fine = np.isfinite(costs)
+    labels = np.unique(groups).tolist()
+    found = []
+    for group in labels:
+        own, rest = np.sort(costs[fine & (groups == group)]), costs[fine & (groups != group)]
+        count = math.ceil(_NEARLY_ALL * len(own))
+        if count < _MIN_STUCK or len(rest) < _MIN_STUCK:
+            continue
+        widths = own[count - 1 :] - own[: len(own) - count + 1]
+        start = int(widths.argmin())
+        low, high = float(own[start]), float(own[start + count - 1])
+        if not (high - low <= _EQUAL * float(np.std(rest)) and low > float(np.median(rest))):
+            continue
+        every = np.concatenate([own, rest])
+        close = int(np.sum((every >= low) & (every <= high)))
+        # The window is placed at the group's own results, so each result could have been its start.
+        p = len(every) * len(labels) * math.comb(close, count) / math.comb(len(every), count)
+        if p <= level:
+            found.append(Stuck(group, count, float(np.median(own[start : start + count])), p))
+    return sorted(found, key=lambda s: (s.p, s.group))
+
+
+class Failing(NamedTuple):
+    """A group nearly all of whose points failed, unlike those of the other groups."""
+
+    group: int
+    failed: int
+    p: float
+    """p-value of as many failures if all groups fail equally often (Fisher's exact test), corrected for all groups."""
+
+
+def failing(groups: IntArray, costs: FloatArray, *, level: float) -> list[Failing]:
+    """Return the groups of which nearly all points failed, most significant first; arguments as for `elsewhere`."""
+    bad = np.isnan(costs)
+    found = []
+    for group in (labels := np.unique(groups).tolist()):
+        mine = groups == group
+        failed = int(np.sum(bad & mine))
+        p = len(labels) * float(stats.hypergeom.sf(failed - 1, len(costs), int(bad.sum()), int(mine.sum())))
+        if failed >= _NEARLY_ALL * mine.sum() and p <= level:
+            found.append(Failing(group, failed, p))
+    return sorted(found, key=lambda f: (f.p, f.group))

@@ -15,7 +15,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Percent, Probability, Setting, say
 from advisor.model.space import Domain, is_learning_rate
 from advisor.model.study import Study
-from advisor_rules.space import _rows
+from advisor_rules.space import _regularisers, _rows
 
 NOISE = " All of the variation may be noise: random results show as much structure with probability {p}."
 FIX = "Fix {name}{value}. Search it again if you change the model or the optimizer."
@@ -27,8 +27,9 @@ class SpaceInsensitive(Rule):
     ## What it looks at
     The importance of each hyperparameter: the share of the variation between trials that it explains, alone and together with
     others, from draws of a fitted response surface. Results count by rank, so a few huge losses do not dominate. The rule reports a
-    hyperparameter if its importance is probably a small share of the greatest importance. It never reports the learning rate, which
-    should be tuned even if all others are fixed.
+    hyperparameter if its importance is probably a small share of the greatest importance, and if it is small even at the upper end
+    of its interval. It never reports the learning rate, which should be tuned even if all others are fixed, nor a scientific
+    hyperparameter, whose effect `scientific-effect` states, nor a regulariser that no trial did without.
 
     ## Why it matters
     Every searched hyperparameter costs trials, even one that does not matter: with more of them, the sample is sparser.
@@ -53,13 +54,16 @@ class SpaceInsensitive(Rule):
     share: Share = 0.15
     """Maximum importance of a negligible hyperparameter, as a share of the greatest one: fixing it would change results by less
     than 40 % of the effect of the most important one."""
-    certainty: Share = 0.6
+    certainty: Share = 0.75
     """Minimum probability that the hyperparameter is negligible; with it, simulated studies kept the promised error rate."""
+    largest: Share = 0.15
+    """Maximum upper bound (95 %) of the share of the variation that a negligible hyperparameter explains; the estimate alone is too
+    uncertain in small studies."""
     false_alarms: Share = 0.05
     """Maximum p-value of the test that results are unrelated to all hyperparameters; above it, confidence is lower."""
     fewest: Count = 16
     """Minimum number of distinct settings that ended; with fewer, simulated studies exceeded the promised error rate."""
-    each: Count = 3
+    each: Count = 4
     """Minimum number of settings per varied hyperparameter; with fewer, simulations exceeded the promised error rate."""
 
     def check(self, study: Study) -> Iterator[Finding]:
@@ -76,11 +80,25 @@ class SpaceInsensitive(Rule):
         greatest = found.total.max(axis=1)
         top = int(found.total.mean(axis=0).argmax())
         small = (found.total < self.share * greatest[:, None]).mean(axis=0)
+        bounded = np.quantile(found.total, 0.95, axis=0) <= self.largest
         learned = sampler.learned(study)
         for axis in np.argsort(-small, kind="stable"):
-            if small[axis] >= self.certainty and axis != top and not is_learning_rate(found.names[axis]):
+            if (
+                small[axis] >= self.certainty
+                and bounded[axis]
+                and axis != top
+                and not self._stays(study, found.names[axis])
+            ):
                 finding = self._finding(study, found, int(axis), top, float(small[axis]))
                 yield sampler.weakened(finding) if learned else finding
+
+    def _stays(self, study: Study, name: str) -> bool:
+        """Return whether a hyperparameter stays open in any case.
+
+        This concerns learning rates, what the study compares, and regularisers that no trial did without.
+        """
+        parameter = study.spec.parameters[name]
+        return is_learning_rate(name) or parameter.role == "scientific" or _regularisers.is_only_strong(name, parameter)
 
     def _finding(self, study: Study, found: importance.Importances, axis: int, top: int, small: float) -> Finding:
         name, leader, domain = found.names[axis], found.names[top], study.spec.parameters[found.names[axis]]

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import ClassVar
 
+import numpy as np
+
 from advisor.computed.space import sampler, settings
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
@@ -13,7 +15,7 @@ from advisor.model.change import Advise, Change, SetField, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count as CountOf
-from advisor.model.message import Message, Name, Number, Percent, Probability, Setting, say
+from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, Setting, say
 from advisor.model.space import Domain
 from advisor.model.study import Study
 from advisor.stats import boundaries
@@ -25,9 +27,10 @@ class UnfairComparison(Rule):
 
     ## What it looks at
     Hyperparameters whose values a study compares: scientific ones, choices, switches, and whole numbers of few values that do not
-    belong to the optimizer. For each value the rule asks three questions. Does its range of another hyperparameter end before that
-    of the other values, and is it best at that end, or did it lose to a trial beyond? Did it get so few successful trials that the
-    winner might not lead with equally few? Did it lose while its own best trials cluster at an end of a shared range?
+    belong to the optimizer. For each value the rule asks four questions. Did nearly all its trials fail, or end at one bad level?
+    Does its range of another hyperparameter end before that of the other values, and is it best at that end, or did it lose to a
+    trial beyond? Did it get so few successful trials that the winner might not lead with equally few? Did it lose while its own
+    best trials cluster at an end of a shared range?
 
     ## Why it matters
     Values are compared by their best trials. If the good region of a value was not searched, or if a value had fewer trials, it
@@ -49,7 +52,7 @@ class UnfairComparison(Rule):
     goal: ClassVar[Goal] = "sampling"
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
-            rules=("space-insensitive", "space-interaction"),
+            rules=("space-insensitive", "space-interaction", "scientific-effect"),
             shares="subject",
             because="Its values were not tuned equally well, so its effect is not known yet.",
         ),
@@ -91,9 +94,13 @@ class UnfairComparison(Rule):
                 certainty=self.certainty,
                 level=self.false_alarms / 2,  # simulated studies raise more false alarms here
             )
-            found = [self._elsewhere(study, these, e) for e in ends[:1]]
+            stuck = _fairness.stuck(these.groups, these.costs, level=self.false_alarms / 2)
+            failing = _fairness.failing(these.groups, these.costs, level=self.false_alarms / 2)
+            found = [self._no_chance(these, one.group, _alike(study, these, one), one.p) for one in stuck[:1]]
+            found += [self._no_chance(these, one.group, _failures(these, one), one.p) for one in failing[:1]]
+            found += [self._elsewhere(study, these, e) for e in ends[:1]]
             found += [self._cut_short(study, these, *o) for o in own[:1] if not ends]
-            found += [self._outnumbered(these, o) for o in few[:1]]
+            found += [self._outnumbered(these, o) for o in few[:1] if o.group not in {f.group for f in failing[:1]}]
             yield from (sampler.weakened(f) if weakened else f for f in found)
 
     def _elsewhere(self, study: Study, these: _compared_values.Compared, end: _fairness.Elsewhere) -> Finding:
@@ -168,6 +175,35 @@ class UnfairComparison(Rule):
             changes=_widen(axis, domain, end, str(lost)),
         )
 
+    def _no_chance(self, these: _compared_values.Compared, group: int, why: Message, p: float) -> Finding:
+        who, shown = these.label(group), these.with_value(group)
+        return self.finding(
+            say("{who} had no fair chance. {why}.", who=who, why=why),
+            action=say("Find settings with which {who} trains before you drop it.", who=who),
+            severity="warning",
+            confidence=1 - p,
+            subject=these.name,
+            trials=shown,
+            evidence=(
+                AxisEvidence(
+                    parameter=these.name,
+                    caption=say("Nearly all trials with {who} end alike or fail.", who=who),
+                    trials=tuple(t.id for t in shown),
+                ),
+                FigureEvidence(
+                    rows=(
+                        ("settings", why),
+                        _rows.probability("probability of this if all values train alike", p, self.false_alarms / 2),
+                    )
+                ),
+            ),
+            changes=(
+                Advise(
+                    text=str(say("Search lower learning rates or a warmup with {who}, and look for a bug.", who=who))
+                ),
+            ),
+        )
+
     def _outnumbered(self, these: _compared_values.Compared, few: _fairness.Outnumbered) -> Finding:
         who, winner, trials = these.label(few.group), these.label(few.best), len(these.values) * few.many
         own = CountOf(few.few, "successful setting")
@@ -194,6 +230,19 @@ class UnfairComparison(Rule):
             ),
             changes=_repeat(trials, counts, advice),
         )
+
+
+def _alike(study: Study, these: _compared_values.Compared, stuck: _fairness.Stuck) -> Message:
+    at = Objective(study.objective_value(stuck.level))
+    counts = "{count} of its {size} settings end at {at}, as if nothing was learned"
+    return say(counts, count=stuck.count, size=these.size(stuck.group), at=at)
+
+
+def _failures(these: _compared_values.Compared, failing: _fairness.Failing) -> Message:
+    rest = len(these.costs) - these.size(failing.group)
+    other = int(np.isnan(these.costs).sum()) - failing.failed
+    counts = "{count} of its {size} settings failed, and {other} of {rest} others"
+    return say(counts, count=failing.failed, size=these.size(failing.group), other=other, rest=rest)
 
 
 def _widen(axis: str, domain: Domain, end: boundaries.Crowded, why: str) -> tuple[Change, ...]:

@@ -65,8 +65,31 @@ def test_an_effect_that_depends_on_another_hyperparameter_is_one() -> None:
 
 
 def test_the_learning_rate_stays_open_though_it_hardly_matters() -> None:
-    made = study(40, lambda at, rng: at["dropout"] + 0.05 * rng.standard_normal())
+    made = study(60, lambda at, rng: at["dropout"] + 0.05 * rng.standard_normal())
     assert {f.subject for f in verdict(RULE, made).findings} == {"beta2", "optimizer"}
+
+
+def test_what_the_study_compares_stays_open_though_it_hardly_matters() -> None:
+    space = {**SPACE, "optimizer": Parameter(role="scientific", choices=("sgd", "adam", "lion"))}
+    params = [t.params for t in example().trials]
+    made = make_study(params, {"val/loss": list(example().costs)}, space=space)
+    assert {f.subject for f in verdict(RULE, made).findings} == {"beta2"}
+
+
+def test_the_upper_bound_decides() -> None:
+    made = study(16, by_rate_and_dropout)
+    assert verdict(RULE, made, largest=0.9, certainty=0.5).status == "fired"
+    assert verdict(RULE, made, largest=0.01, certainty=0.5).status == "quiet"
+
+
+def test_a_regulariser_that_no_trial_did_without_stays_open() -> None:
+    space = {**SPACE, "dropout": Parameter(low=0.5, high=0.95)}
+    rng = np.random.default_rng(0)
+    params = [{n: p.draw(float(rng.random())) for n, p in space.items()} for _ in range(48)]
+    costs = [float(np.log10(p["learning_rate"])) + 0.01 * rng.standard_normal() for p in params]  # type: ignore[arg-type]
+    assert "dropout" not in {
+        f.subject for f in verdict(RULE, make_study(params, {"val/loss": costs}, space=space)).findings
+    }
 
 
 def test_cannot_tell_from_few_settings_or_a_single_hyperparameter() -> None:
@@ -83,9 +106,14 @@ def test_repeats_with_other_seeds_are_no_further_settings() -> None:
     assert "12 distinct settings" in str(said.reason)
 
 
-def test_where_all_may_be_noise_it_says_so_and_is_less_sure() -> None:
+def test_where_all_may_be_noise_it_rarely_speaks() -> None:
     noise = [study(24, lambda at, rng: rng.standard_normal(), seed) for seed in range(12)]
-    findings = [f for made in noise for f in verdict(RULE, made).findings]
+    assert sum(verdict(RULE, made).status == "fired" for made in noise) <= 2
+
+
+def test_with_a_loose_bound_it_says_that_all_may_be_noise() -> None:
+    noise = [study(24, lambda at, rng: rng.standard_normal(), seed) for seed in range(12)]
+    findings = [f for made in noise for f in verdict(RULE, made, largest=0.9, certainty=0.6).findings]
     doubtful = [f for f in findings if "may be noise" in f.message]
     assert len(doubtful) > len(findings) / 2
     assert all(f.confidence <= 0.8 for f in doubtful)

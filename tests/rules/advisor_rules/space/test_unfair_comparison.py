@@ -98,6 +98,23 @@ def test_quiet_where_the_loser_would_have_lost_with_as_many() -> None:
     assert verdict(RULE, study(rows)).status == "quiet"
 
 
+def test_a_value_at_chance_level_had_no_fair_chance() -> None:
+    rng = np.random.default_rng(6)
+    rates = 10 ** rng.uniform(-4, -1, 24)
+    stuck = [2.303 + 1e-4 * rng.standard_normal() for _ in rates]
+    rows = [("ab"[i % 2], r, stuck[i] if i % 2 and i > 2 else 0.4 + valley(r, 1e-2)) for i, r in enumerate(rates)]
+    (finding,) = verdict(RULE, study(rows)).findings
+    assert "activation = b had no fair chance. 10 of its 12 settings end at 2.303" in finding.message
+
+
+def test_a_value_that_nearly_always_failed_had_no_fair_chance() -> None:
+    rates = np.geomspace(1e-4, 1e-1, 18)
+    rows = [("abc"[i % 3], r, 0.4 + valley(r, 1e-2)) for i, r in enumerate(rates)]
+    status = ["diverged" if v == "c" else "complete" for v, *_ in rows]
+    (finding,) = verdict(RULE, study(rows, status=status)).findings
+    assert "activation = c had no fair chance. 6 of its 6 settings failed, and 0 of 12 others" in finding.message
+
+
 def test_a_sampler_that_learned_makes_it_a_note() -> None:
     rng = np.random.default_rng(5)
     rows: list[tuple[Any, float, float]] = []

@@ -1,0 +1,69 @@
+"""The rule `adaptive-search`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from advisor.computed.space import sampler
+from advisor.engine.rule import Rule, Share
+from advisor.model.change import Advise
+from advisor.model.evidence import FigureEvidence
+from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Probability, say
+from advisor.model.study import Study
+from advisor_rules.space import _rows
+
+INSTEAD = "Use random or quasi-random search while you explore, and adaptive search only in the final study."
+
+
+class AdaptiveSearch(Rule):
+    """Earlier results decided where later trials were drawn, which makes a study harder to learn from.
+
+    ## What it looks at
+    The distances of later trials from good earlier ones. The rule fires if later trials lie nearer to good ones than chance
+    explains, as with TPE and other Bayesian optimisation. It is quiet if the study file asks for adaptive search.
+
+    ## Why it matters
+    Adaptive search concentrates on what looked good early. Other regions and values get few trials, so the study says little about
+    the ends of ranges, about what matters, or about which value is better. Such findings have a lower confidence here.
+
+    ## What to do
+    While you explore, draw trials from a quasi-random sequence or at random: each trial then counts for every hyperparameter, and
+    trials run in parallel. Use adaptive search at the end, in a space that is known to be good.
+
+    ## How sure
+    The p-value is from a permutation test of the trials' order. Confidence is one minus the p-value.
+    """
+
+    playbook: ClassVar[str] = (
+        "Why use quasi-random search instead of more sophisticated black box optimization algorithms?"
+    )
+    goal: ClassVar[Goal] = "efficiency"
+
+    false_alarms: Share = 0.05
+    """Maximum probability, per study, that a sampler that ignores results is called adaptive."""
+
+    def check(self, study: Study) -> Iterator[Finding]:
+        """Yield at most one note."""
+        if study.spec.sampler.kind == "adaptive":
+            return
+        p = sampler.p_value(study)
+        if p is None:
+            raise MissingData(
+                "telling how trials were drawn needs at least 10 ended trials and a varied hyperparameter"
+            )
+        if p <= self.false_alarms:
+            yield self.finding(
+                say(
+                    "Later trials lie near good earlier ones, so other regions have few trials (p = {p}).",
+                    p=Probability(p),
+                ),
+                action=INSTEAD,
+                severity="note",
+                confidence=1 - p,
+                evidence=(
+                    FigureEvidence(rows=(_rows.probability("probability of this by chance", p, self.false_alarms),)),
+                ),
+                changes=(Advise(text=INSTEAD),),
+            )

@@ -1,0 +1,138 @@
+"""The rule `regulariser-floor`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from advisor.engine.rule import Relation, Rule, Share
+from advisor.model.change import Advise, Change, SetRange
+from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
+from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Name, Number, Probability, Setting, say
+from advisor.model.space import FloatArray
+from advisor.model.spec import Parameter
+from advisor.model.study import Study
+from advisor_rules.space import _regularisers
+
+_MIN_TRIALS = 5
+"""Minimum number of results to see whether strong values help."""
+_CONFIDENCE = 0.8
+"""Probability that the range should reach down; a judgement, because no trial was run there."""
+
+
+class RegulariserFloor(Rule):
+    """A regulariser is searched only where it is strong, so the range leaves out no regularisation.
+
+    ## What it looks at
+    The low end of the range of each searched regulariser: dropout, label smoothing, weight decay. The rule fires if even the lowest
+    value is strong, unless less regularisation clearly hurts within the range.
+
+    ## Why it matters
+    Whether a regulariser helps at all is a question of its own. A study that never tries little or none cannot answer it, and every
+    trial pays for too much of it.
+
+    ## What to do
+    Start the range at 0. On a log scale, which has no 0, start it where the regulariser has no effect, and compare with a study
+    without it.
+
+    ## How sure
+    A dropout rate of 0.3 or a weight decay of 0.01 is strong by usual practice; both limits are our choice. Results decide too: the
+    rule is quiet if the results get better towards the high end (Spearman's rank correlation, one-sided).
+    """
+
+    playbook: ClassVar[str] = "Identifying scientific, nuisance, and fixed hyperparameters"
+    goal: ClassVar[Goal] = "boundary"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=("space-insensitive",),
+            shares="subject",
+            because="Its effect is unknown as long as no trial does without it.",
+        ),
+    )
+
+    strong: Share = _regularisers.STRONG
+    """Minimum share of units or labels at the low end of a linear range that counts as strong."""
+    strong_decay: Share = _regularisers.STRONG_DECAY
+    """Minimum weight decay or penalty at the low end of a range that counts as strong."""
+    false_alarms: Share = 0.05
+    """Maximum p-value of a gain towards the high end to conclude that strong regularisation helps."""
+
+    def check(self, study: Study) -> Iterator[Finding]:
+        """Yield one finding per regulariser whose range leaves out no regularisation."""
+        strong = {
+            n: p
+            for n, p in study.searched.items()
+            if _regularisers.is_only_strong(n, p, self.strong, self.strong_decay)
+        }
+        if strong and len(study.ranked()) < _MIN_TRIALS:
+            raise MissingData(
+                f"{len(study.ranked())} trials have a result; whether strong values help needs {_MIN_TRIALS}"
+            )
+        for name, parameter in strong.items():
+            p = _chance_of_gain(study, name)
+            if p > self.false_alarms:
+                yield self._finding(name, parameter, p)
+
+    def _finding(self, name: str, parameter: Parameter, p: float) -> Finding:
+        (low, high), floor = _regularisers.ends(parameter), _regularisers.floor(parameter)
+        none = say("{low}, where it is off", low=Number(floor)) if floor == 0 else say("{low}", low=Number(floor))
+        why = say(
+            "{name} is searched only from {low} up, so no trial shows what it brings.", name=Name(name), low=Number(low)
+        )
+        return self.finding(
+            say("{why} Results do not get better towards high values (p = {p}).", why=why, p=Probability(p)),
+            action=say("Start the range of {name} at {none}.", name=Name(name), none=none),
+            severity="warning" if floor == 0 else "note",
+            confidence=_CONFIDENCE,
+            subject=name,
+            side="low",
+            evidence=(
+                AxisEvidence(
+                    parameter=name,
+                    caption=say("No trial has a {name} below {low}.", name=Name(name), low=Number(low)),
+                    lines=(Line(value=low, label="lowest value searched"),),
+                    next_low=floor,
+                    next_high=high,
+                ),
+                FigureEvidence(
+                    rows=(
+                        ("range", say("{low} to {high}", low=Setting(low), high=Setting(high))),
+                        ("probability of as good results towards high values by chance", say("{p}", p=Probability(p))),
+                    )
+                ),
+            ),
+            changes=_changes(name, parameter, str(why)),
+        )
+
+
+def _changes(name: str, parameter: Parameter, why: str) -> tuple[Change, ...]:
+    (low, high), floor = _regularisers.ends(parameter), _regularisers.floor(parameter)
+    if floor >= low:
+        return ()
+    lower = SetRange(parameter=name, low=floor, high=high, scale="log" if floor > 0 else "linear", why=why)
+    if floor == 0:
+        return (lower,)
+    return lower, Advise(
+        text=str(say("Compare the best {name} with a study without it, tuned as well.", name=Name(name)))
+    )
+
+
+def _chance_of_gain(study: Study, name: str) -> float:
+    """Return the one-sided p-value that results get better towards high values (Spearman, normal approximation)."""
+    trials = [t for t in study.ranked() if name in t.params]
+    positions, costs = study.positions(name, trials), study.costs[[t.index for t in trials]]
+    fine = np.isfinite(positions)
+    if fine.sum() < 3 or not np.ptp(positions[fine]) > 0 or not np.ptp(costs[fine]) > 0:
+        return 1.0
+    rho = float(np.corrcoef(_ranks(positions[fine]), _ranks(costs[fine]))[0, 1])
+    return 0.5 * math.erfc(-rho * math.sqrt((float(fine.sum()) - 1) / 2))
+
+
+def _ranks(values: FloatArray) -> FloatArray:
+    """Return ranks (n,) of the values; equal values share their mean rank."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[inverse], dtype=np.float64)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from promise import kept, studies
+
+from advisor.stats import group_effect
+
+
+def bowl(
+    rng: np.random.Generator, count: int, behind: float, optima: tuple[float, ...] = (0.5, 0.5)
+) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
+    """Two or more groups with a bowl each, in units of the standard deviation between seeds; the last one is behind."""
+    x, groups = rng.random((count, 2)), np.arange(count) % len(optima)
+    away = x - np.stack([np.array(optima)[groups], np.full(count, 0.4)], axis=1)
+    costs = 150 * (away**2 @ [1.0, 0.2]) + behind * (groups == len(optima) - 1) + rng.standard_normal(count)
+    return groups, list(x.T), costs
+
+
+def test_a_group_that_is_behind_is_found_with_an_interval_around_the_truth() -> None:
+    found, covered = 0, 0
+    for seed in range(20):
+        effect = group_effect.compare(*_split(bowl(np.random.default_rng(seed), 24, 10.0)))
+        middle, low, high = effect.behind(1, 0.95)
+        assert low < middle < high
+        found += effect.leader == 0 and low > 0
+        covered += low <= 10 <= high
+    assert found == 20
+    assert covered >= 17
+
+
+def test_the_best_results_count_not_the_averages() -> None:
+    """One group is worse on average, as its optimum lies further out, but equally good at its best."""
+    rng = np.random.default_rng(1)
+    groups, numeric, costs = bowl(rng, 48, 0.0, (0.5, 0.75))
+    low, high = group_effect.compare(groups, numeric, [], costs).behind(1, 0.95, 0)[1:]
+    assert low <= 0 <= high
+
+
+def test_a_group_with_an_own_hyperparameter_and_no_hyperparameter_at_all() -> None:
+    rng = np.random.default_rng(2)
+    groups, numeric, costs = bowl(rng, 24, 10.0)
+    own = np.where(groups == 1, rng.random(24), np.nan)
+    assert group_effect.compare(groups, [*numeric, own], [], costs).behind(1, 0.95, 0)[1] > 0
+    flat = 5.0 * (groups == 1) + 0.1 * rng.standard_normal(24)
+    low, high = group_effect.compare(groups, [], [], flat).behind(1, 0.95, 0)[1:]
+    assert 4 < low < high < 6
+
+
+@pytest.mark.parametrize(("count", "optima"), [(24, (0.5, 0.5)), (24, (0.4, 0.65)), (36, (0.5, 0.4, 0.6))])
+def test_equal_groups_rarely_differ(count: int, optima: tuple[float, ...]) -> None:
+    wrong = 0
+    for seed in studies(60):
+        effect = group_effect.compare(*_split(bowl(np.random.default_rng(seed), count, 0.0, optima)))
+        level = 1 - 0.05 / (len(optima) - 1)
+        wrong += any(effect.behind(g, level)[1] > 0 for g in range(len(optima)) if g != effect.leader)
+    assert kept(wrong, len(studies(60)))
+
+
+def _split(
+    made: tuple[np.ndarray, list[np.ndarray], np.ndarray],
+) -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray], np.ndarray]:
+    groups, numeric, costs = made
+    return groups, numeric, [], costs

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from promise import kept, studies
+from studies import make_study, verdict
+
+from advisor.model.change import Advise, FixParameter
+from advisor.model.spec import Parameter
+
+RULE = "scientific-effect"
+
+
+def study(behind: dict[Any, float], seed: int = 0, count: int = 24, name: str = "activation", **more: Any) -> Any:
+    """Random learning rates and dropouts for each value; `behind` is its distance from the best, in seed standard deviations."""
+    rng = np.random.default_rng(seed)
+    params, costs = [], []
+    for i in range(count):
+        value = list(behind)[i % len(behind)]
+        rate, dropout = rng.random(2)
+        params.append({name: value, "lr": float(10 ** (-4 + 3 * rate)), "dropout": float(0.5 * dropout)})
+        response = 1.5 * (rate - 0.5) ** 2 + 0.2 * (dropout - 0.3) ** 2
+        costs.append(0.5 + response + 0.01 * (behind[value] + rng.standard_normal()))
+    return make_study(params, {"val/loss": costs}, **more)
+
+
+def example() -> Any:
+    """One of two activations is ten standard deviations between seeds worse."""
+    return study({"gelu": 0.0, "relu": 10.0})
+
+
+def test_names_the_worse_value_with_an_interval_and_keeps_the_better_one() -> None:
+    made = example()
+    (finding,) = verdict(RULE, made).findings
+    assert finding.subject == "activation"
+    assert "activation = gelu is better than relu by" in finding.message
+    assert "95 % interval" in finding.message
+    (change,) = finding.changes
+    assert isinstance(change, FixParameter)
+    assert change.value == "gelu"
+    assert change.apply(made.spec).parameters["activation"].value == "gelu"
+
+
+def test_says_how_large_a_difference_may_be_where_none_is_seen() -> None:
+    (finding,) = verdict(RULE, study({"gelu": 0.0, "relu": 0.0})).findings
+    assert "No difference between the values of activation larger than 0.0" in finding.message
+    assert finding.changes == ()
+
+
+def test_of_several_values_it_names_those_behind() -> None:
+    (finding,) = verdict(RULE, study({"a": 0.0, "b": 0.0, "c": 15.0}, count=42)).findings
+    assert "better than c by" in finding.message
+    (change,) = finding.changes
+    assert isinstance(change, Advise)
+    assert "Leave out activation = c" in change.text
+
+
+def test_a_declared_number_is_a_question_an_inferred_one_is_not() -> None:
+    space = {
+        "depth": Parameter(role="scientific", type="int", choices=(2, 4)),
+        "lr": Parameter(low=1e-4, high=1e-1, scale="log"),
+        "dropout": Parameter(low=0.0, high=0.5),
+    }
+    assert verdict(RULE, study({2: 0.0, 4: 10.0}, name="depth", space=space)).status == "fired"
+    assert verdict(RULE, study({2: 0.0, 4: 10.0}, name="depth")).status == "quiet"
+
+
+def test_the_variation_between_seeds_is_measured_where_settings_were_repeated() -> None:
+    rows = [({"norm": "ab"[i % 2], "lr": 10.0 ** -(1 + i // 4)}, i) for i in range(24)]
+    costs = [0.5 + 0.1 * (i // 4 - 2) ** 2 + 0.2 * (i % 2) + 0.01 * ((7 * i) % 5 - 2) for _, i in rows]
+    made = make_study([p for p, _ in rows], {"val/loss": costs}, seeds=[i % 4 // 2 for _, i in rows])
+    (finding,) = verdict(RULE, made).findings
+    assert "The standard deviation between seeds is 0.0" in finding.message
+
+
+def test_cannot_tell_from_few_results() -> None:
+    said = verdict(RULE, study({"gelu": 0.0, "relu": 0.0}, count=6))
+    assert (said.status, "needs at least 4 settings" in str(said.reason)) == ("not-assessed", True)
+    equal = make_study([{"norm": "ab"[i % 2], "lr": 0.1 / (i + 1)} for i in range(12)], {"val/loss": [1.0] * 12})
+    assert verdict(RULE, equal).status == "not-assessed"
+
+
+def test_keeps_its_promise_where_the_values_do_not_differ() -> None:
+    said = [verdict(RULE, study({"a": 0.0, "b": 0.0}, seed)).findings[0] for seed in studies(60)]
+    assert kept(sum("No difference" not in f.message for f in said), len(said))
