@@ -47,6 +47,7 @@ TARGET = 0.95
 MIN_SHARE = 0.02
 """Minimum importance of a hyperparameter, as a share of the variation, for its interactions to be examined."""
 MAX_PAIRS = 5
+MAX_TESTED_PAIRS = 45
 
 MAX_CLOSE_UPS = 8
 CLOSE_UP_POINTS = 40
@@ -203,7 +204,8 @@ def importances(study: Study) -> Importances | None:
     if len(candidates) > 1:
         shares = read.response.pairs(candidates)
         tests = len(names) * (len(names) - 1) // 2
-        p_values = interaction.p_values(read.response, list(shares))
+        tested = sorted(shares, key=lambda pair: -float(shares[pair].mean()))[:MAX_TESTED_PAIRS]
+        p_values = interaction.p_values(read.response, sorted(tested))
         pairs = [_share((names[a], names[b]), shares[a, b], min(p * tests, 1.0)) for (a, b), p in p_values.items()]
         pairs.sort(key=lambda s: (s.p, -s.share))
     return Importances(settings=len(read.tried), p=read.p, each=tuple(each), pairs=tuple(pairs[:MAX_PAIRS]))
