@@ -161,7 +161,9 @@ def deliver(
     """Deliver a spool to its intended store, or to `tracking_uri`, and remove it. Raises NotDelivered.
 
     The address in a spool from elsewhere is the claim of whoever wrote it, and MLflow would send it the user's credentials. Such a
-    spool goes only to the store that the user named, or with `as_recorded` to the address that it records. Returns one line about what the store lacks, such as values that it refused; "" if it has everything.
+    spool goes only to the store that the user named, or with `as_recorded` to the address that it records.
+
+    Returns one line about what the store lacks, such as values that it refused; "" if it has everything.
 
     on_progress: called with the bytes delivered so far and the total bytes.
     """

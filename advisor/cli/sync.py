@@ -21,7 +21,7 @@ from advisor_logging.sync import NotDelivered, Spool, deliver, find, find_mine, 
 @click.option(
     "--as-recorded",
     is_flag=True,
-    help="Deliver SPOOLS to the addresses that they record, also if you did not name these stores. Your credentials are sent there.",
+    help="Deliver SPOOLS to the addresses that they record, though you did not name them. They receive your credentials.",
 )
 @click.option("--list", "only_list", is_flag=True, help="List what waits, and deliver nothing.")
 @quiet_option
@@ -54,7 +54,9 @@ def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, 
         sys.exit(1)
 
 
-def _deliver(found: Sequence[Spool], tracking_uri: str | None, *, as_recorded: bool, show: bool) -> list[tuple[Spool, str]]:
+def _deliver(
+    found: Sequence[Spool], tracking_uri: str | None, *, as_recorded: bool, show: bool
+) -> list[tuple[Spool, str]]:
     """Deliver the spools to MLflow. Return those that could not be delivered, each with the reason."""
     left = []
     with progress_bar(enabled=show) as on_progress:

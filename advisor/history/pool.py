@@ -141,7 +141,7 @@ def _out_of_space(own: Study, study: Study, trial: Trial) -> Iterator[str]:
         yield OUTSIDE
 
 
-def inside(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
+def trials_inside(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
     """Return the trials whose settings lie in the search space; missing parameters are ignored."""
     params = [spec.completed(trial.params) for trial in trials]
     fits = np.ones(len(trials), dtype=np.bool_)

@@ -24,7 +24,8 @@ from advisor.computed.curves import curve_tails, noise
 from advisor.computed.decision import repeats
 from advisor.computed.space import failures
 from advisor.engine.rule import Expectation, Rule
-from advisor.history import forecast, pool
+from advisor.history import forecast
+from advisor.history.pool import trials_inside
 from advisor.model.change import AddParameter, Change, FixParameter, RunPlan, SetField, SetRange, SetSchedule
 from advisor.model.finding import Finding, MissingData, Verdict
 from advisor.model.prediction import (
@@ -81,7 +82,7 @@ def predicted(
         if spec.probe is not None:
             result.append(spec)
             continue
-        inside = pool.inside(spec, _ended(study))
+        inside = trials_inside(spec, _ended(study))
         followed = [f for f in findings if any(_follows(study, c, before, spec) for c in f.changes)]
         made = [p for f in followed for p in _of_finding(_Case(study, f, spec, inside), kinds.get(f.rule, "settled"))]
         made += _of_repeats(study, spec)

@@ -30,6 +30,7 @@ def _quadratic(positions: FloatArray) -> FloatArray:
 
 def _log_p(design: FloatArray, values: FloatArray) -> float:
     centred = design - design.mean(0)
+    centred = centred[:, np.abs(centred).max(axis=0) > 1e-9]  # without constant columns
     fitted = centred @ np.linalg.lstsq(centred, values, rcond=None)[0]
     return _of_fit(float(fitted @ fitted), int(np.linalg.matrix_rank(centred)), values)
 

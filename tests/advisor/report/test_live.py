@@ -69,6 +69,7 @@ def test_a_taken_port_is_an_error_and_a_closed_server_frees_it() -> None:
     with socket.socket() as again:
         assert again.connect_ex((ADDRESS, port)) != 0
 
+
 def connected(live: LiveReport) -> socket.socket:
     port = int(live.url.rsplit(":", 1)[1].rstrip("/"))
     return socket.create_connection((ADDRESS, port), timeout=10)
