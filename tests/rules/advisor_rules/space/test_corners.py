@@ -49,7 +49,7 @@ def test_a_corner_among_many_axes_is_found_and_noise_is_not() -> None:
             found += found_one.p <= 0.05
     assert found <= 4
     positions = rng.random((200, 40))
-    found_one = corner(positions, (positions[:, 3] > 0.6) & (positions[:, 30] < 0.4))
+    found_one = corner(positions, (positions[:, 3] > 0.5) & (positions[:, 30] < 0.5))
     assert found_one is not None
     assert found_one.axes == (3, 30)
     assert found_one.p <= 0.01

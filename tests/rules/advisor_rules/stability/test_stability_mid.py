@@ -233,7 +233,7 @@ def test_an_evaluation_that_fails_beside_a_finite_training_loss_is_no_instabilit
     steps = {"train/loss": [STEPS[: at[-1] // 50 + 1]] * 6, "val/loss": [at] * 6}
     curves = {"train/loss": [loss[: at[-1] // 50 + 1] for loss in losses], "val/loss": evaluations}
     study = make_study([{"lr": 0.1 * 2**i} for i in range(6)], curves, steps=steps)
-    assert verdict(study, "stability-mid").status == "quiet"
+    assert verdict("stability-mid", study).status == "quiet"
 
 
 def test_a_loss_that_ends_with_its_evaluations_still_shows_a_divergence():
@@ -244,4 +244,4 @@ def test_a_loss_that_ends_with_its_evaluations_still_shows_a_divergence():
     study = make_study(
         [{"lr": 0.1 * 2**i} for i in range(6)], {"train/loss": losses, "val/loss": evaluations}, steps=steps
     )
-    assert verdict(study, "stability-mid").status == "fired"
+    assert verdict("stability-mid", study).status == "fired"
