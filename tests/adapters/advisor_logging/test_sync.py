@@ -294,11 +294,11 @@ def listener() -> Iterator[str]:
 
 @pytest.mark.parametrize("host", ["elsewhere", "", socket.gethostname()])
 def test_a_spool_from_elsewhere_learns_no_token(
-    left: Callable[..., Path], listener: str, host: str, monkeypatch: pytest.MonkeyPatch
+    left: Callable[..., Path], listener: str, host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "token-of-the-user")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    folder = left("hostile", steps=3, tracking_uri=listener, host=host)
+    folder = left("hostile", steps=3, tracking_uri=listener, host=host, at=tmp_path / "download")
     refused = run_sync(folder)
     assert refused.exit_code == 1
     assert "a store that you did not name" in refused.stderr
@@ -308,11 +308,11 @@ def test_a_spool_from_elsewhere_learns_no_token(
 
 
 def test_the_user_may_name_the_store_of_a_spool_from_elsewhere(
-    left: Callable[..., Path], listener: str, monkeypatch: pytest.MonkeyPatch
+    left: Callable[..., Path], listener: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "token-of-the-user")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    folder = left("copied", steps=3, tracking_uri=listener, host="elsewhere")
+    folder = left("copied", steps=3, tracking_uri=listener, host="elsewhere", at=tmp_path / "download")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"{listener}/")
     run_sync(folder)
     assert "Bearer token-of-the-user" in _Listener.seen
