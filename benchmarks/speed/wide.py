@@ -12,10 +12,10 @@ three and on noise; a few runs crash. A shape is `RUNS x HYPERPARAMETERS KIND`: 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import re
-import resource
 import sqlite3
 import subprocess
 import sys
@@ -62,11 +62,9 @@ def main() -> None:
 def _analyzed(path: Path, limit: float | None) -> str:
     """Analyze the store in a separate process and return the columns of the table."""
 
-    def bounded() -> None:
-        if limit:
-            resource.setrlimit(resource.RLIMIT_AS, (int(limit * 1e9), int(limit * 1e9)))
-
-    code = "from advisor.cli import main; main()"
+    size = int((limit or 0) * 1e9)
+    bound = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({size}, {size})); " if size else ""
+    code = f"{bound}from advisor.cli import main; main()"
     command = [sys.executable, "-c", code, "analyze", "study", "--tracking-uri", f"sqlite:///{path}", "-q"]
     began = time.perf_counter()
     out = path.with_suffix(".out")
@@ -76,11 +74,10 @@ def _analyzed(path: Path, limit: float | None) -> str:
             env={**os.environ, "ADVISOR_CACHE": str(path.parent / "cache")},
             stdout=stream,
             stderr=stream,
-            preexec_fn=bounded,
         )
         _, status, used = os.wait4(process.pid, 0)
     last = (out.read_text(errors="replace").strip().splitlines() or [""])[-1]
-    broken = _broken(path.with_suffix(".report") / "report.json")
+    broken = _broken(path.with_suffix(".report") / "findings.json")
     result = "ok" if status == 0 else f"exit {os.waitstatus_to_exitcode(status)}: {last[:100]}"
     seconds = time.perf_counter() - began
     peak = used.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
@@ -89,8 +86,6 @@ def _analyzed(path: Path, limit: float | None) -> str:
 
 def _broken(report: Path) -> str:
     """Return the rules that the report names as broken, as text."""
-    import json
-
     if not report.exists():
         return ""
     rules = [v["rule"] for v in json.loads(report.read_text())["verdicts"] if v["status"] == "broken"]
@@ -116,7 +111,10 @@ def _time_rules(path: Path) -> None:
 
 def write(path: Path, shape: str, seed: int = 0) -> None:
     """Write a study of this shape directly into MLflow's tables."""
-    runs, count, kind = re.fullmatch(r"(\d+) x (\d+) (numbers|choices|flags|mixed)", shape).groups()
+    match = re.fullmatch(r"(\d+) x (\d+) (numbers|choices|flags|mixed)", shape)
+    if match is None:
+        raise SystemExit(f"{shape!r} is no shape, such as {SHAPES[0]!r}")
+    runs, count, kind = match.groups()
     random = np.random.default_rng(seed)
     columns = [_column(random, int(runs), kind, i) for i in range(int(count))]
     effects = sum(w * z for w, (z, _) in zip((1.0, 0.5, 0.3), columns, strict=False)) + 0.1 * random.normal(
