@@ -108,7 +108,7 @@ def inspect(folder: Path) -> Spool:
             points += len(times) * len(columns)
             last_ms = max(last_ms, int(max(times, default=0)))
         state: State = _state(folder, run, end)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
         state = "unreadable"
     return Spool(
         folder=folder,
@@ -152,9 +152,16 @@ def _is_running(process: Any, before_ms: int) -> bool:
 
 
 def deliver(
-    spool: Spool, tracking_uri: str | None = None, on_progress: Callable[[int, int], None] | None = None
+    spool: Spool,
+    tracking_uri: str | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    *,
+    as_recorded: bool = False,
 ) -> str:
     """Deliver a spool to its intended store, or to `tracking_uri`, and remove it. Raises NotDelivered.
+
+    The address in a spool from elsewhere is the claim of whoever wrote it, and MLflow would send it the user's credentials. Such a
+    spool goes only to the store that the user named, or with `as_recorded` to the address that it records.
 
     Returns one line about what the store lacks, such as values that it refused; "" if it has everything.
 
@@ -171,7 +178,7 @@ def deliver(
     if run.get("delivered"):  # a process delivered it and was killed while removing it
         remove(folder)
         return ""
-    uri = tracking_uri or _destination(spool, str(run["tracking_uri"]))
+    uri = tracking_uri or _destination(spool, str(run["tracking_uri"]), as_recorded=as_recorded)
     held = _claim(folder)
     try:
         with _in_folder(str(run.get("cwd", "")), spool.host), _silence():
@@ -194,16 +201,27 @@ def _claim(folder: Path) -> BaseFileLock:
     return held
 
 
-def _destination(spool: Spool, uri: str) -> str:
+def _destination(spool: Spool, uri: str, *, as_recorded: bool) -> str:
     if not _is_of_this_host(spool) and not uri.startswith(("http:", "https:")) and _is_local(uri):
         raise NotDelivered(f"it was meant for {spool.destination} on {spool.host}: give --tracking-uri")
-    if "***" not in uri:
-        return uri
     configured = os.environ.get("MLFLOW_TRACKING_URI", "")
     learn(configured)
-    if redact(configured) == uri:
+    if uri in (configured, redact(configured)) or uri.rstrip("/") == configured.rstrip("/"):
         return configured
+    if not (as_recorded or _is_own(spool.folder) or (_is_local(uri) and spool.host)):
+        raise NotDelivered(
+            f"it asks to be delivered to {spool.destination}, a store that you did not name: give --tracking-uri or set "
+            "MLFLOW_TRACKING_URI, or pass --as-recorded if you trust whoever wrote it"
+        )
+    if "***" not in uri:
+        return uri
     raise NotDelivered(f"spools do not store the password of {uri}: give the whole address with --tracking-uri")
+
+
+def _is_own(folder: Path) -> bool:
+    """Return whether the spool is in a folder to which this user's own trainings write."""
+    own = {path.resolve() for path in default_folders() if _is_mine(path)}
+    return folder.resolve().parent in own
 
 
 def _is_of_this_host(spool: Spool) -> bool:

@@ -18,13 +18,19 @@ from advisor_logging.sync import NotDelivered, Spool, deliver, find, find_mine, 
 @click.command()
 @click.argument("spools", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--tracking-uri", metavar="URI", help="Store to deliver to.  [default: the store of each training]")
+@click.option(
+    "--as-recorded",
+    is_flag=True,
+    help="Deliver SPOOLS to the addresses that they record, though you did not name them. They receive your credentials.",
+)
 @click.option("--list", "only_list", is_flag=True, help="List what waits, and deliver nothing.")
 @quiet_option
-def sync(spools: tuple[Path, ...], tracking_uri: str | None, only_list: bool, quiet: bool) -> None:
+def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, only_list: bool, quiet: bool) -> None:
     """Deliver to MLflow what trainings left on this machine's disk because the store was unreachable.
 
     SPOOLS are the folders that trainings left, or folders that contain them, also copied from another machine; the default is all
-    of this user. Nothing arrives twice. Exit status 1: something could not be delivered.
+    of this user, each to the store of its training. SPOOLS from elsewhere are delivered only to the store in --tracking-uri or
+    MLFLOW_TRACKING_URI. Nothing arrives twice. Exit status 1: something could not be delivered.
 
     \b
     advisor sync --list                                  list what waits
@@ -39,7 +45,7 @@ def sync(spools: tuple[Path, ...], tracking_uri: str | None, only_list: bool, qu
         click.echo(_table(found) if found else "Nothing is left behind: all that was logged was delivered.")
     if only_list or not found:
         return
-    left = _deliver(found, tracking_uri, show=not quiet)
+    left = _deliver(found, tracking_uri, as_recorded=as_recorded, show=not quiet)
     if not quiet:
         click.echo(f"Delivered {len(found) - len(left):,} of {len(found):,}.")
     for spool, reason in left:
@@ -48,7 +54,9 @@ def sync(spools: tuple[Path, ...], tracking_uri: str | None, only_list: bool, qu
         sys.exit(1)
 
 
-def _deliver(found: Sequence[Spool], tracking_uri: str | None, *, show: bool) -> list[tuple[Spool, str]]:
+def _deliver(
+    found: Sequence[Spool], tracking_uri: str | None, *, as_recorded: bool, show: bool
+) -> list[tuple[Spool, str]]:
     """Deliver the spools to MLflow. Return those that could not be delivered, each with the reason."""
     left = []
     with progress_bar(enabled=show) as on_progress:
@@ -58,7 +66,7 @@ def _deliver(found: Sequence[Spool], tracking_uri: str | None, *, show: bool) ->
                 on_progress(f"Delivering {name}", done, total)
 
             try:
-                if note := deliver(spool, tracking_uri, on_points):
+                if note := deliver(spool, tracking_uri, on_points, as_recorded=as_recorded):
                     click.echo(f"advisor: {spool.run_name}: {note}", err=True)
             except NotDelivered as reason:
                 left.append((spool, str(reason)))

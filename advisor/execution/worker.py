@@ -30,6 +30,9 @@ from advisor.execution.stop_signals import StopSignals
 from advisor.model.errors import AdvisorError
 
 _POLL_S = 0.1
+"""Maximum seconds between two looks at the trainings."""
+_MIN_POLL_S = 0.005
+"""Minimum seconds between two looks. The pause doubles while nothing ends, so that short trainings follow each other closely."""
 _DELIVERY_POLL_S = 0.2
 MAX_FIRST_FAILURES = 3
 """Number of first trials that, if they all fail or log nothing, end the launch."""
@@ -115,15 +118,17 @@ class _Worker:
 
     def run(self, signals: StopSignals) -> None:
         """Train jobs until none is left or a stop signal arrives."""
+        pause = _MIN_POLL_S
         while not signals.count:
+            began = len(self._begun)
             more = self._begin()
-            self._collect()
+            pause = _MIN_POLL_S if self._collect() or len(self._begun) > began else min(2 * pause, _POLL_S)
             self._heartbeat()
             if not (more or self._begun or self._plan.queue.waits()):
                 self._read_outcomes()
                 return
             self._check_patience()
-            time.sleep(_POLL_S)
+            time.sleep(pause)
 
     # --- beginning --------------------------------------------------------------------------------------------------------------
 
@@ -216,8 +221,9 @@ class _Worker:
             return False
         return True
 
-    def _collect(self) -> None:
-        """Record all trainings that have ended since the last call."""
+    def _collect(self) -> bool:
+        """Record all trainings that have ended since the last call. Return True if any was recorded."""
+        before = len(self._begun)
         for item in list(self._begun):
             if item.exit is None:
                 item.exit = item.training.poll()
@@ -228,6 +234,7 @@ class _Worker:
                     self._records.keep(ExitRecord(item.job.name, item.run_id, item.exit))
             if time.monotonic() >= max(item.retry_at, self._retry_at):
                 self._record(item, item.exit)
+        return len(self._begun) < before
 
     def _record(self, item: _Begun, exit: Exit) -> None:
         lost, since = self._lost.get(item.job.key, 0), time.monotonic() - item.ended_at

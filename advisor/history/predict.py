@@ -25,7 +25,7 @@ from advisor.computed.decision import repeats
 from advisor.computed.space import failures
 from advisor.engine.rule import Expectation, Rule
 from advisor.history import forecast
-from advisor.history.pool import lies_in
+from advisor.history.pool import trials_inside
 from advisor.model.change import AddParameter, Change, FixParameter, RunPlan, SetField, SetRange, SetSchedule
 from advisor.model.finding import Finding, MissingData, Verdict
 from advisor.model.prediction import (
@@ -66,6 +66,8 @@ class _Case:
     finding: Finding
     after: StudySpec
     """Spec of the next study."""
+    inside: Sequence[Trial]
+    """Ended trials whose settings lie in the next search space."""
 
 
 def predicted(
@@ -79,8 +81,9 @@ def predicted(
         if spec.probe is not None:
             result.append(spec)
             continue
+        inside = trials_inside(spec, _ended(study))
         followed = [f for f in findings if any(_follows(study, c, before, spec) for c in f.changes)]
-        made = [p for f in followed for p in _of_finding(_Case(study, f, spec), kinds.get(f.rule, "settled"))]
+        made = [p for f in followed for p in _of_finding(_Case(study, f, spec, inside), kinds.get(f.rule, "settled"))]
         made += _of_repeats(study, spec)
         result.append(spec.model_copy(update={"predictions": tuple(_rounded(p) for p in made[:MAX_PREDICTIONS])}))
         before = spec
@@ -186,7 +189,7 @@ def _longer(case: _Case) -> Estimate | None:
     best, sign = float(costs.min()), 1.0 if study.minimize else -1.0
     gains = [sign * (made.now - v) for v in (made.high if study.minimize else made.low, made.middle)]
     floor = curve_tails.cost_floor(study, costs)
-    least = _of_other_draws(study, after, sure) - gains[0]
+    least = _of_other_draws(case, sure) - gains[0]
     value, expected, than = (study.objective_value(max(cost, floor)) for cost in (least, best - gains[1], best))
     return BestReaches(value=value, expected=expected, than=than), sure
 
@@ -198,20 +201,19 @@ def _no_worse(case: _Case) -> Estimate | None:
     if best is None:
         return None
     band = float(stats.norm.ppf(COVERAGE)) * math.sqrt(2) * sd
-    cost = max(_of_other_draws(study, case.after, COVERAGE), (best if study.minimize else -best) + band)
+    cost = max(_of_other_draws(case, COVERAGE), (best if study.minimize else -best) + band)
     return BestReaches(value=study.objective_value(cost), expected=best, than=best), COVERAGE
 
 
-def _of_other_draws(study: Study, after: StudySpec, probability: float) -> float:
+def _of_other_draws(case: _Case, probability: float) -> float:
     """Return the cost that the next study reaches with this probability if its trials are drawn like the existing ones.
 
     If enough existing trials lie in the next search space, only these are used.
     """
-    ended = _ended(study)
-    inside = [t for t in ended if lies_in(after, t.params)]
-    chosen = inside if len(inside) >= MIN_TRIALS else ended
+    study, ended = case.study, _ended(case.study)
+    chosen = case.inside if len(case.inside) >= MIN_TRIALS else ended
     costs = np.sort([study.costs[t.index] if study.feasible[t.index] else np.inf for t in chosen])
-    missed = (1 - np.arange(1, len(costs) + 1) / len(costs)) ** (after.trials or len(ended))
+    missed = (1 - np.arange(1, len(costs) + 1) / len(costs)) ** (case.after.trials or len(ended))
     worst = float(costs[int(np.argmax(missed <= 1 - probability))])
     return worst if math.isfinite(worst) else float(costs[np.isfinite(costs)].max())
 
@@ -224,7 +226,7 @@ def _fewer_failures(case: _Case) -> Estimate | None:
     failed = failures.failures(study).any
     ended = _ended(study)
     was = sum(bool(failed[t.index]) for t in ended) / max(len(ended), 1)
-    inside = [t for t in ended if lies_in(after, t.params)]
+    inside = case.inside
     bound, sure = _bound(sum(bool(failed[t.index]) for t in inside), len(inside), after.trials or len(ended), was)
     return ShareOfTrials(of="failed", at_most=bound, was=was), sure
 
@@ -238,7 +240,7 @@ def _denser(case: _Case) -> Estimate | None:
     middle = float(np.median(study.costs[[t.index for t in fine]]))
     ended = _ended(study)
     good = {t.index for t in fine if study.costs[t.index] <= middle}
-    inside = [t for t in ended if lies_in(after, t.params)]
+    inside = case.inside
     was = len(good) / len(ended)
     worse = sum(t.index not in good for t in inside)
     bound, sure = _bound(worse, len(inside), after.trials or len(ended), 1 - was)

@@ -125,9 +125,11 @@ class Domain(BaseModel):
         position NaN (zero on a log scale, a word in a range).
         """
         if not self.numeric:
-            options = list(self.options)
-            last = max(len(options) - 1, 1)
-            return np.array([options.index(v) / last if v in options else math.nan for v in values], dtype=np.float64)
+            index: dict[Value, int] = {}
+            for i, option in enumerate(self.options):
+                index.setdefault(option, i)
+            last = max(len(self.options) - 1, 1)
+            return np.array([index[v] / last if v in index else math.nan for v in values], dtype=np.float64)
         assert self.low is not None
         assert self.high is not None
         raw = np.array([as_number(v) for v in values], dtype=np.float64)
@@ -181,7 +183,16 @@ class Domain(BaseModel):
 
     def allows(self, value: Value) -> bool:
         """Return whether the domain contains a logged `value`; choices match despite rounding or different case."""
-        return self.contains(value) if self.numeric else any(same(value, option) for option in self.options)
+        return bool(self.allows_each([value])[0])
+
+    def allows_each(self, values: Sequence[Value]) -> BoolArray:
+        """Return for each of the logged values (n,) whether the domain contains it, as `allows` does."""
+        if self.numeric:
+            positions = self.to_unit(values)
+            return np.asarray((positions >= -TOLERANCE) & (positions <= 1 + TOLERANCE))
+        known = {(type(v), v): v for v in values}  # True and 1 are equal and yet differ here
+        allowed = {key: any(same(v, option) for option in self.options) for key, v in known.items()}
+        return np.array([allowed[type(v), v] for v in values], dtype=np.bool_)
 
 
 def same(value: Value, other: Value) -> bool:

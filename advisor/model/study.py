@@ -168,7 +168,7 @@ class Study:
         kinds = {trial.facts.get("probe", self.spec.probe) for trial in self.trials}
         return kinds.pop() if len(kinds) == 1 else None
 
-    @property
+    @cached_property
     def searched(self) -> dict[str, Parameter]:
         """The hyperparameters that the study varies."""
         return self.spec.searched

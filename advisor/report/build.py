@@ -14,6 +14,7 @@ import numpy as np
 
 from advisor import __version__
 from advisor.computed.pipeline.reproduction import reproduction
+from advisor.computed.space import settings
 from advisor.engine.measured import in_words, measured
 from advisor.engine.rule import Rule
 from advisor.history import History
@@ -67,7 +68,9 @@ def build_report(
         spread=_spread(study),
         inferred={encodable(k): encodable(v) for k, v in study.inferred.items()},
         warnings=tuple(encodable(w) for w in study.warnings),
-        decisions=tuple(d.model_copy(update={"text": encodable(d.text)}) for d in study.decisions),
+        decisions=tuple(
+            d.model_copy(update={"text": encodable(d.text)}) for d in (*study.decisions, *settings.decisions(study))
+        ),
         verdicts=tuple(verdicts),
         rules=tuple(rule_info(rule) for rule in rules),
         next_studies=_next_studies(study.spec, specs),

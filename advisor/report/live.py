@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+import socket
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
+from typing import Any
 
 from advisor.report.formats.html import render_live
 
 ADDRESS = "127.0.0.1"
 """The server listens on the loopback address only, because reports may be confidential and it has no authentication."""
+
+MAX_CONNECTIONS = 64
+"""Maximum number of open connections, each of which has a thread. A further connection closes the oldest one."""
+TIMEOUT_S = 10.0
+"""Seconds without data after which a connection is closed."""
 
 _TYPES = {"/": "text/html", "/report.html": "text/html", "/state": "application/json"}
 
@@ -31,6 +40,39 @@ class State:
     """Reason that the latest analysis failed; the previous report stays visible. None after a success."""
 
 
+class _Server(ThreadingHTTPServer):
+    """A server that bounds its connections and says nothing of browsers that leave."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._open: dict[Any, None] = {}
+        self._guard = Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Handle a connection in a thread; close the oldest connection first if there are too many."""
+        with self._guard:
+            oldest = next(iter(self._open)) if len(self._open) >= MAX_CONNECTIONS else None
+            self._open.pop(oldest, None)
+            self._open[request] = None
+        if oldest is not None:
+            with suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)  # its thread reads the end of the request and returns
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        with self._guard:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignore connections that break, as when a browser's tab is closed."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
 class LiveReport:
     """The HTTP server of a report. `with LiveReport(port) as live` runs it until the block ends."""
 
@@ -39,8 +81,7 @@ class LiveReport:
         self._lock = Lock()
         self._state, self._page = State(), b""
         self._frame, self._policy = render_live()
-        self._server = ThreadingHTTPServer((ADDRESS, port), self._handler())
-        self._server.daemon_threads = True
+        self._server = _Server((ADDRESS, port), self._handler())
 
     @property
     def url(self) -> str:
@@ -76,6 +117,8 @@ class LiveReport:
         live = self
 
         class Handler(BaseHTTPRequestHandler):
+            timeout = TIMEOUT_S
+
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
                 # Reject other host names: a web site could resolve its own name to this machine (DNS rebinding).

@@ -14,6 +14,7 @@ MIN_POINTS = 10
 """Minimum number of points for a test."""
 MAX_POINTS = 128
 """Maximum number of points to test, counted from the first point: by then, an adaptive sampler has revealed itself."""
+_AXES_AT_ONCE = 100
 _EVEN = 0.1
 """Minimum p-value at which an axis counts as evenly covered; high, because an adaptive sampler soon clusters somewhere."""
 
@@ -53,9 +54,15 @@ def _statistics(
 
 def _distances(positions: FloatArray) -> FloatArray:
     """Return mean distances between points, shape (n, n), over the axes that both points have."""
-    gaps = np.abs(positions[:, None, :] - positions[None, :, :])
-    known = np.isfinite(gaps)
-    return np.asarray(np.where(known, gaps, 0.0).sum(2) / np.maximum(known.sum(2), 1), dtype=np.float64)
+    total = np.zeros((len(positions), len(positions)))
+    shared = np.zeros(total.shape)
+    for first in range(0, positions.shape[1], _AXES_AT_ONCE):
+        some = positions[:, first : first + _AXES_AT_ONCE]
+        gaps = np.abs(some[:, None, :] - some[None, :, :])
+        known = np.isfinite(gaps)
+        total += np.where(known, gaps, 0.0).sum(2)
+        shared += known.sum(2)
+    return np.asarray(total / np.maximum(shared, 1), dtype=np.float64)
 
 
 def _uneven(positions: FloatArray) -> bool:

@@ -132,7 +132,8 @@ def crowded(
             for column, side, probability in sides:
                 if probability >= certainty and p[axis, column] <= level:
                     ends_by_axis[axis] = Crowded(axis, side, probability, float(p[axis, column]))
-    if several:
+    # The smallest p-value of the permutation test decides whether the surface can tell anything at this level.
+    if several and len(numeric) / SURFACE / (surface.PERMUTATIONS + 1) <= level:
         for end in surface.ends(numeric, choices, values, edge, certainty):
             chance = end.p * len(numeric) / SURFACE
             if chance <= level and end.axis not in ends_by_axis:

@@ -29,6 +29,8 @@ DRAWS = 40
 _FEATURES = 100
 _EVALUATIONS = 5000
 """Approximate number of points at which responses are compared; exceeded only with many axes."""
+_MAX_NUMBERS = 4_000_000
+"""Maximum size of an array of points at which responses are computed at once, in numbers."""
 _REPETITIONS = 4
 _MIN_PLACES = 32
 _STEP = 0.1
@@ -99,7 +101,7 @@ class Response:
 
     def __init__(self, numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> None:
         """numeric, choices: positions (n,) of each axis, NaN without one; costs: (n,), NaN for failed trials; n >= 2."""
-        subset = evenly_by_rank(costs)
+        self.subset = subset = evenly_by_rank(costs)
         self.values = normal_scores(costs[subset])
         self.blocks = [
             *(coordinates(u[subset], True) for u in numeric),
@@ -112,15 +114,19 @@ class Response:
         self.mode = surface.fit(self.values, self._distances)
         self._draws = self._draw_all()
 
-    def p(self) -> float:
+    def p(self, others: Sequence[tuple[FloatArray, bool]] = ()) -> float:
         """Return the p-value that shuffled results depend on the axes as much; at least 0.01, and a multiple of 1/20 if above 0.01.
 
         Each axis is tested alone first. If no axis is significant, the likelihood of the whole response is compared with up to 19
-        shuffles of at most 64 trials, until a shuffle fits as well.
+        shuffles of at most 64 trials, until a shuffle fits as well. others: positions (n,) on the axes that the response lacks,
+        because those with the strongest effects were chosen, and whether they are numbers. With them, each axis is only tested
+        alone: the choice among all axes must be part of the test.
         """
         rng = np.random.default_rng(SEED + 2)
-        if _p_alone(self.blocks, self.values, rng) <= _SURE:
-            return _SURE
+        more = [coordinates(u[self.subset], numeric) for u, numeric in others]
+        alone = _p_alone([*self.blocks, *more], self.values, rng)
+        if alone <= _SURE or more:
+            return max(alone, _SURE)
         subset = np.sort(evenly_by_rank(self.values, _MAX_SHUFFLED))
         values, distances = self.values[subset], self._distances[:, subset[:, None], subset[None, :]]
         losses = []
@@ -187,13 +193,18 @@ class Response:
         base = np.linspace(0, n - 1, count).round().astype(np.int64)
         other = self._others()[:, base]
         same = np.broadcast_to(base[:, None], other.shape[1:])
-        swapped = [
-            np.concatenate([b[other[a] if a in axes else same] for a, b in enumerate(self.blocks)], axis=2)
-            for axes in [*sets, tuple(range(self.axes))]
-        ]
         p = self.points.shape[1]
-        places = np.vstack([self.points[base], *(s.reshape(-1, p) for s in swapped)]).astype(np.float32)
-        f = np.array([d.at(places) for d in self._draws])
+        several = max(1, _MAX_NUMBERS // (count * _REPETITIONS * max(p, len(self.points))))
+        parts, places = [], [self.points[base]]
+        every = [*sets, tuple(range(self.axes))]
+        for first in range(0, len(every), several):
+            for axes in every[first : first + several]:
+                columns = [b[other[a] if a in axes else same] for a, b in enumerate(self.blocks)]
+                places.append(np.concatenate(columns, axis=2).reshape(-1, p))
+            at = np.vstack(places).astype(np.float32)
+            parts.append(np.array([d.at(at) for d in self._draws]))
+            places = []
+        f = np.concatenate(parts, axis=1)
         unchanged, changed = f[:, None, :count, None], f[:, count:].reshape(len(f), len(sets) + 1, count, _REPETITIONS)
         return unchanged, changed[:, :-1], changed[:, -1].var(axis=(1, 2)) + np.array([d.noise for d in self._draws])
 

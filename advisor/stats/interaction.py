@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 
 import numpy as np
@@ -12,12 +13,13 @@ from advisor.stats.importance import Response, kernel, p_of_kernels
 
 SEED = 0
 DRAWS = 1999
+MAX_DRAWS = 19_999
 _SHAPES = (1.0, 16.0)
 """Relevances of the interaction's kernel: a single bend over the range, and a sharp turn."""
 _MIN_RELEVANCE, _MAX_RELEVANCE = 1.0, 60.0
 
 
-def p_values(response: Response, pairs: list[tuple[int, int]]) -> dict[tuple[int, int], float]:
+def p_values(response: Response, pairs: list[tuple[int, int]], draws: int = DRAWS) -> dict[tuple[int, int], float]:
     """Return for each pair the p-value: the probability that an additive response with this noise shows as much interaction.
 
     The additive model has one smooth function per axis, with the relevances of `response` and restricted maximum likelihood
@@ -35,10 +37,16 @@ def p_values(response: Response, pairs: list[tuple[int, int]]) -> dict[tuple[int
     precision = precision - np.outer(of_mean, of_mean) / of_mean.sum()
     values, vectors = np.linalg.eigh(precision)
     root = vectors * np.sqrt(np.maximum(values, 0))
-    drawn = np.random.default_rng(SEED).standard_normal((DRAWS, n)) @ root.T
+    drawn = np.random.default_rng(SEED).standard_normal((draws, n)) @ root.T
     rows = np.vstack([precision @ y, drawn])
     shapes = {a: [kernel(response.blocks[a], relevance) for relevance in _SHAPES] for pair in pairs for a in pair}
     return {(a, b): p_of_kernels(rows, (k * m for k, m in product(shapes[a], shapes[b]))) for a, b in pairs}
+
+
+def draws_for(level: float) -> int | None:
+    """Return the number of draws from which p-values as small as `level` follow; None if it exceeds `MAX_DRAWS`."""
+    needed = math.ceil(1 / level) - 1
+    return None if needed > MAX_DRAWS else DRAWS if needed <= DRAWS else MAX_DRAWS
 
 
 def _variances(y: FloatArray, kernels: list[FloatArray]) -> FloatArray:

@@ -48,7 +48,10 @@ def read(study: Study) -> Importances:
     if not numeric and not choices:
         raise MissingData("no hyperparameter was varied; log the ones that the study searches")
     response = importance.Response(list(numeric.values()), list(choices.values()), tried.costs)
-    return Importances((*numeric, *choices), tried, response, response.total(), response.p())
+    others = [
+        (u, study.searched[n].numeric) for n, u in tried.left_out.items() if _varied(u) and not counts_training(n)
+    ]
+    return Importances((*numeric, *choices), tried, response, response.total(), response.p(others))
 
 
 def _varied(positions: FloatArray) -> bool:

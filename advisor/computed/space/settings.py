@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from advisor.computed import computed
 from advisor.computed.space import failures
 from advisor.model.finding import MissingData
-from advisor.model.space import BoolArray, FloatArray, Value
+from advisor.model.reading import Decision
+from advisor.model.space import BoolArray, FloatArray, Value, is_learning_rate
 from advisor.model.study import Study, Trial
+from advisor.stats import importance, screening
+
+MAX_AXES = 40
+"""Maximum number of hyperparameters that the rules about the space examine; the time of some grows with its cube."""
+MAX_COLUMNS = 1000
+"""Maximum number of coordinates of these hyperparameters: one for a number, one per level for a choice."""
 
 MAX_PRUNED = 0.2
 """Maximum share of pruned trials with which the complete ones still represent the search space. Our choice."""
@@ -27,9 +34,11 @@ class Settings:
     failed: BoolArray
     """Whether at least half of the trials of a setting diverged, crashed or learned nothing; shape (n,)."""
     numeric: dict[str, FloatArray]
-    """Position of each setting in the range of each searched number, shape (n,); NaN if a setting lacks that number."""
+    """Position of each setting in the range of each examined number, shape (n,); NaN if a setting lacks that number."""
     choices: dict[str, FloatArray]
-    """Index of each setting's choice over the last index, by searched category, shape (n,); NaN if a setting lacks it."""
+    """Index of each setting's choice over the last index, by examined category, shape (n,); NaN if a setting lacks it."""
+    left_out: dict[str, FloatArray] = field(default_factory=dict)
+    """Positions on the hyperparameters that are not examined because too many were varied: those with the weakest effects."""
 
     def __len__(self) -> int:
         return len(self.trials)
@@ -38,6 +47,15 @@ class Settings:
     def successes(self) -> int:
         """Number of settings that have a result."""
         return int((~self.failed).sum())
+
+    def level(self, false_alarms: float) -> float:
+        """Return the level of a test over the examined hyperparameters.
+
+        It is `false_alarms`, divided by the number of groups of this size among all varied hyperparameters, because the examined
+        ones have the strongest effects of all and so also the strongest chance effects (Bonferroni).
+        """
+        examined = len(self.numeric) + len(self.choices)
+        return false_alarms * examined / (examined + len(self.left_out)) if self.left_out else false_alarms
 
     def require(self, settings: int, successes: int) -> None:
         """Raise MissingData if fewer than `settings` settings ended or fewer than `successes` have a result."""
@@ -73,14 +91,54 @@ def read(study: Study) -> Settings:
     costs = np.array([cost for cost, _ in rows])
     order = np.lexsort((*positions.values(), costs)) if rows else np.empty(0, np.int64)
     groups = list(pools.values())
-    numeric = {n: positions[n][order] for n, p in study.searched.items() if p.numeric}
+    costs = costs[order]
+    positions = {n: u[order] for n, u in positions.items()}
+    examined = _examined(study, positions, costs)
+    numeric = {n for n, p in study.searched.items() if p.numeric}
     return Settings(
         trials=tuple(tuple(groups[i]) for i in order),
-        costs=costs[order],
+        costs=costs,
         failed=np.array([bad for _, bad in rows], dtype=np.bool_)[order],
-        numeric=numeric,
-        choices={n: positions[n][order] for n in positions if n not in numeric},
+        numeric={n: u for n, u in positions.items() if n in examined and n in numeric},
+        choices={n: u for n, u in positions.items() if n in examined and n not in numeric},
+        left_out={n: u for n, u in positions.items() if n not in examined},
     )
+
+
+def decisions(study: Study) -> tuple[Decision, ...]:
+    """Return the decision to leave hyperparameters out of the rules about the space, if any were left out."""
+    tried = read(study)
+    if not tried.left_out:
+        return ()
+    examined = [*tried.numeric, *tried.choices]
+    text = (
+        f"{len(examined) + len(tried.left_out)} hyperparameters vary. The checks of the search space examine the {len(examined)} "
+        "that explain the results best, each one alone, and allow for the others in their levels."
+    )
+    return (Decision(topic="parameters", text=text, overrule="--ignore NAME leaves out a parameter that is not tuned"),)
+
+
+def _examined(study: Study, positions: dict[str, FloatArray], costs: FloatArray) -> set[str]:
+    """Return the hyperparameters to examine: all if they are few, else learning rates, declared scientific ones and the strongest.
+
+    positions: by hyperparameter, shape (n,); costs: (n,).
+    """
+    columns = {n: 1 if study.searched[n].numeric else _levels(u) for n, u in positions.items()}
+    if len(positions) <= MAX_AXES and sum(columns.values()) <= MAX_COLUMNS:
+        return set(positions)
+    names = sorted(positions, key=lambda n: not study.searched[n].numeric)
+    numeric = [positions[n] for n in names if study.searched[n].numeric]
+    choices = [positions[n] for n in names if not study.searched[n].numeric]
+    log_p = dict(zip(names, screening.log_p_values(numeric, choices, costs), strict=True))
+    asked = {n for n, p in study.searched.items() if p.role == "scientific" and n not in study.inferred}
+    names.sort(key=lambda n: (n not in asked and not is_learning_rate(n), log_p[n], n))
+    room = np.cumsum([columns[n] for n in names]) <= MAX_COLUMNS
+    return {n for n, fits in zip(names[:MAX_AXES], room, strict=False) if fits}
+
+
+def _levels(positions: FloatArray) -> int:
+    """Return the number of levels of a choice among the trials to which a response is fitted at once."""
+    return min(len(np.unique(positions[np.isfinite(positions)])), importance.MAX_TRIALS)
 
 
 def _pool(group: list[Trial], costs: FloatArray, failed: BoolArray) -> tuple[float, bool]:

@@ -133,16 +133,21 @@ def early_end(study: Study, trial: Trial) -> float:
 def diverged_step(study: Study, trial: Trial) -> int | None:
     """Return the step from which the trial's loss stays NaN or infinite; None if the loss ends finite.
 
-    If the objective is missing at the end of a run but the training loss continues, the run did not diverge.
+    If the objective is missing at the end of a run but the training loss is finite to the same step, the run did not diverge: its
+    evaluation failed.
     """
     curves = loss_curves(study, trial)
+    trained = study.signals.get("train_loss")
     seen = False
     for name, curve in curves:
         at = jumps.diverged_at(curve.values)
         if at is None:
             continue
         seen, step = True, int(curve.steps[at])
-        if any(len(c.finite) and c.finite.steps[-1] > step for other, c in curves if other != name):
+        others = (
+            (c.finite, step - (other == trained and len(c.finite) == len(c))) for other, c in curves if other != name
+        )
+        if any(len(c) and c.steps[-1] > until for c, until in others):
             continue
         return step
     if trial.status == "diverged" and curves and not seen:

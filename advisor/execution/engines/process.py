@@ -19,6 +19,8 @@ from advisor.model.errors import AdvisorError
 
 GRACE_S = 10.0
 """Seconds that a process may take to stop before it is killed."""
+LEFTOVER_GRACE_S = 5.0
+"""Seconds that processes left behind by a training may take to stop before they are killed."""
 _TAIL_LINES = 50
 _MAX_LINE_CHARS = 500
 _OUT_OF_MEMORY = ("out of memory", "outofmemory", "cannot allocate memory", "bad_alloc", "memoryerror")
@@ -79,6 +81,7 @@ class TrainingProcess:
         self.log, self.started, self._timeout_s = log, time.monotonic(), timeout_s
         self._stopped_at: float | None = None
         self._stop_reason = ""
+        self._exited_at: float | None = None
         with log.open("wb") as output:
             try:
                 self._process = subprocess.Popen(
@@ -106,7 +109,11 @@ class TrainingProcess:
         self._signal(signal.SIGINT if reason == "interrupted" else signal.SIGTERM)
 
     def poll(self) -> Exit | None:
-        """Return how the process ended, or None while it runs. Stop the process when its time limit expires."""
+        """Return how the process ended, or None while it or a process that it left behind runs.
+
+        Stop the process when its time limit expires. Processes left behind, such as data loader workers, may hold a GPU's memory:
+        they are asked to stop, and killed after `LEFTOVER_GRACE_S` seconds.
+        """
         code = self._process.poll()
         now = time.monotonic()
         if code is None:
@@ -115,12 +122,35 @@ class TrainingProcess:
             elif self._stopped_at is not None and now - self._stopped_at > GRACE_S:
                 self._signal(signal.SIGKILL)
             return None
-        self._signal(signal.SIGTERM)  # processes left behind, such as data loader workers
+        if self._exited_at is None:
+            self._exited_at = now
+            self._signal(signal.SIGTERM)
+        if self._has_leftovers():
+            if now - self._exited_at <= LEFTOVER_GRACE_S:
+                return None
+            self._signal(signal.SIGKILL)
         return Exit(code, self._stop_reason == "timeout", self._stop_reason == "interrupted", last_line(self.log))
+
+    def _has_leftovers(self) -> bool:
+        """Return whether another process of the group runs. A zombie does not: it waits for init, which may never come."""
+        if not hasattr(os, "killpg"):
+            return False
+        try:
+            os.killpg(self._process.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return any(_is_in_group(process, self._process.pid) for process in psutil.process_iter())
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):  # all processes of the group have ended
             os.killpg(self._process.pid, number)
+
+
+def _is_in_group(process: psutil.Process, group: int) -> bool:
+    try:
+        return os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE
+    except (OSError, psutil.Error):  # it has ended, or belongs to another user
+        return False
 
 
 def process_note(pid: int) -> dict[str, float]:

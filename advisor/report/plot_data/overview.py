@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from advisor.computed.batch import targets, throughput
-from advisor.computed.space import importance
+from advisor.computed.space import importance, settings
 from advisor.computed.stability import instability
 from advisor.model.evidence import CurveEvidence
 from advisor.model.finding import MissingData, Verdict
@@ -47,6 +47,8 @@ TARGET = 0.95
 MIN_SHARE = 0.02
 """Minimum importance of a hyperparameter, as a share of the variation, for its interactions to be examined."""
 MAX_PAIRS = 5
+MAX_INTERACTING = 12
+"""Maximum number of hyperparameters, the most important ones, whose pairs are tested; the work grows with its square."""
 
 MAX_CLOSE_UPS = 8
 CLOSE_UP_POINTS = 40
@@ -87,7 +89,8 @@ def best_of(study: Study) -> BestOf | None:
 
 def isolations(study: Study) -> tuple[Isolation, ...]:
     """Return the isolation plot's data for every hyperparameter with at least two slices, scientific ones first."""
-    names = sorted(study.searched, key=lambda n: study.searched[n].role != "scientific")
+    examined = [n for n in study.searched if n not in settings.read(study).left_out]
+    names = sorted(examined, key=lambda n: study.searched[n].role != "scientific")
     known = [i for n in names if (i := _isolation(study, n, study.searched[n])) is not None]
     return tuple(i.model_copy(update={"p": min(i.p * len(known), 1.0)}) for i in known)
 
@@ -204,7 +207,9 @@ def importances(study: Study) -> Importances | None:
         return None
     names = read.names
     each = sorted((_share((n,), read.total[:, i]) for i, n in enumerate(names)), key=lambda s: -s.share)
-    candidates = [i for i, share in enumerate(read.total.mean(axis=0)) if share >= MIN_SHARE]
+    mean = read.total.mean(axis=0)
+    strongest = np.argsort(-mean, kind="stable")[:MAX_INTERACTING]
+    candidates = sorted(int(i) for i in strongest if mean[i] >= MIN_SHARE)
     pairs: list[Importance] = []
     if len(candidates) > 1:
         shares = read.response.pairs(candidates)

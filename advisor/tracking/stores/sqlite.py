@@ -31,6 +31,11 @@ _COLUMNS = {
     "metrics": {"run_uuid", "key", "step", "value", "timestamp", "is_nan"},
 }
 """Names of the columns to read from each table."""
+_NUMBERS = {
+    "runs": ("start_time", "end_time"),
+    "latest_metrics": ("value", "step", "timestamp"),
+    "metrics": ("value", "step", "timestamp"),
+}
 _INDEX = "index_metrics_run_uuid"
 _TIMEOUT_S = 10.0
 """Timeout in seconds for a database lock that a writing process holds."""
@@ -62,14 +67,45 @@ def connect(location: Location) -> Iterator[sqlite3.Connection]:
     try:
         with closing(_connect(_read_only_uri(path), _TIMEOUT_S)) as connection:
             connection.execute("PRAGMA temp_store = MEMORY")
+            connection.text_factory = _decoded
             _check_schema(connection, path)
-            yield connection
+            try:
+                yield connection
+            except (TypeError, ValueError, OverflowError) as error:
+                if (place := _wrong_type(connection)) is None:
+                    raise
+                raise AdvisorError(f"{path} is damaged: {place}; restore it from a backup or delete the run") from error
     except sqlite3.Error as error:
         raise _explain(error, path) from error
 
 
+def _wrong_type(connection: sqlite3.Connection) -> str | None:
+    """Return the first value that is no number in a column of numbers, in words; None if there is none.
+
+    SQLite stores values of any type in any column: other programs that write NumPy's numbers leave blobs there.
+    """
+    for table, columns in _NUMBERS.items():
+        for column in columns:
+            key = "key" if "key" in _COLUMNS[table] else "name"
+            row = connection.execute(
+                f"SELECT {key}, run_uuid, typeof({column}) FROM {table} "
+                f"WHERE typeof({column}) NOT IN ('integer', 'real', 'null') LIMIT 1"
+            ).fetchone()
+            if row is not None:
+                return f"{column} of {_name(row[0])!r} in run {_name(row[1])} is a {row[2]} instead of a number"
+    return None
+
+
 def _connect(uri: str, timeout_s: float) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=timeout_s)
+
+
+def _name(value: object) -> str:
+    return " ".join(str(value).split())[:100]
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode(errors="replace")
 
 
 def _read_only_uri(path: Path) -> str:
@@ -161,14 +197,14 @@ def _explain(error: sqlite3.Error, path: Path) -> AdvisorError:
 
 _RUNS = "json_each(?) w CROSS JOIN"
 """SQL for the run ids as `w.value` and their indices as `w.key`. CROSS JOIN fixes the join order."""
-_PARAMS = f"SELECT w.key, p.key, substr(p.value, 1, {collect.MAX_TEXT}) FROM {_RUNS} params p ON p.run_uuid = w.value"
+_PARAMS = f"SELECT w.key, p.key, CAST(substr(p.value, 1, {collect.MAX_TEXT}) AS TEXT) FROM {_RUNS} params p ON p.run_uuid = w.value"
 _ESSENTIAL_TAGS = f"""
-    SELECT w.key, t.key, substr(t.value, 1, {collect.MAX_TEXT}) FROM {_RUNS} tags t ON t.run_uuid = w.value
+    SELECT w.key, t.key, CAST(substr(t.value, 1, {collect.MAX_TEXT}) AS TEXT) FROM {_RUNS} tags t ON t.run_uuid = w.value
     WHERE t.key GLOB 'advisor.*' OR t.key GLOB 'mlflow.source.*' OR t.key IN {collect.MLFLOW_TAGS}
 """
 _OTHER_TAGS = f"""
     SELECT run, key, value FROM (
-        SELECT w.key AS run, t.key AS key, substr(t.value, 1, {collect.MAX_TEXT}) AS value,
+        SELECT w.key AS run, t.key AS key, CAST(substr(t.value, 1, {collect.MAX_TEXT}) AS TEXT) AS value,
                row_number() OVER (PARTITION BY w.key ORDER BY t.key) AS place
         FROM {_RUNS} tags t ON t.run_uuid = w.value
         WHERE NOT t.key GLOB 'mlflow.*' AND NOT t.key GLOB 'advisor.*'

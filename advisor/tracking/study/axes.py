@@ -23,6 +23,8 @@ _MIN_POINTS = 3
 """Minimum number of points of a curve for comparing its timestamps with those of other curves."""
 _MIN_RATIO = 1.5
 """Minimum ratio of the optimizer steps made, judged by timestamps, to a metric's logged steps for these to count as epochs."""
+_MIN_STRIDE = 5
+"""Minimum distance between logged steps for these to count as optimizer steps where other trials count epochs."""
 _MAX_NAMES = 5
 """Maximum number of metrics that a warning names."""
 _MIN_OFFSET = 0.25
@@ -174,6 +176,30 @@ def _warning(moved: Sequence[str], reference: str, lengths: Sequence[float]) -> 
         f"Logged by epoch, and put where the epochs ended among the steps of {reference}, about {length} steps an epoch as "
         f"their times tell: {names}."
     )
+
+
+def mixed(blocks: Mapping[str, CurveBlock]) -> list[str]:
+    """Return warnings about metrics that some trials log by epoch and others by step: their steps cannot be compared.
+
+    By epoch means 0, 1, 2, … or 1, 2, 3, …; by step means steps at least `_MIN_STRIDE` apart, at similar numbers of points.
+    """
+    found = []
+    for name, block in sorted(blocks.items()):
+        counts = np.diff(block.offsets)
+        epochs, strides = [], []
+        for trial in np.flatnonzero(counts >= _MIN_POINTS):
+            steps = block.curve(int(trial)).steps
+            gap = float(np.median(np.diff(steps)))
+            if gap == 1 and steps[0] <= 1:
+                epochs.append(len(steps))
+            elif gap >= _MIN_STRIDE:
+                strides.append(len(steps))
+        if epochs and strides and 0.5 <= np.median(epochs) / np.median(strides) <= 2:
+            found.append(f"{name} ({len(epochs)} trials by epoch, {len(strides)} by step)")
+    if not found:
+        return []
+    names = ", ".join(found[:_MAX_NAMES]) + (f" and {len(found) - _MAX_NAMES} more" if len(found) > _MAX_NAMES else "")
+    return [f"Logged by epoch in some trials and by step in others, so their steps cannot be compared: {names}."]
 
 
 def last_steps(blocks: Mapping[str, CurveBlock]) -> IntArray:

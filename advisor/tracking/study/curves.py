@@ -39,24 +39,35 @@ def build_curves(experiment: Experiment, indices: IntArray) -> Curves:
     trial_of[indices] = np.arange(len(indices))
     started = np.array([math.nan if (s := experiment.runs[i].started) is None else s for i in indices])
     fits = experiment.fits_in_memory
-    blocks, stepless = {}, []
+    blocks, stepless, repeated = {}, [], []
     for metric, points in experiment.points.items():
-        blocks[metric], without_steps = _block(points, trial_of, started, fits=fits)
+        blocks[metric], without_steps, dropped = _block(points, trial_of, started, fits=fits)
         if without_steps:
             stepless.append(metric)
+        if dropped:
+            repeated.append(f"{metric} ({dropped:,} of {dropped + len(blocks[metric].steps):,} values)")
     blocks, start = axes.from_start(blocks, len(indices))
     aligned, by_epoch = axes.align(blocks)
     warnings = []
     if stepless:
         names = ", ".join(sorted(stepless)[:_MAX_NAMES])
         warnings.append(f"Logged without usable steps, so the order of logging stands for them: {names}.")
-    return Curves(aligned, start, (*warnings, *by_epoch))
+    if repeated:
+        names = ", ".join(repeated[:_MAX_NAMES]) + (
+            f" and {len(repeated) - _MAX_NAMES} more" * (len(repeated) > _MAX_NAMES)
+        )
+        warnings.append(f"Logged more than once at the same step, so only the last value of each step counts: {names}.")
+    return Curves(aligned, start, (*warnings, *by_epoch, *axes.mixed(aligned)))
 
 
-def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: bool) -> tuple[CurveBlock, bool]:
-    """Return the curves of one metric, with the last logged point of each step, and True if the metric has no usable steps."""
+def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: bool) -> tuple[CurveBlock, bool, int]:
+    """Return the curves of one metric, with the last logged point of each step, and two facts about it.
+
+    They are True if the metric has no usable steps, and the number of points left out because a later one has the same step.
+    """
     trials, steps, values, times = _sort(points, trial_of)
     stepless = _is_stepless(trials, steps, len(started))
+    logged = len(steps)
     if stepless:
         steps = np.arange(len(steps), dtype=np.int64) - np.searchsorted(trials, trials)
     elif not ascending(trials, steps):
@@ -67,7 +78,7 @@ def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: boo
     counts = np.bincount(trials, minlength=len(started))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     steps, values, times = spill.offload((steps, values, times - started[trials]), fits=fits)
-    return CurveBlock(steps, values, times, offsets), stepless
+    return CurveBlock(steps, values, times, offsets), stepless, logged - len(steps)
 
 
 def _sort(points: Points, trial_of: IntArray) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:

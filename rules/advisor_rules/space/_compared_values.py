@@ -47,7 +47,11 @@ def compared(study: Study, tried: Settings, *, levels: int) -> list[Compared]:
 
     Some whole numbers are tuned, not compared: those of the optimizer or a regulariser, the batch size, the length of training.
     """
-    return [_settings(tried, name) for name in study.searched if _is_compared(study, tried, name, levels)]
+    return [
+        _settings(tried, name)
+        for name in study.searched
+        if name not in tried.left_out and _is_compared(study, tried, name, levels)
+    ]
 
 
 def _is_compared(study: Study, tried: Settings, name: str, levels: int) -> bool:

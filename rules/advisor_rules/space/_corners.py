@@ -14,6 +14,8 @@ SEED = 0
 PERMUTATIONS = 999
 _MAX_STEPS = 10
 """Maximum number of thresholds per axis and side, evenly spaced among the positions of its trials."""
+_MAX_AXES = 12
+"""Maximum number of axes whose pairs are examined; the work grows with its square."""
 _SIDES: tuple[Side, ...] = ("low", "high")
 
 
@@ -46,28 +48,49 @@ def corner(positions: FloatArray, failed: BoolArray) -> Corner | None:
     d = positions.shape[1]
     if d < 2 or failed.all() or not failed.any():
         return None
-    masks: list[BoolArray] = []
-    where: list[tuple[tuple[int, int], tuple[Side, Side]]] = []
-    for axes in combinations(range(d), 2):
-        halves = [[(side, m) for side in _SIDES for m in _beyond(positions[:, axis], side)] for axis in axes]
-        for (one, first), (other, second) in product(*halves):
-            masks.append(first & second)
-            where.append((axes, (one, other)))
-    inside = np.array(masks)
     rng = np.random.default_rng(SEED)
     labels = np.vstack([failed, rng.permuted(np.tile(failed, (PERMUTATIONS, 1)), axis=1)])
-    scores = _scores(inside, labels)
-    best = int(scores[:, 0].argmax())
-    if not scores[best, 0] > 0:
+    halves = [[(side, m) for side in _SIDES for m in _beyond(positions[:, axis], side)] for axis in range(d)]
+    examined = _examined(halves, labels)
+    highest, best = np.zeros(len(labels)), 0.0
+    found: tuple[tuple[int, int], tuple[Side, Side], BoolArray] | None = None
+    for axes in combinations(range(d), 2):
+        rows = np.flatnonzero(examined[:, list(axes)].all(axis=1))
+        pairs = list(product(*(halves[axis] for axis in axes)))
+        if not len(rows) or not pairs:
+            continue
+        inside = np.array([first & second for (_, first), (_, second) in pairs])
+        scores = _scores(inside, labels[rows])
+        highest[rows] = np.maximum(highest[rows], scores.max(axis=0))
+        if rows[0] == 0 and scores[:, 0].max() > best:
+            where = int(scores[:, 0].argmax())
+            best, found = float(scores[where, 0]), (axes, (pairs[where][0][0], pairs[where][1][0]), inside[where])
+    if found is None:
         return None
-    axes, sides = where[best]
-    there = inside[best] & failed
+    axes, sides, mask = found
+    there = mask & failed
     edges = [
         positions[there, a].min() if s == "high" else positions[there, a].max()
         for a, s in zip(axes, sides, strict=True)
     ]
-    p = float(np.mean(scores.max(axis=0) >= scores[best, 0] - 1e-9))
-    return Corner(axes, sides, (float(edges[0]), float(edges[1])), inside[best], float(scores[best, 0]), p)
+    p = float(np.mean(highest >= best - 1e-9))
+    return Corner(axes, sides, (float(edges[0]), float(edges[1])), mask, best, p)
+
+
+def _examined(halves: list[list[tuple[Side, BoolArray]]], labels: BoolArray) -> BoolArray:
+    """Return the axes whose pairs are examined, for each row of labels (k, n), shape (k, axes).
+
+    If there are many axes, they are those that best separate failed trials alone, by thresholds `halves`. The choice is repeated
+    for each row of permuted labels, so it does not distort the p-value.
+    """
+    if len(halves) <= _MAX_AXES:
+        return np.ones((len(labels), len(halves)), dtype=np.bool_)
+    alone = np.zeros((len(labels), len(halves)))
+    for axis, half in enumerate(halves):
+        if half:
+            alone[:, axis] = _scores(np.array([mask for _, mask in half]), labels).max(axis=0)
+    rank = np.argsort(np.argsort(-alone, axis=1, kind="stable"), axis=1)
+    return np.asarray(rank < _MAX_AXES, dtype=np.bool_)
 
 
 def _beyond(at: FloatArray, side: Side) -> list[BoolArray]:

@@ -48,6 +48,7 @@ def cut(study: Study, false_alarms: float) -> Cut | None:
     tried = settings.read(study)
     if tried.failed.all():
         return None
+    false_alarms = tried.level(false_alarms)
     single = _thresholds(tried, false_alarms)
     one = _cut_off(study, single) if single else None
     joint = _joint(study, tried, max((_gained(tried, *found) for found in single), default=0.0), false_alarms)

@@ -25,6 +25,8 @@ _BAD = 0.9
 _STRAYS = 0.05
 """Maximum share of the good points that may lie outside the region at each end."""
 _SHUFFLES = 999
+_MAX_BATCHES = 21
+"""Maximum number of batches of permutations: with 1,000 hyperparameters, a level of 5 % needs 20,000 permutations."""
 _MAX_SHUFFLED = 300
 """Maximum number of points to permute, evenly spread over their costs; an axis that needs more has hardly any effect."""
 _WINDOWS = np.linspace(0.1, 0.9, 9)
@@ -116,27 +118,39 @@ def region(positions: FloatArray, costs: FloatArray, marked: BoolArray, missed: 
     return Region(float(low), float(high), count, left_out, inside, float(margin), chance)
 
 
-def matters(positions: FloatArray, costs: FloatArray) -> float:
+def matters(positions: FloatArray, costs: FloatArray, level: float = 1.0) -> float:
     """Return the p-value of the hypothesis that costs (n,) are unrelated to positions (n,); NaN costs tie as the worst.
 
     It is a permutation test of ranks. The statistic is the best contrast between a run of neighbours along the axis, of any length,
     and the rest. All points are used, because with many axes the few good points that `region` uses are weak evidence. Points at
-    the same position are treated alike.
+    the same position are treated alike. There are more permutations if fewer cannot tell a p-value at most `level`.
     """
     some = evenly_by_rank(costs, _MAX_SHUFFLED)
     _, at = np.unique(positions[some], return_inverse=True)
     order, sizes = np.argsort(at, kind="stable"), np.cumsum(np.bincount(at))
     scores, n = normal_scores(costs[some]), len(some)
-    shuffled = np.random.default_rng(SEED).permuted(np.tile(scores, (_SHUFFLES, 1)), axis=1)
-    sums = np.cumsum(np.vstack([scores, shuffled])[:, order], axis=1)
     borders = np.concatenate([[0], sizes])
-    sums = np.hstack([np.zeros((len(sums), 1)), sums])[:, borders]
     starts, ends = _runs(borders, n)
     if not len(starts):
         return 1.0
+    rng = np.random.default_rng(SEED)
+    observed = _contrasts(scores[None, order], borders, starts, ends)[0]
+    as_good = total = 1
+    for _ in range(_MAX_BATCHES):
+        shuffled = rng.permuted(np.tile(scores, (_SHUFFLES, 1)), axis=1)
+        as_good += int(np.sum(_contrasts(shuffled[:, order], borders, starts, ends) >= observed - 1e-9))
+        total += _SHUFFLES
+        if as_good > 1 or 1 / total <= level:
+            break
+    return as_good / total
+
+
+def _contrasts(scores: FloatArray, borders: IntArray, starts: IntArray, ends: IntArray) -> FloatArray:
+    """Return for each row of scores (k, n), in order along the axis, the best contrast of a run with the rest, shape (k,)."""
+    n = scores.shape[1]
+    sums = np.hstack([np.zeros((len(scores), 1)), np.cumsum(scores, axis=1)])[:, borders]
     length = (borders[ends] - borders[starts]).astype(np.float64)
-    better = ((sums[:, starts] - sums[:, ends]) / np.sqrt(length * (n - length) / n)).max(1)
-    return float(np.mean(better >= better[0] - 1e-9))
+    return np.asarray(((sums[:, starts] - sums[:, ends]) / np.sqrt(length * (n - length) / n)).max(1), dtype=np.float64)
 
 
 def _runs(borders: IntArray, n: int) -> tuple[IntArray, IntArray]:

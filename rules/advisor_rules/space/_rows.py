@@ -9,7 +9,17 @@ from advisor.model.study import Study
 
 def tried_row(tried: Settings) -> tuple[str, Message]:
     """Return the evidence row with the numbers of settings tried and failed."""
-    return "settings tried", say("{count}, {failed} of them failed", count=len(tried), failed=int(tried.failed.sum()))
+    failed = int(tried.failed.sum())
+    examined = len(tried.numeric) + len(tried.choices)
+    if tried.left_out:
+        return "settings tried", say(
+            "{count}, {failed} of them failed; {examined} of {varied} hyperparameters examined",
+            count=len(tried),
+            failed=failed,
+            examined=examined,
+            varied=examined + len(tried.left_out),
+        )
+    return "settings tried", say("{count}, {failed} of them failed", count=len(tried), failed=failed)
 
 
 def range_row(study: Study, name: str) -> tuple[str, Message]:

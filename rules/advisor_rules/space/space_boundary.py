@@ -99,7 +99,9 @@ class SpaceBoundary(Rule):
             raise MissingData("no numeric hyperparameter was varied; log the ones that the study searches")
         tried.require(5, 3)
         numeric, choices = [tried.numeric[n] for n in axes], list(tried.choices.values())
-        found = boundaries.crowded(numeric, choices, tried.costs, self.edge, self.certainty, self.false_alarms)
+        found = boundaries.crowded(
+            numeric, choices, tried.costs, self.edge, self.certainty, tried.level(self.false_alarms)
+        )
         if not found:
             return
         shape = boundaries.responses(numeric, choices, boundaries.gains(tried.costs), self.edge)

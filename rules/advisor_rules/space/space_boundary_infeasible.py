@@ -76,7 +76,7 @@ class SpaceBoundaryInfeasible(Rule):
         reported: set[str] = set()
         for region in outliers.regions(positions, tried.failed, purity=self.purity, best=best, near=near, sides=sides):
             name = names[region.axis]
-            if region.p <= self.false_alarms and name not in reported:
+            if region.p <= tried.level(self.false_alarms) and name not in reported:
                 reported.add(name)
                 yield self._finding(study, tried, name, region, rates is not None and name == rates[0])
 

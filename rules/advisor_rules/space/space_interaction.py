@@ -77,6 +77,14 @@ class SpaceInteraction(Rule):
                 f"all differences between {len(found.tried)} settings may be noise: random results show as much structure with "
                 f"probability {Probability(found.p)}"
             )
+        varied = len(found.names) + len(found.tried.left_out)
+        number = varied * (varied - 1) // 2
+        draws = interaction.draws_for(self.false_alarms / number)
+        if draws is None:
+            raise MissingData(
+                f"{varied} hyperparameters make {number:,} pairs, too many to tell an interaction from chance; "
+                "fix those that hardly matter"
+            )
         some = [axis for axis, share in enumerate(found.total.mean(axis=0)) if share >= self.material]
         pairs = found.response.pairs(some)
         lesser = {pair: np.minimum(*(found.total[:, axis] for axis in pair)) for pair in pairs}
@@ -85,8 +93,7 @@ class SpaceInteraction(Rule):
             for pair, both in pairs.items()
             if both.mean() >= self.material and np.median(both / np.maximum(lesser[pair], 1e-9)) >= self.dependent
         ]
-        number = len(found.names) * (len(found.names) - 1) // 2
-        p = {pair: min(1.0, q * number) for pair, q in interaction.p_values(found.response, strong).items()}
+        p = {pair: min(1.0, q * number) for pair, q in interaction.p_values(found.response, strong, draws).items()}
         learned = bool(strong) and sampler.learned(study)
         sure = sorted((q, pair) for pair, q in p.items() if q <= self.false_alarms)
         for q, pair in sure[: self.most]:

@@ -87,7 +87,7 @@ class SpaceScale(Rule):
             if room[0] <= self.cramped and room[1] >= self.wider * room[0]:
                 rest = [block for n, block in axes.items() if n != other.name]
                 p = min(_scale_test.p_value(used, new, rest, costs) * len(others), 1.0)
-                if p <= self.false_alarms:
+                if p <= tried.level(self.false_alarms):
                     wrong.append((p, other.name, room, other.domain))
         learned = bool(wrong) and sampler.learned(study)
         for p, name, room, domain in sorted(wrong, key=lambda w: w[:2]):

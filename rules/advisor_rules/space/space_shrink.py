@@ -87,13 +87,14 @@ class SpaceShrink(Rule):
             raise MissingData(f"no hyperparameter was tried at {self.levels} values; log those that the study searches")
         tried.require(_good_region.MIN_POINTS, _good_region.MIN_GOOD)
         tolerance = _good_region.tolerance(study, tried, self.little, self.little_of_training)
-        chances = {name: _good_region.matters(*_known(tried, name)[:2]) * len(axes) for name in axes}
-        mattering = [name for name in axes if chances[name] <= self.false_alarms]
+        level = tried.level(self.false_alarms)
+        chances = {name: _good_region.matters(*_known(tried, name)[:2], level / len(axes)) * len(axes) for name in axes}
+        mattering = [name for name in axes if chances[name] <= level]
         found = []
         for name in mattering:
             u, costs, failed = _known(tried, name)
             part = _good_region.region(u, costs, _good_region.good(costs, self.best, tolerance), self.missed)
-            if part is not None and part.p * len(mattering) <= self.false_alarms:
+            if part is not None and part.p * len(mattering) <= level:
                 low, high = _good_region.range_to_keep(part, u, failed)
                 if high - low <= self.left:
                     found.append((max(part.p * len(mattering), chances[name]), name, part, low, high))

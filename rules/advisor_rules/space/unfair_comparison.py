@@ -74,6 +74,7 @@ class UnfairComparison(Rule):
         if comparisons and tried.successes < 3:
             raise MissingData(f"{tried.successes} settings ended with a result; at least 3 are needed")
         weakened = bool(comparisons) and sampler.learned(study)
+        level = tried.level(self.false_alarms)
         for these in comparisons:
             numeric = list(these.numeric.values())
             ends = _fairness.elsewhere(
@@ -82,17 +83,17 @@ class UnfairComparison(Rule):
                 these.costs,
                 edge=self.edge,
                 certainty=self.certainty,
-                level=self.false_alarms,
+                level=level,
                 comparable=not parameter_kinds.chooses_optimizer(these.name),
             )
-            few = _fairness.outnumbered(these.groups, these.costs, certainty=self.certainty, level=self.false_alarms)
+            few = _fairness.outnumbered(these.groups, these.costs, certainty=self.certainty, level=level)
             own = _fairness.cut_short(
                 these.groups,
                 numeric,
                 these.costs,
                 edge=self.edge,
                 certainty=self.certainty,
-                level=self.false_alarms / 2,  # simulated studies raise more false alarms here
+                level=level / 2,  # simulated studies raise more false alarms here
             )
             stuck = _fairness.stuck(these.groups, these.costs, level=self.false_alarms / 2)
             failing = _fairness.failing(these.groups, these.costs, level=self.false_alarms / 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import shutil
@@ -9,9 +10,11 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from click.testing import CliRunner, Result
@@ -262,3 +265,67 @@ def test_a_spool_that_was_left_is_delivered_by_hand(
     subprocess.run([*command, "--tracking-uri", uri], check=True, capture_output=True)
     assert only_run().data.tags[contract.TAG_STATUS] == "complete"
     assert spools(tmp_path) == []
+
+
+class _Listener(http.server.BaseHTTPRequestHandler):
+    """A server that records what clients send to it."""
+
+    seen: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.seen.append(self.headers.get("Authorization", "no token"))
+        self.send_error(500)
+
+    do_POST = do_GET  # noqa: N815 - the name that the base class calls
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def listener() -> Iterator[str]:
+    _Listener.seen.clear()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Listener)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("host", ["elsewhere", "", socket.gethostname()])
+def test_a_spool_from_elsewhere_learns_no_token(
+    left: Callable[..., Path], listener: str, host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "token-of-the-user")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    folder = left("hostile", steps=3, tracking_uri=listener, host=host, at=tmp_path / "download")
+    refused = run_sync(folder)
+    assert refused.exit_code == 1
+    assert "a store that you did not name" in refused.stderr
+    assert "--as-recorded" in refused.stderr
+    assert _Listener.seen == []
+    assert folder.exists()
+
+
+def test_the_user_may_name_the_store_of_a_spool_from_elsewhere(
+    left: Callable[..., Path], listener: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "token-of-the-user")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    folder = left("copied", steps=3, tracking_uri=listener, host="elsewhere", at=tmp_path / "download")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"{listener}/")
+    run_sync(folder)
+    assert "Bearer token-of-the-user" in _Listener.seen
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    _Listener.seen.clear()
+    run_sync(folder, "--as-recorded")
+    assert "Bearer token-of-the-user" in _Listener.seen
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, '{"start_ms": 1e400}', '{"start_ms": Infinity}', "[]", "null", '{"start_ms": ' + "9" * 5000 + "}"],
+)
+def test_a_hostile_description_is_unreadable(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    assert sync.inspect(tmp_path).state == "unreadable"

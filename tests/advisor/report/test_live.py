@@ -5,11 +5,14 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import struct
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from advisor.report.live import ADDRESS, LiveReport
+from advisor.report.live import ADDRESS, MAX_CONNECTIONS, LiveReport
 
 
 @pytest.fixture
@@ -65,3 +68,41 @@ def test_a_taken_port_is_an_error_and_a_closed_server_frees_it() -> None:
             LiveReport(port)
     with socket.socket() as again:
         assert again.connect_ex((ADDRESS, port)) != 0
+
+
+def connected(live: LiveReport) -> socket.socket:
+    port = int(live.url.rsplit(":", 1)[1].rstrip("/"))
+    return socket.create_connection((ADDRESS, port), timeout=10)
+
+
+def test_a_browser_that_leaves_is_not_reported(live: LiveReport, capfd: pytest.CaptureFixture[str]) -> None:
+    live.show("<p>x</p>" * 2_000_000, "10:00:00")
+    for _ in range(20):
+        leaving = connected(live)
+        leaving.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset instead of a clean end
+        leaving.sendall(b"GET /report.html HTTP/1.1\r\nHost: localhost:1\r\n\r\n")
+        leaving.close()
+    assert get(live, "/state")[0] == 200
+    deadline = time.monotonic() + 10
+    while live._server._open and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert capfd.readouterr().err == ""
+
+
+def test_half_open_connections_are_bounded_and_lock_nobody_out(live: LiveReport) -> None:
+    before = threading.active_count()
+    idle = [connected(live) for _ in range(300)]
+    assert get(live, "/state")[0] == 200
+    deadline = time.monotonic() + 20
+    while threading.active_count() - before > MAX_CONNECTIONS + 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert threading.active_count() - before <= MAX_CONNECTIONS + 2
+    for connection in idle:
+        connection.close()
+
+
+def test_a_silent_connection_is_closed(live: LiveReport) -> None:
+    live._server.RequestHandlerClass.timeout = 0.2
+    with connected(live) as silent:
+        silent.sendall(b"GET / HT")
+        assert silent.recv(1) == b""

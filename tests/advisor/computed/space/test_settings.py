@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from studies import make_study
 
 from advisor.computed.space import settings
+from advisor.engine.judge import judge
+from advisor.engine.registry import load_rules
 from advisor.model.finding import MissingData
+from advisor.model.study import Study
 
 
 def test_repeats_of_one_setting_are_one_setting() -> None:
@@ -35,3 +39,59 @@ def test_early_results_must_not_select_the_trials() -> None:
     settings.require_unpruned(_pruned(2))
     with pytest.raises(MissingData, match="3 of 10 trials were pruned"):
         settings.require_unpruned(_pruned(3))
+
+
+def wide(seed: int, numbers: int, runs: int, effect: float) -> Study:
+    """A study of many hyperparameters, of which `p7` matters by `effect`."""
+    rng = np.random.default_rng(seed)
+    values = rng.random((runs, numbers))
+    costs = effect * values[:, 7] + rng.random(runs)
+    params = [{f"p{i}": float(v) for i, v in enumerate(row)} for row in values]
+    return make_study(params, {"val/loss": [[float(c)] for c in costs]})
+
+
+def test_of_many_hyperparameters_those_that_matter_are_examined() -> None:
+    study = wide(0, 200, 60, 5.0)
+    tried = settings.read(study)
+    assert len(tried.numeric) == settings.MAX_AXES
+    assert "p7" in tried.numeric
+    assert tried.numeric.keys() | tried.left_out.keys() == set(study.searched)
+    assert tried.level(0.05) == pytest.approx(0.05 * settings.MAX_AXES / 200)
+    (decision,) = settings.decisions(study)
+    assert decision.text.startswith(
+        f"200 hyperparameters vary. The checks of the search space examine the {settings.MAX_AXES}"
+    )
+
+
+def test_of_few_hyperparameters_all_are_examined() -> None:
+    tried = settings.read(study := wide(0, settings.MAX_AXES, 50, 1.0))
+    assert not tried.left_out
+    assert tried.level(0.05) == 0.05
+    assert settings.decisions(study) == ()
+
+
+def test_the_learning_rate_is_always_examined() -> None:
+    rng = np.random.default_rng(1)
+    params = [
+        {f"p{i}": float(v) for i, v in enumerate(rng.random(99))} | {"lr": float(rng.random())} for _ in range(30)
+    ]
+    assert "lr" in settings.read(make_study(params, {"val/loss": [[float(rng.random())] for _ in params]})).numeric
+
+
+def test_choices_with_many_levels_are_bounded() -> None:
+    rng = np.random.default_rng(2)
+    params = [{f"p{i}": f"option {v}" for i, v in enumerate(rng.integers(150, size=30))} for _ in range(300)]
+    tried = settings.read(make_study(params, {"val/loss": [[float(rng.random())] for _ in params]}))
+    assert 1 <= len(tried.choices) <= settings.MAX_COLUMNS / 100
+
+
+@pytest.mark.parametrize("effect", [0.0, 10.0])
+def test_choosing_the_strongest_raises_no_false_alarms(effect: float) -> None:
+    rules = [r for r in load_rules() if r.rule_id().startswith(("space-", "unfair"))]
+    fired = []
+    for seed in range(10):
+        verdicts = judge(wide(seed, 100, 40, effect), rules)
+        fired.append({f.subject for v in verdicts for f in v.findings if f.confidence >= 0.9})
+    if effect:
+        assert sum("p7" in found for found in fired) >= 8
+    assert sum(bool(found - {"p7", None}) for found in fired) <= 2

@@ -1,9 +1,12 @@
 """Exits of processes in words."""
 
 import sys
+import time
 
+import psutil
 import pytest
 
+from advisor.execution.engines import process as module
 from advisor.execution.engines.process import Exit
 
 
@@ -22,3 +25,32 @@ from advisor.execution.engines.process import Exit
 def test_reasons(ended, reason):
     assert not ended.ok
     assert ended.reason.startswith(reason)
+
+
+LEFTOVER = """
+import os, signal, subprocess, sys
+child = "import signal, time; {ignore}print('ready', flush=True); time.sleep(600)"
+process = subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE)
+process.stdout.readline()
+print(process.pid)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="process groups")
+@pytest.mark.parametrize("ignores", [True, False])
+def test_no_process_of_a_training_survives_it(ignores, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "LEFTOVER_GRACE_S", 1.0 if ignores else 600.0)
+    ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN); " if ignores else ""
+    log = tmp_path / "log"
+    training = module.TrainingProcess([sys.executable, "-c", LEFTOVER.replace("{ignore}", ignore)], {}, log)
+    deadline = time.monotonic() + 60
+    while (ended := training.poll()) is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert ended == Exit(0, last_line=log.read_text().strip())
+    child = int(ended.last_line)
+    while psutil.pid_exists(child) and time.monotonic() < deadline:
+        if psutil.Process(child).status() == psutil.STATUS_ZOMBIE:  # nobody collects orphans here
+            break
+        time.sleep(0.05)
+    else:
+        assert not psutil.pid_exists(child)

@@ -165,3 +165,40 @@ def test_reading_imports_no_mlflow_and_keeps_the_environment(odd_database: Path)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MLFLOW")}
     done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+_OF_ODD = "SELECT run_uuid FROM runs JOIN experiments USING (experiment_id) WHERE experiments.name = 'odd'"
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("metrics", "value"),
+        ("metrics", "step"),
+        ("metrics", "timestamp"),
+        ("latest_metrics", "step"),
+        ("latest_metrics", "timestamp"),
+        ("runs", "start_time"),
+        ("runs", "end_time"),
+    ],
+)
+def test_a_blob_instead_of_a_number_is_one_clear_line(
+    odd_database: Path, tmp_path: Path, table: str, column: str
+) -> None:
+    store = Path(shutil.copy(odd_database, tmp_path / "mlflow.db"))
+    with closing(sqlite3.connect(store, isolation_level=None)) as writer:
+        writer.execute(f"UPDATE {table} SET {column} = ? WHERE run_uuid IN ({_OF_ODD})", (b"\0" * 8,))
+    refused(f"{column} of .* is a blob instead of a number; restore", "odd", tracking_uri=str(store))
+
+
+@pytest.mark.parametrize("table", ["params", "tags"])
+def test_texts_that_are_blobs_or_in_another_encoding_are_read(odd_database: Path, tmp_path: Path, table: str) -> None:
+    store = Path(shutil.copy(odd_database, tmp_path / "mlflow.db"))
+    with closing(sqlite3.connect(store, isolation_level=None)) as writer:
+        (run,) = writer.execute("SELECT run_uuid FROM runs WHERE lifecycle_stage = 'active' LIMIT 1").fetchone()
+        for key, value in (("as_blob", b"0.5"), ("latin", "gr\u00fcn".encode("latin-1"))):
+            writer.execute(f"INSERT INTO {table} (run_uuid, key, value) VALUES (?, ?, ?)", (run, key, value))
+    (found,) = (r for r in read_experiment("odd", tracking_uri=str(store)).runs if r.id == run)
+    texts = found.params if table == "params" else found.tags
+    assert texts["as_blob"] == "0.5"
+    assert texts["latin"] == "gr\ufffdn"

@@ -98,3 +98,23 @@ def test_steps_that_start_at_0_stay_as_they_are():
         found, start = axes.from_start(blocks, 2)
         assert start.decisions() == ()
         assert steps_of(found, next(iter(blocks)), 1) == next(iter(blocks.values())).curve(1).steps.tolist()
+
+
+def test_trials_by_epoch_beside_trials_by_step_are_said():
+    epochs, steps = (np.arange(1, 11), np.arange(10.0)), (np.arange(1, 11) * 390, np.arange(10.0))
+    (warning,) = axes.mixed({"val": block(epochs, epochs, steps), "loss": block(steps, steps, steps)})
+    assert "val (2 trials by epoch, 1 by step)" in warning
+    assert "loss" not in warning
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        (np.arange(1, 101) * 10, np.arange(100.0)),  # many more points: it may be logged by step and more rarely
+        (np.arange(1, 21), np.arange(20.0)),
+        (np.arange(1, 11) * 2, np.arange(10.0)),
+        (np.array([7]), np.array([1.0])),
+    ],
+)
+def test_trials_on_one_axis_raise_no_warning(other):
+    assert axes.mixed({"val": block((np.arange(1, 11), np.arange(10.0)), other)}) == []

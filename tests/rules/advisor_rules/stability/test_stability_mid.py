@@ -222,3 +222,26 @@ def test_one_of_many_that_is_none_of_the_best_is_a_warning(count, severity):
     )
     (finding,) = verdict("stability-mid", study).findings
     assert finding.severity == severity
+
+
+@pytest.mark.parametrize("places", [1, 3])
+def test_an_evaluation_that_fails_beside_a_finite_training_loss_is_no_instability(places):
+    losses = [falling() for _ in range(6)]
+    evaluations = [loss[::40].copy() for loss in losses]
+    evaluations[2][-places:] = np.nan
+    at = STEPS[::40]
+    steps = {"train/loss": [STEPS[: at[-1] // 50 + 1]] * 6, "val/loss": [at] * 6}
+    curves = {"train/loss": [loss[: at[-1] // 50 + 1] for loss in losses], "val/loss": evaluations}
+    study = make_study([{"lr": 0.1 * 2**i} for i in range(6)], curves, steps=steps)
+    assert verdict("stability-mid", study).status == "quiet"
+
+
+def test_a_loss_that_ends_with_its_evaluations_still_shows_a_divergence():
+    losses = [falling() for _ in range(6)]
+    losses[2][300:] = np.nan
+    evaluations = [loss[::40].copy() for loss in losses]
+    steps = {"train/loss": [STEPS] * 6, "val/loss": [STEPS[::40]] * 6}
+    study = make_study(
+        [{"lr": 0.1 * 2**i} for i in range(6)], {"train/loss": losses, "val/loss": evaluations}, steps=steps
+    )
+    assert verdict("stability-mid", study).status == "fired"
