@@ -10,7 +10,7 @@ from typing import Any
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, HistogramEvidence
 from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Message, Name, say
-from advisor.model.spec import StudySpec
+from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import clean, confidence, count, number, sentence, setting, shorten
 from advisor.report.figures import Figure, Key
 from advisor.report.figures.axis import axis_figure
@@ -20,6 +20,7 @@ from advisor.report.figures.selected_trial import selected_trial_figure
 from advisor.report.model import NextStudy, ReportData, RuleInfo
 from advisor.report.plot_data.model import TrialRow
 from advisor.report.text.study_diff import DiffRow, advice, describe, diff_changes, diff_specs, reasons
+from advisor.tracking.study.inference import SAME
 
 MAX_ROWS = 500
 """Maximum number of trials in the table, not counting trials that findings name."""
@@ -255,9 +256,14 @@ def space(report: ReportData) -> tuple[tuple[str, str, str, str, str], ...]:
     best = report.best.params if report.best is not None else {}
     items = sorted(report.spec.parameters.items(), key=lambda item: not item[1].searched)
     return tuple(
-        (n, p.role, describe(p), setting(best.get(n, p.value)), clean(report.inferred.get(n, "declared")))
+        (n, p.role, describe(p), setting(best.get(n, p.value)), clean(report.inferred.get(n) or _source(p)))
         for n, p in items
     )
+
+
+def _source(parameter: Parameter) -> str:
+    """Return the source of a parameter whose range was not inferred."""
+    return SAME if parameter.why == SAME else "declared"
 
 
 def inferred(report: ReportData) -> tuple[str, ...]:

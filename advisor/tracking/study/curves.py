@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.model.reading import Decision
 from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.model.study import CurveBlock
+from advisor.model.words import clean, count, listed
 from advisor.stats.curve import HUGE
 from advisor.system import spill
 from advisor.tracking.points.collect import ascending
@@ -30,6 +33,9 @@ class Curves:
     blocks: dict[str, CurveBlock]
     """The curves of each metric, by metric name."""
     warnings: tuple[str, ...]
+    summaries: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    """Values that were logged without a step after the end of a curve, by metric name and trial."""
+    decisions: tuple[Decision, ...] = ()
 
 
 def build_curves(experiment: Experiment, indices: IntArray) -> Curves:
@@ -38,22 +44,40 @@ def build_curves(experiment: Experiment, indices: IntArray) -> Curves:
     trial_of[indices] = np.arange(len(indices))
     started = np.array([math.nan if (s := experiment.runs[i].started) is None else s for i in indices])
     fits = experiment.fits_in_memory
-    blocks, stepless = {}, []
+    blocks, stepless, summaries = {}, [], {}
     for metric, points in experiment.points.items():
-        blocks[metric], without_steps = _block(points, trial_of, started, fits=fits)
+        blocks[metric], without_steps, late = _block(points, trial_of, started, fits=fits)
         if without_steps:
             stepless.append(metric)
+        if late:
+            summaries[metric] = late
     aligned, by_epoch = axes.align(blocks)
     warnings = []
     if stepless:
         names = ", ".join(sorted(stepless)[:_MAX_NAMES])
         warnings.append(f"Logged without usable steps, so the order of logging stands for them: {names}.")
-    return Curves(aligned, (*warnings, *by_epoch))
+    return Curves(aligned, (*warnings, *by_epoch), summaries, tuple(_decisions(summaries)))
 
 
-def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: bool) -> tuple[CurveBlock, bool]:
-    """Return the curves of one metric, with the last logged point of each step, and True if the metric has no usable steps."""
+def _decisions(summaries: Mapping[str, Mapping[int, float]]) -> Iterator[Decision]:
+    if summaries:
+        names = listed((clean(m) for m in sorted(summaries)), _MAX_NAMES)
+        trials = count(len(set().union(*summaries.values())), "trial")
+        text = f"{trials} logged {names} once more without a step at the end: a summary, no point of the curve."
+        yield Decision(topic="steps", text=text)
+
+
+def _block(
+    points: Points, trial_of: IntArray, started: FloatArray, *, fits: bool
+) -> tuple[CurveBlock, bool, dict[int, float]]:
+    """Return the curves of one metric, with the last logged point of each step, True if the metric has no usable steps, and the
+    summaries that are no points of the curves.
+    """
     trials, steps, values, times = _sort(points, trial_of)
+    late = _late(trials, steps, times)
+    summaries = dict(zip(trials[late].tolist(), values[late].tolist(), strict=True))
+    if len(late):
+        trials, steps, values, times = (np.delete(column, late) for column in (trials, steps, values, times))
     stepless = _is_stepless(trials, steps, len(started))
     if stepless:
         steps = np.arange(len(steps), dtype=np.int64) - np.searchsorted(trials, trials)
@@ -65,7 +89,25 @@ def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: boo
     counts = np.bincount(trials, minlength=len(started))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     steps, values, times = spill.offload((steps, values, times - started[trials]), fits=fits)
-    return CurveBlock(steps, values, times, offsets), stepless
+    return CurveBlock(steps, values, times, offsets), stepless, summaries
+
+
+def _late(trials: IntArray, steps: IntArray, times: FloatArray) -> IntArray:
+    """Return the indices of points at step 0 that were logged after all later steps of their trial, as values without a step are.
+
+    The columns are sorted by trial, step and time.
+    """
+    zeros = np.flatnonzero(steps == 0)
+    ends = np.searchsorted(trials, trials[zeros], "right")
+    found = []
+    for i, end in zip(
+        *(c[(steps[ends - 1] > 0) & (times[zeros] >= times[ends - 1])] for c in (zeros, ends)), strict=True
+    ):
+        start = i + np.searchsorted(steps[i:end], 1)
+        others = times[start:end]
+        if times[i] >= others.max() and times[i] > others.min():
+            found.append(i)
+    return np.array(found, dtype=np.int64)
 
 
 def _sort(points: Points, trial_of: IntArray) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
