@@ -113,11 +113,14 @@ def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
 
 
 def _tuned_value(experiment: Experiment) -> str | None:
-    """Return the metric of a tuner's trials whose name says nothing: Optuna's default, "value", or else the only metric."""
+    """Return the metric of a tuner's trials whose name says nothing: Optuna's "value", or else the only possible one."""
     names = [m for m in experiment.points if not metric_names.is_companion(m)]
     if not any(declared.has_tags(run) for run in experiment.runs):
         return None
-    return "value" if "value" in names else names[0] if len(names) == 1 else None
+    if "value" in names:
+        return "value"
+    names = [m for m in names if metric_names.split_of(m) == "valid"] or names
+    return names[0] if len(names) == 1 else None
 
 
 def _tagged_direction(experiment: Experiment, metric: str) -> Direction | None:

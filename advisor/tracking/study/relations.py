@@ -68,10 +68,12 @@ def length_factor(values: Sequence[Value | None], ends: Sequence[int]) -> float 
 
     ends: last logged step of each trial, shape (trials,). A trial may end early, but none may train longer than it says.
     """
-    pairs = {(float(v), e) for v, e in zip(values, ends, strict=True) if _is_number(v) and v > 0 and e >= 1}
+    pairs = [(float(v), e) for v, e in zip(values, ends, strict=True) if _is_number(v) and float(v) > 0 and e >= 1]
+    # What did not change from one trial to the next is no evidence; see `_holds`.
+    pairs = [pair for i, pair in enumerate(pairs) if i == 0 or pair != pairs[i - 1]]
     if len({v for v, _ in pairs}) < _MIN_VALUES:
         return None
-    length, end = np.array(sorted(pairs), dtype=np.float64).T
+    length, end = np.array(pairs, dtype=np.float64).T
     factor = float(np.max((end + 1) / length))
     expected = factor * length
     hits = np.abs(end + 1 - expected) <= np.maximum(1.0, 0.02 * expected)
@@ -133,8 +135,9 @@ def _forms(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[For
         for power in _POWERS:
             yield from _product(values, ((other, x, power),))
         for sign in (1.0, -1.0):
-            shift = float(np.nanmedian(values - sign * x))
-            if np.isfinite(shift):
+            known = (values - sign * x)[np.isfinite(values - sign * x)]
+            if len(known):
+                shift = float(np.median(known))
                 yield (other,), shift + sign * x, _sum_text(shift, sign, other)
     if len(others) > _MAX_NAMES:
         return

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from worlds.world import Made, Metric, Outcome, Random, Situation, Store
 
 from advisor.model.space import FloatArray, IntArray
 from advisor.tracking.study.assemble import assemble
+from worlds.world import Made, Metric, Outcome, Random, Situation, Store
 
 
 def _steps(rng: Random) -> IntArray:
@@ -272,7 +272,7 @@ def _not_separated(outcome: Outcome) -> bool:
 
 
 def _one_population(rng: Random) -> Made:
-    """Healthy: one study whose trials differ in kind, as a scientific comparison, a conditional space, a grid or an adaptive search."""
+    """Healthy: one study whose trials differ in kind: a comparison, a conditional space, a grid, an adaptive search."""
     how = str(rng.choice(["comparison", "conditional", "grid", "adaptive", "optional", "seeds", "failed"]))
     n, settings = _count(rng), []
     base = _sampled(rng, n)
@@ -329,7 +329,7 @@ def _no_study(rng: Random) -> Made:
 
 def _tuner_tags(rng: Random) -> Made:
     store = Store()
-    low, high = float(10 ** rng.uniform(-6, -4)), float(10 ** rng.uniform(-0.9, 0))
+    low, high = float(10 ** rng.uniform(-6, -4)), float(10 ** rng.uniform(-0.5, 0))
     layers = int(rng.integers(5, 9))
     tags = {
         "number": "3",
