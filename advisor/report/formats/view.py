@@ -10,6 +10,7 @@ from typing import Any
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, HistogramEvidence
 from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Message, Name, say
+from advisor.model.reading import Decision
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import clean, confidence, count, number, sentence, setting, shorten
 from advisor.report.figures import Figure, Key
@@ -266,15 +267,26 @@ def _source(parameter: Parameter) -> str:
     return SAME if parameter.why == SAME else "declared"
 
 
-def inferred(report: ReportData) -> tuple[str, ...]:
-    """Return one sentence for each inferred property of the objective."""
+def decisions(report: ReportData) -> tuple[Decision, ...]:
+    """Return how the study was read: the inferred properties of the objective, then the decisions about its trials."""
     known = {
-        "objective": f"Objective: {clean(report.spec.objective.metric)}",
-        "direction": f"Direction: {report.spec.objective.direction}",
+        "objective": (f"Objective: {clean(report.spec.objective.metric)}", "--objective METRIC"),
+        "direction": (f"Direction: {report.spec.objective.direction}", "--direction minimize|maximize"),
     }
-    return tuple(
-        f"{text}, inferred {_from(report.inferred[key])}." for key, text in known.items() if key in report.inferred
+    inferred = (
+        Decision(topic="objective", text=f"{text}, inferred {_from(report.inferred[key])}.", overrule=overrule)
+        for key, (text, overrule) in known.items()
+        if key in report.inferred
     )
+    return (*inferred, *report.decisions)
+
+
+def decision_lines(report: ReportData, limit: int) -> tuple[str, ...]:
+    """Return one line for each decision, at most `limit`, and a line that counts the rest."""
+    every = decisions(report)
+    lines = [f"{sentence(d.text)}{f' Overrule: {d.overrule}' if d.overrule else ''}" for d in every[:limit]]
+    rest = len(every) - limit
+    return (*lines, f"And {count(rest, 'more decision')} in the report.") if rest > 0 else tuple(lines)
 
 
 def _from(reason: str) -> str:

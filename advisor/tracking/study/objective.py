@@ -46,19 +46,21 @@ def choose_objective(
         metric, direction = spec.objective.metric, direction or spec.objective.direction
     inferred: dict[str, str] = {}
     metric = metric or _tag(experiment, contract.TAG_OBJECTIVE)
-    logged_direction: Direction | None = None
+    stated = direction
     if metric is None:
-        metric, logged_direction, inferred["objective"] = _infer_metric(experiment)
+        metric, chosen, inferred["objective"] = _infer_metric(experiment)
+        stated = stated or chosen
     if metric not in experiment.points:
         raise AdvisorError(f"no run logged the objective {metric!r}; metrics that were logged: {_metrics(experiment)}")
+    if contract.TAG_DIRECTION in experiment.tags:
+        stated = stated or _tagged_direction(experiment, metric)
     warnings = [*_warnings(metric)]
-    if direction is not None:
-        warnings += _contradiction(metric, direction, "")
+    if stated is not None:
+        direction = stated
+        warnings += _contradiction(metric, stated, followed=True)
     else:
-        logged_direction = (
-            _tagged_direction(experiment, metric) or logged_direction or declared.direction(experiment.runs)
-        )
-        direction, source, contradictions = _settled(metric, logged_direction)
+        by_default = _tagged_direction(experiment, metric) or declared.direction(experiment.runs)
+        direction, source, contradictions = _settled(metric, by_default)
         inferred |= source
         warnings += contradictions
     return ObjectiveChoice(Objective(metric=metric, direction=direction), inferred, tuple(warnings))
@@ -67,28 +69,28 @@ def choose_objective(
 def _settled(metric: str, logged: Direction | None) -> tuple[Direction, dict[str, str], tuple[str, ...]]:
     """Return the direction, the entry for `Study.inferred` if the name decides, and a warning if the runs contradict the name.
 
-    Tuners and hooks log "minimize" by default, so a name that is clear decides.
+    logged: direction in the runs' tags. Tuners and hooks log "minimize" unless the user says otherwise, so a clear name decides.
     """
-    by_name = metric_names.direction_of(metric)
     if logged is not None and not metric_names.contradicts(metric, logged):
         return logged, {}, ()
+    by_name = metric_names.direction_of(metric)
     if by_name is None:
         raise AdvisorError(
             f"cannot tell whether {metric!r} is better low or high; pass --direction minimize or maximize"
         )
-    warnings = () if logged is None else tuple(_contradiction(metric, logged, f"; the analysis will {by_name} it"))
+    warnings = () if logged is None else tuple(_contradiction(metric, logged, followed=False))
     return by_name, {"direction": "inferred from the metric's name"}, warnings
 
 
-def _contradiction(metric: str, stated: Direction, outcome: str) -> Iterator[str]:
-    """Yield a warning if the metric's name contradicts the stated direction."""
+def _contradiction(metric: str, stated: Direction, *, followed: bool) -> Iterator[str]:
+    """Yield a warning if the metric's name contradicts the stated direction. followed: the analysis uses the stated direction."""
     if metric_names.contradicts(metric, stated):
         other = "maximize" if stated == "minimize" else "minimize"
         better = "higher" if stated == "minimize" else "lower"
-        source = "the runs say" if outcome else "you said"
+        used, unused = (stated, other) if followed else (other, stated)
         yield (
-            f"The direction contradicts the objective's name: {source} {stated} {metric}, but {better} values are better by its "
-            f"name{outcome}. If that is wrong, pass --direction {stated if outcome else other}."
+            f"The stated direction contradicts the objective's name: {stated} {metric}, whose {better} values are better by its "
+            f"name. The analysis will {used} it; --direction {unused} overrules that."
         )
 
 

@@ -63,6 +63,11 @@ def find_ties(params: Sequence[Mapping[str, Value]], keep: Collection[str] = ())
     return tuple(ties)
 
 
+def is_unknown(name: str) -> bool:
+    """Return True if the name denotes no common hyperparameter, so that the trials must show what it is."""
+    return _importance(name) <= (1,)
+
+
 def length_factor(values: Sequence[Value | None], ends: Sequence[int]) -> float | None:
     """Return the number of steps per unit of a parameter that is the length of training; None if it is something else.
 
@@ -227,7 +232,7 @@ def _function_tie(name: str, params: Sequence[Mapping[str, Value]], ties: Collec
 
     The number of weights follows from depth and width. Names of known hyperparameters are left alone.
     """
-    if _importance(name) > (1,):
+    if not is_unknown(name):
         return None
     rows = [p for p in params if name in p]
     kinds = len({p[name] for p in rows})

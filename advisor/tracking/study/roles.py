@@ -83,7 +83,9 @@ def _lengths(
     names = sorted({n for p in params for n in p}.difference(declared))
     for name in names:
         values = [p.get(name) for p in params]
-        factor = None if counts_training(name) else relations.length_factor(values, last_steps)
+        if counts_training(name) or not relations.is_unknown(name):
+            continue
+        factor = relations.length_factor(values, last_steps)
         if factor is None:
             continue
         counts = Counter(v for v in values if v is not None)

@@ -191,7 +191,8 @@ def _contradicted(rng: Random) -> Made:
     for setting in _sampled(rng, _count(rng)):
         values = _curve(rng, steps, _quality(rng, setting))
         store.log(setting | extra, {metric: (steps, values if accuracy else 1 - values)}, tags=tags)
-    return Made(store.experiment(), truth={"minimize": not accuracy})
+    # A user chooses `mode`; a tag is often a default.
+    return Made(store.experiment(), truth={"minimize": accuracy if how == "param" else not accuracy})
 
 
 def _not_contradicted(rng: Random) -> Made:
