@@ -65,7 +65,7 @@ def find_ties(params: Sequence[Mapping[str, Value]], keep: Collection[str] = ())
 
 def is_unknown(name: str) -> bool:
     """Return True if the name denotes no common hyperparameter, so that the trials must show what it is."""
-    return _importance(name) <= (1,)
+    return _importance(name) <= (1,) and not is_of_optimizer(name)
 
 
 def length_factor(values: Sequence[Value | None], ends: Sequence[int]) -> float | None:

@@ -80,11 +80,13 @@ def _lengths(
 ) -> tuple[dict[str, Parameter], tuple[int | None, ...]]:
     """Return the parameters that are lengths of training although no name says so, and each trial's planned steps."""
     none: tuple[int | None, ...] = (None,) * len(params)
-    names = sorted({n for p in params for n in p}.difference(declared))
+    names = sorted({n for p in params for n in p})
+    if any(counts_training(name) for name in names):
+        return {}, none
     for name in names:
-        values = [p.get(name) for p in params]
-        if counts_training(name) or not relations.is_unknown(name):
+        if name in declared or not relations.is_unknown(name):
             continue
+        values = [p.get(name) for p in params]
         factor = relations.length_factor(values, last_steps)
         if factor is None:
             continue
