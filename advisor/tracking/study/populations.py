@@ -18,7 +18,7 @@ import numpy as np
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Decision
 from advisor.model.space import same, words_of
-from advisor.model.words import clean, count, shorten
+from advisor.model.words import clean, count, listed, shorten
 from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.study import declared, inference
 from advisor.tracking.study.probes import select_runs
@@ -215,26 +215,37 @@ def _by_digits(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
 
 
 def _by_names(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
-    """Runs that share at most half of their parameters' names, unless a parameter's value explains the difference."""
+    """Runs that share at most half of their parameters' names, unless a parameter's value explains the difference.
+
+    A run that failed may have logged only some of its parameters, so it belongs to the kind of runs that it is most like.
+    """
     parsed = inference.parse_params([experiment.runs[i].params for i in chosen])
-    sets: dict[frozenset[str], list[int]] = {}
-    for i, params in zip(chosen, parsed, strict=True):
-        if params:
-            sets.setdefault(frozenset(params), []).append(i)
-    if len(sets) < 2 or _explained(parsed):
-        return None
-    parts: list[set[frozenset[str]]] = []
-    for names in sets:
-        near = [part for part in parts if any(2 * len(names & n) >= len(names | n) for n in part)]
-        parts = [part for part in parts if part not in near] + [{names}.union(*near)]
-    if len(parts) < 2:
+    names = {i: frozenset(params) for i, params in zip(chosen, parsed, strict=True)}
+    finished = {n for i, n in names.items() if n and experiment.runs[i].status == "FINISHED"}
+    parts = _parts(finished)
+    if len(parts) < 2 or _explained([p for i, p in zip(chosen, parsed, strict=True) if names[i] in finished]):
         return None
     groups: Groups = {}
-    for part in parts:
-        own = set.intersection(*map(set, part)) - set().union(*(n for p in parts if p is not part for n in p))
-        title = f"with {', '.join(sorted(own)[:3])}" if own else "with fewer parameters"
-        groups.setdefault(title, []).extend(i for names in part for i in sets[names])
+    for i in chosen:
+        part = max(parts, key=lambda p: max(_likeness(names[i], n) for n in p))
+        own = frozenset.intersection(*part) - frozenset().union(*(n for p in parts if p is not part for n in p))
+        title = f"with {listed(map(clean, sorted(own)))}" if own else "with fewer parameters"
+        groups.setdefault(title, []).append(i)
     return groups
+
+
+def _parts(sets: Iterable[frozenset[str]]) -> list[set[frozenset[str]]]:
+    """Group the sets of names: two sets that share at least half of their names are in one group."""
+    parts: list[set[frozenset[str]]] = []
+    for names in sorted(sets, key=sorted):
+        near = [part for part in parts if any(_likeness(names, n) >= 0.5 for n in part)]
+        parts = [part for part in parts if part not in near] + [{names}.union(*near)]
+    return parts
+
+
+def _likeness(names: frozenset[str], others: frozenset[str]) -> float:
+    """Return the share of common names."""
+    return len(names & others) / max(len(names | others), 1)
 
 
 _SPLITS: tuple[Callable[[Experiment, Sequence[int]], Groups | None], ...] = (

@@ -105,3 +105,14 @@ def test_the_filter_that_a_report_names_selects_the_other_runs(tmp_path):
     assert len(study.trials) == 4
     words = study.decisions[0].text.split('--filter "')[1].split('"')[0]
     assert len(read_study("e", tracking_uri=uri, filter=words).trials) == 2
+
+
+def test_a_failed_run_that_logged_few_parameters_stays():
+    data = runs_of(settings(9, wd=0.1, width=8, depth=2))
+    failed = replace(data.runs[0], status="FAILED", params={"seed_of_data": "1"})
+    assert analysed(replace(data, runs=(failed, *data.runs[1:]))).decisions == ()
+
+
+def test_runs_with_other_parameters_are_separated():
+    data = runs_of([*settings(8, wd=0.1, width=8), *[{"trees": i, "leaves": 5} for i in range(3)]])
+    assert "with leaves and trees, 3 runs" in analysed(data).decisions[0].text
