@@ -93,7 +93,7 @@ def _other_objectives(study: Study) -> list[tuple[str, int]]:
     """Return other metrics of the objective's data whose names state a direction, with the sign that makes them costs."""
     own = study.spec.objective.metric
     split = metric_names.split_of(own)
-    found = {}
+    found: dict[tuple[str, ...], tuple[str, int]] = {}
     for metric in sorted(study.metrics, key=lambda m: (len(m), m)):
         quantity = metric_names.quantity(metric)
         direction = metric_names.direction_of(metric)

@@ -77,7 +77,8 @@ def _block(
     late = _late(trials, steps, times)
     summaries = dict(zip(trials[late].tolist(), values[late].tolist(), strict=True))
     if len(late):
-        trials, steps, values, times = (np.delete(column, late) for column in (trials, steps, values, times))
+        trials, steps = np.delete(trials, late), np.delete(steps, late)
+        values, times = np.delete(values, late), np.delete(times, late)
     stepless = _is_stepless(trials, steps, len(started))
     if stepless:
         steps = np.arange(len(steps), dtype=np.int64) - np.searchsorted(trials, trials)

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.stats import binom
 
 from advisor.model.parameter_kinds import is_batch_size, is_of_optimizer, is_regulariser
-from advisor.model.space import FloatArray, Value, counts_training, is_learning_rate, words_of
+from advisor.model.space import FloatArray, Value, as_number, counts_training, is_learning_rate, words_of
 
 _LEVEL = 0.01
 """Maximum probability, per study, with which independent hyperparameters would appear to be related."""
@@ -73,7 +73,9 @@ def length_factor(values: Sequence[Value | None], ends: Sequence[int]) -> float 
 
     ends: last logged step of each trial, shape (trials,). A trial may end early, but none may train longer than it says.
     """
-    pairs = [(float(v), e) for v, e in zip(values, ends, strict=True) if _is_number(v) and float(v) > 0 and e >= 1]
+    pairs = [
+        (as_number(v), e) for v, e in zip(values, ends, strict=True) if _is_number(v) and as_number(v) > 0 and e >= 1
+    ]
     # What did not change from one trial to the next is no evidence; see `_holds`.
     pairs = [pair for i, pair in enumerate(pairs) if i == 0 or pair != pairs[i - 1]]
     if len({v for v, _ in pairs}) < _MIN_VALUES:
