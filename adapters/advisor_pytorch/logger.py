@@ -94,7 +94,7 @@ class TuningLogger:
         *,
         params: Mapping[str, object],
         objective: str,
-        direction: Direction = "minimize",
+        direction: Direction | None = None,
         max_train_steps: int | None = None,
         batch_size: int | None = None,
         seed: int | None = None,
@@ -125,7 +125,7 @@ class TuningLogger:
                 gets a hook before and after each step until the run is closed.
             params: hyperparameters of the trial, by name.
             objective: name of the metric by which trials are compared; pass its values to `evaluate`.
-            direction: "minimize" or "maximize".
+            direction: "minimize" or "maximize"; None: as the objective's name says, else "minimize".
             max_train_steps: planned optimizer steps; a trial that ends earlier counts as stopped.
             batch_size: examples per call of `step` on this rank, if `batches` does not count them.
             seed: the seed that you set; None logs PyTorch's.
@@ -163,7 +163,7 @@ class TuningLogger:
             unwrap_optimizer(one) for one in (optimizer if isinstance(optimizer, (list, tuple)) else (optimizer,))
         ]
         check_training(model, optimizers)
-        check_objective(params, objective, direction)
+        direction = check_objective(params, objective, direction)
         check_count("start_step", start_step, 0)
         classes = count_classes(classes)
         self._ranks = Ranks(model, self._note, self.warn)

@@ -10,8 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from advisor.contract.metric_direction import Direction, contradicts, direction_of
 from advisor_logging.limits import MAX_STEP
 
+_BETTER = {"minimize": "higher", "maximize": "lower"}
+"""Which values are better if the stated direction, the key, is wrong."""
 _NAME = re.compile(r"[/\w.\- :]{1,250}")
 
 
@@ -33,8 +36,12 @@ def check_training(model: object, optimizers: Sequence[object]) -> None:
             raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
 
 
-def check_objective(params: object, objective: object, direction: object) -> None:
-    """Raise TypeError or ValueError unless the hyperparameters and the objective can be logged unchanged."""
+def check_objective(params: object, objective: object, direction: object) -> Direction:
+    """Return the objective's direction: as given, else as its name says, else "minimize".
+
+    Raises TypeError or ValueError unless the hyperparameters and the objective can be logged unchanged and the direction does not
+    contradict the objective's name.
+    """
     if not isinstance(params, Mapping):
         raise TypeError(f"params must be a mapping of names to values, such as vars(args), not {type(params).__name__}")
     wrong = [name for name in params if not is_name(name)]
@@ -42,12 +49,21 @@ def check_objective(params: object, objective: object, direction: object) -> Non
         raise ValueError(
             f"MLflow does not accept {wrong[0]!r} as the name of a parameter: use letters, digits and _ - . : /"
         )
-    if not is_name(objective):
+    if not isinstance(objective, str) or not is_name(objective):
         raise ValueError(
             f"MLflow does not accept {objective!r} as the name of a metric: use letters, digits and _ - . : /"
         )
+    if direction is None:
+        return direction_of(objective) or "minimize"
     if direction not in ("minimize", "maximize"):
         raise ValueError(f'direction must be "minimize" or "maximize", not {direction!r}')
+    stated: Direction = "minimize" if direction == "minimize" else "maximize"
+    if contradicts(objective, stated):
+        raise ValueError(
+            f"direction={direction!r} contradicts the name of the objective {objective!r}, whose {_BETTER[stated]} values are "
+            "better: leave direction out, or rename the metric"
+        )
+    return stated
 
 
 def check_count(name: str, value: object, least: int) -> None:

@@ -168,7 +168,15 @@ def _lines(spec: StudySpec, parent: StudySpec | None) -> Iterator[str]:
     if spec.trials is not None:
         yield _entry("trials", spec.trials)
     yield _entry("sampler", spec.sampler.model_dump(), flow=True)
-    for key in ("max_train_steps", "final_train_steps", "evaluate_every", "checkpoints", "seeds", "starts_from"):
+    for key in (
+        "max_train_steps",
+        "final_train_steps",
+        "evaluate_every",
+        "checkpoints",
+        "seeds",
+        "starts_from",
+        "reading",
+    ):
         if key in data:
             yield _entry(key, data[key], flow=True)
     if spec.schedule is not None:

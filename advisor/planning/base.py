@@ -34,6 +34,7 @@ def base(study: Study) -> StudySpec:
         checkpoints=spec.checkpoints,
         seeds=spec.seeds,
         schedule=spec.schedule,
+        reading=spec.reading,
     )
 
 

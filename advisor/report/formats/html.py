@@ -41,7 +41,7 @@ def render_html(report: ReportData) -> str:
         headline=headline.headline(report),
         best_sentence=headline.best_sentence(report),
         certainty=headline.certainty(report),
-        inferred=view.inferred(report),
+        decisions=view.decisions(report),
         figures=headline.key_figures(report),
         cards=cards,
         below={c.ident: [b for b in cards if b.head == c.ident] for c in cards},

@@ -11,9 +11,9 @@ from advisor.model.words import clean, confidence, count, sentence
 from advisor.report.formats.view import (
     SEVERITY_LABELS,
     checks_summary,
+    decisions,
     evidence_rows,
     explanation,
-    inferred,
     merged_changes,
     sheet,
     steps,
@@ -22,7 +22,7 @@ from advisor.report.model import ReportData
 from advisor.report.text import headline, history
 from advisor.report.text.study_diff import DiffRow, diff_changes
 
-_FOLDED = "How we know, later studies, all checks, the study"
+_FOLDED = "How we know, how this study was read, later studies, all checks, the study"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
 
 MAX_FINDINGS = 8
@@ -60,7 +60,7 @@ def _summary(report: ReportData) -> Iterator[str]:
     yield ""
     yield f"{md(headline.best_sentence(report))} {md(headline.certainty(report))}".strip()
     rounds = history.summary(report.history) if report.history is not None else ()
-    for line in (*rounds, *inferred(report), *report.warnings):
+    for line in (*rounds, *report.warnings):
         yield ""
         yield md(sentence(line))
     yield ""
@@ -98,6 +98,7 @@ def _folded(report: ReportData) -> Iterator[str]:
     for i, step in enumerate(steps(report)[1:], 2):
         head = f"### Study {i}: `next/{_code(step.study.file)}`"
         yield "\n".join([head, "", md(sentence(step.study.spec.goal)), "", *_diff(step.diff)])
+    yield "\n".join(_reading(report))
     yield "\n".join(_checks(report))
     yield "\n".join(_sheet(report))
 
@@ -147,6 +148,17 @@ def _diff(rows: tuple[DiffRow, ...]) -> Iterator[str]:
 
 def _code(value: str) -> str:
     return clean(value).replace("`", "'")
+
+
+def _reading(report: ReportData) -> Iterator[str]:
+    every = decisions(report)
+    if every:
+        yield "### How this study was read"
+        yield ""
+        for decision in every:
+            overrule = f" Overrule: `{_code(decision.overrule)}`" if decision.overrule else ""
+            yield f"- {md(sentence(decision.text))}{overrule}"
+        yield ""
 
 
 def _checks(report: ReportData) -> Iterator[str]:

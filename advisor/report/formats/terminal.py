@@ -10,12 +10,22 @@ from rich.text import Text
 
 from advisor.model.finding import Finding
 from advisor.model.words import clean, confidence, count, sentence
-from advisor.report.formats.view import SEVERITY_LABELS, checks_summary, explanation, inferred, merged_changes, steps
+from advisor.report.formats.view import (
+    SEVERITY_LABELS,
+    checks_summary,
+    decision_lines,
+    explanation,
+    merged_changes,
+    steps,
+)
 from advisor.report.model import ReportData
 from advisor.report.text import headline, history
 
 MAX_FINDINGS = 8
 """Maximum number of findings to show, each with the findings that it explains. The HTML page lists all findings."""
+
+MAX_DECISIONS = 6
+"""Maximum number of decisions about how the study was read to show."""
 
 _STYLES = {"critical": "bold red", "warning": "bold yellow", "note": "bold blue"}
 _SIGNS = {"critical": "■", "warning": "▲", "note": "●"}
@@ -37,7 +47,7 @@ def print_report(report: ReportData, console: Console) -> None:
     out(f"{headline.best_sentence(report)} {headline.certainty(report)}".strip())
     for line in history.summary(report.history) if report.history is not None else ():
         out(line)
-    for line in (*inferred(report), *report.warnings):
+    for line in (*report.warnings, *decision_lines(report, MAX_DECISIONS)):
         out(sentence(line), "dim")
     for head, below in report.headed[:MAX_FINDINGS]:
         _print_finding(out, report, head)

@@ -10,7 +10,8 @@ from typing import Any
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, HistogramEvidence
 from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Message, Name, say
-from advisor.model.spec import StudySpec
+from advisor.model.reading import Decision
+from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import clean, confidence, count, number, sentence, setting, shorten
 from advisor.report.figures import Figure, Key
 from advisor.report.figures.axis import axis_figure
@@ -20,6 +21,7 @@ from advisor.report.figures.selected_trial import selected_trial_figure
 from advisor.report.model import NextStudy, ReportData, RuleInfo
 from advisor.report.plot_data.model import TrialRow
 from advisor.report.text.study_diff import DiffRow, advice, describe, diff_changes, diff_specs, reasons
+from advisor.tracking.study.inference import SAME
 
 MAX_ROWS = 500
 """Maximum number of trials in the table, not counting trials that findings name."""
@@ -255,20 +257,36 @@ def space(report: ReportData) -> tuple[tuple[str, str, str, str, str], ...]:
     best = report.best.params if report.best is not None else {}
     items = sorted(report.spec.parameters.items(), key=lambda item: not item[1].searched)
     return tuple(
-        (n, p.role, describe(p), setting(best.get(n, p.value)), clean(report.inferred.get(n, "declared")))
+        (n, p.role, describe(p), setting(best.get(n, p.value)), clean(report.inferred.get(n) or _source(p)))
         for n, p in items
     )
 
 
-def inferred(report: ReportData) -> tuple[str, ...]:
-    """Return one sentence for each inferred property of the objective."""
+def _source(parameter: Parameter) -> str:
+    """Return the source of a parameter whose range was not inferred."""
+    return SAME if parameter.why == SAME else "declared"
+
+
+def decisions(report: ReportData) -> tuple[Decision, ...]:
+    """Return how the study was read: the inferred properties of the objective, then the decisions about its trials."""
     known = {
-        "objective": f"Objective: {clean(report.spec.objective.metric)}",
-        "direction": f"Direction: {report.spec.objective.direction}",
+        "objective": (f"Objective: {clean(report.spec.objective.metric)}", "--objective METRIC"),
+        "direction": (f"Direction: {report.spec.objective.direction}", "--direction minimize|maximize"),
     }
-    return tuple(
-        f"{text}, inferred {_from(report.inferred[key])}." for key, text in known.items() if key in report.inferred
+    inferred = (
+        Decision(topic="objective", text=f"{text}, inferred {_from(report.inferred[key])}.", overrule=overrule)
+        for key, (text, overrule) in known.items()
+        if key in report.inferred
     )
+    return (*inferred, *report.decisions)
+
+
+def decision_lines(report: ReportData, limit: int) -> tuple[str, ...]:
+    """Return one line for each decision, at most `limit`, and a line that counts the rest."""
+    every = decisions(report)
+    lines = [f"{sentence(d.text)}{f' Overrule: {d.overrule}' if d.overrule else ''}" for d in every[:limit]]
+    rest = len(every) - limit
+    return (*lines, f"And {count(rest, 'more decision')} in the report.") if rest > 0 else tuple(lines)
 
 
 def _from(reason: str) -> str:

@@ -3,13 +3,16 @@
 | decision | module |
 |---|---|
 | which runs to exclude as probes | `probes` |
+| which of several populations to analyse | `populations` |
 | which objective is optimised | `objective` |
 | which runs continue an interrupted run | `continued` |
 | which runs are trials | `trial_runs` |
 | which points form each curve; step or epoch | `curves`, `axes` |
 | settings and facts of each trial | `trials` |
 | end status of each trial | `status`, `silent_failures`, `short_runs` |
-| which space the study searched | `space` |
+| which parameters are no hyperparameters of their own | `roles`, `relations`, `measurements` |
+| which space the study searched | `space`, `declared` |
+| how trials and objectives compare | `comparisons` |
 | which metric carries which signal | `metric_names` |
 """
 
@@ -23,13 +26,16 @@ from advisor.model.spec import Direction, StudySpec
 from advisor.model.study import CurveBlock, Signal, Study, Trial
 from advisor.tracking.runs import Experiment
 from advisor.tracking.study import metric_names
+from advisor.tracking.study.comparisons import with_comparisons
 from advisor.tracking.study.continued import join_continued
 from advisor.tracking.study.curves import build_curves
 from advisor.tracking.study.objective import choose_objective
+from advisor.tracking.study.populations import select_population
 from advisor.tracking.study.probes import without_probes
 from advisor.tracking.study.space import build_space
 from advisor.tracking.study.trial_runs import find_trial_runs
 from advisor.tracking.study.trials import build_trials
+from advisor.tracking.study_tags import latest_file
 
 
 def assemble(
@@ -49,20 +55,30 @@ def assemble(
         raise NothingToJudge(f"experiment {experiment.name!r} has no runs; log some trials first")
     experiment, joined = join_continued(without_probes(experiment))
     reading = reading or (spec.reading if spec is not None else None) or Reading()
+    population = select_population(
+        experiment,
+        reading.population,
+        objective=spec.objective.metric if spec is not None else objective,
+        declared_study=spec is not None or latest_file(experiment.tags) is not None,
+    )
+    experiment = population.experiment
     aim = choose_objective(experiment, spec, objective, direction)
     metric = aim.objective.metric
     chosen = find_trial_runs(experiment, metric)
     curves = build_curves(experiment, chosen.indices)
-    trials = build_trials(experiment, chosen.indices, curves, aim.objective, spec)
+    trials = build_trials(experiment, chosen.indices, curves, aim.objective, spec, reading)
     _require_results(experiment.name, metric, trials.trials, curves.blocks[metric])
-    space = build_space(experiment, trials.spec, aim.objective, trials.trials, curves.blocks[metric])
-    return Study(
+    space = build_space(
+        experiment, trials.spec, aim.objective, trials.trials, curves.blocks[metric], trials.roles.parameters
+    )
+    study = Study(
         spec=space.spec,
         trials=trials.trials,
         metrics=curves.blocks,
         signals=_signals(curves.blocks, metric),
         inferred={**aim.inferred, **space.inferred},
         warnings=(
+            *population.warnings,
             *experiment.warnings,
             *aim.warnings,
             *chosen.warnings,
@@ -71,8 +87,9 @@ def assemble(
             *space.warnings,
         ),
         unit=trials.unit,
-        decisions=(*joined, *curves.start.decisions(), *trials.decisions),
+        decisions=(*population.decisions, *joined, *curves.decisions, *trials.decisions, *space.decisions),
     )
+    return with_comparisons(study, curves.summaries.get(metric, {}))
 
 
 def _require_results(experiment: str, metric: str, trials: tuple[Trial, ...], block: CurveBlock) -> None:

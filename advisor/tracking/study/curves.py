@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advisor.model.reading import Decision
 from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.model.study import CurveBlock
+from advisor.model.words import clean, count, listed
 from advisor.stats.curve import HUGE
 from advisor.system import spill
 from advisor.tracking.points.collect import ascending
@@ -31,6 +34,9 @@ class Curves:
     """The curves of each metric, by metric name."""
     start: axes.Start
     warnings: tuple[str, ...]
+    summaries: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    """Values that were logged without a step after the end of a curve, by metric name and trial."""
+    decisions: tuple[Decision, ...] = ()
 
 
 def build_curves(experiment: Experiment, indices: IntArray) -> Curves:
@@ -39,33 +45,57 @@ def build_curves(experiment: Experiment, indices: IntArray) -> Curves:
     trial_of[indices] = np.arange(len(indices))
     started = np.array([math.nan if (s := experiment.runs[i].started) is None else s for i in indices])
     fits = experiment.fits_in_memory
-    blocks, stepless, repeated = {}, [], []
-    for metric, points in experiment.points.items():
-        blocks[metric], without_steps, dropped = _block(points, trial_of, started, fits=fits)
-        if without_steps:
-            stepless.append(metric)
-        if dropped:
-            repeated.append(f"{metric} ({dropped:,} of {dropped + len(blocks[metric].steps):,} values)")
-    blocks, start = axes.from_start(blocks, len(indices))
+    parts = {m: _block(points, trial_of, started, fits=fits) for m, points in experiment.points.items()}
+    summaries = {metric: part.summaries for metric, part in parts.items() if part.summaries}
+    stepless = [metric for metric, part in parts.items() if part.stepless]
+    repeated = [
+        f"{metric} ({part.dropped:,} of {part.dropped + len(part.block.steps):,} values)"
+        for metric, part in parts.items()
+        if part.dropped
+    ]
+    blocks, start = axes.from_start({metric: part.block for metric, part in parts.items()}, len(indices))
     aligned, by_epoch = axes.align(blocks)
     warnings = []
     if stepless:
         names = ", ".join(sorted(stepless)[:_MAX_NAMES])
         warnings.append(f"Logged without usable steps, so the order of logging stands for them: {names}.")
     if repeated:
-        names = ", ".join(repeated[:_MAX_NAMES]) + (
-            f" and {len(repeated) - _MAX_NAMES} more" * (len(repeated) > _MAX_NAMES)
-        )
+        names = listed(repeated, _MAX_NAMES)
         warnings.append(f"Logged more than once at the same step, so only the last value of each step counts: {names}.")
-    return Curves(aligned, start, (*warnings, *by_epoch, *axes.mixed(aligned)))
+    warnings += [*by_epoch, *axes.mixed(aligned)]
+    return Curves(aligned, start, tuple(warnings), summaries, (*start.decisions(), *_decisions(summaries)))
 
 
-def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: bool) -> tuple[CurveBlock, bool, int]:
-    """Return the curves of one metric, with the last logged point of each step, and two facts about it.
+def _decisions(summaries: Mapping[str, Mapping[int, float]]) -> Iterator[Decision]:
+    if summaries:
+        names = listed((clean(m) for m in sorted(summaries)), _MAX_NAMES)
+        trials = count(len(set().union(*summaries.values())), "trial")
+        text = f"{trials} logged {names} once more without a step at the end: a summary, no point of the curve."
+        yield Decision(topic="steps", text=text)
 
-    They are True if the metric has no usable steps, and the number of points left out because a later one has the same step.
-    """
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The curves of one metric."""
+
+    block: CurveBlock
+    """Has the last logged point of each step."""
+    stepless: bool
+    """Whether the metric has no usable steps."""
+    dropped: int
+    """Number of points left out because a later one has the same step."""
+    summaries: dict[int, float]
+    """Value that each trial logged without a step after the end of its curve."""
+
+
+def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: bool) -> _Part:
+    """Return the curves of one metric."""
     trials, steps, values, times = _sort(points, trial_of)
+    late = _late(trials, steps, times)
+    summaries = dict(zip(trials[late].tolist(), values[late].tolist(), strict=True))
+    if len(late):
+        trials, steps = np.delete(trials, late), np.delete(steps, late)
+        values, times = np.delete(values, late), np.delete(times, late)
     stepless = _is_stepless(trials, steps, len(started))
     logged = len(steps)
     if stepless:
@@ -78,7 +108,26 @@ def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: boo
     counts = np.bincount(trials, minlength=len(started))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     steps, values, times = spill.offload((steps, values, times - started[trials]), fits=fits)
-    return CurveBlock(steps, values, times, offsets), stepless, logged - len(steps)
+    block = CurveBlock(steps, values, times, offsets)
+    return _Part(block, stepless, logged - len(steps), summaries)
+
+
+def _late(trials: IntArray, steps: IntArray, times: FloatArray) -> IntArray:
+    """Return the indices of points at step 0 that were logged after all later steps of their trial, as values without a step are.
+
+    The columns are sorted by trial, step and time.
+    """
+    zeros = np.flatnonzero(steps == 0)
+    ends = np.searchsorted(trials, trials[zeros], "right")
+    found = []
+    for i, end in zip(
+        *(c[(steps[ends - 1] > 0) & (times[zeros] >= times[ends - 1])] for c in (zeros, ends)), strict=True
+    ):
+        start = i + np.searchsorted(steps[i:end], 1)
+        others = times[start:end]
+        if times[i] >= others.max() and times[i] > others.min():
+            found.append(i)
+    return np.array(found, dtype=np.int64)
 
 
 def _sort(points: Points, trial_of: IntArray) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:

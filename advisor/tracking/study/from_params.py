@@ -12,6 +12,7 @@ from advisor.tracking.study import metric_names
 _OBJECTIVE_ENDINGS = (("best", "model"), ("monitor",), ("objective",), ("target", "metric"), ("optimize", "metric"))
 """Last words of parameter names whose value is the objective, such as metric_for_best_model and early_stopping.monitor."""
 _STEPS = frozenset(("steps", "step", "iterations", "iters", "updates"))
+_WHOLE = frozenset("global total effective".split())
 _ACCUMULATION = ("accumulation", "accumulate", "accum")
 
 
@@ -80,6 +81,11 @@ def micro_batches(params: Mapping[str, Value]) -> int:
         if any(word in _ACCUMULATION for word in words_of(name)) and (number := count(value)) >= 1:
             return int(number)
     return 1
+
+
+def is_whole_batch(name: str) -> bool:
+    """Return True if the name denotes the batch of one optimizer step, over all micro-batches: global_batch_size."""
+    return bool(_WHOLE & set(words_of(name)))
 
 
 def count(value: Value) -> float:

@@ -26,15 +26,24 @@ _COUNTS_TRIALS = re.compile(
     re.IGNORECASE,
 )
 """Names of parameters that number a trial, job or cross-validation fold. They identify trials and are not settings."""
+_NAMES_A_RUN = re.compile(
+    r"^((run|exp|expt|experiment|trial|job|sweep|wandb|study|session)[_-]?(name|tag|label|title|group)|"
+    r"name|tags?|notes?|comments?|description|desc|title|group|label)$",
+    re.IGNORECASE,
+)
+"""Names of parameters whose words name a run or a group of runs."""
 _BY_DECADES = re.compile(
     r"(^|[_./-])(lr|learning_rate|weight_decay|wd|eps|epsilon|l1|l2|lambda|alpha)($|[_./-])|learning_rate|weight_decay",
     re.IGNORECASE,
 )
 _LABEL = re.compile(r"(/|~|\.{1,2}/|[A-Za-z]:\\|\w+://)\S+|.*\d{4}-?\d\d-?\d\d.*|(?=.*\d)[0-9a-fA-F-]{8,}|\S*/\S*/\S*")
 """Pattern of values that are labels: a path, a URL, a date or a hash."""
+SAME = "the same in every trial"
+"""Reason of a parameter that the trials did not vary."""
 _MIN_TWIN_VALUES = 3
 """Minimum distinct values for treating two hyperparameters that are equal in every trial as duplicates."""
-_MISSING = ("", "none", "null", "nan")
+_NONE = ("none", "null")
+_MISSING = ("", *_NONE, "nan")
 
 
 def parse_value(text: str) -> Value | None:
@@ -58,23 +67,73 @@ def parse_value(text: str) -> Value | None:
     return number if math.isfinite(number) else stripped
 
 
-def parse_params(raw: Sequence[Mapping[str, str]]) -> list[dict[str, Value]]:
-    """Return each trial's hyperparameters, shape (trials,), with one type per name. Seeds, paths and other labels are removed."""
+def parse_params(
+    raw: Sequence[Mapping[str, str]], *, ignore: Collection[str] = (), with_none: Collection[str] = ()
+) -> list[dict[str, Value]]:
+    """Return each trial's hyperparameters, shape (trials,), with one type per name. Seeds, paths and other labels are removed.
+
+    ignore: names to remove as well. with_none: names for which the word None is a value in any case; for others, see `_has_none`.
+    """
     parsed = [
         {k: v for k, t in params.items() if 0 < len(k) <= MAX_NAME and (v := parse_value(t)) is not None}
         for params in raw
     ]
     logged = {name for params in parsed for name in params}
-    candidates = sorted(n for n in logged if not (_NOT_HYPERPARAMETERS.search(n) or _COUNTS_TRIALS.search(n)))
-    names = [name for name in candidates if not _is_label([p[name] for p in parsed if name in p], len(parsed))]
+    candidates = sorted(
+        n for n in logged.difference(ignore) if not (_NOT_HYPERPARAMETERS.search(n) or _COUNTS_TRIALS.search(n))
+    )
+    names = [name for name in candidates if not _is_label(name, [p[name] for p in parsed if name in p], len(parsed))]
+    _add_none(parsed, raw, names, with_none)
     for name in names:
         _unify(parsed, name)
     return [{name: params[name] for name in names if name in params} for params in parsed]
 
 
-def _is_label(values: Sequence[Value], trials: int) -> bool:
-    """Return True if the values are words that differ between trials: names of the trials, not settings."""
+def _add_none(
+    parsed: list[dict[str, Value]], raw: Sequence[Mapping[str, str]], names: Sequence[str], always: Collection[str]
+) -> None:
+    """Add the value "None" where a trial logged it for a parameter whose other values are choices too."""
+    unset = {
+        name: rows
+        for name in names
+        if (rows := [i for i, params in enumerate(raw) if params.get(name, "").strip().lower() in _NONE])
+    }
+    found = [name for name, rows in unset.items() if name in always or _has_none(name, rows, parsed, names)]
+    for name in found:
+        for i in unset[name]:
+            parsed[i][name] = "None"
+
+
+def _has_none(name: str, unset: Sequence[int], parsed: Sequence[Mapping[str, Value]], names: Sequence[str]) -> bool:
+    """Return True if None is one of the parameter's choices; False if it says that the parameter does not exist in these trials.
+
+    A parameter does not exist if the value of another one determines which trials have it: Adam has no momentum. Numbers that
+    rarely repeat are no choices but a range, which has no place for None.
+    """
+    values = [p[name] for p in parsed if name in p]
+    distinct = set(values)
+    if not any(isinstance(v, str | bool) for v in values) and len(distinct) > 1 and 2 * len(distinct) > len(values):
+        return False
+    without = set(unset)
+    having = {i for i, p in enumerate(parsed) if name in p}
+    if min(len(without), len(having)) < 2:
+        return True
+    for switch in names:
+        column = {i: parsed[i][switch] for i in without | having if switch in parsed[i]}
+        if switch == name or len(column) < len(without | having):
+            continue
+        if not {column[i] for i in without} & {column[i] for i in having} and 2 * len(set(column.values())) <= len(
+            column
+        ):
+            return False
+    return True
+
+
+def _is_label(name: str, values: Sequence[Value], trials: int) -> bool:
+    """Return True if the values are words that differ between trials or name runs: names of the trials, not settings."""
     texts = [v for v in values if isinstance(v, str)]
+    if texts and _NAMES_A_RUN.search(name):
+        return True
     if len(texts) == len(values) >= 2 and len(set(texts)) == len(texts) and all(_LABEL.fullmatch(t) for t in texts):
         return True
     return len(texts) > max(5, trials / 2) and len(set(texts)) > 0.9 * len(texts)
@@ -95,7 +154,7 @@ def infer_parameter(name: str, values: Sequence[Value]) -> Parameter:
     """Infer the parameter from the trials' values, shape (n,). If the values are all equal, it is fixed."""
     distinct = sorted(set(values), key=lambda v: (str(type(v)), v))
     if len(distinct) == 1:
-        return Parameter(role="fixed", value=distinct[0], why="the same in every trial")
+        return Parameter(role="fixed", value=distinct[0], why=SAME)
     if isinstance(distinct[0], bool):
         return Parameter(role="scientific", type="bool", why="inferred: both values were used")
     if isinstance(distinct[0], str):

@@ -5,95 +5,37 @@ The same metric is called `val_acc`, `validation/accuracy`, `eval.accuracy` or `
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Literal
 
 from advisor import contract
-from advisor.model.spec import Direction
+from advisor.contract.metric_direction import SPLITS, Split, contradicts, direction_of, quantity, words
 from advisor.model.study import Signal
 
-Split = Literal["train", "valid", "test"]
+__all__ = [
+    "contradicts",
+    "direction_of",
+    "find_signals",
+    "guess_objective",
+    "is_companion",
+    "measures_success",
+    "quantity",
+    "split_of",
+    "words",
+]
 
-_SPLITS: Mapping[str, Split] = {
-    "train": "train",
-    "training": "train",
-    "valid": "valid",
-    "validation": "valid",
-    "val": "valid",
-    "eval": "valid",
-    "evaluation": "valid",
-    "dev": "valid",
-    "holdout": "valid",
-    "test": "test",
-}
-_ALIASES = {
-    "acc": "accuracy",
-    "err": "error",
-    "ppl": "perplexity",
-    "losses": "loss",
-    "logloss": "loss",
-    "nll": "loss",
-    "xent": "loss",
-}
-_FILLERS = frozenset({"batch", "step", "epoch", "mean", "avg", "metrics", "metric", "set"})
 
-_LOWER_IS_BETTER = frozenset(
-    "loss error perplexity wer cer mse mae rmse mape bpb bpc fid entropy divergence regret cost time latency ctc rank brier "
-    "crps".split()
-)
-_HIGHER_IS_BETTER = frozenset(
-    "accuracy f1 auc auroc auprc bleu rouge ssim psnr map precision recall score reward return r2 ndcg top1 top5 iou miou dice "
-    "mrr hits kappa mcc elbo likelihood throughput average match success win pearson spearman correlation corr".split()
-)
-_VAGUE = frozenset("score average match".split())
-"""Words that mean "higher is better" only if no other word names the quantity: not in "FID score" or "loss average"."""
-_NEGATABLE = frozenset("likelihood elbo reward return error mse mae rmse brier".split())
-"""Words whose direction a preceding "negative" reverses. Before "precision" or "loss" it may mean negative examples instead."""
 _ADVERSARIAL = frozenset("g d gen disc generator discriminator adv adversarial actor critic policy value q td".split())
 """Words in names of losses that need not decrease in training: losses of adversarial networks and reinforcement learning."""
-_EFFORT = frozenset("time seconds step steps epochs iterations updates samples examples".split())
 _DERIVED = frozenset("best final last max min".split())
 """Words in names of metrics that only repeat values of another metric, such as its best value so far."""
-
-
-def words(name: str) -> tuple[str, ...]:
-    """Return the words of a metric name in lower case: ("val", "loss") for `valLoss`, `val_loss` and `val/loss`."""
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
-    return tuple(w.lower() for w in re.split(r"[^A-Za-z0-9]+", spaced) if w)
 
 
 def split_of(name: str) -> Split | None:
     """Return the data split of the metric; None if its name does not contain one."""
     for word in words(name):
-        if word in _SPLITS:
-            return _SPLITS[word]
+        if word in SPLITS:
+            return SPLITS[word]
     return None
-
-
-def quantity(name: str) -> tuple[str, ...]:
-    """Return the quantity of the metric: the words of its name without the split and fillers such as "batch" or "epoch"."""
-    return tuple(_ALIASES.get(w, w) for w in words(name) if w not in _SPLITS and w not in _FILLERS)
-
-
-def direction_of(name: str) -> Direction | None:
-    """Return the direction in which the metric improves; None if its name does not determine it."""
-    # Splitting by case would cut "mAP" and "mIoU" into several words.
-    whole = [w for w in re.split(r"[^a-z0-9]+", name.lower()) if w not in _SPLITS]
-    if "to" in whole[1:] and _EFFORT & set(whole[: whole.index("to", 1)]):
-        return "minimize"  # for example, time_to_accuracy
-    directed = [word for w in (*reversed(whole), *reversed(quantity(name))) if (word := _directed(w))]
-    word = next((w for w in directed if w not in _VAGUE), directed[0] if directed else None)
-    if word is None:
-        return None
-    negated = bool({"neg", "negative"} & set(whole)) and (word in _NEGATABLE or {"log", "loss"} <= set(whole))
-    return "minimize" if (word in _LOWER_IS_BETTER) != negated else "maximize"
-
-
-def _directed(word: str) -> str | None:
-    """Return the base word with a known direction: accuracy for acc1, map for map50. None if there is none."""
-    plain = (_ALIASES.get(w, w) for w in (word, word.rstrip("0123456789")))
-    return next((w for w in plain if w in _LOWER_IS_BETTER or w in _HIGHER_IS_BETTER), None)
 
 
 def is_companion(name: str) -> bool:
@@ -108,7 +50,7 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
     far; more trials; alphabetical order. Without validation and test metrics, return the only metric of success without a split,
     else the only such loss; None if there is none, or several.
     """
-    directed = [m for m in counts if direction_of(m) and _measures_success(m)]
+    directed = [m for m in counts if direction_of(m) and measures_success(m)]
     candidates = [m for m in directed if split_of(m) in ("valid", "test")]
     if not candidates:
         return _only_one([m for m in directed if split_of(m) is None])
@@ -127,7 +69,7 @@ def _only_one(metrics: list[str]) -> str | None:
     return preferred[0] if len(preferred) == 1 else None
 
 
-def _measures_success(name: str) -> bool:
+def measures_success(name: str) -> bool:
     """Return True if the metric may measure the quality of a trial, rather than its speed or a setting."""
     if is_companion(name) or {"time", "runtime", "latency", "throughput", "rank"} & set(words(name)):
         return False

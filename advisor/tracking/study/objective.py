@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from advisor import contract
 from advisor.model.errors import AdvisorError, NothingToJudge
 from advisor.model.spec import Direction, Objective, StudySpec
 from advisor.tracking.runs import Experiment
-from advisor.tracking.study import from_params, metric_names
+from advisor.tracking.study import declared, from_params, metric_names
 
 _MAX_NAMES = 12
 """Maximum number of metrics that a message lists."""
@@ -46,20 +46,52 @@ def choose_objective(
         metric, direction = spec.objective.metric, direction or spec.objective.direction
     inferred: dict[str, str] = {}
     metric = metric or _tag(experiment, contract.TAG_OBJECTIVE)
+    stated = direction
     if metric is None:
-        metric, stated_direction, inferred["objective"] = _infer_metric(experiment)
-        direction = direction or stated_direction
+        metric, chosen, inferred["objective"] = _infer_metric(experiment)
+        stated = stated or chosen
     if metric not in experiment.points:
         raise AdvisorError(f"no run logged the objective {metric!r}; metrics that were logged: {_metrics(experiment)}")
-    direction = direction or _tagged_direction(experiment, metric)
-    if direction is None:
-        direction = metric_names.direction_of(metric)
-        inferred["direction"] = "inferred from the metric's name"
-    if direction is None:
+    if contract.TAG_DIRECTION in experiment.tags:
+        stated = stated or _tagged_direction(experiment, metric)
+    warnings = [*_warnings(metric)]
+    if stated is not None:
+        direction = stated
+        warnings += _contradiction(metric, stated, followed=True)
+    else:
+        by_default = _tagged_direction(experiment, metric) or declared.direction(experiment.runs)
+        direction, source, contradictions = _settled(metric, by_default)
+        inferred |= source
+        warnings += contradictions
+    return ObjectiveChoice(Objective(metric=metric, direction=direction), inferred, tuple(warnings))
+
+
+def _settled(metric: str, logged: Direction | None) -> tuple[Direction, dict[str, str], tuple[str, ...]]:
+    """Return the direction, the entry for `Study.inferred` if the name decides, and a warning if the runs contradict the name.
+
+    logged: direction in the runs' tags. Tuners and hooks log "minimize" unless the user says otherwise, so a clear name decides.
+    """
+    if logged is not None and not metric_names.contradicts(metric, logged):
+        return logged, {}, ()
+    by_name = metric_names.direction_of(metric)
+    if by_name is None:
         raise AdvisorError(
             f"cannot tell whether {metric!r} is better low or high; pass --direction minimize or maximize"
         )
-    return ObjectiveChoice(Objective(metric=metric, direction=direction), inferred, _warnings(metric))
+    warnings = () if logged is None else tuple(_contradiction(metric, logged, followed=False))
+    return by_name, {"direction": "inferred from the metric's name"}, warnings
+
+
+def _contradiction(metric: str, stated: Direction, *, followed: bool) -> Iterator[str]:
+    """Yield a warning if the metric's name contradicts the stated direction. followed: the analysis uses the stated direction."""
+    if metric_names.contradicts(metric, stated):
+        other = "maximize" if stated == "minimize" else "minimize"
+        better = "higher" if stated == "minimize" else "lower"
+        used, unused = (stated, other) if followed else (other, stated)
+        yield (
+            f"The stated direction contradicts the objective's name: {stated} {metric}, whose {better} values are better by its "
+            f"name. The analysis will {used} it; --direction {unused} overrules that."
+        )
 
 
 def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
@@ -70,6 +102,8 @@ def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
         reason = "inferred from the parameter by which the runs choose their best model"
         return metric, from_params.direction(params), reason
     metric = metric_names.guess_objective({m: len(np.unique(p.runs)) for m, p in experiment.points.items()})
+    if metric is None and (metric := _tuned_value(experiment)) is not None:
+        return metric, None, "inferred from the tuner's tags"
     if metric is None:
         raise AdvisorError(
             f"cannot tell which metric is the objective; pass --objective, one of: {_metrics(experiment)}"
@@ -78,6 +112,17 @@ def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
     if metric_names.split_of(metric) is None:
         reason += "; no name says that it is of validation data"
     return metric, None, reason
+
+
+def _tuned_value(experiment: Experiment) -> str | None:
+    """Return the metric of a tuner's trials whose name says nothing: Optuna's "value", or else the only possible one."""
+    names = [m for m in experiment.points if not metric_names.is_companion(m)]
+    if not any(declared.has_tags(run) for run in experiment.runs):
+        return None
+    if "value" in names:
+        return "value"
+    names = [m for m in names if metric_names.split_of(m) == "valid"] or names
+    return names[0] if len(names) == 1 else None
 
 
 def _tagged_direction(experiment: Experiment, metric: str) -> Direction | None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.model.spec import MAX_NAME, Objective, StudySpec
+from advisor.model.reading import Decision
+from advisor.model.spec import MAX_NAME, Objective, Parameter, StudySpec
 from advisor.model.study import CurveBlock, Trial
+from advisor.model.words import clean, listed
 from advisor.tracking.runs import Experiment
-from advisor.tracking.study import from_study_file, inference
+from advisor.tracking.study import declared, from_study_file, inference
 
 _RESERVED = 100
 """Number of characters of a study's name that are reserved for suffixes in the names of the next studies."""
@@ -28,26 +30,39 @@ class Space:
     """Entries for `Study.inferred`."""
     warnings: tuple[str, ...]
     """Warnings about trials with values outside the declared search space."""
+    decisions: tuple[Decision, ...] = ()
 
 
 def build_space(
-    experiment: Experiment, spec: StudySpec | None, objective: Objective, trials: Sequence[Trial], block: CurveBlock
+    experiment: Experiment,
+    spec: StudySpec | None,
+    objective: Objective,
+    trials: Sequence[Trial],
+    block: CurveBlock,
+    roles: Mapping[str, Parameter],
 ) -> Space:
-    """Return the search space of the study. spec: study file that declares the space. block: curves of the objective."""
+    """Return the search space of the study. spec: study file that declares the space. block: curves of the objective.
+
+    roles: undeclared parameters whose role is known, such as those that others determine.
+    """
     params = [t.params for t in trials]
-    declared, warnings = from_study_file.parameters(spec, params)
-    guessed = {name: p for name, p in inference.infer_parameters(params).items() if name not in declared}
+    stated, warnings = from_study_file.parameters(spec, params)
+    guessed = {name: p for name, p in inference.infer_parameters(params).items() if name not in stated}
+    guessed |= {name: p for name, p in roles.items() if name in guessed}
+    by_tuner = _declared_by_tuner(experiment, trials, guessed)
+    guessed |= by_tuner
     inferred = {
-        name: "range inferred from the trials" if parameter.searched else "the same in every trial"
+        name: "range inferred from the trials" if parameter.searched else str(parameter.why)
         for name, parameter in guessed.items()
-        if name not in ("objective", "direction")  # these two keys describe the study's own objective
+        # Two keys describe the study's own objective. What never varies is no inference about the space.
+        if name not in ("objective", "direction", *by_tuner) and (parameter.searched or name in roles)
     }
     name = (experiment.name or "study")[: MAX_NAME - _RESERVED]
     base = spec or StudySpec(study=name, objective=objective, trials=len(trials))
     if base.max_train_steps is None:
         base = base.model_copy(update={"max_train_steps": _max_train_steps(trials, block, objective)})
-    full = base.model_copy(update={"objective": objective, "parameters": {**declared, **guessed}})
-    return Space(full, inferred, tuple(warnings))
+    full = base.model_copy(update={"objective": objective, "parameters": {**stated, **guessed}})
+    return Space(full, inferred, tuple(warnings), tuple(_decisions(by_tuner)))
 
 
 def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Objective) -> int | None:
@@ -59,12 +74,31 @@ def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Obje
     ends = {t.index: int(c.steps[-1]) for t in trials if len(c := block.curve(t.index))}
     whole = [t for t in trials if t.status == "complete"] or [t for t in trials if t.status not in _CUT]
     if whole:
-        declared = [t.fact("max_train_steps") for t in whole]
-        if len({d for d in declared if d >= 1}) > 1:
+        planned = [t.fact("max_train_steps") for t in whole]
+        if len({d for d in planned if d >= 1}) > 1:
             sign = 1 if objective.direction == "minimize" else -1
             costs = {t.index: np.min(sign * block.curve(t.index).finite.values, initial=np.inf) for t in whole}
-            declared = [min(whole, key=lambda t: (costs[t.index], t.index)).fact("max_train_steps")]
-        return inference.infer_max_steps(declared, [ends[t.index] for t in whole if t.index in ends])
-    declared = [t.fact("max_train_steps") for t in trials]
-    longest = max([*ends.values(), *(int(d) for d in declared if math.isfinite(d))], default=0)
+            planned = [min(whole, key=lambda t: (costs[t.index], t.index)).fact("max_train_steps")]
+        return inference.infer_max_steps(planned, [ends[t.index] for t in whole if t.index in ends])
+    planned = [t.fact("max_train_steps") for t in trials]
+    longest = max([*ends.values(), *(int(d) for d in planned if math.isfinite(d))], default=0)
     return longest if longest >= 1 else None
+
+
+def _declared_by_tuner(
+    experiment: Experiment, trials: Sequence[Trial], guessed: Mapping[str, Parameter]
+) -> dict[str, Parameter]:
+    """Return the searched parameters that a tuner declares in the runs' tags, under the conditions that the trials show."""
+    runs = {run.id: run for run in experiment.runs}
+    found = declared.parameters([runs[t.id] for t in trials], [t.params for t in trials])
+    return {
+        name: p.model_copy(update={"when": guessed[name].when})
+        for name, p in found.items()
+        if name in guessed and guessed[name].role not in ("derived", "fixed")
+    }
+
+
+def _decisions(by_tuner: Mapping[str, Parameter]) -> Iterator[Decision]:
+    if by_tuner:
+        text = f"The tuner's tags declare the range of {listed(map(clean, by_tuner), 6)}."
+        yield Decision(topic="parameters", text=text, overrule="--study FILE")

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from advisor import contract
 from advisor.model.parameter_kinds import is_batch_size
-from advisor.model.reading import Decision
-from advisor.model.space import IntArray, Value, words_of
+from advisor.model.reading import Decision, Reading
+from advisor.model.space import IntArray, Value, as_number, words_of
 from advisor.model.spec import Objective, StudySpec
 from advisor.model.study import StepUnit, Trial
+from advisor.model.words import clean, listed
 from advisor.tracking.runs import Experiment, Run
-from advisor.tracking.study import axes, from_params, from_study_file, inference
+from advisor.tracking.study import axes, declared, from_params, from_study_file, inference
 from advisor.tracking.study.curves import Curves
+from advisor.tracking.study.measurements import is_measurement
+from advisor.tracking.study.roles import Roles, parameter_roles
 from advisor.tracking.study.status import find_ends
 
 
@@ -28,8 +33,10 @@ class Trials:
     unit: StepUnit
     """Value for `Study.unit`."""
     warnings: tuple[str, ...]
+    roles: Roles
+    """Hyperparameters that others determine, or that are the length of training under another name."""
     decisions: tuple[Decision, ...] = ()
-    """Decisions about how the trials ended."""
+    """Decisions about the parameters, and about how the trials ended."""
 
 
 def build_trials(
@@ -38,29 +45,39 @@ def build_trials(
     curves: Curves,
     objective: Objective,
     spec: StudySpec | None,
+    reading: Reading,
 ) -> Trials:
     """Return the trials for the runs with these indices. spec: study file that the user passed."""
     runs = [experiment.runs[i] for i in indices]
-    params = inference.parse_params([run.params for run in runs])
+    measured = _measured(runs, experiment, spec)
+    params = inference.parse_params(
+        [run.params for run in runs],
+        ignore=measured | _run_names(runs) | set(reading.ignore),
+        with_none=declared.choices_with_none(runs),
+    )
     spec = spec or from_study_file.find_spec(experiment, params)
     if spec is not None:
         params = [spec.completed(trial) for trial in params]
     blocks, start = curves.blocks, curves.start
     last_steps = axes.last_steps(blocks)
     facts = [_facts(run) for run in runs]
-    _add_stated_facts(facts, params, (last_steps + start.steps).tolist())
-    _count_from_start(facts, last_steps + start.steps, start.steps)
+    ends = last_steps + start.steps
+    _add_stated_facts(facts, params, ends.tolist())
+    roles = parameter_roles(params, spec.parameters if spec is not None else (), ends.tolist())
+    for known, steps in zip(facts, roles.steps, strict=True):
+        if steps is not None:
+            known.setdefault("max_train_steps", str(steps))
+    _count_from_start(facts, ends, start.steps)
     how = find_ends(runs, blocks, objective, params)
     for i, error in how.errors.items():
         facts[i].setdefault("error", error)
-    twins = inference.twins(params, spec.parameters if spec is not None else ())
     trials = tuple(
         Trial(
             index=i,
             id=run.id,
             name=run.name or run.id,
             status=how.ends[i].status,
-            params={name: value for name, value in params[i].items() if name not in twins},
+            params={name: value for name, value in params[i].items() if name not in roles.left_out},
             seed=_seed(run),
             facts=facts[i],
             started=run.started,
@@ -70,10 +87,36 @@ def build_trials(
         for i, run in enumerate(runs)
     )
     by_epoch = all(fact.get("step_unit") == "epoch" for fact in facts) or axes.counts_epochs(last_steps, params)
-    warnings = [f"{name} has the values of {other} in every trial, and is left out." for name, other in twins.items()]
-    if by_epoch:
-        warnings.append("Metrics were logged by epoch: every step in this report is an epoch.")
-    return Trials(trials, spec, "epoch" if by_epoch else start.unit, tuple(warnings), how.decisions)
+    warnings = ["Metrics were logged by epoch: every step in this report is an epoch."] if by_epoch else []
+    decisions = (*_about_parameters(measured, reading), *roles.decisions, *how.decisions)
+    return Trials(trials, spec, "epoch" if by_epoch else start.unit, tuple(warnings), roles, decisions)
+
+
+def _about_parameters(measured: Collection[str], reading: Reading) -> Iterator[Decision]:
+    if measured:
+        names = listed((clean(n) for n in sorted(measured)), 6)
+        text = f"Measured and not set, so no hyperparameters: {names}."
+        yield Decision(topic="parameters", text=text, overrule="--study FILE with these parameters")
+    if reading.ignore:
+        names = listed((clean(n) for n in reading.ignore), 6)
+        yield Decision(topic="parameters", text=f"Ignored, as you asked: {names}.", overrule=None)
+
+
+def _run_names(runs: Sequence[Run]) -> set[str]:
+    """Return the parameters whose value is the run's own name in most of at least two runs."""
+    equal = Counter(name for run in runs for name, value in run.params.items() if value == run.name)
+    return {name for name, n in equal.items() if n >= 2 and 2 * n > sum(name in run.params for run in runs)}
+
+
+def _measured(runs: Sequence[Run], experiment: Experiment, spec: StudySpec | None) -> set[str]:
+    """Return the undeclared parameters that are measurements: by name, and all values are numbers."""
+    names = {name for run in runs for name in run.params} - (spec.parameters.keys() if spec is not None else set())
+    return {
+        name
+        for name in names
+        if is_measurement(name, experiment.points.keys())
+        and all(math.isfinite(as_number(run.params[name])) for run in runs if name in run.params)
+    }
 
 
 def _facts(run: Run) -> dict[str, str]:
@@ -87,10 +130,14 @@ def _add_stated_facts(
     for known, trial, steps in zip(facts, params, from_params.max_train_steps(params, last_steps), strict=True):
         if steps is not None:
             known.setdefault("max_train_steps", str(steps))
-        names = (name for name in sorted(trial, key=len) if is_batch_size(name))
-        sizes = (size for name in names if (size := from_params.count(trial[name])) >= 1)
-        for micro_batch in islice(sizes, 1):
-            known.setdefault("batch_size", f"{micro_batch * from_params.micro_batches(trial):.0f}")
+        names = sorted(filter(is_batch_size, trial), key=lambda n: (not from_params.is_whole_batch(n), len(n)))
+        sizes = (
+            size * (1 if from_params.is_whole_batch(name) else from_params.micro_batches(trial))
+            for name in names
+            if (size := from_params.count(trial[name])) >= 1
+        )
+        for size in islice(sizes, 1):
+            known.setdefault("batch_size", f"{size:.0f}")
 
 
 def _count_from_start(facts: Sequence[dict[str, str]], last_steps: IntArray, starts: IntArray) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from advisor.model.errors import AdvisorError
+from advisor.model.reading import Reading
 from advisor.model.spec import Bounds, Checkpoints, Objective, Parameter, Region, Sampler, StudySpec
 from advisor.model.spec_yaml import dump, load, loads, schema
 
@@ -254,3 +255,10 @@ def test_a_file_with_a_slip_is_read_or_refused_in_one_line_with_its_place(spec, 
     if said is not None:
         assert "\n" not in said
         assert re.match(r"study\.yaml(, line \d+|: a study file is a mapping|: not readable as YAML)", said)
+
+
+def test_how_to_read_an_experiment_is_read_back():
+    text = HEAD + "reading: {ignore: [tokens, name], population: all, kind: gan}\n"
+    spec = loads(text)
+    assert spec.reading == Reading(ignore=("tokens", "name"), population="all", kind="gan")
+    assert loads(dump(spec)) == spec

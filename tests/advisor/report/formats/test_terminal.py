@@ -31,6 +31,7 @@ def test_the_terminal_shows_the_main_points(report: Report) -> None:
         assert str(finding.action) in text
     assert "2 checks passed, 1 could not run, 1 broke (my-own-rule)." in text
     assert "next/1-make-training-stable.yaml" in text
+    assert "inferred from the metric's name. Overrule: --direction minimize|maximize" in text
 
 
 def test_a_pipe_gets_plain_text(report: Report) -> None:

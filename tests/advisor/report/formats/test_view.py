@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from advisor.model.reading import Decision
 from advisor.model.study import Study
 from advisor.report.formats import view
 from tests.advisor.report.studies import make_report, make_study
@@ -22,3 +23,13 @@ def test_the_study_sheet_tells_how_to_reproduce_the_best_trial() -> None:
     assert sheet["Best trial's command"] == "python train.py"
     assert sheet["Best trial's code"] == "commit 0123456789ab"
     assert not any(what.startswith("Best trial's") for what, _ in view.sheet(make_report(study)))
+
+
+def test_the_reading_of_a_study_is_a_few_lines() -> None:
+    many = tuple(Decision(topic="parameters", text=f"Decision {i}", overrule="--ignore x") for i in range(9))
+    report = make_report(replace(make_study(trials=5), decisions=many))
+    assert len(view.decisions(report)) == 10  # the direction is inferred
+    lines = view.decision_lines(report, 3)
+    assert lines[0].startswith("Direction: minimize, inferred from the metric's name.")
+    assert lines[1] == "Decision 0. Overrule: --ignore x"
+    assert lines[3:] == ("And 7 more decisions in the report.",)

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 from small_experiments import experiment, points, run
 
@@ -36,3 +38,22 @@ def test_a_curve_that_was_logged_twice_is_said():
     assert "val/loss (5 of 10 values)" in warning
     assert "train/loss" not in warning
     assert study.cost_curve(study.trials[0]).values.tolist() == [10.5, 9.5, 8.5, 7.5, 6.5]
+
+
+def test_a_value_without_a_step_after_the_end_is_no_point_of_the_curve():
+    curves = points(
+        (0, 0, 0.1, 1), (0, 5, 0.5, 2), (0, 9, 0.7, 3), (0, 0, 0.7, 4), (1, 5, 0.5, 2), (1, 9, 0.6, 3), (1, 0, 0.6, 4)
+    )
+    study = assemble(experiment([run(0, lr=1), run(1, lr=2)], val_accuracy=curves))
+    assert [study.cost_curve(t).steps.tolist() for t in study.trials] == [[0, 5, 9], [5, 9]]
+    assert study.costs.tolist() == [-0.7, -0.6]
+    assert [d.text for d in study.decisions if d.topic == "steps"] == [
+        "2 trials logged val_accuracy once more without a step at the end: a summary, no point of the curve."
+    ]
+
+
+@pytest.mark.parametrize("times", [(1, 2, 3), (5, 5, 5), (math.nan,) * 3])
+def test_a_first_evaluation_stays_in_the_curve(times):
+    curves = points(*[(0, s, 1 / (1 + s), t) for s, t in zip((0, 5, 9), times, strict=True)])
+    study = assemble(experiment([run(0, lr=1)], val_loss=curves))
+    assert study.cost_curve(study.trials[0]).steps.tolist() == [0, 5, 9]

@@ -64,6 +64,36 @@ def test_a_parameter_has_one_type():
     assert inference.parse_params([{"a": "1"}, {"a": "auto"}]) == [{"a": "1"}, {"a": "auto"}]
 
 
+@pytest.mark.parametrize("name", ["name", "run_name", "exp_name", "tag", "comment"])
+def test_the_name_of_a_run_is_no_hyperparameter(name):
+    assert inference.parse_params([{name: "sweep", "lr": "0.1"}, {name: "sweep", "lr": "0.2"}]) == [
+        {"lr": 0.1},
+        {"lr": 0.2},
+    ]
+
+
+def test_none_is_a_level_among_choices():
+    raw = [{"scheduler": t} for t in ("None", "cosine", "None", "cosine")]
+    assert [p["scheduler"] for p in inference.parse_params(raw)] == ["None", "cosine", "None", "cosine"]
+    depths = inference.parse_params([{"max_depth": t} for t in ("None", "4", "8", "4", "8", "None")])
+    assert inference.infer_parameters(depths)["max_depth"].options == ("4", "8", "None")
+
+
+def test_none_is_no_level_where_the_parameter_does_not_exist():
+    raw = [{"optimizer": "sgd", "momentum": "0.9"}, {"optimizer": "adam", "momentum": "None"}] * 3
+    assert [p.get("momentum") for p in inference.parse_params(raw)] == [0.9, None] * 3
+
+
+def test_none_is_no_level_in_a_range():
+    raw = [{"clip": t} for t in ("None", "0.31", "0.52", "0.73", "0.94")]
+    assert [p.get("clip") for p in inference.parse_params(raw)] == [None, 0.31, 0.52, 0.73, 0.94]
+    assert inference.parse_params(raw, with_none=["clip"])[0]["clip"] == "None"
+
+
+def test_ignored_names_are_no_hyperparameters():
+    assert inference.parse_params([{"lr": "1", "note_id": "2"}], ignore=["note_id"]) == [{"lr": 1}]
+
+
 def test_what_never_varies_is_fixed():
     parameter = inference.infer_parameter("depth", [3, 3, 3])
     assert (parameter.role, parameter.value) == ("fixed", 3)

@@ -20,3 +20,29 @@ def test_an_objective_of_test_data_has_a_warning(metric, warned):
     study = assemble(experiment([run(0, lr=1)], **{metric: points((0, 1, 0.5, 1))}))
     assert bool(study.warnings) == warned
     assert not warned or "test data" in study.warnings[0]
+
+
+def contradictory(tags=None, **params):
+    runs = [run(i, tags=tags, lr=i, **params) for i in range(2)]
+    return experiment(runs, val_accuracy=points((0, 1, 0.5, 1), (1, 1, 0.7, 1)))
+
+
+def test_a_clear_name_decides_against_a_tag_that_may_be_a_default():
+    study = assemble(contradictory({"advisor.objective": "val_accuracy", "advisor.direction": "minimize"}))
+    assert not study.minimize
+    (warning,) = study.warnings
+    assert "contradicts the objective's name" in warning
+    assert "--direction minimize overrules" in warning
+
+
+def test_a_chosen_direction_is_followed_with_a_warning():
+    for data, direction in ((contradictory(monitor="val_accuracy", mode="min"), None), (contradictory(), "minimize")):
+        study = assemble(data, direction=direction)
+        assert study.minimize
+        assert "--direction maximize overrules" in study.warnings[0]
+
+
+def test_the_tuners_value_is_the_objective_if_no_name_says_more():
+    runs = [run(i, tags={"number": str(i), "state": "COMPLETE", "direction": "MAXIMIZE"}, lr=i) for i in range(2)]
+    study = assemble(experiment(runs, value=points((0, 0, 0.5, 1), (1, 0, 0.7, 1)), odd=points((0, 0, 1, 1))))
+    assert (study.spec.objective.metric, study.minimize) == ("value", False)

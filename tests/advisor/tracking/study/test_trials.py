@@ -1,7 +1,9 @@
 import math
 
-from small_experiments import experiment, points, run
+from small_experiments import declared, experiment, points, run
 
+from advisor.model.reading import Reading
+from advisor.model.spec import Objective, Parameter
 from advisor.tracking.study.assemble import assemble
 
 
@@ -32,3 +34,23 @@ def test_parameters_state_steps_batch_size_and_objective():
     assert [t.fact("batch_size") for t in study.trials] == [16] * 3
     assert [study.planned_steps(t) for t in study.trials] == [20] * 3
     assert [t.seed for t in study.trials] == [0, 1, 2]
+
+
+def test_a_global_batch_size_is_not_multiplied_by_accumulation():
+    params = {"per_device_train_batch_size": 8, "global_batch_size": 64, "gradient_accumulation_steps": 4}
+    study = assemble(experiment([run(0, lr=1, **params)], val_loss=points((0, 1, 1, 1), (0, 2, 1, 2))))
+    assert study.trials[0].fact("batch_size") == 64
+
+
+def test_names_of_runs_measurements_and_ignored_parameters_are_left_out():
+    runs = [run(i, lr=i, label_of_run=f"r{i}", best_epoch=i, odd=i % 2) for i in range(4)]
+    data = experiment(runs, val_loss=points(*[(i, s, i + 1 / s, s) for i in range(4) for s in (1, 2)]))
+    study = assemble(data, reading=Reading(ignore=("odd",)))
+    assert set(study.spec.parameters) == {"lr"}
+    assert [d.text for d in study.decisions if d.topic == "parameters"] == [
+        "Measured and not set, so no hyperparameters: best_epoch.",
+        "Ignored, as you asked: odd.",
+    ]
+    spec = declared(best_epoch=Parameter(low=0, high=9, type="int"))
+    spec = spec.model_copy(update={"objective": Objective(metric="val_loss", direction="minimize")})
+    assert "best_epoch" in assemble(data, spec=spec).searched

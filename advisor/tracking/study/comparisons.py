@@ -1,0 +1,117 @@
+"""Compares trials in other ways than the analysis does, and says where the result differs: by last values, by another metric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+from scipy.stats import rankdata, spearmanr
+
+from advisor.model.reading import Decision
+from advisor.model.space import FloatArray
+from advisor.model.study import Study
+from advisor.model.words import clean, number
+from advisor.tracking.study import metric_names
+
+_LEVEL = 0.05
+"""Maximum probability, per study, with which two metrics that depend on no hyperparameter seem to prefer opposite ends."""
+_MIN_TRIALS = 8
+"""Minimum trials for comparing what two metrics prefer."""
+
+
+def with_comparisons(study: Study, summaries: Mapping[int, float]) -> Study:
+    """Return the study with decisions and warnings about comparisons that have other results.
+
+    summaries: value of the objective that a trial logged at its end without a step, which is what its tuner compared.
+    """
+    return replace(
+        study,
+        decisions=(*study.decisions, *_by_last_value(study, summaries)),
+        warnings=(*study.warnings, *_disagreement(study)),
+    )
+
+
+def _by_last_value(study: Study, summaries: Mapping[int, float]) -> Iterator[Decision]:
+    """Yield a decision if the best trial by its best step is not the best one by its last value or summary."""
+    ranked = study.ranked()
+    sign = 1 if study.minimize else -1
+    last = {}
+    for trial in ranked:
+        curve = study.cost_curve(trial)
+        cost = sign * summaries[trial.index] if trial.index in summaries else float(curve.values[-1])
+        if math.isfinite(cost):
+            last[trial.index] = cost
+    if len(last) < 2:
+        return
+    winner = min(last, key=lambda i: last[i])
+    best = ranked[0].index
+    if last[winner] >= last.get(best, math.inf):
+        return
+    what = (
+        "the value logged at the end, which tuners compare"
+        if summaries
+        else "the last value, which many tuners compare"
+    )
+    values = [number(study.objective_value(c)) for c in (float(study.costs[best]), last[winner])]
+    yield Decision(
+        topic="objective",
+        text=f"Trials are compared by their best step: the best is {clean(study.trials[best].name)} ({values[0]}). By {what}, it "
+        f"is {clean(study.trials[winner].name)} ({values[1]}).",
+    )
+
+
+def _disagreement(study: Study) -> Iterator[str]:
+    """Yield one warning if another validation metric prefers the opposite end of a range."""
+    trials = study.ranked()
+    names = [n for n, p in study.searched.items() if p.numeric]
+    others = _other_objectives(study)
+    tests = len(names) * len(others)
+    for other, sign in others:
+        costs = np.array([_best(study, i.index, other, sign) for i in trials])
+        for name in names:
+            positions = study.positions(name, trials)
+            known = np.isfinite(costs) & np.isfinite(positions)
+            if known.sum() < _MIN_TRIALS:
+                continue
+            own = _trend(positions[known], study.costs[[t.index for t in trials]][known], _LEVEL / tests)
+            its = _trend(positions[known], costs[known], _LEVEL / tests)
+            if own * its < 0:
+                yield (
+                    f"The metrics disagree: {clean(study.spec.objective.metric)} is better at {_end(own)} {clean(name)}, "
+                    f"{clean(other)} at {_end(its)} {clean(name)}. The analysis follows the first; --objective chooses another."
+                )
+                return
+
+
+def _end(slope: float) -> str:
+    return "low" if slope > 0 else "high"
+
+
+def _other_objectives(study: Study) -> list[tuple[str, int]]:
+    """Return other metrics of the objective's data whose names state a direction, with the sign that makes them costs."""
+    own = study.spec.objective.metric
+    split = metric_names.split_of(own)
+    found: dict[tuple[str, ...], tuple[str, int]] = {}
+    for metric in sorted(study.metrics, key=lambda m: (len(m), m)):
+        quantity = metric_names.quantity(metric)
+        direction = metric_names.direction_of(metric)
+        if metric_names.split_of(metric) != split or direction is None or metric_names.is_companion(metric):
+            continue
+        if metric_names.measures_success(metric) and quantity != metric_names.quantity(own):
+            found.setdefault(quantity, (metric, 1 if direction == "minimize" else -1))
+    return list(found.values())
+
+
+def _best(study: Study, trial: int, metric: str, sign: int) -> float:
+    values = study.metrics[metric].curve(trial).finite.values
+    return float((sign * values).min()) if len(values) else math.nan
+
+
+def _trend(positions: FloatArray, costs: FloatArray, level: float) -> float:
+    """Return Spearman's correlation of position and cost; 0 unless it is significant at this level."""
+    if len(np.unique(rankdata(positions))) < 2 or len(np.unique(costs)) < 2:
+        return 0.0
+    result = spearmanr(positions, costs)
+    return float(result.statistic) if result.pvalue <= level else 0.0

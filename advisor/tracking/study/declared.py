@@ -1,0 +1,111 @@
+"""Reads the search space and the direction that a tuner declares in the tags of its runs, as Optuna's MLflow callback does."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from advisor.model.space import Value
+from advisor.model.spec import Direction, Parameter
+from advisor.tracking.runs import Run
+
+_SUFFIX = "_distribution"
+_LOG = frozenset(("LogUniformDistribution", "IntLogUniformDistribution"))
+_FLOATS = frozenset(
+    ("FloatDistribution", "UniformDistribution", "LogUniformDistribution", "DiscreteUniformDistribution")
+)
+_INTS = frozenset(("IntDistribution", "IntUniformDistribution", "IntLogUniformDistribution"))
+_WHY = "as the tuner declares it in the runs' tags"
+
+
+def has_tags(run: Run) -> bool:
+    """Return True if the run has the tags of a tuner's trial."""
+    return {"number", "state"} <= run.tags.keys() or any(tag.endswith(_SUFFIX) for tag in run.tags)
+
+
+def direction(runs: Sequence[Run]) -> Direction | None:
+    """Return the direction that the tuner's tags declare in most runs; None if there is none, or if the tuner has several."""
+    tags = Counter(run.tags.get("direction", "").rpartition(".")[2].lower() for run in runs if has_tags(run))
+    known = {text: n for text, n in tags.items() if text in ("minimize", "maximize")}
+    if not known:
+        return None
+    return "maximize" if max(known, key=lambda text: known[text]) == "maximize" else "minimize"
+
+
+def choices_with_none(runs: Sequence[Run]) -> frozenset[str]:
+    """Return the parameters whose declared choices contain None, so that None is one of their values."""
+    return frozenset(
+        name for name, found in _distributions(runs).items() for _, values in found if None in values.get("choices", ())
+    )
+
+
+def parameters(runs: Sequence[Run], params: Sequence[Mapping[str, Value]]) -> dict[str, Parameter]:
+    """Return the parameters that the tuner declares, by name. params: the values of each run, shape (runs,).
+
+    If a range changed between trials, it is the union of the ranges. A declaration that does not fit the values is left out.
+    """
+    result = {}
+    for name, found in _distributions(runs).items():
+        values = [p[name] for p in params if name in p]
+        parameter = _parameter(found, any(isinstance(v, str) for v in values))
+        if parameter is not None and values and all(parameter.allows(v) for v in values):
+            result[name] = parameter
+    return result
+
+
+def _distributions(runs: Sequence[Run]) -> dict[str, set[tuple[str, _Fields]]]:
+    """Return each parameter's distinct distributions: its class and its arguments."""
+    texts: dict[str, set[str]] = {}
+    for run in runs:
+        for tag, text in run.tags.items():
+            if tag.endswith(_SUFFIX) and len(tag) > len(_SUFFIX):
+                texts.setdefault(tag.removesuffix(_SUFFIX), set()).add(text)
+    return {name: {parsed for t in found if (parsed := _parse(t)) is not None} for name, found in texts.items()}
+
+
+class _Fields(dict[str, Any]):
+    """Arguments of a distribution. Hashable by identity, to be kept in a set."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+def _parse(text: str) -> tuple[str, _Fields] | None:
+    """Parse a distribution such as `FloatDistribution(high=0.1, log=True, low=1e-05, step=None)`; None for other text."""
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            return None
+        return call.func.id, _Fields((k.arg, ast.literal_eval(k.value)) for k in call.keywords if k.arg is not None)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
+
+
+def _parameter(found: set[tuple[str, _Fields]], as_text: bool) -> Parameter | None:
+    """Return the declared parameter; None if it has a single value or a study file cannot express it."""
+    kinds = {kind for kind, _ in found}
+    fields = [values for _, values in found]
+    try:
+        if kinds == {"CategoricalDistribution"}:
+            return _categorical([c for f in fields for c in f["choices"]], as_text)
+        if not kinds or not (kinds <= _FLOATS or kinds <= _INTS):
+            return None
+        low, high = min(float(f["low"]) for f in fields), max(float(f["high"]) for f in fields)
+        log = all(kind in _LOG or f.get("log") is True for kind, f in found)
+        parameter = Parameter(
+            type="int" if kinds <= _INTS else "float", low=low, high=high, scale="log" if log else "linear", why=_WHY
+        )
+    except (KeyError, TypeError, ValueError, ValidationError):
+        return None
+    return parameter if math.isfinite(low) else None
+
+
+def _categorical(choices: Sequence[Any], as_text: bool) -> Parameter | None:
+    known = dict.fromkeys(str(c) if as_text or c is None else c for c in choices)
+    if not all(isinstance(c, str | bool | int | float) for c in known) or len(known) < 2:
+        return None
+    return Parameter(role="scientific", type="categorical", choices=tuple(known), why=_WHY)

@@ -1,0 +1,252 @@
+"""Finds hyperparameters that follow from others (tokens = steps x batch size, min_lr = lr / 10), and the length of training under
+any name.
+
+A relation must hold in nearly all trials, and in more of them than independent hyperparameters would agree by chance.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import binom
+
+from advisor.model.parameter_kinds import is_batch_size, is_of_optimizer, is_regulariser
+from advisor.model.space import FloatArray, Value, as_number, counts_training, is_learning_rate, words_of
+
+_LEVEL = 0.01
+"""Maximum probability, per study, with which independent hyperparameters would appear to be related."""
+_HOLDS = 0.95
+"""Minimum share of the trials in which a relation holds."""
+_MIN_VALUES = 3
+"""Minimum distinct values of each related number."""
+_MAX_NAMES = 40
+"""Maximum number of varying numbers among which relations of three are looked for."""
+_EXACT = 1e-5
+"""Relative tolerance of a relation, because numbers are rounded when they are logged."""
+_EXPOSURE = frozenset(
+    "tokens examples samples images frames steps iterations iters updates epochs epoch budget".split()
+)
+_POWERS = (1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
+_PAIRS = ((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """A hyperparameter that others determine."""
+
+    name: str
+    others: tuple[str, ...]
+    formula: str | None
+    """Formula for a study file; None if the values follow from the others without one."""
+
+
+def find_ties(params: Sequence[Mapping[str, Value]], keep: Collection[str] = ()) -> tuple[Tie, ...]:
+    """Return the hyperparameters that follow from others. params: the values of each trial, shape (trials,).
+
+    Of the related ones, the least important follows from the others: a length before a regulariser before a learning rate.
+    keep: names that must not follow from others, because the study file declares them.
+    """
+    numbers = _numbers(params)
+    ties: list[Tie] = []
+    for name in sorted(numbers, key=lambda n: (*_importance(n), -len(n), n)):
+        others = {n: v for n, v in numbers.items() if n != name and n not in {t.name for t in ties}}
+        if name not in keep and (tie := _formula_tie(name, numbers[name], others)) is not None:
+            ties.append(tie)
+    known = {t.name for t in ties}
+    rest = [n for n in numbers if n not in known and n not in keep]
+    ties += [tie for n in rest if (tie := _function_tie(n, params, known)) is not None]
+    return tuple(ties)
+
+
+def is_unknown(name: str) -> bool:
+    """Return True if the name denotes no common hyperparameter, so that the trials must show what it is."""
+    return _importance(name) <= (1,) and not is_of_optimizer(name)
+
+
+def length_factor(values: Sequence[Value | None], ends: Sequence[int]) -> float | None:
+    """Return the number of steps per unit of a parameter that is the length of training; None if it is something else.
+
+    ends: last logged step of each trial, shape (trials,). A trial may end early, but none may train longer than it says.
+    """
+    pairs = [
+        (as_number(v), e) for v, e in zip(values, ends, strict=True) if _is_number(v) and as_number(v) > 0 and e >= 1
+    ]
+    # What did not change from one trial to the next is no evidence; see `_holds`.
+    pairs = [pair for i, pair in enumerate(pairs) if i == 0 or pair != pairs[i - 1]]
+    if len({v for v, _ in pairs}) < _MIN_VALUES:
+        return None
+    length, end = np.array(pairs, dtype=np.float64).T
+    factor = float(np.max((end + 1) / length))
+    expected = factor * length
+    hits = np.abs(end + 1 - expected) <= np.maximum(1.0, 0.02 * expected)
+    chance = _collisions(end, np.maximum(1.0, 0.02 * end))
+    n, k = len(hits), int(hits.sum())
+    enough = 2 * k >= n and len(set(length[hits].tolist())) >= _MIN_VALUES
+    return factor if enough and binom.sf(k - 2, n - 1, chance) <= _LEVEL else None
+
+
+# --- formulas -------------------------------------------------------------------------------------------------------------------
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _numbers(params: Sequence[Mapping[str, Value]]) -> dict[str, FloatArray]:
+    """Return the numbers that vary enough, by name, as arrays of shape (trials,) with NaN if missing."""
+    names = sorted({n for p in params for n in p})
+    columns = {}
+    for name in names:
+        values = [p.get(name) for p in params]
+        if all(v is None or _is_number(v) for v in values) and len(set(values) - {None}) >= _MIN_VALUES:
+            columns[name] = np.array([math.nan if v is None else float(v) for v in values])
+    return columns
+
+
+def _importance(name: str) -> tuple[int]:
+    """Return the rank by which a name stays a hyperparameter of its own: the least important follows from the others."""
+    if counts_training(name) or _EXPOSURE & set(words_of(name)):
+        return (0,)
+    if is_learning_rate(name):
+        return (5,)
+    if is_batch_size(name):
+        return (4,)
+    if is_regulariser(name):
+        return (3,)
+    return (2,) if is_of_optimizer(name) and not {"lr", "rate"} & set(words_of(name)) else (1,)
+
+
+def _formula_tie(name: str, values: FloatArray, others: Mapping[str, FloatArray]) -> Tie | None:
+    tests = max(len(others) * (len(_POWERS) + 2) + len(others) ** 2 * len(_PAIRS), 1)
+    present = np.isfinite(values)
+    for parts, predict, text in _forms(values, others):
+        both = present & np.isfinite(predict)
+        if both.sum() < _HOLDS * present.sum():
+            continue
+        if _holds(values[both], predict[both], tests):
+            return Tie(name, parts, text())
+    return None
+
+
+Form = tuple[tuple[str, ...], FloatArray, Callable[[], str]]
+
+
+def _forms(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[Form]:
+    """Yield relations that the first settings do not contradict: the other names, the predicted values, the formula."""
+    for other, x in others.items():
+        for power in _POWERS:
+            yield from _product(values, ((other, x, power),))
+        for sign in (1.0, -1.0):
+            known = (values - sign * x)[np.isfinite(values - sign * x)]
+            if len(known):
+                shift = float(np.median(known))
+                yield (other,), shift + sign * x, _sum_text(shift, sign, other)
+    if len(others) > _MAX_NAMES:
+        return
+    logs = {n: _log(x) for n, x in others.items()}
+    own = _log(values)
+    for a, b in itertools.combinations(others, 2):
+        for p, q in _PAIRS:
+            ratio = own - p * logs[a] - q * logs[b]
+            known = ratio[np.isfinite(ratio)]
+            # Most settings must agree on the factor; testing a few first makes hundreds of parameters fast.
+            if len(known) >= _MIN_VALUES and np.mean(np.abs(known[:12] - np.median(known[:12])) < 0.1) > 0.5:
+                yield from _product(values, ((a, others[a], p), (b, others[b], q)))
+
+
+def _log(values: FloatArray) -> FloatArray:
+    return np.log(np.where(values > 0, values, np.nan))
+
+
+def _product(values: FloatArray, parts: Sequence[tuple[str, FloatArray, float]]) -> Iterator[Form]:
+    with np.errstate(all="ignore"):
+        product = np.prod([np.power(x, p) for _, x, p in parts], axis=0)
+        ratio = values / product
+        known = ratio[np.isfinite(ratio) & (ratio != 0)]
+        if not len(known):
+            return
+        factor = float(np.median(known))
+    yield tuple(n for n, _, _ in parts), factor * product, lambda: _product_text(factor, parts)
+
+
+def _product_text(factor: float, parts: Sequence[tuple[str, FloatArray, float]]) -> str:
+    text = "" if math.isclose(factor, 1, rel_tol=_EXACT) else f"{_round(factor):.12g}"
+    for name, _, power in parts:
+        size = abs(power)
+        term = _named(name) if size == 1 else f"{_named(name)} ** {size:g}"
+        text = (f"{text} * {term}" if text else term) if power > 0 else f"{text or '1'} / {term}"
+    return text
+
+
+def _sum_text(shift: float, sign: float, other: str) -> Callable[[], str]:
+    return lambda: f"{_round(shift):.12g} {'+' if sign > 0 else '-'} {_named(other)}"
+
+
+def _round(factor: float) -> float:
+    """Return the factor with the fewest digits that describe it: 0.1 for 0.0999999999."""
+    return next(
+        (r for digits in range(1, 12) if math.isclose(r := float(f"{factor:.{digits}g}"), factor, rel_tol=_EXACT / 10)),
+        factor,
+    )
+
+
+def _named(name: str) -> str:
+    return name if name.isidentifier() and name.isascii() else f"{{{name}}}"
+
+
+def _holds(values: FloatArray, predicted: FloatArray, tests: int) -> bool:
+    """Return True if the values agree with the prediction in nearly all trials, and not by chance.
+
+    A trial is evidence only if its values differ from the trial before, because hyperparameters that a loop or a person did not
+    touch between two trials agree by design.
+    """
+    changed = np.append(True, (np.diff(values) != 0) | (np.diff(predicted) != 0))
+    values, predicted = values[changed], predicted[changed]
+    n = len(values)
+    whole = bool((values == np.rint(values)).all())
+    tolerance = _EXACT * np.abs(values) + (np.where(np.abs(values) >= 20, 1.0, 0.5) if whole else 0.0)
+    hits = int((np.abs(values - predicted) <= tolerance).sum())
+    if hits < _HOLDS * n or n < _MIN_VALUES + 1 or len(set(predicted.tolist())) < _MIN_VALUES:
+        return False
+    return bool(binom.sf(hits - 2, n - 1, _collisions(values, tolerance)) <= _LEVEL / tests)
+
+
+def _collisions(values: FloatArray, tolerance: FloatArray) -> float:
+    """Return the probability that two settings agree in this number within the tolerance: the chance of one coincidence."""
+    ordered = np.sort(values)
+    width = float(np.median(tolerance))
+    near = np.searchsorted(ordered, ordered + 2 * width, "right") - np.searchsorted(
+        ordered, ordered - 2 * width, "left"
+    )
+    return float((near.mean()) / len(ordered))
+
+
+# --- functions without a formula ------------------------------------------------------------------------------------------------
+
+
+def _function_tie(name: str, params: Sequence[Mapping[str, Value]], ties: Collection[str]) -> Tie | None:
+    """Return the tie of a number that two discrete hyperparameters determine, and that has more values than each of them.
+
+    The number of weights follows from depth and width. Names of known hyperparameters are left alone.
+    """
+    if not is_unknown(name):
+        return None
+    rows = [p for p in params if name in p]
+    kinds = len({p[name] for p in rows})
+    names = sorted({n for p in rows for n in p} - {name, *ties})
+    discrete = [n for n in names if all(n in p for p in rows) and 1 < len({p[n] for p in rows}) < kinds][:_MAX_NAMES]
+    tests = max(math.comb(len(discrete), 2), 1)
+    for others in itertools.combinations(discrete, 2):
+        keyed = [(tuple(p[o] for o in others), p[name]) for p in rows]
+        keyed = [pair for i, pair in enumerate(keyed) if i == 0 or pair != keyed[i - 1]]
+        groups = {key: {v for k, v in keyed if k == key} for key, _ in keyed}
+        shares = np.array(list(Counter(v for _, v in keyed).values())) / len(keyed)
+        agreeing = len(keyed) - len(groups)
+        if all(len(g) == 1 for g in groups.values()) and float((shares**2).sum()) ** agreeing <= _LEVEL / tests:
+            return Tie(name, others, None)
+    return None

@@ -1,0 +1,108 @@
+"""Determines which logged parameters are no hyperparameters of their own: duplicates, tied ones, and lengths of training."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from advisor.model.reading import Decision
+from advisor.model.space import Value, as_number, counts_training
+from advisor.model.spec import Parameter
+from advisor.model.words import clean, listed
+from advisor.tracking.study import inference, relations
+
+_OVERRULE = "--study FILE with these parameters"
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Parameters whose role in the study follows from the trials."""
+
+    derived: Mapping[str, Parameter]
+    """Parameters that a formula computes from others."""
+    lengths: Mapping[str, Parameter]
+    """Parameters that are the length of training, as the trials' steps show; fixed, because no study searches them."""
+    left_out: frozenset[str]
+    """Duplicates of other parameters, and numbers that others determine."""
+    steps: tuple[int | None, ...]
+    """Steps that each trial planned, by a parameter in `lengths`; None if unknown."""
+    decisions: tuple[Decision, ...]
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """The parameters whose role differs from the one that their values alone suggest."""
+        return {**self.derived, **self.lengths}
+
+
+def parameter_roles(
+    params: Sequence[Mapping[str, Value]], declared: Collection[str], last_steps: Sequence[int]
+) -> Roles:
+    """Return the roles. params: values of each trial, shape (trials,). declared: names in the study file, which keep their role.
+
+    last_steps: last logged step of each trial, shape (trials,).
+    """
+    twins = inference.twins(params, declared)
+    left = [{n: v for n, v in trial.items() if n not in twins} for trial in params]
+    lengths, steps = _lengths(left, declared, last_steps)
+    ties = relations.find_ties([{n: v for n, v in t.items() if n not in lengths} for t in left], declared)
+    derived = {tie.name: p for tie in ties if (p := _derived(tie, left)) is not None}
+    outside = [tie for tie in ties if tie.name not in derived]
+    decisions = [
+        _decision(f"{clean(n)} has the values of {clean(other)} in every trial and is left out.")
+        for n, other in twins.items()
+    ]
+    decisions += [
+        _decision(
+            f"{clean(t.name)} follows from {listed(map(clean, t.others))} and is not searched: {clean(t.formula)}."
+        )
+        for t in ties
+        if t.name in derived
+    ]
+    decisions += [
+        _decision(f"{clean(t.name)} follows from {listed(map(clean, t.others))} and is left out.") for t in outside
+    ]
+    decisions += [
+        _decision(f"{clean(n)} is the length of training by the trials' last steps, so it is not searched.")
+        for n in lengths
+    ]
+    return Roles(derived, lengths, frozenset((*twins, *(t.name for t in outside))), steps, tuple(decisions))
+
+
+def _decision(text: str) -> Decision:
+    return Decision(topic="parameters", text=text, overrule=_OVERRULE)
+
+
+def _lengths(
+    params: Sequence[Mapping[str, Value]], declared: Collection[str], last_steps: Sequence[int]
+) -> tuple[dict[str, Parameter], tuple[int | None, ...]]:
+    """Return the parameters that are lengths of training although no name says so, and each trial's planned steps."""
+    none: tuple[int | None, ...] = (None,) * len(params)
+    names = sorted({n for p in params for n in p})
+    if any(counts_training(name) for name in names):
+        return {}, none
+    for name in names:
+        if name in declared or not relations.is_unknown(name):
+            continue
+        values = [p.get(name) for p in params]
+        factor = relations.length_factor(values, last_steps)
+        if factor is None:
+            continue
+        counts = Counter(v for v in values if v is not None)
+        usual = max(counts, key=lambda v: (counts[v], as_number(v)))
+        why = "the length of training under another name; it is set between studies, not searched"
+        steps = tuple(None if v is None else max(round(factor * as_number(v)), 1) for v in values)
+        return {name: Parameter(role="fixed", value=usual, why=why)}, steps
+    return {}, none
+
+
+def _derived(tie: relations.Tie, params: Sequence[Mapping[str, Value]]) -> Parameter | None:
+    """Return the tied parameter with its formula; None if a study file cannot express it."""
+    whole = all(isinstance(p[tie.name], int) for p in params if tie.name in p)
+    why = f"inferred: it follows from {listed(tie.others)} in the trials"
+    try:
+        return Parameter(role="derived", formula=tie.formula, type="int" if whole else "float", why=why)
+    except ValidationError:
+        return None

@@ -1,0 +1,58 @@
+"""Writes MLflow filters that select given runs of an experiment, for messages that say how to analyze them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import islice
+
+from advisor.tracking.runs import Experiment
+
+_MAX_IDS = 5
+"""Maximum number of runs that a filter names one by one."""
+
+
+def filter_for(experiment: Experiment, members: Collection[int]) -> str | None:
+    """Return the shortest filter among those tried that selects exactly the runs at these indices; None if there is none."""
+    wanted = frozenset(members)
+    # Values and keys with quotes would need escape sequences, which MLflow's filters lack.
+    return next((text for text, runs in _candidates(experiment, wanted) if runs == wanted), None)
+
+
+def _candidates(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tuple[str, frozenset[int]]]:
+    """Yield filters and the indices of the runs that each of them selects."""
+    runs = experiment.runs
+    for kind in ("params", "tags"):
+        logged = [run.params if kind == "params" else run.tags for run in runs]
+        first = logged[min(wanted)]
+        keys = sorted({k for values in logged for k in values if "`" not in k}, key=lambda k: (len(k), k))
+        for key in keys:
+            having = frozenset(i for i, values in enumerate(logged) if key in values)
+            value = first.get(key)
+            if value is not None and "'" not in value and len(value) <= 100 and kind == "params":
+                yield f"params.{_quoted(key)} = '{value}'", frozenset(i for i in having if logged[i][key] == value)
+        for key in keys:
+            having = frozenset(i for i, values in enumerate(logged) if key in values)
+            yield f"{kind}.{_quoted(key)} IS NOT NULL", having
+            yield f"{kind}.{_quoted(key)} IS NULL", frozenset(range(len(runs))) - having
+    yield from _by_time(experiment, wanted)
+    if len(wanted) <= _MAX_IDS:
+        names = ", ".join(f"'{runs[i].id}'" for i in sorted(wanted))
+        yield f"attributes.run_id IN ({names})", wanted
+
+
+def _by_time(experiment: Experiment, wanted: frozenset[int]) -> Iterator[tuple[str, frozenset[int]]]:
+    """Yield filters by start time in milliseconds: before the first other run, or from the first of these runs on."""
+    starts = [run.started for run in experiment.runs]
+    known = [s for s in starts if s is not None]
+    if len(known) < len(starts):
+        return
+    first = min(known[i] for i in wanted)
+    after = [s for i, s in enumerate(known) if i not in wanted and s > first]
+    bounds = [("<", min(after))] if after else []
+    for sign, bound in islice([(">=", first), *bounds], 2):
+        chosen = frozenset(i for i, s in enumerate(known) if (s >= bound if sign == ">=" else s < bound))
+        yield f"attributes.start_time {sign} {round(1000 * bound)}", chosen
+
+
+def _quoted(key: str) -> str:
+    return key if key.isidentifier() else f"`{key}`"

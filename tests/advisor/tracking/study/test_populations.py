@@ -1,0 +1,118 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from mlflow import MlflowClient
+from mlflow_studies import log_study
+from small_experiments import experiment, points, run
+
+from advisor.model.errors import AdvisorError
+from advisor.model.reading import Reading
+from advisor.tracking import read_study
+from advisor.tracking.study.assemble import assemble
+from advisor.tracking.study.populations import select_population
+
+RNG = np.random.default_rng(0)
+RATES = [float(r) for r in 10 ** RNG.uniform(-4, -1, 40)]
+
+
+def runs_of(settings):
+    """Runs one after the other; tags in the key `tags`."""
+    made = [run(i, tags=s.pop("tags", None), **s) for i, s in enumerate(map(dict, settings))]
+    made = [replace(r, started=100.0 + 10 * i) for i, r in enumerate(made)]
+    return experiment(made, val_loss=points(*[(i, s, 1 / s + i / 100, s) for i in range(len(made)) for s in (1, 2)]))
+
+
+def settings(n, **more):
+    return [{"lr": rate, **more} for rate in RATES[:n]]
+
+
+def analysed(data, wanted=None):
+    return select_population(data, wanted)
+
+
+def test_the_larger_of_two_datasets_is_analysed_and_the_filter_of_the_other_is_said():
+    data = runs_of([*settings(6, dataset="cifar"), *settings(4, dataset="svhn")])
+    population = analysed(data)
+    assert len(population.experiment.runs) == 6
+    (decision,) = population.decisions
+    assert "6 of 10 runs, dataset = cifar" in decision.text
+    assert "`--filter \"params.dataset = 'svhn'\"`" in decision.text
+    assert decision.overrule == "--population all"
+    assert population.warnings
+
+
+def test_users_choose_a_population():
+    data = runs_of([*settings(6, dataset="cifar"), *settings(4, dataset="svhn")])
+    assert len(analysed(data, "all").experiment.runs) == 10
+    assert len(analysed(data, "dataset=svhn").experiment.runs) == 4
+    assert len(assemble(data, reading=Reading(population="dataset=svhn")).trials) == 4
+    with pytest.raises(AdvisorError, match="no run has dataset = mnist; values of the most runs: cifar, svhn"):
+        analysed(data, "dataset=mnist")
+    with pytest.raises(AdvisorError, match="neither all nor PARAM=VALUE"):
+        analysed(data, "cifar")
+
+
+def test_runs_by_hand_are_separated_from_a_tuners_trials():
+    tags = {"number": "1", "state": "COMPLETE"}
+    data = runs_of([*[{"lr": r, "name": f"try-{r}"} for r in (0.1, 0.01)], *settings(8, tags=tags)])
+    population = analysed(data)
+    assert len(population.experiment.runs) == 8
+    assert (
+        "tags.state IS NULL" in population.decisions[0].text
+        or "params.name IS NOT NULL" in population.decisions[0].text
+    )
+
+
+def test_typed_numbers_before_drawn_ones_are_runs_by_hand():
+    typed = [{"lr": r, "wd": 0.1} for r in (0.1, 0.01, 0.003, 0.3)]
+    assert len(analysed(runs_of([*typed, *settings(12, wd=0.1)])).experiment.runs) == 12
+
+
+def test_two_models_in_sweeps_of_their_own_are_separated():
+    data = runs_of([*settings(8, model="cnn"), *[{"lr": r, "model": "vit"} for r in RATES[20:26]]])
+    assert len(analysed(data).experiment.runs) == 8
+
+
+@pytest.mark.parametrize(
+    "mixed",
+    [
+        [{"lr": r, "model": "cnn" if i % 2 else "vit"} for i, r in enumerate(RATES[:12])],  # compared at random
+        [{"lr": r, "model": m} for m in ("cnn", "vit") for r in RATES[:6]],  # a grid
+        [{"lr": r, "optimizer": "sgd", "momentum": 0.9} if i % 2 else {"lr": r, "optimizer": "adam", "beta1": 0.9, "eps": 1e-8}
+         for i, r in enumerate(RATES[:12])],  # a conditional space
+        [{"lr": r} if i < 6 else {"lr": r, "warmup": 5} for i, r in enumerate(RATES[:12])],  # an option added later
+    ],
+)  # fmt: skip
+def test_one_study_is_not_separated(mixed):
+    assert analysed(runs_of(mixed)).decisions == ()
+
+
+def test_an_experiment_that_is_no_study_is_one_clear_line():
+    data = runs_of([{"lr": r, "dataset": d} for r, d in zip(RATES, "aabbccdd", strict=False)])
+    with pytest.raises(AdvisorError, match=r"mixes 4 kinds of runs with at most 2 runs each; .*--filter") as error:
+        assemble(data)
+    assert "\n" not in str(error.value)
+
+
+def test_the_filter_that_a_report_names_selects_the_other_runs(tmp_path):
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    client = MlflowClient(uri)
+    experiment_id = log_study(client, "e", [0.01, 0.02, 0.04, 0.08, 0.16, 0.32])
+    for i, found in enumerate(client.search_runs([experiment_id])):
+        client.log_param(found.info.run_id, "dataset", "svhn" if i < 2 else "cifar")
+    study = read_study("e", tracking_uri=uri)
+    assert len(study.trials) == 4
+    words = study.decisions[0].text.split('--filter "')[1].split('"')[0]
+    assert len(read_study("e", tracking_uri=uri, filter=words).trials) == 2
+
+
+def test_a_failed_run_that_logged_few_parameters_stays():
+    data = runs_of(settings(9, wd=0.1, width=8, depth=2))
+    failed = replace(data.runs[0], status="FAILED", params={"seed_of_data": "1"})
+    assert analysed(replace(data, runs=(failed, *data.runs[1:]))).decisions == ()
+
+
+def test_runs_with_other_parameters_are_separated():
+    data = runs_of([*settings(8, wd=0.1, width=8), *[{"trees": i, "leaves": 5} for i in range(3)]])
+    assert "with leaves and trees, 3 runs" in analysed(data).decisions[0].text
