@@ -13,7 +13,7 @@ from advisor.computed import computed
 from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, SetRange
 from advisor.model.message import Message, Name, listed, say
-from advisor.model.space import as_number, hard_limits, words_of
+from advisor.model.space import as_number, hard_limits
 from advisor.model.spec import Parameter
 from advisor.model.study import Curve, Signal, Study, Trial
 from advisor.stats.curve import Rise, change_since, end_rise
@@ -21,9 +21,6 @@ from advisor.stats.curve import Rise, change_since, end_rise
 Costs: TypeAlias = Callable[[Trial], Curve]
 
 _TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss", "train_loss")
-_OF_ACTING = {"reward", "rewards", "rew", "return", "returns", "episode"}
-_OF_ANSWERS = {"accuracy", "accuracies", "margin", "margins"}
-"""Words in the names of metrics that compare the rewards of answers on held-out data."""
 _SURELY_RISES = 0.01
 
 
@@ -104,11 +101,6 @@ def beyond_chance(readings: Sequence[Overfit], level: float) -> list[Overfit]:
         return []
     corrected = stats.false_discovery_control(np.array([r.p for r in readings]))
     return [replace(r, p=float(p)) for r, p in zip(readings, corrected, strict=True) if p <= level]
-
-
-def is_of_acting(metric: str) -> bool:
-    """Return True if a metric, by its name, is the reward or return of a policy rather than a metric of held-out data."""
-    return bool(_OF_ACTING & set(words_of(metric))) and not _OF_ANSWERS & set(words_of(metric))
 
 
 def validation_curves(study: Study) -> list[tuple[str, Costs]]:

@@ -10,6 +10,7 @@
 | end status of each trial | `status` |
 | which space the study searched | `space` |
 | which metric carries which signal | `metric_names` |
+| which kind of workload it is | `kind` |
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from advisor.model.study import CurveBlock, Signal, Study, Trial
 from advisor.tracking.runs import Experiment
 from advisor.tracking.study import metric_names
 from advisor.tracking.study.curves import build_curves
+from advisor.tracking.study.kind import choose_kind
 from advisor.tracking.study.objective import choose_objective
 from advisor.tracking.study.probes import without_probes
 from advisor.tracking.study.space import build_space
@@ -53,6 +55,7 @@ def assemble(
     curves = build_curves(experiment, chosen.indices)
     trials = build_trials(experiment, chosen.indices, curves.blocks, metric, spec)
     _require_results(experiment.name, metric, trials.trials, curves.blocks[metric])
+    kind = choose_kind(experiment, chosen.indices, metric, reading)
     space = build_space(experiment, trials.spec, aim.objective, trials.trials, curves.blocks[metric])
     return Study(
         spec=space.spec,
@@ -69,6 +72,8 @@ def assemble(
             *space.warnings,
         ),
         unit=trials.unit,
+        kind=kind.kind,
+        decisions=kind.decisions,
     )
 
 

@@ -8,7 +8,6 @@ from typing import ClassVar
 from advisor.computed.curves.overfit import (
     Overfit,
     beyond_chance,
-    is_of_acting,
     name_regularisers,
     only_low_settings,
     read_overfits,
@@ -20,6 +19,7 @@ from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Objective, Percent, Probability, limited, say
+from advisor.model.reading import Kind
 from advisor.model.study import Study, Trial
 from advisor.stats.curve import MIN_POINTS
 
@@ -53,6 +53,7 @@ class CurveOverfitting(Rule):
 
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "regularisation"
+    not_for: ClassVar[frozenset[Kind]] = frozenset({"reinforcement-learning"})
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
             rules=("ckpt-best-lost",),
@@ -71,10 +72,6 @@ class CurveOverfitting(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding: about the objective, else about the validation loss."""
         trials, objective = study.ranked(), study.spec.objective.metric
-        if is_of_acting(objective):
-            raise MissingData(
-                f"{objective} is the reward of a policy, not a metric of held-out data; log one, such as a validation loss"
-            )
         if not trials:
             raise MissingData("no trial ended with a finite objective")
         winners = setting_winners(study, trials)
