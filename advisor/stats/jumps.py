@@ -33,6 +33,8 @@ _MAX_MANY = 9
 """Maximum width of a level that a few odd minibatches can dominate; wider levels are approximately normal."""
 _MIN_TAIL = 80
 """Minimum number of independent changes for fitting the tail from their upper quartile."""
+_RANKS = (1, 2, 4, 8, 16)
+"""Ranks of the largest ratios that are tested for outliers."""
 _LOST = 0.5
 """Minimum share of a loss's fall that a collapse undoes for good."""
 _STEEPEST = 0.05
@@ -379,9 +381,11 @@ class Outliers:
     ratios: FloatArray
     """Ratio of each point to the running median, shape (n,)."""
     limit: float
-    """Ratio that the largest of all points exceeds by chance with the specified probability."""
+    """Ratio that the `count` largest of all points exceed by chance with the specified probability."""
+    count: int
+    """Number of largest points that stand out most."""
     p: float
-    """p-value: probability that ratios distributed like the bulk include one as large as the largest."""
+    """p-value: probability that ratios distributed like the bulk include so many as large as these."""
 
     @property
     def largest(self) -> float:
@@ -393,7 +397,8 @@ def outliers(values: FloatArray, chance: float, factor: float, width: int = 31) 
     """Return the values (n,), positive and finite, that exceed `factor` times their running median and the limit for `chance`.
 
     Return None for fewer than 20 points. Logarithms of ratios are compared: gradient norms of healthy runs are approximately
-    log-normal, with a lighter tail than the exponential tail of the limit.
+    log-normal, with a lighter tail than the exponential tail of the limit. Not only the largest ratio is tested but also the
+    second, fourth, eighth and sixteenth largest: a few times the bulk is common once, but not often (Bonferroni correction).
     """
     if len(values) < MIN_POINTS:
         return None
@@ -402,11 +407,27 @@ def outliers(values: FloatArray, chance: float, factor: float, width: int = 31) 
     tail = upper_tail(away)
     if tail is None:
         return None
-    limit = max(tail.limit(chance), math.log(factor))
     order = np.argsort(-away, kind="stable")
-    far = order[away[order] > limit]
+    looks = [k for k in _RANKS if k <= len(away)]
+    p, count = min((len(looks) * _chance_of(tail, float(away[order[k - 1]]), k, len(away)), k) for k in looks)
+    limit = _reached_by(tail, count, len(away), chance / len(looks))
+    far = order[away[order] > max(limit, math.log(factor))] if p <= chance else order[:0]
     ratios = np.exp(np.minimum(away, 700.0))
-    return Outliers(far, ratios, math.exp(min(tail.limit(chance), 700.0)), tail.p(float(away.max())))
+    return Outliers(far, ratios, math.exp(min(limit, 700.0)), count, min(1.0, p))
+
+
+def _chance_of(tail: Tail, value: float, count: int, n: int) -> float:
+    """Return the probability that `count` of n values with this tail reach `value`."""
+    excess = max(value - tail.base, 0.0) / tail.scale
+    share = tail.tries / n * math.exp(-tail.freedom * math.log1p(excess / tail.freedom))
+    return float(stats.binom.sf(count - 1, n, min(share, 1.0)))
+
+
+def _reached_by(tail: Tail, count: int, n: int, chance: float) -> float:
+    """Return the level that `count` of n values with this tail reach with probability `chance`."""
+    share = float(stats.beta.ppf(min(chance, 1.0), count, n - count + 1))
+    grown = math.expm1(max(math.log(tail.tries / n / max(share, 1e-300)), 0.0) / tail.freedom)
+    return tail.base + tail.freedom * tail.scale * grown
 
 
 def diverged_at(values: FloatArray) -> int | None:
