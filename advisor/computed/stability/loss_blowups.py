@@ -272,9 +272,14 @@ def _subject(study: Study, metric: str) -> str:
     return "objective" if objective else "loss"
 
 
+def is_free(study: Study) -> bool:
+    """Return True if the training losses of this kind of workload may rise although all is well."""
+    return study.kind in _FREE_LOSSES
+
+
 def _should_fall(study: Study, metric: str) -> bool:
     """Return True if the metric, as a cost, falls in healthy training: the objective, and every loss of most kinds of workload."""
-    return metric == study.spec.objective.metric or study.kind not in _FREE_LOSSES
+    return metric == study.spec.objective.metric or not is_free(study)
 
 
 def _sign(study: Study, metric: str) -> float:

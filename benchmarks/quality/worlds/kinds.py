@@ -54,17 +54,21 @@ def _misses(*rules: str) -> Callable[[Outcome], bool]:
 # --- reinforcement learning -----------------------------------------------------------------------------------------------------
 
 
-def _policy(collapses: float = 0.0) -> Callable[[Random], Made]:
-    """Return a maker of policy-gradient studies. collapses: share of the trials whose policy collapses for good."""
+def _policy(collapses: float = 0.0, *, early: bool = False) -> Callable[[Random], Made]:
+    """Return a maker of policy-gradient studies. collapses: share of the trials whose policy collapses for good.
+
+    early: with few evaluations, before the first of which the policy has learned most.
+    """
 
     def make(random: Random) -> Made:
         name = str(random.choice(["success_rate", "eval/success_rate", "score", "eval_score"]))
         prefix = str(random.choice(["", "train/", "losses/"]))
         loss = str(random.choice(["loss", "total_loss", ""]))
-        points = int(random.integers(60, 200))
+        points = int(random.integers(10, 40) if early else random.integers(60, 200))
+        start = 0.02 if early else 0.25
 
         def curves(random: Random, off: float) -> Curves:
-            success = shapes.policy(random, points, off, collapse=random.uniform() < collapses)
+            success = shapes.policy(random, points, off, start=start, collapse=random.uniform() < collapses)
             steps = 2048 * np.arange(1, points + 1)
             values = shapes.policy_losses(random, success)
             named = {f"{prefix}{k}": (steps, v) for k, v in values.items() if k != "loss"}
@@ -265,6 +269,7 @@ def _advises_networks(outcome: Outcome) -> bool:
 
 SITUATIONS: tuple[Situation, ...] = (
     Situation("B01 RL, success rate or score", "a rule of losses fires", _policy(), _fires(*_TRAINING)),
+    Situation("B01 RL, learns early", "a rule of losses fires", _policy(early=True), _fires(*_TRAINING)),
     Situation(
         "B01 RL, policies collapse", "no collapse is found", _policy(0.6), _misses("stability-mid"), bound=0.2
     ),

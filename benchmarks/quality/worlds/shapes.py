@@ -77,10 +77,13 @@ def collapsed(random: Random, values: FloatArray) -> FloatArray:
 # --- reinforcement learning -----------------------------------------------------------------------------------------------------
 
 
-def policy(random: Random, points: int, off: float, *, collapse: bool = False) -> FloatArray:
-    """Return a success rate: near zero at first, then a noisy S-curve; an outlying learning rate learns late or not."""
+def policy(random: Random, points: int, off: float, *, start: float = 0.25, collapse: bool = False) -> FloatArray:
+    """Return a success rate: near zero at first, then a noisy S-curve; an outlying learning rate learns late or not.
+
+    start: the part of the training in which the best trials learn; about zero if they learn before their first evaluation.
+    """
     t = np.linspace(0, 1, points)
-    middle = np.clip(0.25 + 0.35 * abs(off) + 0.08 * random.normal(), 0.1, 1.5)
+    middle = np.clip(start + 1.4 * start * abs(off) + 0.3 * start * random.normal(), 0.4 * start, 1.5)
     rate = random.uniform(0.75, 0.98) / (1 + np.exp(-(t - middle) / 0.07))
     if collapse:
         at = int(min(middle + random.uniform(0.15, 0.3), 0.85) * points)

@@ -16,7 +16,7 @@ from advisor.model.message import Message, Name, Number, Percent, Probability, s
 from advisor.model.space import FloatArray
 from advisor.model.study import Curve, Study, Trial
 from advisor.model.words import trimmed
-from advisor.stats import jumps
+from advisor.stats import jumps, spikes
 
 
 class StabilitySpikes(Rule):
@@ -64,7 +64,7 @@ class StabilitySpikes(Rule):
             what = few if study.has("grad_norm") else "no gradient norm was logged"
             raise MissingData(f"{what}; {instability.LOG_NORM[0].lower()}{instability.LOG_NORM[1:-1]}")
         chance = self.false_alarms / len(curves)
-        judged = ((t, c, jumps.outliers(c.values, chance, self.factor)) for t, c in curves)
+        judged = ((t, c, spikes.outliers(c.values, chance, self.factor)) for t, c in curves)
         spiky = [_Spiky(t, c, o) for t, c, o in judged if o is not None and len(o.indices)]
         if not spiky:
             return
@@ -151,7 +151,7 @@ class _Spiky:
 
     trial: Trial
     curve: Curve
-    outliers: jumps.Outliers
+    outliers: spikes.Outliers
 
     @property
     def where(self) -> Message:

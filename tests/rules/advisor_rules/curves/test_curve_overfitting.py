@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from studies import make_study, verdict
 
-from advisor.computed.curves.overfit import is_of_acting
 from advisor.model.spec import Parameter
 
 RULE = "curve-overfitting"
@@ -168,10 +167,4 @@ def test_a_policy_that_gets_worse_does_not_overfit():
     made = make_study([{"lr": 0.1}], {"episode_reward": [rewards]}, objective="episode_reward", direction="maximize")
     said = verdict("curve-overfitting", made)
     assert said.status == "not-assessed"
-    assert "reward" in said.reason
-
-
-def test_rewards_are_of_acting():
-    names = ("episode_reward", "eval/mean_return", "rollout/ep_rew_mean", "episodeReturn")
-    assert all(is_of_acting(name) for name in names)
-    assert not any(is_of_acting(name) for name in ("val/accuracy", "val_loss", "eval_rewards/accuracies", "score"))
+    assert "policy" in said.reason
