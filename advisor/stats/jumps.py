@@ -35,6 +35,8 @@ _MIN_TAIL = 80
 """Minimum number of independent changes for fitting the tail from their upper quartile."""
 _LOST = 0.5
 """Minimum share of a loss's fall that a collapse undoes for good."""
+_LASTS = 0.9
+"""Share of a collapsed loss's levels that must lie beyond noise."""
 _STEEPEST = 0.05
 """Share of a loss's rises that count as its steepest."""
 _FASTER = 1.5
@@ -154,7 +156,7 @@ def lasting_jump(values: FloatArray, first: int, explained: Sequence[Jump] = ())
     if len(values) < MIN_POINTS:
         return None
     y, log = _scaled(values, first)
-    jumps = [j for width in _WIDTHS[:2] if (j := _lasting(y, width, first, explained)) is not None]
+    jumps = [j for width in _WIDTHS[:3] if (j := _lasting(y, width, first, explained)) is not None]
     if not jumps:
         return None
     p, index, before, after, limit, width, share = min(jumps)
@@ -166,25 +168,26 @@ def _lasting(
     y: FloatArray, width: int, first: int, explained: Sequence[Jump]
 ) -> tuple[float, int, float, float, float, int, float] | None:
     back = width + 1
-    least = back + width + MIN_POINTS // 2
-    at = np.arange(max(least, first), len(y) - width + 1)
+    at = np.arange(max(back + width + MIN_POINTS // 2, first), len(y) - width + 1)
     if not len(at):
         return None
     after, before = levels(y, width), levels(y, back)
-    rises = np.minimum.accumulate(after[::-1])[::-1][at] - before[at - back]
-    fall = max(float(y[0]), float(np.median(y[:3]))) - np.minimum.accumulate(levels(y, 3))[at - 3]
-    i = int(np.argmax(np.where(_across(explained, at, width), -np.inf, rises)))
-    index = int(at[i])
-    if rises[i] < _LOST * fall[i]:
+    rest = np.cumsum(y[::-1])[::-1][at] / (len(y) - at)
+    i = int(np.argmax(np.where(_across(explained, at, width), -np.inf, rest - before[at - back])))
+    index, level = int(at[i]), float(before[at[i] - back])
+    fall = max(float(y[0]), float(np.median(y[:3]))) - float(levels(y[:index], 3).min())
+    until = float(np.median(y[index:]))
+    if until - level < _LOST * fall:
         return None
+    # The noise just before: earlier on, the trend is steeper.
     moves = after[back : index - width + 1] - before[: index - width + 1 - back]
+    moves = moves[-max(len(moves) // 2, MIN_POINTS // 2) :]
     tail = level_tail(moves, width)
-    if tail is None or tail.p(float(fall[i])) > 0.05:
+    if tail is None or tail.p(fall) > 0.05:
         return None
     tail = replace(tail, tries=tail.tries * max(len(at) / len(moves), 1.0))
-    level, until = float(before[index - back]), float(np.median(y[index:]))
-    share = (until - level) / max(float(fall[i]), 1e-300)
-    return tail.p(float(rises[i])), index, level, until, tail.limit(0.05), width, share
+    rise = float(np.quantile(after[index:], 1 - _LASTS)) - level
+    return tail.p(rise), index, level, until, tail.limit(0.05), width, (until - level) / max(fall, 1e-300)
 
 
 def steep_rises(values: FloatArray, width: int) -> BoolArray:
