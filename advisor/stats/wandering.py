@@ -37,10 +37,13 @@ def chance_of_start(values: FloatArray, early: int) -> float:
     if not spread > 0:
         return 0.0
     if float(np.median(after)) < values[0] - 2 * spread:
+        independent, spread = _independent(after - np.polyval(np.polyfit(at, after, 3), at))
         rise = float(np.sort(values[:early])[-min(_LEVEL, early) :].mean() - values[0])
+        if independent > _STRONG * len(after) or not (spread > 0 and rise > 0):
+            return 0.0
         tries = max(early * independent / len(after), 1.0)
         chance = tries * float(stats.t.sf(rise / (math.sqrt(2) * spread), max(independent - 2, 1.0)))
-        return min(1.0, chance) if independent <= _STRONG * len(after) else 0.0
+        return min(1.0, chance)
     # With few values or a heavy tail, the extreme is the better scale: its distance divided by that of as many normal values.
     normal = float(stats.norm.isf(0.5 / max(independent, 2.0)))
     lower, upper = max(spread, -float(residual.min()) / normal), max(spread, float(residual.max()) / normal)
