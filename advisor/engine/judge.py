@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from advisor.contract.redact import redact
 from advisor.engine.explain import explain
+from advisor.engine.pages import chapter
+from advisor.engine.registry import chapters
 from advisor.engine.rule import Rule
 from advisor.model.finding import MissingData, Verdict
+from advisor.model.reading import Kind
 from advisor.model.study import Study
+
+WITHOUT_NETWORK = ("space", "decision")
+"""Chapters of built-in rules that apply to models other than networks."""
+_WORK: Mapping[Kind, str] = {
+    "reinforcement-learning": "the runs train a policy, to which this rule does not apply",
+    "gan": "the runs train adversarial networks, to which this rule does not apply",
+    "diffusion": "the runs train a diffusion model, to which this rule does not apply",
+    "self-supervised": "the runs learn without labels, to which this rule does not apply",
+    "no-network": "the runs train no network",
+}
+"""Reason for which a rule does not apply to a kind of workload."""
 
 
 def judge(study: Study, rules: Iterable[Rule], *, on_rule: Callable[[str], None] | None = None) -> tuple[Verdict, ...]:
@@ -30,6 +44,9 @@ def _verdict(study: Study, rule: Rule) -> Verdict:
     if study.probe is not None and study.probe not in rule.probes:
         reason = f"the runs are a {study.probe} probe, which cannot show it"
         return Verdict(rule=rule.rule_id(), status="not-assessed", reason=reason)
+    if not _applies(rule, study.kind):
+        reason = f"{_WORK.get(study.kind, f'the workload is {study.kind}')}; pass --kind if that is wrong"
+        return Verdict(rule=rule.rule_id(), status="not-assessed", reason=reason)
     try:
         findings = tuple(rule.check(study))
     except MissingData as missing:
@@ -37,3 +54,10 @@ def _verdict(study: Study, rule: Rule) -> Verdict:
     except Exception as error:
         return Verdict(rule=rule.rule_id(), status="broken", reason=redact(f"{type(error).__name__}: {error}"))
     return Verdict(rule=rule.rule_id(), status="fired" if findings else "quiet", findings=findings)
+
+
+def _applies(rule: Rule, kind: Kind) -> bool:
+    """Return True if the rule applies to this kind of workload."""
+    if kind == "no-network" and chapter(rule) not in WITHOUT_NETWORK and chapter(rule) in chapters():
+        return False
+    return kind not in rule.not_for

@@ -17,6 +17,7 @@ from advisor.model.change import Change
 from advisor.model.evidence import Evidence
 from advisor.model.finding import Finding, Goal, Severity, Side
 from advisor.model.message import Message, message_of
+from advisor.model.reading import Kind
 from advisor.model.study import Study, Trial
 
 __all__ = ["Count", "Expectation", "Factor", "Relation", "Rule", "Settled", "Share"]
@@ -56,6 +57,8 @@ class Rule(BaseModel):
     """Topic of the rule's findings; it determines their priority in planning."""
     probes: ClassVar[frozenset[str]] = frozenset()
     """Kinds of probes that the rule can analyse in addition to normal studies, see `advisor.contract.TAG_PROBE`."""
+    not_for: ClassVar[frozenset[Kind]] = frozenset()
+    """Kinds of workload to which the rule does not apply. Without a network, see also `advisor.engine.judge.WITHOUT_NETWORK`."""
     explains: ClassVar[tuple[Relation, ...]] = ()
     """Relations to findings of other rules that findings of this rule cause."""
     explained_by: ClassVar[tuple[Relation, ...]] = ()

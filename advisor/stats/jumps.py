@@ -1,4 +1,4 @@
-"""Sudden changes of noisy series: jumps of a loss, a rise at the start, outliers of gradient norms.
+"""Sudden changes of noisy series: jumps of a loss, and a rise at its start. `spikes` has the outliers of gradient norms.
 
 No test here assumes normal noise. The lower half of a series' own changes gives their scale, and an exponential tail of that scale
 bounds the largest change by chance. For noise with lighter tails (normal, or log-normal on a log scale) the bound is conservative.
@@ -8,6 +8,7 @@ At most a quarter of the series may be outliers; more outliers would inflate the
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,6 +33,12 @@ _MAX_MANY = 9
 """Maximum width of a level that a few odd minibatches can dominate; wider levels are approximately normal."""
 _MIN_TAIL = 80
 """Minimum number of independent changes for fitting the tail from their upper quartile."""
+_LOST = 0.5
+"""Minimum share of a loss's fall that a collapse undoes for good."""
+_LASTS = 0.9
+"""Share of a collapsed loss's levels that must lie beyond noise."""
+_STEEPEST = 0.05
+"""Share of a loss's rises that count as its steepest."""
 _FASTER = 1.5
 """Minimum growth factor of the learning rate at which the schedule explains a rise of the loss."""
 
@@ -120,21 +127,81 @@ class Jump:
     """True if shares refer to the logarithm of the loss: the loss had fallen tenfold or blew up."""
 
 
-def largest_jump(values: FloatArray, first: int, rates: FloatArray | None = None) -> Jump | None:
+def largest_jump(
+    values: FloatArray, first: int, rates: FloatArray | None = None, explained: Sequence[Jump] = ()
+) -> Jump | None:
     """Return the most significant jump of a finite loss (n,) at index `first` or later; None for fewer than 20 points or without
     a fall.
 
     rates: learning rate at each point (n,). If the rate grows by half or more across a rise, the schedule explains the rise.
+    explained: jumps of this loss to leave out.
     """
     if len(values) < MIN_POINTS:
         return None
     y, log = _scaled(values, first)
-    jumps = [j for width in _WIDTHS if (j := _jump(y, width, first, rates)) is not None]
+    jumps = [j for width in _WIDTHS if (j := _jump(y, width, first, rates, explained)) is not None]
     if not jumps:
         return None
     p, index, before, after, limit, width, share = min(jumps)
     back = _exp if log else float
     return Jump(index, back(before), back(after), width, share, min(1.0, len(jumps) * p), back(before + limit), log)
+
+
+def lasting_jump(values: FloatArray, first: int, explained: Sequence[Jump] = ()) -> Jump | None:
+    """Return the rise of a finite loss (n,) at index `first` or later that undoes half of its fall and lasts to its end.
+
+    Return None without one. explained: jumps of this loss to leave out. The noise is that before the rise, because a collapsed loss
+    scatters more than before. Losing half of the fall for good tells a collapse from noise that grows.
+    """
+    if len(values) < MIN_POINTS:
+        return None
+    y, log = _scaled(values, first)
+    jumps = [j for width in _WIDTHS[:3] if (j := _lasting(y, width, first, explained)) is not None]
+    if not jumps:
+        return None
+    p, index, before, after, limit, width, share = min(jumps)
+    back = _exp if log else float
+    return Jump(index, back(before), back(after), width, share, min(1.0, len(jumps) * p), back(before + limit), log)
+
+
+def _lasting(
+    y: FloatArray, width: int, first: int, explained: Sequence[Jump]
+) -> tuple[float, int, float, float, float, int, float] | None:
+    back = width + 1
+    at = np.arange(max(back + width + MIN_POINTS // 2, first), len(y) - width + 1)
+    if not len(at):
+        return None
+    after, before = levels(y, width), levels(y, back)
+    rest = np.cumsum(y[::-1])[::-1][at] / (len(y) - at)
+    i = int(np.argmax(np.where(_across(explained, at, width), -np.inf, rest - before[at - back])))
+    index, level = int(at[i]), float(before[at[i] - back])
+    fall = max(float(y[0]), float(np.median(y[:3]))) - float(levels(y[:index], 3).min())
+    until = float(np.median(y[index:]))
+    if until - level < _LOST * fall:
+        return None
+    # The noise just before: earlier on, the trend is steeper.
+    moves = after[back : index - width + 1] - before[: index - width + 1 - back]
+    moves = moves[-max(len(moves) // 2, MIN_POINTS // 2) :]
+    tail = level_tail(moves, width)
+    if tail is None or tail.p(fall) > 0.05:
+        return None
+    tail = replace(tail, tries=tail.tries * max(len(at) / len(moves), 1.0))
+    rise = float(np.quantile(after[index:], 1 - _LASTS)) - level
+    return tail.p(rise), index, level, until, tail.limit(0.05), width, (until - level) / max(fall, 1e-300)
+
+
+def steep_rises(values: FloatArray, width: int) -> BoolArray:
+    """Return a mask of a finite loss's points (n,): within one point of one of its steepest rises, a twentieth of all rises.
+
+    width: number of points in the levels that are compared. All False for fewer than 20 points.
+    """
+    steep = np.zeros(len(values), dtype=np.bool_)
+    if len(values) < MIN_POINTS or len(values) < 2 * width + 2:
+        return steep
+    y, back = _scaled(values, 0)[0], width + 1
+    moves = levels(y, width)[back:] - levels(y, back)[: len(y) - width + 1 - back]
+    steep[back : back + len(moves)] = (moves > 0) & (moves >= np.quantile(moves, 1 - _STEEPEST))
+    return np.asarray(np.convolve(steep, np.ones(3), "same") > 0, dtype=np.bool_)
 
 
 def _scaled(values: FloatArray, first: int) -> tuple[FloatArray, bool]:
@@ -155,7 +222,7 @@ def _exp(value: float) -> float:
 
 
 def _jump(
-    y: FloatArray, width: int, first: int, rates: FloatArray | None
+    y: FloatArray, width: int, first: int, rates: FloatArray | None, explained: Sequence[Jump]
 ) -> tuple[float, int, float, float, float, int, float] | None:
     back = width + 1
     at = np.arange(max(back, first), len(y) - width + 1)
@@ -167,7 +234,9 @@ def _jump(
     tail = level_tail(moves, width)
     if tail is None:
         return None
-    candidates = moves if rates is None else np.where(_raised(rates, back, width)[at - back], -np.inf, moves)
+    candidates = np.where(_across(explained, at, width), -np.inf, moves)
+    if rates is not None:
+        candidates = np.where(_raised(rates, back, width)[at - back], -np.inf, candidates)
     lows = np.minimum.accumulate(levels(y, 3))
     fall = max(float(y[0]), float(np.median(y[:3]))) - lows[at - 3]
     i = int(np.argmax(candidates))
@@ -175,6 +244,14 @@ def _jump(
         return None
     p, limit = tail.p(float(moves[i])), tail.limit(0.05)
     return p, int(at[i]), float(before[i]), float(after[i]), limit, width, float(moves[i] / max(fall[i], 1e-300))
+
+
+def _across(explained: Sequence[Jump], at: IntArray, width: int) -> BoolArray:
+    """Return a mask of the indices `at`: levels of `width` points before and after them lie on the two sides of such a jump."""
+    across = np.zeros(len(at), dtype=np.bool_)
+    for jump in explained:
+        across |= np.abs(at - jump.index) <= width + jump.points + 1
+    return across
 
 
 def _raised(rates: FloatArray, back: int, width: int) -> BoolArray:
@@ -291,48 +368,6 @@ def residuals(values: FloatArray, width: int = 9) -> FloatArray:
     neighbours = np.ones(width, dtype=np.bool_)
     neighbours[width // 2] = False
     return np.asarray(values - median_filter(values, footprint=neighbours, mode="mirror"), dtype=np.float64)
-
-
-# --- outliers -------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Outliers:
-    """Outliers of a positive series: values far above its running median."""
-
-    indices: IntArray
-    """Indices of the outliers, largest ratio first."""
-    ratios: FloatArray
-    """Ratio of each point to the running median, shape (n,)."""
-    limit: float
-    """Ratio that the largest of all points exceeds by chance with the specified probability."""
-    p: float
-    """p-value: probability that ratios distributed like the bulk include one as large as the largest."""
-
-    @property
-    def largest(self) -> float:
-        """Largest ratio of a point to the running median."""
-        return float(self.ratios.max())
-
-
-def outliers(values: FloatArray, chance: float, factor: float, width: int = 31) -> Outliers | None:
-    """Return the values (n,), positive and finite, that exceed `factor` times their running median and the limit for `chance`.
-
-    Return None for fewer than 20 points. Logarithms of ratios are compared: gradient norms of healthy runs are approximately
-    log-normal, with a lighter tail than the exponential tail of the limit.
-    """
-    if len(values) < MIN_POINTS:
-        return None
-    logs = np.log(values)
-    away = logs - median_filter(logs, size=min(width, 2 * (len(values) // 4) + 1), mode="nearest")
-    tail = upper_tail(away)
-    if tail is None:
-        return None
-    limit = max(tail.limit(chance), math.log(factor))
-    order = np.argsort(-away, kind="stable")
-    far = order[away[order] > limit]
-    ratios = np.exp(np.minimum(away, 700.0))
-    return Outliers(far, ratios, math.exp(min(tail.limit(chance), 700.0)), tail.p(float(away.max())))
 
 
 def diverged_at(values: FloatArray) -> int | None:

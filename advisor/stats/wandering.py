@@ -11,6 +11,10 @@ from advisor.model.space import FloatArray
 
 _MIN_POINTS = 10
 """Minimum number of points in the second half to estimate the autocorrelation."""
+_LEVEL = 5
+"""Number of highest early values whose mean is the height of a rise."""
+_STRONG = 1 / 3
+"""Maximum share of independent values in strongly autocorrelated noise: a lag-1 autocorrelation of one half."""
 _MAX_LAG = 0.97
 """Maximum lag-1 autocorrelation of noise; a curve with a higher one drifts."""
 
@@ -19,8 +23,9 @@ def chance_of_start(values: FloatArray, early: int) -> float:
     """Return the p-value that a curve without trend starts as low, or rises as high within its first `early` points.
 
     values: (n,), finite. The noise is that of the second half about a line, which is extrapolated to the start. The early part is
-    left out, because it may have blown up. The number of independent values follows from the lag-1 autocorrelation. Return 0 if the
-    second half is too short, or if the curve falls below its start and so has a trend.
+    left out, because it may have blown up. The number of independent values follows from the lag-1 autocorrelation. If the curve
+    falls below its start, it has a trend, which only lowers the chance of a rise. Then return the chance that strongly
+    autocorrelated noise alone rises as far, and 0 for other noise. Return 0 as well if the second half is too short.
     """
     after = values[max(early, len(values) // 2) :]
     if early < 2 or len(after) < _MIN_POINTS:
@@ -29,8 +34,16 @@ def chance_of_start(values: FloatArray, early: int) -> float:
     slope, level = np.polyfit(at, after, 1)
     residual = after - (level + slope * at)
     independent, spread = _independent(residual)
-    if not spread > 0 or float(np.median(after)) < values[0] - 2 * spread:
+    if not spread > 0:
         return 0.0
+    if float(np.median(after)) < values[0] - 2 * spread:
+        independent, spread = _independent(after - np.polyval(np.polyfit(at, after, 3), at))
+        rise = float(np.sort(values[:early])[-min(_LEVEL, early) :].mean() - values[0])
+        if independent > _STRONG * len(after) or not (spread > 0 and rise > 0):
+            return 0.0
+        tries = max(early * independent / len(after), 1.0)
+        chance = tries * float(stats.t.sf(rise / (math.sqrt(2) * spread), max(independent - 2, 1.0)))
+        return min(1.0, chance)
     # With few values or a heavy tail, the extreme is the better scale: its distance divided by that of as many normal values.
     normal = float(stats.norm.isf(0.5 / max(independent, 2.0)))
     lower, upper = max(spread, -float(residual.min()) / normal), max(spread, float(residual.max()) / normal)

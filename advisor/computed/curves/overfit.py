@@ -13,7 +13,7 @@ from advisor.computed import computed
 from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, SetRange
 from advisor.model.message import Message, Name, listed, say
-from advisor.model.space import as_number, hard_limits, words_of
+from advisor.model.space import as_number, hard_limits
 from advisor.model.spec import Parameter
 from advisor.model.study import Curve, Signal, Study, Trial
 from advisor.stats.curve import Rise, change_since, end_rise
@@ -21,10 +21,12 @@ from advisor.stats.curve import Rise, change_since, end_rise
 Costs: TypeAlias = Callable[[Trial], Curve]
 
 _TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss", "train_loss")
-_OF_ACTING = {"reward", "rewards", "rew", "return", "returns", "episode"}
-_OF_ANSWERS = {"accuracy", "accuracies", "margin", "margins"}
-"""Words in the names of metrics that compare the rewards of answers on held-out data."""
 _SURELY_RISES = 0.01
+_SURELY_FALLS = 0.05
+MIN_POOLED = 3
+"""Minimum number of evaluations of a trial to pool its rise with that of other trials."""
+_PARTS = 10
+"""Number of parts of the training that are compared with its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +108,90 @@ def beyond_chance(readings: Sequence[Overfit], level: float) -> list[Overfit]:
     return [replace(r, p=float(p)) for r, p in zip(readings, corrected, strict=True) if p <= level]
 
 
-def is_of_acting(metric: str) -> bool:
-    """Return True if a metric, by its name, is the reward or return of a policy rather than a metric of held-out data."""
-    return bool(_OF_ACTING & set(words_of(metric))) and not _OF_ANSWERS & set(words_of(metric))
+# --- many trials with few evaluations ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PooledRise:
+    """The rise of a validation metric from one part of the training to its end, in most trials of a study."""
+
+    rising: tuple[Trial, ...]
+    """Trials that end worse than they were at this part, best first."""
+    judged: int
+    """Number of trials with enough evaluations that end better or worse."""
+    step: int
+    """Median step of this part over the trials that rise."""
+    height: float
+    """Median rise, in the metric's unit."""
+    share: float
+    """Median rise as a share of the range of the trial's curve."""
+    p: float
+    """p-value of the signs of all trials, corrected for the choice of the part; 1 if a training metric rises as well."""
+    least_p: float
+    """p-value that so many trials would have if all of them rose."""
+    training: str | None
+    """The training metric that falls over the same steps, if one was logged."""
+
+
+def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRise | None:
+    """Test by signs whether most of the trials, best first, end worse than they were at some part of their training.
+
+    If nothing changes after this part, a trial ends higher than there as often as lower, whatever the noise. So many trials need
+    only three evaluations each. Return None if no trial has them, or if none rises.
+    """
+    curves = [(t, c) for t in trials if len(c := costs(t).finite) >= MIN_POOLED]
+    if not curves:
+        return None
+    at = np.array([(np.arange(_PARTS) / _PARTS * (len(c) - 1)).astype(int) for _, c in curves])
+    moves = np.array([c.values[-1] - c.values[i] for (_, c), i in zip(curves, at, strict=True)])
+    ups, judged = (moves > 0).sum(axis=0), (moves != 0).sum(axis=0)
+    tried = len({tuple(column) for column in at.T})
+    chances = tried * stats.binom.sf(ups - 1, np.maximum(judged, 1), 0.5)
+    part = int(np.argmin(chances))
+    up = [(*curves[i], int(at[i, part])) for i in range(len(curves)) if moves[i, part] > 0]
+    if not up:
+        return None
+    falls, training = _pooled_training(study, [(t, int(c.steps[i])) for t, c, i in up])
+    heights = np.array([c.values[-1] - c.values[i] for _, c, i in up])
+    return PooledRise(
+        rising=tuple(t for t, _, _ in up),
+        judged=int(judged[part]),
+        step=int(np.median([c.steps[i] for _, c, i in up])),
+        height=float(np.median(heights)),
+        share=float(np.median(heights / [np.ptp(c.values) for _, c, _ in up])),
+        p=min(1.0, float(chances[part])) if falls else 1.0,
+        least_p=min(1.0, tried * 0.5 ** float(judged.max())),
+        training=training,
+    )
+
+
+def _pooled_training(study: Study, starts: Sequence[tuple[Trial, int]]) -> tuple[bool, str | None]:
+    """Return (True if no training metric rises in half of the trials, metric that falls in most trials); from these steps on."""
+    falling: str | None = None
+    for signal in (s for s in _TRAINING if s in study.signals):
+        moves = np.array([m for t, step in starts if not np.isnan(m := _training_move(study, t, signal, step))])
+        if not len(moves):
+            continue
+        if 2 * int((moves > 0).sum()) >= len(moves):
+            return False, None
+        if falling is None and float(stats.binom.sf((moves < 0).sum() - 1, len(moves), 0.5)) <= _SURELY_FALLS:
+            falling = study.signals[signal]
+    return True, falling
+
+
+def _training_move(study: Study, trial: Trial, signal: Signal, step: int) -> float:
+    """Return the change of a training cost from its level around the step to its level at the end; NaN with too few points."""
+    curve = study.curve(trial, signal).finite
+    if signal == "train_objective" and not study.minimize:
+        curve = -curve
+    width = max(1, len(curve) // 10)
+    index = int(np.searchsorted(curve.steps, step))
+    if len(curve) < 2 or index + width > len(curve) - width:
+        return float("nan")
+    return float(np.mean(curve.values[-width:]) - np.mean(curve.values[index : index + width]))
+
+
+# --- metrics and settings ---------------------------------------------------------------------------------------------------------
 
 
 def validation_curves(study: Study) -> list[tuple[str, Costs]]:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.stats import binom
 
 from advisor.computed import computed
-from advisor.computed.curves.overfit import is_of_acting
 from advisor.computed.stability import instability, validation_check
 from advisor.model.message import Message, Name, Number, Percent, say
-from advisor.model.space import FloatArray
+from advisor.model.reading import Kind
+from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.model.study import Curve, Study, Trial
 from advisor.stats import jumps
 
@@ -24,12 +25,14 @@ _LASTING = 10
 """Minimum number of steps that an early rise must last; the default of the rules."""
 _STEADY = 9
 """Number of points in the running median that ends a jump when it returns to the level before the jump."""
-_SHIFTS = 8
-"""Maximum number of jumps of one loss to discard because evaluations explain them."""
+_MAX_EXPLAINED = 16
+"""Maximum number of jumps of one loss to leave out because evaluations or the other trials explain them."""
 _MAX_P = 0.05
 """Maximum p-value of one trial's instability."""
 _MIN_OF_BEST = 0.02
 """Minimum rise of a loss, as a share of the best trial's gain."""
+_FREE_LOSSES: frozenset[Kind] = frozenset(("reinforcement-learning", "gan", "self-supervised"))
+"""Kinds of workload whose training losses may rise although all is well; only the objective of such a study is judged."""
 _MATERIAL = 0.1
 """Minimum rise or jump of a loss, as a share of the trial's own gain; the default of the rules."""
 
@@ -135,7 +138,7 @@ def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     metric, curve = judged[0]
     first = int(np.searchsorted(curve.steps, instability.early_end(study, trial), side="right"))
     rates = instability.rates_at(study, trial, curve.steps.astype(np.float64))
-    jump = _largest_that_harmed(curve, first, rates, validation_check.of(study, trial, metric))
+    jump = _largest_of_its_own(study, trial, metric, first, rates)
     subject, sign = _subject(study, metric), _sign(study, metric)
     if jump is None:
         return Blowup(trial, metric, len(curve), subject=subject)
@@ -172,25 +175,68 @@ def _jump_event(jump: jumps.Jump, sign: float, peak: float, place: str) -> Messa
     )
 
 
-def _largest_that_harmed(
-    curve: Curve, first: int, rates: FloatArray | None, evaluations: list[Curve]
+def _largest_of_its_own(
+    study: Study, trial: Trial, metric: str, first: int, rates: FloatArray | None
 ) -> jumps.Jump | None:
-    """Return the largest jump of a loss during which evaluations got worse; otherwise only the definition of the loss changed."""
-    values = curve.values.copy()
-    for _ in range(_SHIFTS):
-        jump = jumps.largest_jump(values, first, rates)
-        if jump is None or jump.p > _MAX_P or not evaluations:
+    """Return the most significant jump of the trial's loss that is due to neither the loss's definition nor a schedule or data.
+
+    If evaluations do not get worse, only the definition of the loss changed; if most trials rise at the same step, it is a step of
+    the schedule or of the data. Such a jump is left out, and the next one counts.
+    """
+    curve = dict(instability.loss_curves(study, trial))[metric].finite
+    evaluations = validation_check.of(study, trial, metric)
+    explained: list[jumps.Jump] = []
+    for _ in range(_MAX_EXPLAINED):
+        jump = _largest(curve.values, first, rates, explained, lasting=study.kind == "reinforcement-learning")
+        if jump is None or jump.p > _MAX_P:
             return jump
         steady = max(jump.points, _STEADY)
-        lower = np.flatnonzero(jumps.levels(values[jump.index :], steady) <= jump.before)
-        end = min(jump.index + int(lower[0]) + (steady - 1) // 2, len(values)) if len(lower) else len(values)
-        if not validation_check.unharmed(evaluations, int(curve.steps[jump.index]), int(curve.steps[end - 1])):
+        lower = np.flatnonzero(jumps.levels(curve.values[jump.index :], steady) <= jump.before)
+        end = min(jump.index + int(lower[0]) + (steady - 1) // 2, len(curve)) if len(lower) else len(curve)
+        step = int(curve.steps[jump.index])
+        unharmed = validation_check.unharmed(evaluations, step, int(curve.steps[end - 1]))
+        if not unharmed and not _is_shared(study, trial, metric, step, jump.points):
             return jump
-        shifted = values[jump.index : end]
-        values[jump.index : end] = (
-            shifted * (jump.before / jump.after) if jump.log else shifted - (jump.after - jump.before)
-        )
+        explained.append(jump)
     return None
+
+
+def _largest(
+    values: FloatArray, first: int, rates: FloatArray | None, explained: Sequence[jumps.Jump], *, lasting: bool
+) -> jumps.Jump | None:
+    """Return the most significant jump, or else a collapse for good. lasting: only the latter, as rewards dip in passing."""
+    jump = None if lasting else jumps.largest_jump(values, first, rates, explained)
+    if jump is not None and jump.p <= _MAX_P:
+        return jump
+    collapse = jumps.lasting_jump(values, first, explained)
+    return collapse if collapse is not None and collapse.p <= _MAX_P else jump
+
+
+def _is_shared(study: Study, trial: Trial, metric: str, step: int, points: int) -> bool:
+    """Return True if most other trials rise at this step too, or at the same part of their length, and not by chance."""
+    own = study.metric(trial, metric).steps
+    part = (step - own[0]) / max(own[-1] - own[0], 1)
+    steep, chances = np.zeros((len(study.trials), 2), dtype=np.bool_), []
+    for other in study.trials:
+        mask, steps = _steep_rises(study, other, metric, points)
+        if other.index == trial.index or not len(steps) or not mask.any():
+            continue
+        chances.append(float(mask.mean()))
+        for column, at in enumerate((step, steps[0] + part * (steps[-1] - steps[0]))):
+            nearest = int(np.searchsorted(steps, at))
+            steep[other.index, column] = nearest < len(steps) and mask[nearest]
+    shared = int(steep.sum(axis=0).max())
+    chance = 2 * float(binom.sf(shared - 1, len(chances), np.mean(chances))) if chances else 1.0
+    return 2 * shared >= len(chances) and chance <= _MAX_P
+
+
+@computed
+def _steep_rises(study: Study, trial: Trial, metric: str, points: int) -> tuple[BoolArray, IntArray]:
+    """Return (mask of the steepest rises of the trial's loss, steps of its finite points)."""
+    curve = dict(instability.loss_curves(study, trial)).get(metric)
+    if curve is None:
+        return np.zeros(0, dtype=np.bool_), np.zeros(0, dtype=np.int64)
+    return jumps.steep_rises(curve.finite.values, points), curve.finite.steps
 
 
 def _matters(study: Study, metric: str, rise: float) -> bool:
@@ -226,10 +272,14 @@ def _subject(study: Study, metric: str) -> str:
     return "objective" if objective else "loss"
 
 
+def is_free(study: Study) -> bool:
+    """Return True if the training losses of this kind of workload may rise although all is well."""
+    return study.kind in _FREE_LOSSES
+
+
 def _should_fall(study: Study, metric: str) -> bool:
-    """Return True if the metric, as a cost, falls in healthy training: every loss, but for a policy only the objective."""
-    objective = study.spec.objective.metric
-    return metric == objective or not is_of_acting(objective)
+    """Return True if the metric, as a cost, falls in healthy training: the objective, and every loss of most kinds of workload."""
+    return metric == study.spec.objective.metric or not is_free(study)
 
 
 def _sign(study: Study, metric: str) -> float:

@@ -24,7 +24,7 @@ MAX_TAGS = 300
 """Maximum number of user tags read per run; the essential tags of adapters and MLflow are always read."""
 SYSTEM_PREFIX = "system/"
 
-MLFLOW_TAGS = ("mlflow.runName", "mlflow.parentRunId", "mlflow.note.content", "mlflow.user")
+MLFLOW_TAGS = ("mlflow.runName", "mlflow.parentRunId", "mlflow.note.content", "mlflow.user", "mlflow.autologging")
 MLFLOW_TAG_PREFIX = "mlflow."
 MLFLOW_SOURCE_PREFIX = "mlflow.source."
 

@@ -14,6 +14,7 @@
 | which space the study searched | `space`, `declared` |
 | how trials and objectives compare | `comparisons` |
 | which metric carries which signal | `metric_names` |
+| which kind of workload it is | `kind` |
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from advisor.tracking.study import metric_names
 from advisor.tracking.study.comparisons import with_comparisons
 from advisor.tracking.study.continued import join_continued
 from advisor.tracking.study.curves import build_curves
+from advisor.tracking.study.kind import choose_kind
 from advisor.tracking.study.objective import choose_objective
 from advisor.tracking.study.populations import select_population
 from advisor.tracking.study.probes import without_probes
@@ -68,6 +70,7 @@ def assemble(
     curves = build_curves(experiment, chosen.indices)
     trials = build_trials(experiment, chosen.indices, curves, aim.objective, spec, reading)
     _require_results(experiment.name, metric, trials.trials, curves.blocks[metric])
+    kind = choose_kind(experiment, chosen.indices, metric, reading)
     space = build_space(
         experiment, trials.spec, aim.objective, trials.trials, curves.blocks[metric], trials.roles.parameters
     )
@@ -87,7 +90,15 @@ def assemble(
             *space.warnings,
         ),
         unit=trials.unit,
-        decisions=(*population.decisions, *joined, *curves.decisions, *trials.decisions, *space.decisions),
+        kind=kind.kind,
+        decisions=(
+            *population.decisions,
+            *joined,
+            *kind.decisions,
+            *curves.decisions,
+            *trials.decisions,
+            *space.decisions,
+        ),
     )
     return with_comparisons(study, curves.summaries.get(metric, {}))
 

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from advisor.computed.curves.overfit import (
+    MIN_POOLED,
     Overfit,
+    PooledRise,
     beyond_chance,
-    is_of_acting,
     name_regularisers,
     only_low_settings,
+    pooled_rise,
     read_overfits,
     regulariser_changes,
     setting_winners,
@@ -19,7 +21,8 @@ from advisor.computed.curves.overfit import (
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Message, Name, Objective, Percent, Probability, limited, say
+from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, limited, say
+from advisor.model.reading import Kind
 from advisor.model.study import Study, Trial
 from advisor.stats.curve import MIN_POINTS
 
@@ -34,6 +37,9 @@ class CurveOverfitting(Rule):
     metric (the objective on training data, or a loss) must fall over the same steps and none may rise: if training gets worse too,
     the trial is unstable. The best trial of each scientific setting is tested first. If the objective is not a loss, the validation
     loss is tested second, because it often rises although the accuracy does not fall.
+
+    With few evaluations, no single trial shows it, but many trials together do. They overfit if most of them end worse than they
+    were at the same earlier part of the training (sign test) and their training metric falls.
 
     ## Why it matters
     If trials overfit, the study prefers anything that hampers training, such as a tiny learning rate or a small model. Scientific
@@ -53,6 +59,7 @@ class CurveOverfitting(Rule):
 
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "regularisation"
+    not_for: ClassVar[frozenset[Kind]] = frozenset({"reinforcement-learning"})
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
             rules=("ckpt-best-lost",),
@@ -71,17 +78,13 @@ class CurveOverfitting(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding: about the objective, else about the validation loss."""
         trials, objective = study.ranked(), study.spec.objective.metric
-        if is_of_acting(objective):
-            raise MissingData(
-                f"{objective} is the reward of a policy, not a metric of held-out data; log one, such as a validation loss"
-            )
         if not trials:
             raise MissingData("no trial ended with a finite objective")
         winners = setting_winners(study, trials)
         first = {t.index for t in winners}
         looks = validation_curves(study)
-        # The false-alarm level is shared among the metrics, and between the best trials per setting and the others.
-        level = self.false_alarms / (2 * len(looks))
+        # The false-alarm level is shared among the metrics, and between the best trials per setting, the others and all together.
+        level = self.false_alarms / (3 * len(looks))
         assessed = False
         for metric, costs in looks:
             read = read_overfits(study, trials, metric, costs, material=self.material)
@@ -94,8 +97,59 @@ class CurveOverfitting(Rule):
             if hits and not only_low_settings(study, [h.trial for h in hits], trials):
                 yield self._report(study, metric, hits, winners, len(trials))
                 return
+            pooled = pooled_rise(study, trials, costs)
+            assessed = assessed or (pooled is not None and pooled.least_p <= level)
+            if pooled is not None and pooled.p <= level and self._matters(study, pooled, trials, gain):
+                yield self._report_pooled(study, metric, pooled, winners)
+                return
         if not assessed:
-            raise MissingData(f"no trial has {MIN_POINTS} evaluations of {objective}; evaluate more often")
+            raise MissingData(
+                f"no trial has {MIN_POINTS} evaluations of {objective}, and too few trials have {MIN_POOLED}; evaluate more often"
+            )
+
+    def _matters(self, study: Study, pooled: PooledRise, trials: list[Trial], gain: float) -> bool:
+        """Return True if the trials lose a material part of their gain, whatever their regularisation."""
+        material = pooled.share >= self.material and pooled.height >= self.material * gain
+        return material and not only_low_settings(study, pooled.rising, trials)
+
+    def _report_pooled(self, study: Study, metric: str, pooled: PooledRise, winners: list[Trial]) -> Finding:
+        objective, changes = study.spec.objective.metric, tuple(regulariser_changes(study))
+        leading = pooled.rising[0] in winners and metric == objective
+        return self.finding(
+            say(
+                "{n} of {of} trials overfit: {metric} at their end is worse than at {step}, by {height} in the median{training}."
+                "{context}",
+                n=len(pooled.rising),
+                of=pooled.judged,
+                metric=Name(metric),
+                step=study.at(pooled.step),
+                height=Number(pooled.height, 2),
+                training=say(", while {name} still improves", name=Name(pooled.training)) if pooled.training else "",
+                context=_caveats(pooled.training, metric, objective),
+            ),
+            action=say(
+                "Search {regularisers} before you choose a smaller model.", regularisers=name_regularisers(changes)
+            ),
+            severity="warning" if leading else "note",
+            confidence=(1 - pooled.p) * (1.0 if pooled.training else 0.6),
+            subject=metric,
+            trials=pooled.rising,
+            evidence=(
+                CurveEvidence(
+                    metrics=(metric, pooled.training) if pooled.training else (metric,),
+                    caption=say("{metric} gets worse after {step}.", metric=Name(metric), step=study.at(pooled.step)),
+                    trials=tuple(t.id for t in pooled.rising[:5]),
+                ),
+                FigureEvidence(
+                    rows=(
+                        ("trials that end worse", say("{n} of {of}", n=len(pooled.rising), of=pooled.judged)),
+                        ("median rise, share of the range", limited(Percent(pooled.share, 1), Percent(self.material))),
+                        ("p-value of the signs", limited(Probability(pooled.p), self.false_alarms)),
+                    )
+                ),
+            ),
+            changes=changes,
+        )
 
     def _report(self, study: Study, metric: str, hits: list[Overfit], winners: list[Trial], feasible: int) -> Finding:
         top, objective = hits[0], study.spec.objective.metric
@@ -170,10 +224,12 @@ def _rise(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Mess
 def _context(hits: list[Overfit], feasible: int, metric: str, objective: str) -> Message:
     """Return sentences about the other trials, and about the metric if it is not the objective."""
     share = say(" {n} of {of} feasible trials overfit.", n=len(hits), of=feasible) if feasible > 1 else ""
-    note = "" if hits[0].training else " No training metric was logged, so it may be instability instead."
-    calm = (
-        say(" The objective, {name}, does not get worse beyond noise.", name=Name(objective))
-        if metric != objective
-        else ""
-    )
-    return say("{share}{note}{calm}", share=share, note=note, calm=calm)
+    return say("{share}{caveats}", share=share, caveats=_caveats(hits[0].training, metric, objective))
+
+
+def _caveats(training: str | None, metric: str, objective: str) -> Message:
+    """Return sentences about a missing training metric, and about the objective if the metric is another one."""
+    note = "" if training else " No training metric was logged, so it may be instability instead."
+    if metric == objective:
+        return say("{note}", note=note)
+    return say("{note} The objective, {name}, does not get worse beyond noise.", note=note, name=Name(objective))

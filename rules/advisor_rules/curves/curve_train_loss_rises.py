@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from advisor.computed.curves.overfit import is_of_acting
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData, Severity
 from advisor.model.message import Message, Name, Number, Percent, Probability, limited, say
+from advisor.model.reading import Kind
 from advisor.model.study import Study, Trial
 from advisor.stats.curve import MIN_POINTS
 from advisor_rules.curves._slow_rises import TrainingRise, read_rises
@@ -46,6 +46,7 @@ class CurveTrainLossRises(Rule):
 
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "pipeline"
+    not_for: ClassVar[frozenset[Kind]] = frozenset({"reinforcement-learning", "gan", "self-supervised"})
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
             rules=(
@@ -78,10 +79,6 @@ class CurveTrainLossRises(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about a rising training loss."""
-        if is_of_acting(study.spec.objective.metric):
-            raise MissingData(
-                f"{study.spec.objective.metric} is the reward of a policy, whose training loss need not fall"
-            )
         judged = read_rises(study, self.best, self.reach, material=self.material, visible=self.visible, jump=self.jump)
         if not judged:
             raise MissingData(f"no good trial logged {MIN_POINTS} training losses; log train/loss at every step")

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import binom
 
 from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
 
 MIN_INTERVALS = 8
 """Minimum number of intervals, not counting the first and the last."""
+_MOSTLY = 0.001
+"""Maximum p-value at which most events count as missing, if half of them were skipped at random."""
 _MIN_GRID = 10.0
 """Minimum interval whose whole multiples count as skipped events; shorter intervals have them by chance."""
 
@@ -77,11 +80,17 @@ def rhythm(times: FloatArray, tolerance: float, *, slack: float = 0.0) -> Rhythm
     usual, shortest = float(np.median(gaps)), float(gaps.min())
     width = max(tolerance * usual, slack)
     off = float(np.mean(np.abs(gaps - usual) > width))
-    # Skipped events make intervals whole multiples of the usual interval or, if most events are skipped, of the shortest.
+    # Skipped events make intervals whole multiples of the usual interval or, if many events are skipped, of the shortest.
     for grid in (usual, shortest):
-        if grid >= _MIN_GRID * max(slack, 1.0):
+        if grid >= _MIN_GRID * max(slack, 1.0) and not _mostly_skipped(gaps, grid):
             missed = np.abs(gaps - grid * np.round(gaps / grid)) > max(tolerance * grid, slack)
             off = min(off, float(np.mean(missed)))
     turns = np.diff(gaps)
     one_way = bool((turns >= -width).all() or (turns <= width).all())
     return Rhythm(usual, shortest, float(gaps.max()), off, one_way)
+
+
+def _mostly_skipped(gaps: FloatArray, grid: float) -> bool:
+    """Return True if significantly more than half of the events on this grid are missing: then there is no plan to follow it."""
+    planned = round(float(gaps.sum()) / grid)
+    return float(binom.sf(planned - len(gaps) - 1, planned, 0.5)) <= _MOSTLY

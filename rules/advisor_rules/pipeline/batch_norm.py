@@ -16,9 +16,11 @@ from advisor.model.message import Message, listed, say
 from advisor.model.study import Study, Trial
 from advisor_rules.pipeline._ranges import count_range
 
+_GHOSTS = "Take batch norm's statistics from parts of about 64 examples (ghost batch norm), or use layer norm."
+
 
 class BatchNorm(Rule):
-    """Batch norm computes its statistics from few examples, or from a different number of examples in each trial.
+    """Batch norm computes its statistics from few or very many examples, or from a different number of examples in each trial.
 
     ## What it looks at
     The number of examples from which each batch norm layer that is not frozen computes its mean and variance. It is the size of one
@@ -27,6 +29,7 @@ class BatchNorm(Rule):
     ## Why it matters
     With few examples, the batch statistics are noisy and differ from the running statistics that evaluations use. This noise also
     regularises. If it changes with the batch size or the number of devices, trials seem to differ in one respect but differ in two.
+    With very many examples, the noise and its regularisation are gone, so large batches seem worse than they are.
 
     ## What to do
     Replace batch norm by layer norm or group norm if you can; they do not depend on the batch. Otherwise compute statistics from
@@ -44,11 +47,14 @@ class BatchNorm(Rule):
     """Minimum number of examples for reliable statistics. In published image classification, errors rise below 16 per device."""
     very_few: Count = 8
     """Minimum number of examples without serious harm. Below it, published errors rise by more than one percentage point."""
+    many: Count = 256
+    """Maximum number of examples. The playbook takes statistics from about 64 examples of a larger batch; four times as many is our
+    choice."""
     apart: Factor = 2.0
     """Minimum ratio between the numbers of examples of two trials that counts as a difference. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most two findings: few examples per statistic in most trials, and different numbers of them between trials."""
+        """Yield at most two findings: few or very many examples per statistic in most trials, and different numbers in trials."""
         noted = [(t, n) for t in study.trials if (n := norms.batch_norm(t)) is not None]
         if not noted:
             raise MissingData("no trial logged the layers of its model; the hook does")
@@ -66,6 +72,16 @@ class BatchNorm(Rule):
                 sizes=_sizes(small),
             )
             yield self._report(message, small, _remedy(small), severity)
+        large = [(t, n) for t, n in known if n.examples > self.many]
+        if 2 * len(large) > len(known):
+            message = say(
+                "In {n} of {known} trials, batch norm takes its statistics from {sizes} examples. So many leave little of its "
+                "regularising noise.",
+                n=len(large),
+                known=len(known),
+                sizes=_sizes(large),
+            )
+            yield self._report(message, large, _GHOSTS, "note")
         sizes = [n.examples for _, n in known]
         if sizes and max(sizes) >= self.apart * min(sizes):
             message = say(
@@ -81,7 +97,12 @@ class BatchNorm(Rule):
     ) -> Finding:
         rows = (
             ("batch norm layers", count_range([n.layers for _, n in shown])),
-            ("examples per statistic", say("{sizes} (few: below {few})", sizes=_sizes(shown), few=self.few)),
+            (
+                "examples per statistic",
+                say(
+                    "{sizes} (few: below {few}, many: above {many})", sizes=_sizes(shown), few=self.few, many=self.many
+                ),
+            ),
             ("devices", count_range([ranks.world_size(t) for t, _ in shown])),
             ("synchronised across devices", listed(sorted({"yes" if n.synced else "no" for _, n in shown}))),
         )

@@ -80,7 +80,16 @@ class EvalSize(Rule):
         if len(trials) < 2:
             raise MissingData("fewer than two settings ended with a finite objective")
         costs = study.costs[[t.index for t in trials]]
-        error = validation.standard_errors(study, trials) * math.sqrt(1 - self.agreement)
+        try:
+            errors = validation.standard_errors(study, trials)
+        except MissingData:
+            # Such as F1 or AUC. Rare classes can be judged all the same.
+            rare = tuple(self._rare_classes(study, trials[0]))
+            if not rare:
+                raise
+            yield from rare
+            return
+        error = errors * math.sqrt(1 - self.agreement)
         found = heterogeneity(costs, error, self.false_alarms)
         gain = float(np.median(study.costs[study.feasible]) - costs[0])
         if found.p > self.false_alarms and found.critical_range > self.blur * gain:

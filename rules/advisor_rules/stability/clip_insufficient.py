@@ -17,7 +17,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.study import Study
 from advisor.model.words import trimmed
-from advisor.stats import jumps
+from advisor.stats import jumps, spikes
 
 
 class ClipInsufficient(Rule):
@@ -86,17 +86,17 @@ class ClipInsufficient(Rule):
     ) -> _Instability | None:
         """Return the trial with the largest outlier among trials whose outliers are mostly below their clipping threshold."""
         chance = self.false_alarms / 2 / len(clipped)
-        spikes = []
+        passed = []
         for trial in (c for c in clipped if math.isfinite(c.threshold)):
             curve = instability.late_norm(study, trial.trial)
-            outliers = jumps.outliers(curve.values, chance, self.factor)
+            outliers = spikes.outliers(curve.values, chance, self.factor)
             if outliers is not None and len(outliers.indices):
                 passing = curve.values[outliers.indices] < trial.threshold
                 if 2 * passing.sum() > len(passing):
-                    spikes.append((trial, outliers, int(curve.steps[outliers.indices[0]])))
-        if not spikes:
+                    passed.append((trial, outliers, int(curve.steps[outliers.indices[0]])))
+        if not passed:
             return None
-        worst, outliers, step = max(spikes, key=lambda s: s[1].largest)
+        worst, outliers, step = max(passed, key=lambda s: s[1].largest)
         what = say(
             "The gradient norm of {trial}{at} reaches {times} times its running median",
             trial=Name(worst.trial.name),

@@ -8,10 +8,12 @@ from typing import ClassVar
 
 from advisor.computed.stability import instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Relation, Rule, Settled, Share
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line, Mark
+from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Name, Number, Percent, Probability, say
+from advisor.model.reading import Kind
 from advisor.model.study import Study
+from advisor_rules.stability._unstable import Unstable, find_unstable
 
 
 class StabilityEarly(Rule):
@@ -43,6 +45,7 @@ class StabilityEarly(Rule):
     playbook: ClassVar[str] = "How can optimization failures be debugged and mitigated?"
     goal: ClassVar[Goal] = "stability"
     probes: ClassVar[frozenset[str]] = frozenset({"learning-rate", "early-instability"})
+    not_for: ClassVar[frozenset[Kind]] = frozenset({"reinforcement-learning"})
     before_exploitation: ClassVar[Settled | None] = "not-fired"
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
@@ -87,61 +90,56 @@ class StabilityEarly(Rule):
         near = instability.within_reach(study, self.reach)
         starts = [loss_blowups.at_start(study, t, self.lasting) for t in near.trials[: self.trials]]
         seen = [b for b in starts if b is not None]
-        unstable = [b for b in seen if b.p * len(seen) <= self.false_alarms and b.share >= self.material]
-        if not unstable:
-            _require_dense_starts(seen)
+        found = find_unstable(
+            near,
+            seen,
+            false_alarms=self.false_alarms,
+            material=self.material,
+            severity=lambda b: (b.p, -b.share, b.trial.index),
+        )
+        if found is None:
+            _require_dense_starts(study, seen)
             return
-        worst = min(unstable, key=lambda b: (b.p, -b.share, b.trial.index))
-        which = [b.trial for b in unstable]
-        p = min(worst.p * len(seen), 1.0)
+        rates = (instability.rate_of(study, t) for t in found.trials)
         yield self.finding(
-            say(
-                "{what}.{others}",
-                what=worst.sentence(near.at(worst.trial)),
-                others=instability.also_in(1, len(which), len(seen)),
-            ),
+            found.message,
             action="Warm up the learning rate over as few steps as train stably. Lower it only as a last resort.",
-            severity="warning" if near.spares_best(which) else "critical",
-            confidence=min(1 - p, 0.99),
-            trials=which,
-            evidence=self._evidence(worst, unstable, len(seen), p),
-            changes=instability.warmup_changes(min((instability.rate_of(study, t) for t in which), default=math.nan)),
+            severity="warning" if near.spares_best(found.trials) else "critical",
+            confidence=found.confidence,
+            trials=found.trials,
+            evidence=(found.curves("unstable"), self._figures(found)),
+            changes=instability.warmup_changes(min(rates, default=math.nan)),
         )
 
-    def _evidence(
-        self, worst: loss_blowups.Blowup, unstable: Sequence[loss_blowups.Blowup], judged: int, p: float
-    ) -> tuple[Evidence, ...]:
-        name = Name(worst.trial.name)
+    def _figures(self, found: Unstable) -> FigureEvidence:
+        worst = found.worst
         limits = say(
             "p ≤ {p}, rise ≥ {rise} of the gain, for {steps} steps",
             p=Number(self.false_alarms),
             rise=Percent(self.material),
             steps=self.lasting,
         )
-        return (
-            CurveEvidence(
-                metrics=(worst.metric,),
-                caption=say("{what}.", what=worst.sentence()),
-                trials=tuple(b.trial.id for b in unstable[:5]),
-                marks=tuple(Mark(trial=b.trial.id, step=b.step, label="unstable") for b in unstable[:5]),
-                lines=(Line(value=worst.limit, label="limit of noise"),) if math.isfinite(worst.limit) else (),
-            ),
-            FigureEvidence(
-                rows=(
-                    ("trials judged", say("{judged} ({n} unstable early)", judged=judged, n=len(unstable))),
-                    ("points early in training", say("{n} of {trial}", n=worst.points, trial=name)),
-                    ("first value, worst level, limit of noise", worst.levels),
-                    ("p-value over all trials judged", Probability(p)),
-                    ("thresholds", limits),
-                )
-            ),
+        return FigureEvidence(
+            rows=(
+                ("trials judged", say("{judged} ({n} unstable early)", judged=found.judged, n=len(found.blowups))),
+                ("points early in training", say("{n} of {trial}", n=worst.points, trial=Name(worst.trial.name))),
+                ("first value, worst level, limit of noise", worst.levels),
+                ("p-value over all trials judged", Probability(found.p)),
+                ("thresholds", limits),
+            )
         )
 
 
-def _require_dense_starts(seen: Sequence[loss_blowups.Blowup]) -> None:
+def _require_dense_starts(study: Study, seen: Sequence[loss_blowups.Blowup]) -> None:
     """Raise MissingData if no trial logged enough early points to be called stable."""
     if any(b.points for b in seen):
         return
     start = f"the first tenth of its training and the first {instability.PROBE_STEPS} steps"
+    if loss_blowups.is_free(study):
+        metric = study.spec.objective.metric
+        raise MissingData(
+            f"the training losses of such runs need not fall, and no trial evaluated {metric} {loss_blowups.MIN_EARLY} times "
+            f"within {start}; evaluate more often there"
+        )
     what = f"no trial logged {loss_blowups.MIN_EARLY} losses within {start}" if seen else "no trial logged a loss"
     raise MissingData(f"{what}; log the training loss at every step of the first {instability.PROBE_STEPS}")

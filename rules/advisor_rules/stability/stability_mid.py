@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
 
 from advisor.computed.stability import instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Relation, Rule, Settled, Share
-from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line, Mark
+from advisor.model.evidence import Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Name, Number, Percent, Probability, say
 from advisor.model.study import Study
-from advisor.stats import jumps
+from advisor.stats import jumps, spikes
+from advisor_rules.stability._unstable import Unstable, find_unstable
 
 
 class StabilityMid(Rule):
@@ -27,8 +27,10 @@ class StabilityMid(Rule):
     stays NaN or infinite counts too.
 
     Not counted: a single odd minibatch, slow overfitting, a loss that always fluctuates, a jump at a rise of the logged learning
-    rate, a jump of less than a fiftieth of the best trial's gain, and a jump of the training loss during which evaluations stay as
-    good. In the last case only the definition of the loss changed, for example because augmentation started.
+    rate, a jump of less than a fiftieth of the best trial's gain, and two jumps that are no instability. If evaluations stay as
+    good, only the definition of the loss changed, for example because augmentation started. If most trials rise at the same step,
+    it is a step of the schedule (a warm restart) or of the data (a curriculum). In reinforcement learning, results dip in passing,
+    so only a collapse that lasts to the end counts.
 
     ## Why it matters
     The steps until the loss recovers are lost, and often the whole run. The usual cause is a few outlying gradients.
@@ -39,9 +41,10 @@ class StabilityMid(Rule):
 
     ## How sure
     An exponential tail extrapolates the changes of each curve over 2, 6, 18 and 54 points. It gives the p-value of the largest
-    change over all trials; confidence is one minus that p-value. On simulated falling curves with normal, log-normal, heavy-tailed
-    and autocorrelated noise, at most 6 % raised a finding. If the learning rate was not logged, a restart of its schedule looks
-    like a jump. With fewer than about 40 points, only a permanent collapse is found.
+    change over all trials; confidence is one minus that p-value. For a collapse to the end that undoes half of the fall, only the
+    changes before it count, because a collapsed loss is noisier. On simulated falling curves with normal, log-normal, heavy-tailed
+    and autocorrelated noise, at most 6 % raised a finding. In a study of one or two trials without the logged learning rate, a
+    restart of its schedule looks like a jump.
     """
 
     playbook: ClassVar[str] = "How can optimization failures be debugged and mitigated?"
@@ -98,52 +101,41 @@ class StabilityMid(Rule):
                 f"no trial logged {jumps.MIN_POINTS} losses or evaluations; log the training loss, and the "
                 "gradient norm, at every step"
             )
-        unstable = [b for b in seen if b.p * len(seen) <= self.false_alarms and b.share >= self.material]
-        if not unstable:
+        found = find_unstable(
+            near,
+            seen,
+            false_alarms=self.false_alarms,
+            material=self.material,
+            severity=lambda b: (b.p > 1e-6, -b.share, b.trial.index),
+        )
+        if found is None:
             return
-        worst = min(unstable, key=lambda b: (b.p > 1e-6, -b.share, b.trial.index))
-        which = [b.trial for b in unstable]
-        p = min(worst.p * len(seen), 1.0)
-        best = bool({t.index for t in study.ranked()[:3]} & {t.index for t in which})
-        rare = len(which) <= self.rare * len(seen)
-        norms = instability.late_norms(study, which)
+        best = bool({t.index for t in study.ranked()[:3]} & {t.index for t in found.trials})
+        rare = len(found.trials) <= self.rare * found.judged
+        norms = instability.late_norms(study, found.trials)
         yield self.finding(
-            say(
-                "{what}.{others}",
-                what=worst.sentence(near.at(worst.trial)),
-                others=instability.also_in(1, len(which), len(seen)),
-            ),
+            found.message,
             action=instability.clip_action(norms),
-            severity="critical" if best or not (near.spares_best(which) or rare) else "warning",
-            confidence=min(1 - p, 0.99),
-            trials=which,
-            evidence=self._evidence(study, worst, unstable, len(seen), p),
+            severity="critical" if best or not (near.spares_best(found.trials) or rare) else "warning",
+            confidence=found.confidence,
+            trials=found.trials,
+            evidence=self._evidence(study, found),
             changes=instability.clip_changes(norms),
         )
 
-    def _evidence(
-        self, study: Study, worst: loss_blowups.Blowup, unstable: Sequence[loss_blowups.Blowup], judged: int, p: float
-    ) -> tuple[Evidence, ...]:
-        norm, name = _norm_ratio(study, worst), Name(worst.trial.name)
+    def _evidence(self, study: Study, found: Unstable) -> tuple[Evidence, ...]:
+        worst, norm = found.worst, _norm_ratio(study, found.worst)
         limits = say("p ≤ {p}, jump ≥ {jump} of the fall", p=Number(self.false_alarms), jump=Percent(self.material))
+        ratio = say("{ratio}", ratio=Number(norm) if norm else "not logged")
         return (
-            CurveEvidence(
-                metrics=(worst.metric, *([study.signals["grad_norm"]] if norm else [])),
-                caption=say("{what}.", what=worst.sentence()),
-                trials=tuple(b.trial.id for b in unstable[:5]),
-                marks=tuple(Mark(trial=b.trial.id, step=b.step, label="jump") for b in unstable[:5]),
-                lines=(Line(value=worst.limit, label="limit of noise"),) if math.isfinite(worst.limit) else (),
-            ),
+            found.curves("jump", *([study.signals["grad_norm"]] if norm else [])),
             FigureEvidence(
                 rows=(
-                    ("trials judged", say("{judged} ({n} unstable)", judged=judged, n=len(unstable))),
-                    ("points judged", say("{n} of {trial}", n=worst.points, trial=name)),
+                    ("trials judged", say("{judged} ({n} unstable)", judged=found.judged, n=len(found.blowups))),
+                    ("points judged", say("{n} of {trial}", n=worst.points, trial=Name(worst.trial.name))),
                     ("level before, after, limit of noise", worst.levels),
-                    ("p-value over all trials judged", Probability(p)),
-                    (
-                        "gradient norm there, over its running median",
-                        say("{ratio}", ratio=Number(norm) if norm else "not logged"),
-                    ),
+                    ("p-value over all trials judged", Probability(found.p)),
+                    ("gradient norm there, over its running median", ratio),
                     ("thresholds", limits),
                 )
             ),
@@ -154,7 +146,7 @@ def _norm_ratio(study: Study, blowup: loss_blowups.Blowup) -> float | None:
     """Return the largest ratio of gradient norm to running median within 5 logged points of the jump; None without norms."""
     curve = study.peaks(blowup.trial, "grad_norm").finite
     positive = curve.values > 0
-    outliers = jumps.outliers(curve.values[positive], 0.5, 1.0)
+    outliers = spikes.outliers(curve.values[positive], 0.5, 1.0)
     if outliers is None:
         return None
     at = int(np.searchsorted(curve.steps[positive], blowup.step))

@@ -1,4 +1,4 @@
-"""Jumps, early rises and outliers of noisy series."""
+"""Jumps and early rises of noisy series."""
 
 import numpy as np
 import pytest
@@ -116,20 +116,6 @@ def test_a_noisy_unstable_start_is_seen_against_the_quiet_rest():
     assert jumps.early_rise(loss, 6, 1).p < 0.05
 
 
-def test_outliers_of_norms():
-    norms = np.exp(0.2 * RNG.normal(size=500)) * np.linspace(2, 0.3, 500)
-    assert not len(jumps.outliers(norms, 0.05, 3.0).indices)
-    norms[[100, 250, 400]] *= 12
-    found = jumps.outliers(norms, 0.05, 3.0)
-    assert sorted(found.indices) == [100, 250, 400]
-    assert found.largest > 8 > found.limit
-
-
-def test_norms_that_always_scatter_have_no_outliers():
-    fired = sum(len(jumps.outliers(RNG.lognormal(0, 1, size=300), 0.05, 3.0).indices) > 0 for _ in range(100))
-    assert fired <= 8
-
-
 @pytest.mark.parametrize(
     ("values", "index"),
     [([], None), ([1, 2], None), ([1, np.nan, 2], None), ([1, 2, np.inf, np.nan], 2), ([np.nan], 0)],
@@ -147,7 +133,8 @@ def test_odd_series_raise_nothing(values):
         jumps.early_rise(values, 10, 2)
         jumps.largest_jump(values[:3], 0)
         jumps.early_rise(values[:2], 1, 1)
-        jumps.outliers(np.abs(values) + 1e-300, 0.05, 3.0)
+        jumps.lasting_jump(values, 5)
+        jumps.steep_rises(values, 6)
 
 
 @pytest.mark.parametrize("top", [10.0, 1e3, 1e6])
@@ -160,3 +147,51 @@ def test_a_loss_that_blew_up_and_stays_is_a_jump_whenever_it_did(top: float, at:
     assert found.p < 0.001
     assert abs(found.index - at) <= 1
     assert found.share > 1
+
+
+def collapsed(at, spread):
+    loss = falling(60, 0.02)
+    loss[at:] = 3 * np.exp(spread * RNG.normal(size=60 - at))
+    return loss
+
+
+@pytest.mark.parametrize("at", [28, 35, 45])
+def test_a_collapse_does_not_hide_in_its_own_noise(at: int) -> None:
+    found = [jumps.lasting_jump(collapsed(at, 0.3), 6) for _ in range(20)]
+    assert sum(j is not None and j.p <= 0.05 and j.share > 0.5 for j in found) >= 16
+    assert all(abs(j.index - at) <= 4 for j in found if j is not None and j.p <= 0.05)
+
+
+@pytest.mark.parametrize("kind", NOISES)
+def test_healthy_curves_do_not_collapse(kind: str) -> None:
+    found = [jumps.lasting_jump(falling(60, 0.1, kind), 6) for _ in range(200)]
+    assert sum(j is not None and j.p <= 0.05 for j in found) <= 4
+
+
+def test_a_curve_that_recovers_did_not_collapse() -> None:
+    loss = falling(60, 0.02)
+    loss[30:40] += 2
+    assert jumps.lasting_jump(loss, 6) is None
+
+
+def test_an_explained_jump_is_left_out_and_the_next_one_counts() -> None:
+    loss = falling(300, 0.02)
+    loss[100:] += 1
+    loss[200:] += 0.6
+    first = jumps.largest_jump(loss, 30)
+    assert first is not None
+    assert abs(first.index - 100) <= 2
+    second = jumps.largest_jump(loss, 30, explained=[first])
+    assert second is not None
+    assert abs(second.index - 200) <= 2
+    third = jumps.largest_jump(loss, 30, explained=[first, second])
+    assert third is None or third.p > 0.05
+
+
+def test_steep_rises_lie_around_a_jump() -> None:
+    loss = falling(300, 0.02)
+    loss[100:] += 1
+    steep = jumps.steep_rises(loss, 6)
+    assert steep[100]
+    assert steep.mean() < 0.2
+    assert not jumps.steep_rises(loss[:10], 6).any()

@@ -31,3 +31,16 @@ def test_a_curve_that_falls_and_one_that_is_short_are_not_asked() -> None:
     assert chance_of_start(np.linspace(2, 0, 100), 10) == 0
     assert chance_of_start(np.zeros(12), 2) == 0
     assert chance_of_start(np.zeros(100), 10) == 0
+
+
+def test_strongly_autocorrelated_noise_rises_at_the_start_of_a_curve_that_falls() -> None:
+    t = np.arange(400)
+    rng = np.random.default_rng(4)
+    calm = 0
+    for _ in range(50):
+        noise = np.zeros(400)
+        for i in range(1, 400):
+            noise[i] = 0.95 * noise[i - 1] + 0.3 * rng.normal()
+        calm += chance_of_start(10 - 6 * t / 400 + noise, 40) > 0.01
+    assert calm >= 30
+    assert chance_of_start(10 - 6 * t / 400 + rng.normal(size=400), 40) == 0

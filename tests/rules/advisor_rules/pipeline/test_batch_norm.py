@@ -31,8 +31,14 @@ def test_statistics_from_few_examples():
 
 
 def test_statistics_from_enough_examples():
-    for size in (16, 128, 4096):
+    for size in (16, 64, 128, 256):
         assert verdict(RULE, study({**LAYERS, "batch_size": str(size)})).status == "quiet"
+
+
+def test_statistics_from_very_many_examples_on_one_device():
+    (finding,) = verdict(RULE, study(*[{**LAYERS, "batch_size": "512"}] * 3)).findings
+    assert (finding.severity, "512 examples" in finding.message, "ghost" in finding.action) == ("note", True, True)
+    assert verdict(RULE, study({**LAYERS, "batch_size": "512", **ranks(8)})).status == "quiet"
 
 
 def test_a_batch_is_shared_by_devices_and_micro_batches():

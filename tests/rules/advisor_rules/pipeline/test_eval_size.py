@@ -122,3 +122,12 @@ def test_repeats_of_one_setting_need_no_order():
     said = verdict(RULE, alike)
     assert said.status == "not-assessed"
     assert "fewer than two settings" in said.reason
+
+
+@pytest.mark.parametrize("metric", ["val/f1", "val/auc"])
+def test_rare_classes_show_without_an_error_of_the_metric(metric):
+    made = study(TOP, 1000, objective=metric, direction="maximize", counts=[990, 10])
+    (finding,) = verdict(RULE, made).findings
+    assert "1 of 2 classes" in finding.message
+    assert "number of right answers" in finding.action
+    assert verdict(RULE, study(TOP, 1000, objective=metric, direction="maximize")).status == "not-assessed"

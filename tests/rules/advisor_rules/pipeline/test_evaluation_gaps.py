@@ -22,6 +22,15 @@ def test_events_left_out_are_on_the_grid() -> None:
     assert not found.one_way
 
 
+def test_multiples_of_the_shortest_interval_are_off_if_most_are_missing() -> None:
+    found = rhythm(np.cumsum(np.tile([50.0, 250.0, 150.0, 300.0, 100.0], 10)), 0.05)
+    assert found is not None
+    assert found.off > 0.5
+    half = rhythm(np.cumsum(np.tile([50.0, 150.0, 100.0, 100.0], 10)), 0.05)
+    assert half is not None
+    assert half.off == 0
+
+
 def test_intervals_that_vary_are_off() -> None:
     found = rhythm(np.cumsum(np.tile([90.0, 100.0, 117.0], 10)), 0.05)
     assert found is not None

@@ -245,3 +245,40 @@ def test_a_loss_that_ends_with_its_evaluations_still_shows_a_divergence():
         [{"lr": 0.1 * 2**i} for i in range(6)], {"train/loss": losses, "val/loss": evaluations}, steps=steps
     )
     assert verdict("stability-mid", study).status == "fired"
+
+
+@pytest.mark.parametrize("trials", [3, 4, 12])
+def test_a_jump_that_all_trials_share_is_of_the_schedule_or_the_data(trials):
+    assert verdict("stability-mid", study_of([jumping() for _ in range(trials)])).status == "quiet"
+
+
+def test_jumps_at_steps_of_their_own_are_instability_beside_shared_ones():
+    losses = [jumping() for _ in range(8)]
+    losses[0][300:320] += 1.5
+    (finding,) = verdict("stability-mid", study_of(losses)).findings
+    assert finding.trials == ("run0",)
+    assert re.search(r"at step 1[45],\d", finding.message)
+
+
+def test_restarts_of_a_schedule_as_long_as_each_trial():
+    curves, steps = [], []
+    for n in (200, 300, 400, 250, 350, 280):
+        t = np.linspace(0, 1, n)
+        saw = sum(np.where(t >= b, np.exp(-12 * (t - b)), 0) for b in (0.25, 0.5, 0.75))
+        curves.append(0.5 + 2 * np.exp(-6 * t) + saw + 0.03 * RNG.normal(size=n))
+        steps.append(np.arange(n))
+    ends = [[c[-1]] for c in curves]
+    made = make_study(
+        [{"lr": 0.1 / (i + 1)} for i in range(6)],
+        {"val/loss": ends, "train/loss": curves},
+        steps={"train/loss": steps, "val/loss": [[s[-1]] for s in steps]},
+    )
+    assert verdict("stability-mid", made).status == "quiet"
+
+
+def test_a_collapse_is_found_in_spite_of_its_own_noise():
+    value = 0.5 + 2 * np.exp(-np.arange(60) / 8) + 0.02 * RNG.normal(size=60)
+    value[26:] = 2.4 * np.exp(0.3 * RNG.normal(size=34))
+    made = make_study([{"lr": 0.1}], {"val/loss": [value]})
+    (finding,) = verdict("stability-mid", made).findings
+    assert finding.severity == "critical"

@@ -1,0 +1,234 @@
+"""Infers the kind of workload from the names of all metrics and parameters, from values of parameters and from tags.
+
+A sign is a set of words that one name must contain. Signs form groups, such as losses of a policy and losses of values, because a
+single name misleads: an entropy is logged in classification too. A kind is inferred if the trials show enough of its groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from advisor.model.message import listed, say
+from advisor.model.reading import Decision, Kind, Reading
+from advisor.model.space import IntArray
+from advisor.tracking.runs import Experiment
+from advisor.tracking.study import metric_names
+
+_AUTOLOGGING = "mlflow.autologging"
+_NO_NETWORKS = frozenset(
+    ("xgboost", "lightgbm", "catboost", "sklearn", "statsmodels", "prophet", "spark", "pyspark.ml")
+)
+"""Values of the tag of MLflow's autologging for libraries that train no network."""
+_RETURNS = ", ".join(
+    f"{word} -accuracy -accuracies -margin -margins"
+    for word in ("reward", "rewards", "rew", "return", "returns", "episode")
+)
+"""Signs in names of metrics that measure a policy; rewards of answers to held-out prompts do not."""
+_USUAL = 0.5
+"""Minimum share of the trials that log a name for it to be a sign."""
+_MAX_SIGNS = 3
+"""Maximum number of signs that a decision names."""
+
+
+class _Group(NamedTuple):
+    """Signs of one property of a kind of workload; any of them shows it."""
+
+    metrics: str = ""
+    """Signs in names of metrics, separated by commas; a sign is one or more words, in any order, and "-word" excludes a word."""
+    params: str = ""
+    """Signs in names of parameters."""
+    values: str = ""
+    """Signs in values of parameters, and in the experiment's name."""
+
+
+class _Signature(NamedTuple):
+    kind: Kind
+    groups: tuple[_Group, ...]
+    required: int
+    """Minimum number of groups that the trials must show."""
+    meaning: str
+    """Sentence about the workload and about what its curves need not do; empty if all rules apply as usual."""
+
+
+_SIGNATURES = (
+    _Signature(
+        "no-network",
+        (
+            _Group(
+                params="num leaves, min child weight, min child samples, min data leaf, colsample, bagging fraction"
+            ),
+            _Group(params="estimators, boost round, boosting, trees, tree method, reg lambda, reg alpha"),
+            _Group(params="max leaf nodes, min samples leaf, min samples split, max features, criterion"),
+            _Group(params="max depth, n neighbors, kernel C"),
+        ),
+        2,
+        "train no network, so only the rules about the search space and about decisions apply",
+    ),
+    _Signature(
+        "reinforcement-learning",
+        (
+            _Group("policy loss, actor loss, pg loss, pi loss, surrogate, policy gradient"),
+            _Group("value loss, critic loss, vf loss, v loss, q loss, qf loss, qf1 loss, td loss, td error"),
+            _Group("entropy -cross -bce, approx kl, approxkl, policy kl, clip fraction, clipfrac, explained variance"),
+            _Group(_RETURNS),
+            _Group("rollout, ep len, env steps"),
+            _Group(params="env id, env name, gym, n envs, num envs, gae, ent coef, entropy coef, clip range, rollout"),
+            _Group(values="ppo, a2c, a3c, sac, td3, ddpg, dqn, trpo, impala, grpo, reinforce, rainbow"),
+        ),
+        2,
+        "train a policy, whose training losses need not fall; only its results are judged",
+    ),
+    _Signature(
+        "gan",
+        (
+            _Group("g loss, gen loss, generator, errg, lossg"),
+            _Group("d loss, disc loss, discriminator, critic loss, errd, lossd, d real, d fake"),
+            _Group(values="gan, wgan, dcgan, stylegan, cyclegan, biggan, sngan, vqgan"),
+        ),
+        2,
+        "train adversarial networks, whose losses need not fall; only other metrics are judged",
+    ),
+    _Signature(
+        "diffusion",
+        (
+            _Group(
+                "eps loss, noise loss, denoising, denoise, diffusion -coefficient, score matching, noise mse, eps mse",
+                "noise schedule, beta schedule, diffusion -coefficient, train timesteps, noise steps, sampling timesteps",
+                "ddpm, ddim, diffusion, edm, unet2dmodel, v_prediction",
+            ),
+        ),
+        1,
+        "",
+    ),
+    _Signature(
+        "self-supervised",
+        (
+            _Group(
+                "probe, knn, linear eval, contrastive, simclr, byol, moco, infonce, info nce, nt xent, ntxent, dino, vicreg, "
+                "barlow, simsiam, swav, ssl, pretext, rankme",
+                "projection head, moco, byol, simclr, ssl",
+                "simclr, byol, moco, dino, dinov2, vicreg, barlow, simsiam, swav, ssl, contrastive, infonce, ntxent",
+            ),
+        ),
+        1,
+        "learn without labels, so a lower training loss need not mean a better model; only other metrics are judged",
+    ),
+    _Signature(
+        "language-model",
+        (
+            _Group(
+                "perplexity, ppl, tokens, bpb, bpc, bits byte, bits character",
+                "seq len, sequence length, block size, context length, vocab, n ctx",
+            ),
+        ),
+        1,
+        "",
+    ),
+)
+"""Kinds in the order in which they are tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class KindChoice:
+    """The kind of workload of a study."""
+
+    kind: Kind
+    decisions: tuple[Decision, ...] = ()
+
+
+def choose_kind(experiment: Experiment, runs: IntArray, objective: str, reading: Reading) -> KindChoice:
+    """Return the kind of workload of these runs, as the user says or as their names show; a decision if it changes the rules."""
+    if reading.kind is not None:
+        return KindChoice(reading.kind)
+    traces = _traces(experiment, runs, objective)
+    by_library = _library(experiment, runs)
+    for signature in _SIGNATURES:
+        found = [sign for group in signature.groups if (sign := _first_sign(group, traces))]
+        if signature.kind == "no-network" and by_library:
+            found = [f"tag {_AUTOLOGGING} {by_library}"]
+        elif signature.kind == "reinforcement-learning" and _shows(objective, _RETURNS):
+            found = [f"objective {objective}"]
+        elif len(found) < signature.required or (signature.kind == "no-network" and traces.network):
+            continue
+        return KindChoice(signature.kind, _decisions(signature, found))
+    held_out = any(metric_names.split_of(m) in ("valid", "test") for m in traces.metrics)
+    return KindChoice("supervised" if held_out else "unknown")
+
+
+def _decisions(signature: _Signature, found: Sequence[str]) -> tuple[Decision, ...]:
+    if not signature.meaning:
+        return ()
+    text = say(
+        "The runs seem to {meaning}. Evidence: {signs}.", meaning=signature.meaning, signs=listed(found, _MAX_SIGNS)
+    )
+    return (Decision(topic="kind", text=str(text), overrule="--kind supervised"),)
+
+
+# --- what the runs logged ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Traces:
+    """Names that most of the runs logged."""
+
+    metrics: tuple[str, ...]
+    params: tuple[str, ...]
+    values: Mapping[str, str]
+    """For each parameter, its value if it is a text in most runs; and the experiment's name."""
+
+    @property
+    def network(self) -> bool:
+        """True if a metric is one of a network's training: a gradient norm or an epoch."""
+        return any({"grad", "gradient", "epoch", "epochs"} & set(metric_names.words(m)) for m in self.metrics)
+
+
+def _traces(experiment: Experiment, runs: IntArray, objective: str) -> _Traces:
+    """Return the names that at least half of the runs with the objective logged."""
+    chosen = np.intersect1d(experiment.points[objective].runs, runs)
+    least = _USUAL * max(len(chosen), 1)
+    metrics = [m for m, p in experiment.points.items() if len(np.intersect1d(p.runs, chosen)) >= least]
+    logged: dict[str, list[str]] = {}
+    for index in chosen.tolist():
+        for name, value in experiment.runs[index].params.items():
+            logged.setdefault(name, []).append(value)
+    params = {name: values for name, values in logged.items() if len(values) >= least}
+    usual = {name: max(sorted(set(values)), key=values.count) for name, values in params.items()}
+    texts = {name: value for name, value in usual.items() if params[name].count(value) >= least}
+    return _Traces(tuple(sorted(metrics)), tuple(sorted(params)), texts | {"the experiment's name": experiment.name})
+
+
+def _library(experiment: Experiment, runs: IntArray) -> str:
+    """Return the library without networks that logged most of the runs by itself; empty if there is none."""
+    tags = [experiment.runs[index].tags.get(_AUTOLOGGING, "") for index in runs.tolist()]
+    found = [tag for tag in tags if tag in _NO_NETWORKS]
+    return found[0] if found and len(found) >= _USUAL * len(tags) else ""
+
+
+def _first_sign(group: _Group, traces: _Traces) -> str | None:
+    """Return the first name or value that shows the group; None without one."""
+    for metric in traces.metrics:
+        if _shows(metric, group.metrics):
+            return f"metric {metric}"
+    for name in traces.params:
+        if _shows(name, group.params):
+            return f"parameter {name}"
+    for name, value in traces.values.items():
+        if len(value) <= 80 and _shows(value, group.values):
+            return f"{name} {value}"
+    return None
+
+
+def _shows(text: str, signs: str) -> bool:
+    """Return True if the words of the text contain all words of a sign and none that it excludes."""
+    words = set(metric_names.words(text)) | {text.lower()}
+    return any(wanted <= words and not unwanted & words for wanted, unwanted in _parsed(signs))
+
+
+def _parsed(signs: str) -> Iterator[tuple[set[str], set[str]]]:
+    for sign in filter(None, map(str.strip, signs.split(","))):
+        parts = sign.lower().split()
+        yield {p for p in parts if not p.startswith("-")}, {p[1:] for p in parts if p.startswith("-")}

@@ -1,0 +1,51 @@
+"""Applying rules to a study: kinds of workload to which a rule does not apply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import ClassVar
+
+from studies import make_study
+
+from advisor.engine.judge import WITHOUT_NETWORK, judge
+from advisor.engine.pages import chapter
+from advisor.engine.registry import chapters, load_rules
+from advisor.engine.rule import Rule
+from advisor.model.finding import Finding, Goal
+from advisor.model.reading import Kind
+from advisor.model.study import Study
+
+STUDY = make_study([{"lr": 0.1}, {"lr": 0.2}], {"val/loss": [[1.0, 0.5], [1.0, 0.4]]})
+
+
+class OfLosses(Rule):
+    """A rule that needs losses that fall."""
+
+    playbook: ClassVar[str] = "Examining the training curves"
+    goal: ClassVar[Goal] = "pipeline"
+    not_for: ClassVar[frozenset[Kind]] = frozenset({"gan"})
+    id: ClassVar[str | None] = "of-losses"
+
+    def check(self, study: Study) -> Iterator[Finding]:
+        return iter(())
+
+
+def test_a_rule_does_not_judge_kinds_that_it_excludes() -> None:
+    (verdict,) = judge(replace(STUDY, kind="gan"), [OfLosses()])
+    assert verdict.status == "not-assessed"
+    assert "adversarial" in (verdict.reason or "")
+    assert "--kind" in (verdict.reason or "")
+    assert judge(replace(STUDY, kind="supervised"), [OfLosses()])[0].status == "quiet"
+
+
+def test_without_a_network_only_rules_of_space_and_decision_apply() -> None:
+    rules = load_rules()
+    verdicts = judge(replace(STUDY, kind="no-network"), rules)
+    excluded = {v.rule for v in verdicts if "no network" in (v.reason or "")}
+    assert excluded == {r.rule_id() for r in rules if chapter(r) not in WITHOUT_NETWORK}
+    assert set(WITHOUT_NETWORK) < set(chapters())
+
+
+def test_rules_of_users_apply_to_any_kind_that_they_do_not_exclude() -> None:
+    assert judge(replace(STUDY, kind="no-network"), [OfLosses()])[0].status == "quiet"
