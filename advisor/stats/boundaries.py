@@ -249,6 +249,30 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
     return Response(float(np.mean(best <= edge)), float(np.mean(best >= 1 - edge)), steps[0], steps[1])
 
 
+MIN_LOCAL = 8
+"""Minimum number of points for a local parabola if there are as many; otherwise it uses the better half of the points."""
+
+
+def p_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> float:
+    """Return the p-value that the response turns before position `at`, so that moving beyond `at` gains nothing.
+
+    positions, costs: (n,), finite. A parabola is fitted to the better half of the points, because the response far from the optimum
+    says little about the turn. The p-value is that of a t-test of its slope at `at`; 1 if there are too few points for a test.
+    """
+    number = min(len(costs), max(MIN_LOCAL, math.ceil(len(costs) / 2)))
+    local = np.argsort(costs, kind="stable")[:number]
+    x, y = positions[local] - at, costs[local] - costs[local[0]]
+    freedom = len(y) - 3
+    size = float(np.abs(y).max(initial=0.0))
+    if freedom < 1 or len(np.unique(x)) < 3 or not 0 < size < math.inf:
+        return 1.0
+    design, y = np.stack([np.ones(len(x)), x, x**2], axis=1), y / size
+    weights = np.linalg.lstsq(design, y, rcond=None)[0]
+    variance = float(np.sum((y - design @ weights) ** 2)) / freedom
+    error = math.sqrt(max(variance * float(np.linalg.pinv(design.T @ design)[1, 1]), 1e-30))
+    return float(stats.t.cdf(weights[1] / error, freedom))
+
+
 # --- how far to widen -----------------------------------------------------------------------------------------------------------
 
 
