@@ -26,6 +26,8 @@ MAX_P_LEAN = 0.2
 """Maximum p-value at which the successful trials alone must also support an end. With it, simulated studies of noise with
 failures beyond a threshold kept the promised false-alarm rate.
 """
+WITHIN = 0.9
+"""Probability of the interval `Response.optimum`."""
 DEGREE = 3
 """Degree of the polynomial along one axis."""
 _DECAY = 0.25
@@ -168,6 +170,8 @@ class Response(NamedTuple):
     extrapolated as parabolas, or inf if too few of them turn.
     """
     step_high: float
+    optimum: tuple[float, float] = (0.0, 1.0)
+    """Central interval of the best position, with probability `WITHIN`."""
 
 
 def responses(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, edge: float) -> list[Response]:
@@ -246,7 +250,9 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
         with np.errstate(divide="ignore", invalid="ignore"):
             turns = np.where(falls, np.where(bend > 0, slope / bend, np.inf), 0.0)
         steps.append(float(np.quantile(turns, TURN_QUANTILE, method="higher")))
-    return Response(float(np.mean(best <= edge)), float(np.mean(best >= 1 - edge)), steps[0], steps[1])
+    first, last = np.quantile(best, [(1 - WITHIN) / 2, (1 + WITHIN) / 2])
+    optimum = (float(first), float(last))
+    return Response(float(np.mean(best <= edge)), float(np.mean(best >= 1 - edge)), steps[0], steps[1], optimum)
 
 
 MIN_LOCAL = 8

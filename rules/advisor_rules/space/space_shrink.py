@@ -15,6 +15,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, say
 from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Study
+from advisor.stats import boundaries
 from advisor_rules.space import _good_region, _rows
 
 
@@ -83,18 +84,29 @@ class SpaceShrink(Rule):
         axes = _good_region.axes(tried, levels=self.levels)
         if not axes:
             raise MissingData(f"no hyperparameter was tried at {self.levels} values; log those that the study searches")
-        tried.require(_good_region.MIN_POINTS, _good_region.MIN_GOOD)
         tolerance = _good_region.tolerance(study, tried, self.little, self.little_of_training)
+        if len(study.searched) == 1 and tried.successes:
+            u, costs, _ = _known(tried, axes[0])
+            part = _good_region.separate(u, costs, tolerance)
+            if part is not None:
+                span = max(part.low - part.margin, 0.0), min(part.high + part.margin, 1.0)
+                yield self._finding(study, tried, axes[0], part, span, part.p)
+                return
+        tried.require(_good_region.MIN_POINTS, _good_region.MIN_GOOD)
         chances = {name: _good_region.matters(*_known(tried, name)[:2]) * len(axes) for name in axes}
         mattering = [name for name in axes if chances[name] <= self.false_alarms]
         found = []
         for name in mattering:
             u, costs, failed = _known(tried, name)
             part = _good_region.region(u, costs, _good_region.good(costs, self.best, tolerance), self.missed)
-            if part is not None and part.p * len(mattering) <= self.false_alarms:
-                low, high = _good_region.range_to_keep(part, u, failed)
-                if high - low <= self.left:
-                    found.append((max(part.p * len(mattering), chances[name]), name, part, low, high))
+            if part is None:
+                continue
+            crowded = part.p * len(mattering)
+            spans = [(max(crowded, chances[name]), _good_region.range_to_keep(part, u, failed))]
+            if crowded > self.false_alarms or spans[0][1][1] - spans[0][1][0] > self.left:
+                within = _good_region.range_with_optimum(part, _optimum(tried, name), u, failed)
+                spans = [(max(1 - boundaries.WITHIN, chances[name]), within)]
+            found += [(p, name, part, low, high) for p, (low, high) in spans if high - low <= self.left]
         learned = bool(found) and sampler.learned(study)
         for p, name, part, low, high in sorted(found, key=lambda f: f[:2]):
             finding = self._finding(study, tried, name, part, (low, high), p)
@@ -171,6 +183,13 @@ def _message(study: Study, name: str, part: _good_region.Region, where: Message,
         count=count,
         inside=part.inside,
     )
+
+
+def _optimum(tried: settings.Settings, name: str) -> tuple[float, float]:
+    """Return the interval that holds the best position of the fitted response, given all other hyperparameters."""
+    numeric, choices = list(tried.numeric.values()), list(tried.choices.values())
+    fitted = boundaries.responses(numeric, choices, boundaries.scores(tried.costs), edge=0.1)
+    return fitted[list(tried.numeric).index(name)].optimum
 
 
 def _known(tried: settings.Settings, name: str) -> tuple[FloatArray, FloatArray, BoolArray]:
