@@ -185,8 +185,9 @@ def separate(positions: FloatArray, costs: FloatArray, tolerance: float) -> Regi
     low, high = float(positions[marked].min()), float(positions[marked].max())
     below, above = positions[~marked & (positions < low)], positions[~marked & (positions > high)]
     between = ~marked & (positions >= low) & (positions <= high)
-    lead = float(costs[others].min() - costs[marked].max())
-    if between.any() or not (len(below) and len(above)) or lead <= float(np.ptp(costs[others])):
+    with np.errstate(over="ignore", invalid="ignore"):
+        lead, spread = float(costs[others].min() - costs[marked].max()), float(np.ptp(costs[others]))
+    if between.any() or not (len(below) and len(above)) or not lead > spread:
         return None
     margin = max(low - float(below.max()), float(above.min()) - high)
     count = int(marked.sum())

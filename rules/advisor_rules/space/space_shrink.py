@@ -29,7 +29,9 @@ class SpaceShrink(Rule):
     random trials, counted in the trials between them. The part to keep holds the good trials plus a margin; up to 5 % of the good
     trials at each end may be left out, but none of the best three. The rule fires if that part is at most two thirds of the range,
     on its own scale. An end stays if good trials lie in the outer fifth, or if most trials beyond the good ones failed;
-    `space-boundary` and `space-infeasible` cover these cases.
+    `space-boundary` and `space-infeasible` cover these cases. If there are too few good trials for the second test, or the range
+    stays wide, the margin is the interval that holds the optimum of the fitted response with 90 % probability. If only one
+    hyperparameter is searched and one to three neighbouring trials are far better than all others, their neighbours are the range.
 
     ## Why it matters
     Trials far from the good region teach nothing new. With three ranges twice as wide as needed, seven of eight trials are
@@ -127,6 +129,8 @@ class SpaceShrink(Rule):
         having = np.flatnonzero(np.isfinite(u))
         shown = [t for i in [i for i in having if part.low <= u[i] <= part.high][:5] for t in tried.trials[i][:1]]
         where = say("between {first} and {last}", first=first, last=last)
+        if part.good == 1:
+            where = say("at {name} of {first}", name=Name(name), first=first)
         why = f"The good trials lie {where}; the rest of the new range is margin"
         return self.finding(
             _message(study, name, part, where, len(having)),
@@ -170,6 +174,14 @@ class SpaceShrink(Rule):
 
 def _message(study: Study, name: str, part: _good_region.Region, where: Message, count: int) -> Message:
     """Return sentences: the position of the good trials, and the number of all trials that lie there."""
+    if part.good < _good_region.MIN_GOOD:
+        one = part.good == 1
+        return say(
+            f"Only {{good}} of {{count}} trials {'is' if one else 'are'} good, {{where}}. All others are far worse.",
+            good=part.good,
+            count=count,
+            where=where,
+        )
     good = say("All {good}", good=part.good)
     if part.strays:
         good = say("{inside} of the {good}", inside=part.good - part.strays, good=part.good)

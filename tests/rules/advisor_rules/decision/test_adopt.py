@@ -163,6 +163,8 @@ def test_the_run_that_was_selected_is_not_one_of_its_repeats():
 
 
 def test_a_significant_lead_that_is_too_small_to_matter_is_no_lead():
-    values = {0.1: [3.276, 3.2761, 3.2759, 3.276, 3.2761], 0.2: [3.28, 3.2801, 3.2799, 3.28, 3.2801]}
-    (found,) = verdict("adopt", repeated(values)).findings
+    values = [3.276, 3.2761, 3.2759, 3.276, 3.2761, 3.28, 3.2801, 3.2799, 3.28, 3.2801]
+    params = [{"lr": 0.1}] * 5 + [{"lr": 0.2}] * 5
+    study = make_study(params, {"val/loss": [[4.0, y] for y in values]}, seeds=list(range(10)))
+    (found,) = verdict("adopt", study).findings
     assert str(found.action) == "Take the simpler or cheaper of trial-0 and trial-5: the lead is too small to matter."
