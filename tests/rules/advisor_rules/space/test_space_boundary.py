@@ -166,3 +166,16 @@ def test_a_trend_that_is_about_to_turn_asks_for_less() -> None:
     late = verdict("space-boundary", sweep(2 - u)).findings[0].changes[0]
     assert 1e-2 <= soon.high <= 5e-2  # a decade is the least
     assert late.high == pytest.approx(1e-1)  # two, the most
+
+
+def test_an_end_that_is_only_likely_is_a_note() -> None:
+    rng = np.random.default_rng(4)
+    seen = set()
+    for _ in range(12):
+        study = uniform_study(rng, 24, 8, lambda u: 1 - 0.6 * u[0] + 0.3 * float(rng.standard_normal()))
+        for finding in verdict("space-boundary", study).findings:
+            probability = finding.confidence
+            seen.add(finding.severity)
+            assert finding.severity in ("warning", "note")
+            assert finding.severity == "warning" or probability < 0.9
+    assert "note" in seen
