@@ -101,15 +101,15 @@ def _start(trial: Trial) -> tuple[float, int]:
 def _selection(every: Mapping[_Key, Sequence[Trial]], own: _Key) -> int:
     """Return the number of first runs of a setting that decided its repeats: as many as another setting got in total.
 
-    Runs of other settings must lie between the first runs and the repeats: runs that follow each other were planned together. If
-    all settings got equally many runs, there was no selection either.
+    Runs of other settings must lie between the first runs and the last repeat: runs that follow each other were planned together.
+    If all settings got equally many runs, there was no selection either.
     """
     runs = every[own]
     counts = {len(g) for g in every.values() if len(g) < len(runs)}
     others = sorted(_start(t) for k, g in every.items() if k != own for t in g)
     for count in sorted(counts):
-        before, after = _start(runs[count - 1]), _start(runs[count])
-        if bisect.bisect(others, before) < bisect.bisect(others, after):
+        before, last = _start(runs[count - 1]), _start(runs[-1])
+        if bisect.bisect(others, before) < bisect.bisect(others, last):
             return count
     return 0
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from advisor.history.compare import Side, compare
+from advisor.model.change import SetRange
 from advisor.model.space import FloatArray
 from advisor.tracking.study.assemble import assemble
 from worlds.world import Made, Outcome, Random, Situation, Store
@@ -103,8 +104,9 @@ def one_rate(random: Random) -> Made:
 def _best_rate_unsaid(outcome: Outcome) -> bool:
     """Return True if no finding narrows the range to the neighbourhood of the only rate that trains."""
     low, high = outcome.made.truth["near"]
-    ranges = [c for f in outcome.fired() for c in f.changes if getattr(c, "low", None) is not None]
-    return not any(low * 0.99 <= c.low <= outcome.made.truth["best"] <= c.high <= high * 1.01 for c in ranges)
+    ranges = [c for f in outcome.fired() for c in f.changes if isinstance(c, SetRange)]
+    best = outcome.made.truth["best"]
+    return not any(low * 0.99 <= c.low <= best <= c.high <= high * 1.01 for c in ranges)
 
 
 # --- ends of ranges in many dimensions ------------------------------------------------------------------------------------------
@@ -185,7 +187,7 @@ def _wrongly_undersampled(outcome: Outcome) -> bool:
 
 
 def _amount_unsaid(outcome: Outcome) -> bool:
-    return any("gain" not in str(f.message) for f in outcome.fired("space-undersampled"))
+    return any("would improve the best" not in str(f.message) for f in outcome.fired("space-undersampled"))
 
 
 def sparse(random: Random) -> Made:
@@ -292,7 +294,7 @@ _REAL_EDGES: Sequence[Situation] = tuple(
         lambda o: not _critical_edge(o),
         bound,
     )
-    for n, bound in ((10, 0.6), (16, 0.3), (30, 0.0))
+    for n, bound in ((10, 0.6), (16, 0.3), (30, 0.05))
 )
 
 SITUATIONS: tuple[Situation, ...] = (
