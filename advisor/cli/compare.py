@@ -27,9 +27,8 @@ from advisor.tracking.stores.reading import list_experiments
 @click.option(
     "--complexity",
     metavar="GAIN",
-    default="0",
-    show_default=True,
-    help="Minimum gain that justifies CANDIDATE: 0.002 (in units of the objective) or 1% (of INCUMBENT's value).",
+    help="Minimum gain that justifies CANDIDATE: 0.002 (in units of the objective) or 1% (of INCUMBENT's value). Default: 0.2% of "
+    "the value, or of its distance from 1 if that is less.",
 )
 @objective_option
 @direction_option
@@ -53,7 +52,7 @@ def compare(
     incumbent: str,
     tracking_uri: str | None,
     experiment: str | None,
-    complexity: str,
+    complexity: str | None,
     objective: str | None,
     direction: Literal["minimize", "maximize"] | None,
     power: float,
@@ -74,7 +73,8 @@ def compare(
     """
     experiments = _Experiments(tracking_uri, objective, direction)
     sides = _side(candidate, experiment, experiments), _side(incumbent, experiment, experiments)
-    result = decide(*sides, complexity=_gain(complexity, sides[1]), power=power, max_seeds=max_seeds)
+    gain = _gain(complexity, sides[1]) if complexity is not None else None
+    result = decide(*sides, complexity=gain, power=power, max_seeds=max_seeds)
     click.echo(result.model_dump_json(indent=2) if as_json else _text(result))
 
 

@@ -45,11 +45,12 @@ class Summary(FrozenModel):
 
     name: str
     value: float
-    """Best objective value of each run of the best setting, averaged over these runs."""
+    """Best objective value of each fresh run of the best setting, averaged over these runs. A run that decided that the setting
+    was repeated is not fresh."""
     trial: str
     """Id of one run of the best setting."""
     runs: int
-    """Number of runs of the best setting that have a result; each run has a different seed."""
+    """Number of fresh runs of the best setting that have a result; each run has a different seed."""
     failed: int
     """Number of runs of the best setting that failed."""
     settings: int
@@ -96,14 +97,15 @@ def compare(
     candidate: Side,
     incumbent: Side,
     *,
-    complexity: float = 0.0,
+    complexity: float | None = None,
     level: float = 0.05,
     power: float = 0.8,
     max_seeds: int = 20,
 ) -> Comparison:
     """Compare the two sides and decide whether to adopt the candidate.
 
-    complexity: minimum gain, in units of the objective, that justifies the candidate's complexity. level: probability of adopting
+    complexity: minimum gain, in units of the objective, that justifies the candidate's complexity; by default the least that
+    matters, see `repeats.MATERIAL`. Only runs that did not decide which setting was repeated count. level: probability of adopting
     a candidate whose true gain is smaller. power: probability that the advised seeds show a gain of the observed size. max_seeds:
     maximum number of seeds per setting to advise. Raises AdvisorError if the sides are not comparable.
     """
@@ -118,7 +120,9 @@ def compare(
             f"{candidate.name} and {incumbent.name} have the same best setting; there is nothing to compare"
         )
     known = repeats.trial_variance([s for study in _studies(candidate, incumbent) for s in repeats.settings(study)])
-    result = difference.difference(best[0].costs, best[1].costs, known)
+    result = difference.difference(best[0].fresh, best[1].fresh, known)
+    if complexity is None:
+        complexity = repeats.material(incumbent.study.objective_value(best[1].mean))
     trial = _trial(result, best, complexity)
     study = _study(tried, complexity) if max(map(len, tried)) > 1 else None
     data = _data((candidate, incumbent), best, result.gain, complexity)
@@ -171,7 +175,7 @@ def _summary(side: Side, best: repeats.Setting, tried: Sequence[repeats.Setting]
         name=side.name,
         value=side.study.objective_value(best.mean),
         trial=best.trials[0].id,
-        runs=len(best.costs),
+        runs=len(best.fresh),
         failed=len(best.failed),
         settings=len(tried),
     )
@@ -181,10 +185,10 @@ def _summary(side: Side, best: repeats.Setting, tried: Sequence[repeats.Setting]
 
 
 def _trial(result: difference.Difference, best: Sequence[repeats.Setting], complexity: float) -> Variance:
-    runs = f"{len(best[0].costs)} and {len(best[1].costs)} seeds"
+    runs = f"{len(best[0].fresh)} and {len(best[1].fresh)} seeds"
     if math.isnan(result.error):
         return Variance(sd=None, sure=None, note=f"{runs}: unknown, because no setting has a second seed")
-    single = min(len(s.costs) for s in best) == 1
+    single = min(len(s.fresh) for s in best) == 1
     note = runs + (", with the variance of all repeated settings" if single else "")
     return Variance(sd=result.sd, sure=result.chance_above(complexity), note=note)
 
@@ -265,5 +269,5 @@ def _decide_by_seeds(
 
 
 def _more(needed: int, best: Sequence[repeats.Setting]) -> tuple[int, int]:
-    one, other = (max(needed - len(s.costs), 0) for s in best)
+    one, other = (max(needed - len(s.fresh), 0) for s in best)
     return (one, other) if one or other else (1, 1)

@@ -26,6 +26,8 @@ MAX_P_LEAN = 0.2
 """Maximum p-value at which the successful trials alone must also support an end. With it, simulated studies of noise with
 failures beyond a threshold kept the promised false-alarm rate.
 """
+WITHIN = 0.9
+"""Probability of the interval `Response.optimum`."""
 DEGREE = 3
 """Degree of the polynomial along one axis."""
 _DECAY = 0.25
@@ -169,6 +171,8 @@ class Response(NamedTuple):
     extrapolated as parabolas, or inf if too few of them turn.
     """
     step_high: float
+    optimum: tuple[float, float] = (0.0, 1.0)
+    """Central interval of the best position, with probability `WITHIN`."""
 
 
 def responses(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, edge: float) -> list[Response]:
@@ -247,7 +251,33 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
         with np.errstate(divide="ignore", invalid="ignore"):
             turns = np.where(falls, np.where(bend > 0, slope / bend, np.inf), 0.0)
         steps.append(float(np.quantile(turns, TURN_QUANTILE, method="higher")))
-    return Response(float(np.mean(best <= edge)), float(np.mean(best >= 1 - edge)), steps[0], steps[1])
+    first, last = np.quantile(best, [(1 - WITHIN) / 2, (1 + WITHIN) / 2])
+    optimum = (float(first), float(last))
+    return Response(float(np.mean(best <= edge)), float(np.mean(best >= 1 - edge)), steps[0], steps[1], optimum)
+
+
+MIN_LOCAL = 8
+"""Minimum number of points for a local parabola if there are as many; otherwise it uses the better half of the points."""
+
+
+def p_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> float:
+    """Return the p-value that the response turns before position `at`, so that moving beyond `at` gains nothing.
+
+    positions, costs: (n,), finite. A parabola is fitted to the better half of the points, because the response far from the optimum
+    says little about the turn. The p-value is that of a t-test of its slope at `at`; 1 if there are too few points for a test.
+    """
+    number = min(len(costs), max(MIN_LOCAL, math.ceil(len(costs) / 2)))
+    local = np.argsort(costs, kind="stable")[:number]
+    x, y = positions[local] - at, costs[local] - costs[local[0]]
+    freedom = len(y) - 3
+    size = float(np.abs(y).max(initial=0.0))
+    if freedom < 1 or len(np.unique(x)) < 3 or not 0 < size < math.inf:
+        return 1.0
+    design, y = np.stack([np.ones(len(x)), x, x**2], axis=1), y / size
+    weights = np.linalg.lstsq(design, y, rcond=None)[0]
+    variance = float(np.sum((y - design @ weights) ** 2)) / freedom
+    error = math.sqrt(max(variance * float(np.linalg.pinv(design.T @ design)[1, 1]), 1e-30))
+    return float(stats.t.cdf(weights[1] / error, freedom))
 
 
 # --- how far to widen -----------------------------------------------------------------------------------------------------------

@@ -1,9 +1,15 @@
-"""Settings and their repeats with other seeds, from which the trial variance is estimated."""
+"""Settings and their repeats with other seeds, from which the trial variance is estimated.
+
+A setting is often repeated because its first run was the best. That run won with the help of luck, so it says nothing about the
+setting that the selection did not say already: only fresh runs count in its mean and in comparisons.
+"""
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -12,6 +18,12 @@ from advisor.computed.space import failures
 from advisor.model.space import FloatArray, Value
 from advisor.model.study import Study, Trial
 from advisor.stats import difference
+
+MATERIAL = 0.002
+"""Minimum difference that matters, as a share of the result, or of its distance from 1 if the result is between 0.5 and 1.
+
+Our choice: 0.007 of a loss of 3.28, or 0.01 percentage points of an accuracy of 95 %.
+"""
 
 
 @dataclass(frozen=True)
@@ -24,11 +36,18 @@ class Setting:
     """Best cost of each successful trial, shape (n,)."""
     failed: tuple[Trial, ...]
     """Trials of the setting that diverged, crashed or learned nothing."""
+    selection: int = 0
+    """Number of first trials whose results decided that the setting was repeated."""
+
+    @property
+    def fresh(self) -> FloatArray:
+        """Costs of the trials after the selection, shape (n - selection,)."""
+        return self.costs[self.selection :]
 
     @property
     def mean(self) -> float:
-        """Mean cost over the successful trials of the setting."""
-        return float(np.mean(self.costs))
+        """Mean cost over the fresh trials of the setting."""
+        return float(np.mean(self.fresh))
 
     @property
     def params(self) -> Mapping[str, Value]:
@@ -49,20 +68,58 @@ def settings_of(study: Study, trials: Sequence[Trial]) -> list[Setting]:
     setting have the same seed, the second one is not a repeat and is left out.
     """
     bad = failures.failures(study).any
-    groups: dict[tuple[tuple[str, str], ...], list[Trial]] = {}
-    for trial in sorted(trials, key=lambda t: (t.started or 0.0, t.index)):
-        if study.ended[trial.index]:
-            groups.setdefault(key(trial), []).append(trial)
+    groups = _groups(study, trials)
+    every = _groups(study, study.trials)
     found = []
-    for group in groups.values():
+    for own, group in groups.items():
         fine = _one_per_seed([t for t in group if study.feasible[t.index] and not bad[t.index]])
         if fine:
             failed = tuple(t for t in group if bad[t.index])
-            found.append(Setting(tuple(fine), study.costs[[t.index for t in fine]], failed))
+            first = _selection(every, own)
+            # Without at least as many fresh runs, the plan was rather one of unequal numbers.
+            first = first if len(fine) >= 2 * first else 0
+            found.append(Setting(tuple(fine), study.costs[[t.index for t in fine]], failed, first))
     return found
 
 
-def key(trial: Trial) -> tuple[tuple[str, str], ...]:
+_Key: TypeAlias = tuple[tuple[str, str], ...]
+
+
+def _groups(study: Study, trials: Sequence[Trial]) -> dict[_Key, list[Trial]]:
+    """Return the ended trials of each setting in the order of their start."""
+    groups: dict[_Key, list[Trial]] = {}
+    for trial in sorted(trials, key=_start):
+        if study.ended[trial.index]:
+            groups.setdefault(key(trial), []).append(trial)
+    return groups
+
+
+def _start(trial: Trial) -> tuple[float, int]:
+    return trial.started or 0.0, trial.index
+
+
+def _selection(every: Mapping[_Key, Sequence[Trial]], own: _Key) -> int:
+    """Return the number of first runs of a setting that decided its repeats: as many as another setting got in total.
+
+    Runs of other settings must lie between the first runs and the last repeat: runs that follow each other were planned together.
+    If all settings got equally many runs, there was no selection either.
+    """
+    runs = every[own]
+    counts = {len(g) for g in every.values() if len(g) < len(runs)}
+    others = sorted(_start(t) for k, g in every.items() if k != own for t in g)
+    for count in sorted(counts):
+        before, last = _start(runs[count - 1]), _start(runs[-1])
+        if bisect.bisect(others, before) < bisect.bisect(others, last):
+            return count
+    return 0
+
+
+def material(value: float, share: float = MATERIAL) -> float:
+    """Return the minimum difference from an objective value that matters; share: see `MATERIAL`."""
+    return share * (min(value, 1 - value) if 0 < value < 1 else abs(value))
+
+
+def key(trial: Trial) -> _Key:
     """Return a key that identifies the trial's setting: hyperparameter names and values, rounded to seven digits."""
     return tuple(sorted((name, _rounded(value)) for name, value in trial.params.items()))
 

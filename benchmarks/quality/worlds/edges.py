@@ -2,6 +2,388 @@
 
 from __future__ import annotations
 
-from worlds.world import Situation
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
-SITUATIONS: tuple[Situation, ...] = ()
+import numpy as np
+
+from advisor.history.compare import Side, compare
+from advisor.model.change import SetRange
+from advisor.model.space import FloatArray
+from advisor.tracking.study.assemble import assemble
+from worlds.world import Made, Outcome, Random, Situation, Store
+
+# --- studies whose results are a known function of the settings -----------------------------------------------------------------
+
+
+class Recorder:
+    """Logs trials with known results, under names and in units that differ from study to study."""
+
+    def __init__(self, random: Random, *, accuracy: bool | None = None) -> None:
+        self.random, self.store = random, Store()
+        self.accuracy = bool(random.integers(2)) if accuracy is None else accuracy
+        self.metric = str(random.choice(["val_acc", "valid/accuracy"] if self.accuracy else ["val_loss", "eval/loss"]))
+        self.start, self.scale = (0.1, 0.8) if self.accuracy else (2.3, 2.0)
+        self.steps = int(random.choice([1000, 5000, 20_000]))
+        self.points = int(random.integers(8, 30))
+        self.wobble = float(random.choice([0.0, 0.001, 0.003]))
+        """Noise of one evaluation, as a share of the gain from training."""
+
+    def log(
+        self, params: Mapping[str, Any], excess: float, *, failed: bool = False, wobble: float | None = None
+    ) -> None:
+        """Log one trial. excess: distance from a perfect result as a share of the gain from training, 0 to 1."""
+        at = np.linspace(self.steps / self.points, self.steps, self.points).astype(np.int64)
+        share = (1 - min(max(excess, 0.0), 1.0)) * (1 - np.exp(-5 * at / self.steps))
+        noise = self.wobble if wobble is None else wobble
+        share = share + noise * self.random.standard_normal(len(at))
+        value = self.start + self.scale * share * (1 if self.accuracy else -0.9)
+        train_at = np.unique(np.linspace(1, self.steps, 60).astype(np.int64))
+        train = 2.3 - 2.0 * (1 - min(max(excess, 0.0), 1.0)) * (1 - np.exp(-5 * train_at / self.steps))
+        train = train + 0.02 * self.random.standard_normal(len(train_at))
+        if failed:
+            train[len(train) // 8 :] = np.nan
+            value = np.full(len(at), 0.1 if self.accuracy else np.nan)
+        self.store.log(params, {self.metric: (at, value), "train_loss": (train_at, train)})
+
+    def made(self, **truth: Any) -> Made:
+        """Return the study."""
+        direction = "maximize" if self.accuracy else "minimize"
+        return Made(self.store.experiment(), {"objective": self.metric, "direction": direction}, truth)
+
+
+def _positions(random: Random, count: int) -> FloatArray:
+    """Return positions in 0..1: a grid or random ones."""
+    return np.linspace(0, 1, count) if random.integers(2) else np.sort(random.uniform(size=count))
+
+
+# --- the highest learning rate that trains --------------------------------------------------------------------------------------
+
+
+def rates(random: Random, count: int, inside: float) -> Made:
+    """Return a search of the learning rate. inside: decades from the best rate to the highest one that trains."""
+    rec = Recorder(random)
+    decades, edge = float(random.uniform(3, 4.5)), float(random.uniform(-3, 0))
+    logs = edge + decades * (_positions(random, count) - random.uniform(0.6, 0.8))
+    name, noise = str(random.choice(["lr", "learning_rate"])), float(random.choice([0.003, 0.01]))
+    steep = float(random.uniform(0.05, 0.15))
+    extra = bool(random.integers(2))
+    for log in random.permutation(logs):
+        away = log - (edge - inside)
+        excess = 0.1 + steep * away**2 + noise * random.standard_normal()
+        params: dict[str, Any] = {name: float(f"{10**log:.4g}")}
+        if extra:
+            params["dropout"] = float(round(random.uniform(0, 0.3), 3))
+        rec.log(params, excess, failed=log > edge)
+    return rec.made(edge=10**edge, name=name)
+
+
+def _critical_edge(outcome: Outcome) -> bool:
+    return any(f.severity == "critical" for f in outcome.fired("stability-edge"))
+
+
+def real_edge(random: Random, count: int) -> Made:
+    """Return a search of the learning rate in which results improve up to the highest rate that trains."""
+    return rates(random, count, -float(random.uniform(0.3, 1.0)))
+
+
+def one_rate(random: Random) -> Made:
+    """Return a grid of 36 learning rates of which one trains; the others end at chance or diverge."""
+    rec = Recorder(random)
+    logs, best = np.linspace(-5, 2, 36), int(random.integers(8, 28))
+    for i, log in enumerate(logs):
+        params = {"lr": float(f"{10**log:.4g}")}
+        if i == best:
+            rec.log(params, 0.1)
+        else:
+            rec.log(params, 1 - 0.004 * random.uniform(), failed=i > best + random.integers(0, 4))
+    return rec.made(best=float(f"{10 ** logs[best]:.4g}"), near=(10 ** logs[best - 2], 10 ** logs[best + 2]))
+
+
+def _best_rate_unsaid(outcome: Outcome) -> bool:
+    """Return True if no finding narrows the range to the neighbourhood of the only rate that trains."""
+    low, high = outcome.made.truth["near"]
+    ranges = [c for f in outcome.fired() for c in f.changes if isinstance(c, SetRange)]
+    best = outcome.made.truth["best"]
+    return not any(low * 0.99 <= c.low <= best <= c.high <= high * 1.01 for c in ranges)
+
+
+# --- ends of ranges in many dimensions ------------------------------------------------------------------------------------------
+
+
+def eight(random: Random, count: int, where: float) -> Made:
+    """Return a random search of 8 hyperparameters. where: position of the best learning rate in its range."""
+    rec, at = Recorder(random), random.uniform(size=(count, 8))
+    weights = np.array([random.uniform(0.5, 1.0), *random.uniform(0, 0.35, size=7)])
+    best = np.array([where, *random.uniform(0.2, 0.8, size=7)])
+    noise = float(random.uniform(0.01, 0.03))
+    for u in at:
+        excess = 0.1 + float((weights * (u - best) ** 2).sum()) / 1.5 + noise * random.standard_normal()
+        named = {f"h{i}": float(f"{x:.4f}") for i, x in enumerate(u[1:])}
+        rec.log({"lr": float(f"{10 ** (-4 + 2 * u[0]):.4g}"), **named}, excess)
+    return rec.made()
+
+
+# --- learning rate and batch size -----------------------------------------------------------------------------------------------
+
+
+def batches(random: Random, shift: float, grid: bool) -> Made:
+    """Return a search of learning rate and batch size. shift: factor of the best rate from the smallest to the largest batch."""
+    rec = Recorder(random)
+    sizes = [32, 64, 128, 256][: int(random.integers(3, 5))]
+    noise, steep = float(random.choice([0.003, 0.01])), float(random.uniform(0.08, 0.2))
+    better = float(random.uniform(-0.02, 0.02))
+    if grid:
+        logs = np.linspace(-4, -1, int(random.integers(6, 9)))
+        tried = [(b, float(x)) for b in sizes for x in logs]
+    else:
+        tried = [
+            (int(random.choice(sizes)), float(random.uniform(-4, -1))) for _ in range(int(random.integers(24, 49)))
+        ]
+    for size, log in tried:
+        share = np.log(size / sizes[0]) / np.log(sizes[-1] / sizes[0])
+        away = log - (-2.5 + (share - 0.5) * np.log10(shift))
+        excess = 0.1 + steep * away**2 + better * share + noise * random.standard_normal()
+        rec.log({"lr": float(f"{10**log:.4g}"), "batch_size": size}, excess)
+    return rec.made()
+
+
+def _pair_found(outcome: Outcome) -> bool:
+    return any({"lr", "batch_size"} == set((f.subject or "").split(" × ")) for f in outcome.fired("space-interaction"))
+
+
+# --- enough trials --------------------------------------------------------------------------------------------------------------
+
+
+def sampled(random: Random, *, grid: bool) -> Made:
+    """Return a search of two or three hyperparameters, and the expected gain of twice as many trials."""
+    rec, d = Recorder(random), int(random.integers(2, 4))
+    best, widths = random.uniform(0.1, 0.9, size=d), random.uniform(0.3, 1.5, size=d)
+    noise = float(random.choice([0.002, 0.005, 0.01]))
+
+    def excess(u: FloatArray) -> FloatArray:
+        return np.asarray(0.1 + 0.3 * (((u - best) / widths) ** 2).sum(axis=-1))
+
+    if grid:
+        levels = [int(random.integers(2, 5)) for _ in range(d)]
+        at = np.stack(np.meshgrid(*(np.linspace(0, 1, k) for k in levels)), axis=-1).reshape(-1, d)
+    else:
+        at = random.uniform(size=(int(random.choice([8, 12, 24, 40])), d))
+    results = excess(at) + noise * random.standard_normal(len(at))
+    for u, result in zip(at, results, strict=True):
+        rec.log({f"x{i}": float(f"{x:.4f}") for i, x in enumerate(u)}, float(result))
+    again = excess(random.uniform(size=(200, len(at), d))).min(axis=1)
+    now = float(excess(at[int(np.argmin(results))]))
+    gain = float(np.mean(np.maximum(now - again, 0.0)))
+    good = float(np.quantile(np.minimum(results, 1.0), 1 / 3) - results.min())
+    return rec.made(gain=gain * rec.scale, noise=noise * rec.scale, third=good * rec.scale)
+
+
+def _wrongly_undersampled(outcome: Outcome) -> bool:
+    """Return True if the rule asks for more trials although twice as many would gain next to nothing."""
+    truth = outcome.made.truth
+    return bool(outcome.fired("space-undersampled")) and truth["gain"] < max(truth["noise"], 0.02 * truth["third"])
+
+
+def _amount_unsaid(outcome: Outcome) -> bool:
+    return any("would improve the best" not in str(f.message) for f in outcome.fired("space-undersampled"))
+
+
+def sparse(random: Random) -> Made:
+    """Return 8 random trials of four hyperparameters that all matter."""
+    rec = Recorder(random)
+    best = random.uniform(0.2, 0.8, size=4)
+    for u in random.uniform(size=(8, 4)):
+        excess = 0.05 + 0.5 * float(((u - best) ** 2).sum()) + 0.003 * random.standard_normal()
+        rec.log({f"x{i}": float(f"{x:.4f}") for i, x in enumerate(u)}, excess)
+    return rec.made()
+
+
+# --- decisions between settings -------------------------------------------------------------------------------------------------
+
+
+def repeated(
+    random: Random, *, lead: float, deviation: float = 0.01, again: int | None = None, loss: bool = False
+) -> Made:
+    """Return single runs of several settings and then repeats of the two best with new seeds.
+
+    lead: advantage of the first setting over all others, in standard deviations between seeds; the others are equal.
+    """
+    rec = Recorder(random, accuracy=False if loss else None)
+    rec.wobble = 0.0
+    if loss:  # a language model
+        rec.start = 4.7
+    settings, again = int(random.integers(6, 17)), again or int(random.integers(3, 7))
+    rates = random.permutation(np.round(np.logspace(-4, -2, settings), 6))
+    results = 0.2 + deviation * random.standard_normal(settings)
+    results[0] -= lead * deviation
+    for rate, result in zip(rates, results, strict=True):
+        rec.log({"lr": float(rate), "seed": 0}, float(result))
+    first, second = np.argsort(results)[:2]
+    for seed in range(1, again + 1):
+        for chosen in (first, second):
+            result = 0.2 - lead * deviation * (chosen == 0) + deviation * random.standard_normal()
+            rec.log({"lr": float(rates[chosen]), "seed": seed}, float(result))
+    one, other = (np.flatnonzero(rates == rates[i])[0] for i in (first, second))
+    return rec.made(first=f"run-{one}", second=f"run-{other}", right=bool(first == 0))
+
+
+def _adopted(outcome: Outcome) -> bool:
+    """Return True if a lead of the best setting counts as shown."""
+    return outcome.status("adopt") == "quiet"
+
+
+def _compared(outcome: Outcome) -> str:
+    """Return the decision of `advisor compare` between the two repeated settings."""
+    study = assemble(outcome.made.experiment, **outcome.made.arguments)
+    sides = []
+    for name in ("first", "second"):
+        own = next(t for t in study.trials if t.name == outcome.made.truth[name])
+        sides.append(Side(name, study, tuple(t for t in study.trials if t.params == own.params)))
+    return compare(*sides).decision
+
+
+def noisy_winner(random: Random) -> Made:
+    """Return trials that are equally good; the one whose evaluations jump most wins by its best evaluation."""
+    rec = Recorder(random)
+    rec.points, rec.wobble = 40, 0.002
+    count = int(random.integers(8, 21))
+    for i, log in enumerate(np.linspace(-4, -1, count)):
+        rec.log({"lr": float(f"{10**log:.4g}")}, 0.2, wobble=0.03 if i > 0.8 * count else 0.002)
+    return rec.made()
+
+
+def _row(
+    row: str,
+    fault: str,
+    make: Callable[[Random], Made],
+    faulty: Callable[[Outcome], bool],
+    bound: float = 0.05,
+    studies: int = 40,
+) -> Situation:
+    return Situation(row, fault, make, faulty, bound, studies)
+
+
+def _quiet(*rules: str) -> Callable[[Outcome], bool]:
+    return lambda outcome: not outcome.fired(*rules)
+
+
+def _said(*rules: str) -> Callable[[Outcome], bool]:
+    return lambda outcome: bool(outcome.fired(*rules))
+
+
+def _lr_end(outcome: Outcome) -> bool:
+    return any(f.subject == "lr" for f in outcome.fired("space-boundary"))
+
+
+_EDGES: Sequence[Situation] = tuple(
+    _row(
+        f"D20 best rate 0.4 decades inside the edge, {n} trials",
+        "stability-edge is critical",
+        partial(rates, count=n, inside=0.4),
+        _critical_edge,
+    )
+    for n in (6, 10, 16, 30)
+)
+_REAL_EDGES: Sequence[Situation] = tuple(
+    _row(
+        f"D21 results improve up to the edge, {n} trials",
+        "stability-edge is not critical",
+        partial(real_edge, count=n),
+        lambda o: not _critical_edge(o),
+        bound,
+    )
+    for n, bound in ((10, 0.6), (16, 0.3), (30, 0.05))
+)
+
+SITUATIONS: tuple[Situation, ...] = (
+    *_EDGES,
+    *_REAL_EDGES,
+    _row("D22 one of 36 rates trains", "its neighbourhood is not searched next", one_rate, _best_rate_unsaid),
+    _row(
+        "D23 8 dimensions, the best rate beyond the end",
+        "space-boundary is quiet",
+        lambda r: eight(r, int(r.integers(24, 49)), 1.3),
+        lambda o: not _lr_end(o),
+        0.1,
+    ),
+    _row(
+        "D23 8 dimensions, the best rate at 0.6",
+        "space-boundary fires on the rate",
+        lambda r: eight(r, int(r.integers(24, 49)), 0.6),
+        _lr_end,
+        0.1,
+    ),
+    _row(
+        "D24 best rate shifts eightfold over batch sizes, grid",
+        "no interaction found",
+        lambda r: batches(r, 8.0, True),
+        lambda o: not _pair_found(o),
+        0.1,
+    ),
+    _row(
+        "D24 best rate shifts eightfold over batch sizes, random",
+        "no interaction found",
+        lambda r: batches(r, 8.0, False),
+        lambda o: not _pair_found(o),
+        0.2,
+    ),
+    _row(
+        "D24 best rate is the same at all batch sizes",
+        "an interaction is found",
+        lambda r: batches(r, 1.0, bool(r.integers(2))),
+        _pair_found,
+    ),
+    _row(
+        "D25 space sampled on a grid", "more trials without a gain", partial(sampled, grid=True), _wrongly_undersampled
+    ),
+    _row(
+        "D25 space sampled at random", "more trials without a gain", partial(sampled, grid=False), _wrongly_undersampled
+    ),
+    _row("D25 8 trials of 4 hyperparameters", "space-undersampled is quiet", sparse, _quiet("space-undersampled"), 0.1),
+    _row("D25 the amount that more trials gain", "the amount is not said", sparse, _amount_unsaid, 0.0),
+    _row(
+        "D26 the noisiest trial wins", "nothing said about noise", noisy_winner, _quiet("curve-step-variance", "adopt")
+    ),
+    _row(
+        "D27 equal settings, the two best repeated",
+        "adopt shows a lead",
+        partial(repeated, lead=0.0),
+        _adopted,
+        studies=100,
+    ),
+    _row(
+        "D27 equal settings, the two best repeated, compare",
+        "compare adopts one",
+        partial(repeated, lead=0.0),
+        lambda o: _compared(o) == "adopt",
+        studies=100,
+    ),
+    _row(
+        "D28 a lead of 4 standard deviations, 6 repeats",
+        "adopt doubts it",
+        partial(repeated, lead=4.0, again=6),
+        lambda o: bool(o.made.truth["right"]) and not _adopted(o),
+        0.1,
+    ),
+    _row(
+        "D28 a lead of 4 standard deviations, 6 repeats, compare",
+        "compare does not adopt",
+        partial(repeated, lead=4.0, again=6),
+        lambda o: bool(o.made.truth["right"]) and _compared(o) != "adopt",
+        0.1,
+    ),
+    _row(
+        "D29 a loss of 3.276 against 3.28, 6 repeats",
+        "adopt shows a lead",
+        partial(repeated, lead=4.0, deviation=0.0005, again=6, loss=True),
+        _adopted,
+    ),
+    _row(
+        "D29 a loss of 3.276 against 3.28, 6 repeats, compare",
+        "compare adopts one",
+        partial(repeated, lead=4.0, deviation=0.0005, again=6, loss=True),
+        lambda o: _compared(o) == "adopt",
+    ),
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from advisor.computed.decision import repeats
@@ -15,6 +15,7 @@ from advisor.model.message import Count as CountOf
 from advisor.model.message import Message, Name, Number, Objective, Probability, listed, say
 from advisor.model.study import Study
 from advisor.stats import difference
+from advisor_rules.decision import _evaluation_luck
 
 
 class Adopt(Rule):
@@ -23,7 +24,9 @@ class Adopt(Rule):
     ## What it looks at
     The setting of the best trial, and the one with the best mean among the others, each with its repeats (other seeds). First: do
     the repeats of the best setting agree, or do some fail or fall so far behind that they lose to the next setting? Second: is the
-    lead of its mean larger than the variation between seeds explains? Runs with the same seed are not repeats.
+    lead of its mean larger than the variation between seeds explains, and large enough to matter? A run that decided which setting
+    to repeat does not count, and runs with the same seed are not repeats. Without repeats, the rule asks if the best trial leads
+    only because its evaluations vary most, so that the best of them is the luckiest.
 
     ## Why it matters
     Many studies are won by one lucky seed. A change adopted for that reason brings nothing, and later results are compared with a
@@ -53,13 +56,18 @@ class Adopt(Rule):
     """Maximum number of repeats of a setting that is worth its cost; if a lead needs more, it is too small to matter."""
     first: Count = 5
     """Number of repeats to run if the variation between seeds is unknown: the minimum for measuring it."""
+    material: Share = repeats.MATERIAL
+    """Minimum lead that matters, as a share of the result, or of its distance from 1 if that is less and the result is a share."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the best setting."""
         tried = repeats.settings(study)
         ranked = study.ranked()
         known = repeats.trial_variance(tried)
-        if known is None or not ranked:
+        luck = _evaluation_luck.of_best(study, self.false_alarms)
+        if luck is not None:
+            yield self._lucky(study, luck)
+        if luck is None and (known is None or not ranked):
             raise MissingData(
                 "no setting was run with two seeds or folds, so the variation between seeds is unknown; repeat the best trial "
                 f"{self.first} times"
@@ -67,16 +75,54 @@ class Adopt(Rule):
         own = repeats.key(ranked[0])
         best = next((s for s in tried if repeats.key(s.trials[0]) == own), None)
         others = [s for s in tried if s is not best]
-        if best is None:
+        if best is None or known is None:
             return
-        rival = min(others, key=lambda s: s.mean, default=None)
+        rival = _rival(best, others)
         behind = self._behind(best, rival)
         if behind or best.failed:
             yield self._does_not_repeat(study, best, behind)
         elif rival is not None:
-            lead = difference.difference(best.costs, rival.costs, known)
-            if not (lead.gain > 0 and lead.p <= self.false_alarms):
-                yield self._no_lead(study, best, rival, lead)
+            lead = difference.difference(best.fresh, rival.fresh, known)
+            matters = repeats.material(study.objective_value(rival.mean), self.material)
+            if not (lead.gain > matters and lead.p <= self.false_alarms):
+                yield self._no_lead(study, best, rival, lead, matters)
+
+    def _lucky(self, study: Study, luck: _evaluation_luck.Luck) -> Finding:
+        one, other = Name(luck.best.name), Name(luck.rival.name)
+        metric = Name(study.spec.objective.metric)
+        advice = say(
+            "Compare {one} with {other} by the average of several evaluations, not by the best one.",
+            one=one,
+            other=other,
+        )
+        return self.finding(
+            say(
+                "The best trial, {one}, leads {other} by {lead}, but its evaluations of {metric} vary more: by {noise} against "
+                "{less}. The best of such evaluations is {luck} better by luck alone.",
+                one=one,
+                other=other,
+                lead=Number(luck.lead),
+                metric=metric,
+                noise=Number(luck.noise, 2),
+                less=Number(luck.less, 2),
+                luck=Number(luck.luck, 2),
+            ),
+            action=advice,
+            severity="note",
+            confidence=luck.p,
+            subject="evaluations",
+            trials=[luck.best, luck.rival],
+            evidence=(
+                FigureEvidence(
+                    rows=(
+                        ("lead", say("{lead}", lead=Number(luck.lead))),
+                        ("lead expected by luck", say("{luck}", luck=Number(luck.luck))),
+                        ("p-value of the lead without luck", say("{p}", p=Probability(luck.p))),
+                    )
+                ),
+            ),
+            changes=(Advise(text=str(advice)),),
+        )
 
     def _behind(self, best: repeats.Setting, rival: repeats.Setting | None) -> list[int]:
         """Return indices of the best setting's repeats that fell behind its other repeats and lose to the next setting."""
@@ -119,7 +165,7 @@ class Adopt(Rule):
         )
 
     def _no_lead(
-        self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference
+        self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, matters: float
     ) -> Finding:
         needed = difference.repeats_needed(
             lead.gain, lead.sd, level=self.false_alarms, power=self.power, most=self.most
@@ -129,9 +175,15 @@ class Adopt(Rule):
         noun = repeats.noun(repeats.settings(study))
         gap = Number(abs(lead.gain))
         why = f"The difference of {gap} is within the variation between {noun}s (standard deviation {Number(lead.sd)})"
-        advice = f"Take the simpler or cheaper of the settings of {one} and {other} until a lead is shown."
+        advice = f"Take the simpler or cheaper of the settings of {one} and {other} until a lead that matters is shown."
         changes: list[Change] = [Advise(text=advice)]
-        if needed <= self.most:
+        if lead.p <= self.false_alarms and lead.gain > 0:
+            action = say(
+                "Take the simpler or cheaper of {one} and {other}: the lead is too small to matter.",
+                one=one,
+                other=other,
+            )
+        elif needed <= self.most:
             changes.append(RepeatTrial(parameters=dict(best.params), seeds=needed, why=why))
             action = say(
                 "Run {one} and {other} {needed} times each before you adopt either.",
@@ -150,15 +202,16 @@ class Adopt(Rule):
             _message(study, best, rival, lead, noun),
             action=action,
             severity="note",
-            confidence=1 - (difference.chance_of_replication(lead, self.false_alarms) if lead.gain > 0 else 0.0),
+            confidence=1 - (0.0 if lead.gain <= matters else difference.chance_of_replication(lead, self.false_alarms)),
             trials=[best.trials[0], rival.trials[0]],
-            evidence=(FigureEvidence(rows=self._figures(study, best, rival, lead, noun)),),
+            evidence=(FigureEvidence(rows=self._figures(study, best, rival, lead, matters)),),
             changes=changes,
         )
 
     def _figures(
-        self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, noun: str
+        self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, matters: float
     ) -> tuple[tuple[str, Message], ...]:
+        noun = repeats.noun(repeats.settings(study))
         low, high = map(Number, lead.interval())
         runs = (
             (f"runs of {Name(s.trials[0].name)}", [Objective(study.objective_value(float(c))) for c in s.costs])
@@ -167,12 +220,21 @@ class Adopt(Rule):
         return (
             *((what, listed(values, limit=len(values))) for what, values in runs),
             ("lead", say("{lead} (90 % interval {low} to {high})", lead=Number(lead.gain), low=low, high=high)),
+            ("minimum lead that matters", say("{matters}", matters=Number(matters, 2))),
             (f"standard deviation between {noun}s", say("{sd}", sd=Number(lead.sd))),
             (
                 "probability of such a lead by chance",
                 say("{p} (limit {limit})", p=Probability(lead.p), limit=Probability(self.false_alarms)),
             ),
         )
+
+
+def _rival(best: repeats.Setting, others: Sequence[repeats.Setting]) -> repeats.Setting | None:
+    """Return the best of the other settings; of those that do not lead, a repeated one, as the best single run was lucky."""
+    ranked = sorted(others, key=lambda s: s.mean)
+    repeated = [s for s in ranked if len(s.fresh) > 1]
+    ahead = ranked and ranked[0].mean <= best.mean
+    return ranked[0] if ahead or (not repeated and ranked) else repeated[0] if repeated else None
 
 
 def _message(
@@ -188,14 +250,15 @@ def _message(
         ahead = say("has the best run but is {gain} behind on average", gain=Number(-lead.gain))
     chance = say("The probability of such a difference by chance is {p}.", p=Probability(lead.p))
     return say(
-        "The setting of {name} {ahead}: {own} against {other}, with {runs} and {repeats}. "
+        "The setting of {name} {ahead}: {own} against {other}, with {runs} and {repeats}{fresh}. "
         f"The standard deviation between {noun}s is {{sd}}. {{chance}}",
         name=Name(best.trials[0].name),
         ahead=ahead,
         own=own,
         other=other,
-        runs=len(best.costs),
-        repeats=CountOf(len(rival.costs), noun),
+        runs=len(best.fresh),
+        repeats=CountOf(len(rival.fresh), noun),
+        fresh=" after the selection" if best.selection or rival.selection else "",
         sd=Number(lead.sd, 2),
         chance="There are too few repeats for a test." if math.isnan(lead.p) else chance,
     )

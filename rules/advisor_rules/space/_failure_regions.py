@@ -50,7 +50,7 @@ def cut(study: Study, false_alarms: float) -> Cut | None:
         return None
     false_alarms = tried.level(false_alarms)
     single = _thresholds(tried, false_alarms)
-    one = _cut_off(study, single) if single else None
+    one = _cut_off(study, single) if single else _band(study, tried)
     joint = _joint(study, tried, max((_gained(tried, *found) for found in single), default=0.0), false_alarms)
     return one if joint is None else replace(joint, evidence=one.evidence if one is not None else ())
 
@@ -94,6 +94,29 @@ def _thresholds(tried: settings.Settings, false_alarms: float) -> list[tuple[str
         if clear and not holds_best:
             clearest.setdefault(names[region.axis], region)
     return list(clearest.items())
+
+
+def _band(study: Study, tried: settings.Settings) -> Cut | None:
+    """Return the cut around the successful settings if one number is searched, most settings failed, and failures enclose these."""
+    if len(study.searched) != 1 or len(tried.numeric) != 1 or 2 * tried.failed.sum() < len(tried):
+        return None
+    ((name, at),) = tried.numeric.items()
+    fine = at[~tried.failed]
+    below, above = at[tried.failed & (at < fine.min())], at[tried.failed & (at > fine.max())]
+    if not (len(below) and len(above)) or len(below) + len(above) < tried.failed.sum():
+        return None
+    domain = study.spec.parameters[name]
+    low, high = (boundaries.tidy(float(domain.from_unit(x)), domain) for x in (below.max(), above.min()))
+    count = len(below) + len(above)
+    place = say("{name} of {low} or less, or {high} or more", name=Name(name), low=Number(low), high=Number(high))
+    which = _which(count, count, place)
+    change = SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=capital(f"{which} failed"))
+    caption = say("These trials failed: {which}.", which=which)
+    shown = AxisEvidence(parameter=name, caption=caption, next_low=low, next_high=high)
+    action = _rows.range_advice("Narrow the range of {name}", name, low, high)
+    number = len(fine)
+    p = math.exp(math.log(len(tried) - number + 1) - math.log(math.comb(len(tried), number)))
+    return Cut(name, which, action, (change,), min(p, 1.0), None, (shown,))
 
 
 def _gained(tried: settings.Settings, name: str, region: outliers.Region) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
@@ -176,6 +176,36 @@ def range_to_keep(part: Region, positions: FloatArray, failed: BoolArray) -> tup
     if part.high > 1 - _END or high > 1 - _MIN_CUT or _mostly(failed[positions > part.high]):
         high = 1.0
     return low, high
+
+
+def range_with_optimum(
+    part: Region, optimum: tuple[float, float], positions: FloatArray, failed: BoolArray
+) -> tuple[float, float]:
+    """Return the part of the axis to keep if its margin is the interval that holds the best position of the fitted response."""
+    wider = replace(part, low=min(part.low, optimum[0]), high=max(part.high, optimum[1]), margin=0.0)
+    return range_to_keep(wider, positions, failed)
+
+
+def separate(positions: FloatArray, costs: FloatArray, tolerance: float) -> Region | None:
+    """Return the region around a few neighbouring points that are far better than all others; None if there is no such region.
+
+    The test by ranks needs four good points; here the size of the difference speaks: the best points lead by more than the range
+    of the others, at least `MIN_POINTS` of them, none of which lies between. The margin reaches to the nearest other points.
+    """
+    best = float(np.nanmin(costs))
+    marked, others = costs <= best + tolerance, costs > best + tolerance
+    if marked.sum() >= MIN_GOOD or others.sum() < MIN_POINTS:
+        return None
+    low, high = float(positions[marked].min()), float(positions[marked].max())
+    below, above = positions[~marked & (positions < low)], positions[~marked & (positions > high)]
+    between = ~marked & (positions >= low) & (positions <= high)
+    with np.errstate(over="ignore", invalid="ignore"):
+        lead, spread = float(costs[others].min() - costs[marked].max()), float(np.ptp(costs[others]))
+    if between.any() or not (len(below) and len(above)) or not lead > spread:
+        return None
+    margin = max(low - float(below.max()), float(above.min()) - high)
+    count = int(marked.sum())
+    return Region(low, high, count, 0, count, margin, 1 / len(costs))
 
 
 def ends(domain: Domain, span: tuple[float, float]) -> tuple[float, float]:

@@ -40,11 +40,12 @@ class SpaceBoundary(Rule):
     width, on a log scale by one to two decades. Do not cross a hard limit, such as a dropout of 0. Keep the other end.
 
     ## How sure
-    The tests permute positions and correct for the number of ranges and ends; at least five trials are needed. Confidence is one
-    minus the p-value, times the probability that the best value lies at the end, times 0.9 if the range was not declared. If
-    nothing matters, 0 to 5 % of simulated studies of 5 to 64 trials raised a finding. If the optimum was at 0.65 of the range, 0 to
-    10 % did; at 0.8, up to 20 %. If the optimum was 0.1 or 0.3 range widths beyond the end, the new range contained it in all of 60
-    studies; if it was 0.6 or 1 beyond, in 80 %.
+    The tests permute positions and correct for the number of ranges and ends; at least five trials are needed. If the best
+    value lies at the end with a probability between 75 % and 90 %, the finding is a note. Confidence is one minus the p-value,
+    times the probability that the best value lies at the end, times 0.9 if the range was not declared. If nothing matters, 0 to
+    5 % of simulated studies of 5 to 64 trials raised a finding. If the optimum was at 0.65 of the range, 0 to 10 % did; at 0.8,
+    up to 20 %. If the optimum was 0.1 or 0.3 range widths beyond the end, the new range contained it in all of 60 studies; if
+    it was 0.6 or 1 beyond, in 80 %.
     """
 
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
@@ -87,7 +88,9 @@ class SpaceBoundary(Rule):
     edge: Share = 0.1
     """Share of a range, on its own scale, that counts as its end."""
     certainty: Share = 0.9
-    """Minimum probability that the best value lies at the end, given the fitted response."""
+    """Minimum probability that the best value lies at the end, given the fitted response, for a warning."""
+    likely: Share = 0.75
+    """The same for a note: odds of three to one."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which chance alone raises a finding."""
 
@@ -99,9 +102,8 @@ class SpaceBoundary(Rule):
             raise MissingData("no numeric hyperparameter was varied; log the ones that the study searches")
         tried.require(5, 3)
         numeric, choices = [tried.numeric[n] for n in axes], list(tried.choices.values())
-        found = boundaries.crowded(
-            numeric, choices, tried.costs, self.edge, self.certainty, tried.level(self.false_alarms)
-        )
+        level = tried.level(self.false_alarms)
+        found = boundaries.crowded(numeric, choices, tried.costs, self.edge, self.likely, level)
         if not found:
             return
         shape = boundaries.responses(numeric, choices, boundaries.gains(tried.costs), self.edge)
@@ -128,7 +130,7 @@ class SpaceBoundary(Rule):
         return self.finding(
             _message(study, tried, name, side, good),
             action=_rows.range_advice(f"Search {side}er values of {{name}}", name, *new),
-            severity="warning",
+            severity="warning" if crowded.probability >= self.certainty else "note",
             confidence=(1 - crowded.p) * crowded.probability * (0.9 if name in study.inferred else 1),
             subject=name,
             side=side,
@@ -145,7 +147,7 @@ class SpaceBoundary(Rule):
                     rows=(
                         _rows.tried_row(tried),
                         _rows.probability(chance, crowded.p, self.false_alarms),
-                        _rows.probability(certainty, crowded.probability, self.certainty),
+                        _rows.probability(certainty, crowded.probability, self.likely),
                         _rows.range_row(study, name),
                     )
                 ),

@@ -29,9 +29,9 @@ class SpaceBoundaryInfeasible(Rule):
     nearly all trials diverged, crashed or learned nothing, with the best trial close to it or next to it.
 
     ## Why it matters
-    The range is not too narrow: extending it only adds failures. The cause of the failures keeps the study from better values. For
-    a learning rate the cause is instability, which `stability-edge` reports, so this finding is then a note. For other
-    hyperparameters it may be memory, numerical range or a bug.
+    The range is not too narrow: extending it only adds failures. The cause of the failures may keep the study from better values.
+    For a learning rate the cause is instability. `stability-edge` reports it if results improve up to the threshold, so this
+    finding is then a note. For other hyperparameters it may be memory, numerical range or a bug.
 
     ## What to do
     Find and fix the cause of the failures beyond the threshold, then search there. Until then, end the range at the threshold.
@@ -97,7 +97,9 @@ class SpaceBoundaryInfeasible(Rule):
         best = tried.trials[int(np.nanargmin(tried.costs))][0]
         edge, end = float(domain.from_unit(region.edge)), float(domain.from_unit(region.inside))
         failures, value = _failures(name, region, edge), Setting(best.params[name])
-        action = say("Make training stable at higher learning rates first; stability-edge says how.")
+        action = say(
+            "Do not search higher rates until training is stable there; stability-edge says if that would help."
+        )
         if not is_rate:
             cause = "Find and fix what makes trials fail at {name} of {edge} before you search there."
             action = say(cause, name=Name(name), edge=Number(edge))

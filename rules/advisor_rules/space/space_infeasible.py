@@ -126,6 +126,8 @@ class SpaceInfeasible(Rule):
                         (
                             "probability of so clear a region by chance",
                             _rows.limited(Probability(cut.p), Probability(self.false_alarms))
+                            if cut is not None and cut.p < 1
+                            else "no test"
                             if cut is not None
                             else "no region",
                         ),

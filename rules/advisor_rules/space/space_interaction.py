@@ -57,8 +57,9 @@ class SpaceInteraction(Rule):
 
     most: Count = 3
     """Maximum number of pairs to report, most certain first."""
-    material: Share = 0.05
-    """Minimum share of the variation between trials that the interaction must explain."""
+    material: Share = 0.03
+    """Minimum share of the variation between trials that the interaction must explain. An eightfold shift of the best learning rate
+    explains 4 % to 8 % in a range of six decades."""
     dependent: Share = 0.5
     """Minimum ratio of the interaction to the total effect of the weaker hyperparameter."""
     false_alarms: Share = 0.1

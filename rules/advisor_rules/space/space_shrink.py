@@ -15,6 +15,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, say
 from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Study
+from advisor.stats import boundaries
 from advisor_rules.space import _good_region, _rows
 
 
@@ -28,8 +29,10 @@ class SpaceShrink(Rule):
     the best, so that a flat optimum counts as a whole. It tests if the good trials lie closer together than equally many random
     trials, counted in the trials between them. The part to keep holds the good trials plus a margin; up to 5 % of the good trials
     at each end may be left out, but none of the best three. The rule fires if that part is at most two thirds of the range, on
-    its own scale. An end stays if good trials lie in the outer fifth, or if most trials beyond the good ones failed; `space-
-    boundary` and `space-infeasible` cover these cases.
+    its own scale. An end stays if good trials lie in the outer fifth, or if most trials beyond the good ones failed;
+    `space-boundary` and `space-infeasible` cover these cases. If there are too few good trials for the second test, or the range
+    stays wide, the margin is the interval that holds the optimum of the fitted response with 90 % probability. If only one
+    hyperparameter is searched and one to three neighbouring trials are far better than all others, their neighbours are the range.
 
     ## Why it matters
     Trials far from the good region teach nothing new. With three ranges twice as wide as needed, seven of eight trials are
@@ -85,19 +88,30 @@ class SpaceShrink(Rule):
         axes = _good_region.axes(tried, levels=self.levels)
         if not axes:
             raise MissingData(f"no hyperparameter was tried at {self.levels} values; log those that the study searches")
-        tried.require(_good_region.MIN_POINTS, _good_region.MIN_GOOD)
         tolerance = _good_region.tolerance(study, tried, self.little, self.little_of_training)
         level = tried.level(self.false_alarms)
+        if len(study.searched) == 1 and tried.successes:
+            u, costs, _ = _known(tried, axes[0])
+            part = _good_region.separate(u, costs, tolerance)
+            if part is not None:
+                span = max(part.low - part.margin, 0.0), min(part.high + part.margin, 1.0)
+                yield self._finding(study, tried, axes[0], part, span, part.p)
+                return
+        tried.require(_good_region.MIN_POINTS, _good_region.MIN_GOOD)
         chances = {name: _good_region.matters(*_known(tried, name)[:2], level / len(axes)) * len(axes) for name in axes}
         mattering = [name for name in axes if chances[name] <= level]
         found = []
         for name in mattering:
             u, costs, failed = _known(tried, name)
             part = _good_region.region(u, costs, _good_region.good(costs, self.best, tolerance), self.missed)
-            if part is not None and part.p * len(mattering) <= level:
-                low, high = _good_region.range_to_keep(part, u, failed)
-                if high - low <= self.left:
-                    found.append((max(part.p * len(mattering), chances[name]), name, part, low, high))
+            if part is None:
+                continue
+            crowded = part.p * len(mattering)
+            spans = [(max(crowded, chances[name]), _good_region.range_to_keep(part, u, failed))]
+            if crowded > level or spans[0][1][1] - spans[0][1][0] > self.left:
+                within = _good_region.range_with_optimum(part, _optimum(tried, name), u, failed)
+                spans = [(max(1 - boundaries.WITHIN, chances[name]), within)]
+            found += [(p, name, part, low, high) for p, (low, high) in spans if high - low <= self.left]
         learned = bool(found) and sampler.learned(study)
         for p, name, part, low, high in sorted(found, key=lambda f: f[:2]):
             finding = self._finding(study, tried, name, part, (low, high), p)
@@ -118,6 +132,8 @@ class SpaceShrink(Rule):
         having = np.flatnonzero(np.isfinite(u))
         shown = [t for i in [i for i in having if part.low <= u[i] <= part.high][:5] for t in tried.trials[i][:1]]
         where = say("between {first} and {last}", first=first, last=last)
+        if part.good == 1:
+            where = say("at {name} of {first}", name=Name(name), first=first)
         why = f"The good trials lie {where}; the rest of the new range is margin"
         return self.finding(
             _message(study, name, part, where, len(having)),
@@ -161,6 +177,14 @@ class SpaceShrink(Rule):
 
 def _message(study: Study, name: str, part: _good_region.Region, where: Message, count: int) -> Message:
     """Return sentences: the position of the good trials, and the number of all trials that lie there."""
+    if part.good < _good_region.MIN_GOOD:
+        one = part.good == 1
+        return say(
+            f"Only {{good}} of {{count}} trials {'is' if one else 'are'} good, {{where}}. All others are far worse.",
+            good=part.good,
+            count=count,
+            where=where,
+        )
     good = say("All {good}", good=part.good)
     if part.strays:
         good = say("{inside} of the {good}", inside=part.good - part.strays, good=part.good)
@@ -174,6 +198,13 @@ def _message(study: Study, name: str, part: _good_region.Region, where: Message,
         count=count,
         inside=part.inside,
     )
+
+
+def _optimum(tried: settings.Settings, name: str) -> tuple[float, float]:
+    """Return the interval that holds the best position of the fitted response, given all other hyperparameters."""
+    numeric, choices = list(tried.numeric.values()), list(tried.choices.values())
+    fitted = boundaries.responses(numeric, choices, boundaries.scores(tried.costs), edge=0.1)
+    return fitted[list(tried.numeric).index(name)].optimum
 
 
 def _known(tried: settings.Settings, name: str) -> tuple[FloatArray, FloatArray, BoolArray]:

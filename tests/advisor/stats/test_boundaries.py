@@ -71,3 +71,13 @@ def test_widen_is_bounded_however_far_the_trend_goes() -> None:
     wide = Domain(low=1e-8, high=1e-1, scale="log")
     assert boundaries.widen("learning_rate", wide, "high", math.inf) == pytest.approx((1e-8, 10))
     assert boundaries.widen("x", Domain(low=0.0, high=1.0), "high", math.inf) == (0, 2)
+
+
+def test_a_turn_before_a_position_is_rejected_only_if_results_improve_up_to_it() -> None:
+    rng = np.random.default_rng(0)
+    u = np.linspace(0, 1, 16)
+    noise = 0.01 * rng.standard_normal(16)
+    assert boundaries.p_of_turn(u, -u + noise, 0.9) < 0.01
+    assert boundaries.p_of_turn(u, (u - 0.5) ** 2 + noise, 0.9) > 0.5
+    assert boundaries.p_of_turn(u[:3], -u[:3], 0.9) == 1
+    assert boundaries.p_of_turn(u, np.ones(16), 0.9) == 1

@@ -148,3 +148,23 @@ def test_repeats_that_noted_no_seed_are_runs_and_a_tie_is_no_lead():
     assert "is as good as that of trial-2" in finding.message
     assert "between runs" in finding.message
     assert "seed" not in f"{finding.message}{finding.action}"
+
+
+def selected(best, others=(0.52, 0.54, 0.56)):
+    """Single runs of four settings, then repeats of the best one and of the next."""
+    params = [{"lr": 0.1}, *({"lr": 0.2 + 0.1 * i} for i in range(len(others))), *[{"lr": 0.1}] * 4, *[{"lr": 0.2}] * 4]
+    values = [best, *others, 0.51, 0.53, 0.52, 0.50, 0.52, 0.51, 0.53, 0.50]
+    return make_study(params, {"val/loss": [[2.0, y] for y in values]}, seeds=list(range(len(params))))
+
+
+def test_the_run_that_was_selected_is_not_one_of_its_repeats():
+    message = str(verdict("adopt", selected(0.40)).findings[0].message)
+    assert "0.5150 against 0.5150, with 4 and 4 seeds after the selection" in message
+
+
+def test_a_significant_lead_that_is_too_small_to_matter_is_no_lead():
+    values = [3.276, 3.2761, 3.2759, 3.276, 3.2761, 3.28, 3.2801, 3.2799, 3.28, 3.2801]
+    params = [{"lr": 0.1}] * 5 + [{"lr": 0.2}] * 5
+    study = make_study(params, {"val/loss": [[4.0, y] for y in values]}, seeds=list(range(10)))
+    (found,) = verdict("adopt", study).findings
+    assert str(found.action) == "Take the simpler or cheaper of trial-0 and trial-5: the lead is too small to matter."

@@ -166,3 +166,12 @@ def test_a_trend_that_is_about_to_turn_asks_for_less() -> None:
     late = verdict("space-boundary", sweep(2 - u)).findings[0].changes[0]
     assert 1e-2 <= soon.high <= 5e-2  # a decade is the least
     assert late.high == pytest.approx(1e-1)  # two, the most
+
+
+def test_an_end_that_is_only_likely_is_a_note() -> None:
+    rng = np.random.default_rng(11)
+    cost = lambda u: 1 - 0.6 * u[0] + 0.3 * u[0] ** 2 + 0.2 * float(rng.standard_normal())  # noqa: E731
+    study = uniform_study(rng, 24, 8, cost)
+    found = {f.subject: f for f in verdict("space-boundary", study).findings}
+    assert (found["x0"].severity, found["x0"].side) == ("note", "high")
+    assert 0.7 < found["x0"].confidence < 0.9

@@ -193,3 +193,14 @@ def test_a_learning_rate_and_a_momentum_are_searched_by_what_they_act_through() 
 def test_one_threshold_that_says_as_much_is_kept() -> None:
     (finding,) = verdict("space-infeasible", failing_where(lambda p: p["learning_rate"] > 0.1)).findings
     assert isinstance(finding.changes[0], SetRange)
+
+
+def test_the_only_rate_that_trains_is_enclosed_by_failures():
+    rates = [float(f"{10**x:.3g}") for x in np.linspace(-5, 0, 12)]
+    curves = [[3.0, 1.0 if i == 5 else np.nan] for i in range(12)]
+    status = ["complete" if i == 5 else "diverged" for i in range(12)]
+    study = make_study([{"lr": r} for r in rates], {"val/loss": curves}, status=status)
+    (finding,) = verdict("space-infeasible", study).findings
+    (change,) = finding.changes
+    assert (change.low, change.high) == (pytest.approx(rates[4]), pytest.approx(rates[6]))
+    assert "look for a bug" not in str(finding.action).lower()

@@ -206,3 +206,19 @@ def test_survivors_of_pruning_do_not_show_the_good_region() -> None:
     trials = tuple(replace(t, status=s) for t, s in zip(made.trials, status, strict=True))
     found = verdict("space-shrink", replace(made, trials=trials))
     assert (found.status, "were pruned" in found.reason) == ("not-assessed", True)
+
+
+def test_the_only_rate_that_trains_is_found_by_the_size_of_its_lead():
+    rates = [float(f"{10**x:.3g}") for x in np.linspace(-5, 2, 36)]
+    curves = [[2.3, 0.3 if i == 20 else 2.29 + 0.001 * (i % 7)] for i in range(36)]
+    study = make_study([{"lr": r} for r in rates], {"val/loss": curves})
+    (finding,) = verdict("space-shrink", study).findings
+    (change,) = finding.changes
+    assert (change.low, change.high) == (pytest.approx(rates[19], rel=0.02), pytest.approx(rates[21], rel=0.02))
+    assert "Only 1 of 36 trials is good" in str(finding.message)
+
+
+def test_two_leading_trials_with_a_bad_one_between_are_no_region():
+    rates = [float(f"{10**x:.3g}") for x in np.linspace(-5, 2, 36)]
+    curves = [[2.3, 0.3 if i in (20, 25) else 2.29 + 0.001 * (i % 7)] for i in range(36)]
+    assert verdict("space-shrink", make_study([{"lr": r} for r in rates], {"val/loss": curves})).status == "quiet"

@@ -153,3 +153,19 @@ def test_the_promise_holds_where_all_settings_are_equally_good(trials: int, name
 def test_a_thousand_trials_take_little_time_and_are_enough() -> None:
     study = uniform_study(np.random.default_rng(0), 1000, 3, bowl)
     assert verdict("space-undersampled", study).status == "quiet"
+
+
+def grid(response: Any) -> Study:
+    """A grid of six by six settings."""
+    at = np.linspace(0, 1, 6)
+    params = [{"x": float(x), "y": float(y)} for x in at for y in at]
+    return make_study(params, {"val/loss": [response(np.array([p["x"], p["y"]])) for p in params]})
+
+
+def test_a_grid_is_judged_by_the_fitted_response() -> None:
+    assert verdict("space-undersampled", grid(bowl)).status == "quiet"
+
+
+def test_the_message_says_what_more_trials_would_gain() -> None:
+    (finding,) = verdict("space-undersampled", example()).findings
+    assert "Twice as many trials would improve the best val/loss by about" in str(finding.message)

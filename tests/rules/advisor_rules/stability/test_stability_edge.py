@@ -63,10 +63,22 @@ def test_where_losses_are_too_sparse_it_asks_to_look_at_the_start() -> None:
     assert spec.baseline.max_train_steps == 10_000
 
 
-def test_the_next_rate_tried_counts_within_a_decade() -> None:
+def test_with_a_decade_between_the_best_and_the_failing_rate_it_asks_for_rates_between() -> None:
     decades = 10.0 ** np.arange(-6, 1)
-    assert verdict("stability-edge", sweep(decades, 4, 2)).status == "fired"
+    result = verdict("stability-edge", sweep(decades, 4, 2))
+    assert result.status == "not-assessed"
+    assert "needs more trials between 0.01 and 0.1" in result.reason
     assert verdict("stability-edge", sweep(decades**2, 4, 2)).status == "quiet"
+
+
+@pytest.mark.parametrize("best", [-0.6, -1.2])
+def test_quiet_if_results_turn_before_the_edge(best: float) -> None:
+    logs = np.linspace(-3, 1, 24)
+    costs = 1 + 0.3 * (logs - best) ** 2 + 0.002 * np.random.default_rng(0).standard_normal(24)
+    curves = [[3.0, float(c) if x < -0.2 else np.nan] for x, c in zip(logs, costs, strict=True)]
+    params = [{"lr": float(10**x)} for x in logs]
+    status = ["complete" if x < -0.2 else "diverged" for x in logs]
+    assert verdict("stability-edge", make_study(params, {"val/loss": curves}, status=status)).status == "quiet"
 
 
 def test_one_failure_in_five_is_enough_if_the_best_is_next_to_it() -> None:
