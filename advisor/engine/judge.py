@@ -33,7 +33,7 @@ def _verdict(study: Study, rule: Rule) -> Verdict:
     try:
         findings = tuple(rule.check(study))
     except MissingData as missing:
-        return Verdict(rule=rule.rule_id(), status="not-assessed", reason=str(missing))
+        return Verdict(rule=rule.rule_id(), status="not-assessed", reason=str(missing), needs=missing.needs)
     except Exception as error:
         return Verdict(rule=rule.rule_id(), status="broken", reason=redact(f"{type(error).__name__}: {error}"))
     return Verdict(rule=rule.rule_id(), status="fired" if findings else "quiet", findings=findings)
