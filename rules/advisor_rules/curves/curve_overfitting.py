@@ -76,7 +76,7 @@ class CurveOverfitting(Rule):
                 f"{objective} is the reward of a policy, not a metric of held-out data; log one, such as a validation loss"
             )
         if not trials:
-            raise MissingData("no trial ended with a finite objective")
+            raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
         winners = setting_winners(study, trials)
         first = {t.index for t in winners}
         looks = validation_curves(study)
@@ -95,7 +95,11 @@ class CurveOverfitting(Rule):
                 yield self._report(study, metric, hits, winners, len(trials))
                 return
         if not assessed:
-            raise MissingData(f"no trial has {MIN_POINTS} evaluations of {objective}; evaluate more often")
+            raise MissingData(
+                f"no trial has {MIN_POINTS} evaluations of {objective}; evaluate more often",
+                needs="evaluations",
+                at_least=MIN_POINTS,
+            )
 
     def _report(self, study: Study, metric: str, hits: list[Overfit], winners: list[Trial], feasible: int) -> Finding:
         top, objective = hits[0], study.spec.objective.metric

@@ -45,7 +45,8 @@ class EvalBatch(Rule):
         if not known:
             raise MissingData(
                 "no trial logged the batch sizes of both training and evaluations; pass the validation loader to the hook, or set "
-                "the tags advisor.batch_size and advisor.eval_batch_size"
+                "the tags advisor.batch_size and advisor.eval_batch_size",
+                needs="facts",
             )
         small = [t for t in known if _is_small(t)]
         if small:

@@ -50,7 +50,11 @@ class EvalRegular(Rule):
         """Yield at most one finding, if most trials have irregular evaluations."""
         judged = timings(study, self.tolerance)
         if not judged:
-            raise MissingData(f"no trial has 11 evaluations of {study.spec.objective.metric}; evaluate more often")
+            raise MissingData(
+                f"no trial has 11 evaluations of {study.spec.objective.metric}; evaluate more often",
+                needs="evaluations",
+                at_least=11,
+            )
         irregular = [t for t in judged if t.irregular(self.off)]
         if 2 * len(irregular) > len(judged):
             yield self._report(study, irregular, len(judged))

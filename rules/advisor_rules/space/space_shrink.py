@@ -82,7 +82,10 @@ class SpaceShrink(Rule):
         tried = settings.read(study)
         axes = _good_region.axes(tried, levels=self.levels)
         if not axes:
-            raise MissingData(f"no hyperparameter was tried at {self.levels} values; log those that the study searches")
+            raise MissingData(
+                f"no hyperparameter was tried at {self.levels} values; log those that the study searches",
+                needs="searched",
+            )
         tried.require(_good_region.MIN_POINTS, _good_region.MIN_GOOD)
         tolerance = _good_region.tolerance(study, tried, self.little, self.little_of_training)
         chances = {name: _good_region.matters(*_known(tried, name)[:2]) * len(axes) for name in axes}

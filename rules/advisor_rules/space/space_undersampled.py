@@ -83,7 +83,7 @@ class SpaceUndersampled(Rule):
         """Yield at most one finding about the study."""
         tried = settings.read(study)
         if not study.searched:
-            raise MissingData("no hyperparameter was varied; log the ones that the study searches")
+            raise MissingData("no hyperparameter was varied; log the ones that the study searches", needs="searched")
         tried.require(5, 3)
         if len(study.searched) == 1 and len(tried) >= self.enough_for_one:
             return

@@ -144,4 +144,6 @@ def _require_dense_starts(seen: Sequence[loss_blowups.Blowup]) -> None:
         return
     start = f"the first tenth of its training and the first {instability.PROBE_STEPS} steps"
     what = f"no trial logged {loss_blowups.MIN_EARLY} losses within {start}" if seen else "no trial logged a loss"
-    raise MissingData(f"{what}; log the training loss at every step of the first {instability.PROBE_STEPS}")
+    raise MissingData(
+        f"{what}; log the training loss at every step of the first {instability.PROBE_STEPS}", needs="train_loss"
+    )

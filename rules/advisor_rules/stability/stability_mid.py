@@ -96,7 +96,8 @@ class StabilityMid(Rule):
         if not seen:
             raise MissingData(
                 f"no trial logged {jumps.MIN_POINTS} losses or evaluations; log the training loss, and the "
-                "gradient norm, at every step"
+                "gradient norm, at every step",
+                needs="train_loss",
             )
         unstable = [b for b in seen if b.p * len(seen) <= self.false_alarms and b.share >= self.material]
         if not unstable:
