@@ -10,7 +10,15 @@ from rich.text import Text
 
 from advisor.model.finding import Finding
 from advisor.model.words import clean, confidence, count, sentence
-from advisor.report.formats.view import SEVERITY_LABELS, checks_summary, explanation, inferred, merged_changes, steps
+from advisor.report.formats.view import (
+    MAX_UNLOCKS,
+    SEVERITY_LABELS,
+    checks_summary,
+    explanation,
+    inferred,
+    merged_changes,
+    steps,
+)
 from advisor.report.model import ReportData
 from advisor.report.text import headline, history
 
@@ -48,6 +56,8 @@ def print_report(report: ReportData, console: Console) -> None:
         out(f"{count(more, 'more finding')} in the report.")
     out.gap()
     out(checks_summary(report), "dim")
+    for unlock in report.unlocks[:MAX_UNLOCKS]:
+        out(f"→ {unlock.text}", "dim", indent=2)
     _print_next(out, report)
 
 
