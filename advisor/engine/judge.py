@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from advisor.contract.redact import redact
+from advisor.engine.calibration import calibrated
 from advisor.engine.explain import explain
 from advisor.engine.rule import Rule
 from advisor.model.finding import MissingData, Verdict
 from advisor.model.study import Study
 
 
-def judge(study: Study, rules: Iterable[Rule], *, on_rule: Callable[[str], None] | None = None) -> tuple[Verdict, ...]:
+def judge(
+    study: Study,
+    rules: Iterable[Rule],
+    *,
+    on_rule: Callable[[str], None] | None = None,
+    calibrate: bool = True,
+) -> tuple[Verdict, ...]:
     """Return one verdict per rule, in the order of the rules. `on_rule` is called with each rule's id before that rule runs.
+
+    calibrate: correct the confidences that the rules state to the probabilities that their advice is right.
 
     If a rule raises anything except MissingData, it is reported as broken, and the other rules still run. Findings that follow from
     other findings are marked (see `advisor.engine.explain`).
@@ -22,7 +31,10 @@ def judge(study: Study, rules: Iterable[Rule], *, on_rule: Callable[[str], None]
     for rule in rules:
         if on_rule is not None:
             on_rule(rule.rule_id())
-        verdicts.append(_verdict(study, rule))
+        verdict = _verdict(study, rule)
+        if calibrate and verdict.findings:
+            verdict = verdict.model_copy(update={"findings": tuple(map(calibrated, verdict.findings))})
+        verdicts.append(verdict)
     return explain(verdicts, rules)
 
 

@@ -127,7 +127,7 @@ class SpaceUndersampled(Rule):
                 f"Run {{trials}} trials in the next study{', or search fewer hyperparameters' if count > 1 else ''}.",
                 trials=trials,
             ),
-            severity="warning",
+            severity="note",
             confidence=sure,
             trials=[t for i in near for t in tried.trials[i][:1]],
             evidence=(FigureEvidence(rows=self._figures(study, tried, halves, limit, len(near))),),
