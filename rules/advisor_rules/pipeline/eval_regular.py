@@ -29,7 +29,8 @@ class EvalRegular(Rule):
     more evaluations and so more chances of a lucky one. Periodic patterns, a sign of a bug in the data, only show at regular steps.
 
     ## What to do
-    Evaluate every fixed number of optimizer steps, the same number in all trials.
+    Evaluate every fixed number of optimizer steps, the same number in all trials. Save the predictions for the same few examples
+    with each evaluation: they show what changes behind the metric.
 
     ## How sure
     Confidence is the share of trials with irregular evaluations. The intervals are logged facts: a loop that counts steps evaluates
