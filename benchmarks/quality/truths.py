@@ -19,7 +19,7 @@ from worlds.world import Random, Store
 
 from advisor.model.change import SetField, SetRange
 from advisor.model.finding import Finding
-from advisor.model.space import FloatArray
+from advisor.model.space import FloatArray, IntArray
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.tracking.study.assemble import assemble
@@ -97,7 +97,8 @@ class Response:
     def __call__(self, at: FloatArray, choice: int) -> FloatArray:
         """Return the costs of points (n, axes)."""
         away = at - self.optimum[choice]
-        return (np.einsum("ni,ij,nj->n", away, self.curvature, away) + self.offsets[choice]) / self.unit
+        bowl = np.einsum("ni,ij,nj->n", away, self.curvature, away)
+        return np.asarray((bowl + self.offsets[choice]) / self.unit, dtype=np.float64)
 
     def lowest(self, bounds: Bounds, choice: int | None = None) -> float:
         """Return the lowest cost within bounds, without diverging; of the best choice by default."""
@@ -117,7 +118,8 @@ class Response:
         a, b = random.random((2, 2000, len(self.names)))
         whole = self(a, 0)
         swapped = [np.where(np.arange(len(self.names)) == j, b, a) for j in range(len(self.names))]
-        return np.array([0.5 * np.mean((whole - self(s, 0)) ** 2) for s in swapped]) / whole.var()
+        effects = [0.5 * float(np.mean((whole - self(s, 0)) ** 2)) for s in swapped]
+        return np.array(effects, dtype=np.float64) / float(whole.var())
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,7 @@ def _logged(
     response: Response,
     training: Training,
     at: FloatArray,
-    which: FloatArray,
+    which: IntArray,
     costs: FloatArray,
     seeds: float,
     runs: list[tuple[int, int]],
@@ -370,7 +372,7 @@ def _unfair(world: World, finding: Finding) -> bool | None:
     wider = [(lo - 0.25, hi + 0.25) for lo, hi in world.bounds()]
     mine = next(t for t in world.study.ranked() if world.settings[t.id][1] == loser)
     now = float(world.response(world.settings[mine.id][0][None], loser)[0])
-    return now - world.response.lowest(wider, loser) >= 0.5 * abs(best[loser] - best[1 - loser])
+    return bool(now - world.response.lowest(wider, loser) >= 0.5 * abs(best[loser] - best[1 - loser]))
 
 
 TRUTHS: Mapping[str, Callable[[World, Finding], bool | None]] = {
