@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from advisor.contract.redact import redact
+from advisor.engine.calibration import calibrated
 from advisor.engine.explain import explain
 from advisor.engine.pages import chapter
 from advisor.engine.registry import chapters
@@ -25,8 +26,16 @@ _WORK: Mapping[Kind, str] = {
 """Reason for which a rule does not apply to a kind of workload."""
 
 
-def judge(study: Study, rules: Iterable[Rule], *, on_rule: Callable[[str], None] | None = None) -> tuple[Verdict, ...]:
+def judge(
+    study: Study,
+    rules: Iterable[Rule],
+    *,
+    on_rule: Callable[[str], None] | None = None,
+    calibrate: bool = True,
+) -> tuple[Verdict, ...]:
     """Return one verdict per rule, in the order of the rules. `on_rule` is called with each rule's id before that rule runs.
+
+    calibrate: correct the confidences that the rules state to the probabilities that their advice is right.
 
     If a rule raises anything except MissingData, it is reported as broken, and the other rules still run. Findings that follow from
     other findings are marked (see `advisor.engine.explain`).
@@ -36,7 +45,10 @@ def judge(study: Study, rules: Iterable[Rule], *, on_rule: Callable[[str], None]
     for rule in rules:
         if on_rule is not None:
             on_rule(rule.rule_id())
-        verdicts.append(_verdict(study, rule))
+        verdict = _verdict(study, rule)
+        if calibrate and verdict.findings:
+            verdict = verdict.model_copy(update={"findings": tuple(map(calibrated, verdict.findings))})
+        verdicts.append(verdict)
     return explain(verdicts, rules)
 
 
@@ -50,7 +62,7 @@ def _verdict(study: Study, rule: Rule) -> Verdict:
     try:
         findings = tuple(rule.check(study))
     except MissingData as missing:
-        return Verdict(rule=rule.rule_id(), status="not-assessed", reason=str(missing))
+        return Verdict(rule=rule.rule_id(), status="not-assessed", reason=str(missing), needs=missing.needs)
     except Exception as error:
         return Verdict(rule=rule.rule_id(), status="broken", reason=redact(f"{type(error).__name__}: {error}"))
     return Verdict(rule=rule.rule_id(), status="fired" if findings else "quiet", findings=findings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from advisor.engine import calibration
 from advisor.engine.example import Example, load_example
 from advisor.engine.measured import Measured, measured
 from advisor.engine.rule import Rule
@@ -20,6 +21,8 @@ def rule_page(rule: type[Rule]) -> str:
         ]
         lines += ["", f"Set them in `advisor.toml` under `[rules.{rule.rule_id()}]`."]
     lines += ["", "## Measured", *_measured(measured(rule.rule_id()))]
+    if (right := calibration.in_words(rule.rule_id())) is not None:
+        lines += ["", right]
     lines += ["", f"Playbook: “{rule.playbook}”"]
     return "\n".join(lines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
@@ -28,8 +29,40 @@ Goal = Literal[
 """Topic of a finding, in the playbook's order: tuning for a goal pays off only after all goals above it are met."""
 
 
+Lack = Literal[
+    "evaluations",  # evaluations of the objective during a run
+    "train_loss",  # the training loss, step by step
+    "grad_norm",  # the gradient norm, step by step
+    "learning_rate",  # the learning rate, step by step
+    "timing",  # times of steps, waits for data, throughput
+    "gpu",  # the use of the GPU
+    "facts",  # facts about a run: batch size, number of examples, layers, clipping threshold, command, checkpoints
+    "trials",  # settings with a result
+    "searched",  # hyperparameters that vary between trials and are logged as parameters
+    "repeats",  # several seeds of one setting
+    "seeds",  # the seed of each run
+    "full_length",  # runs to the planned number of steps
+    "design",  # a study of another kind, such as a sweep of batch sizes: the check does not apply to this study
+    "other",
+]
+"""Kind of data that a study lacks."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """The data that a check needs; the report groups checks that cannot run by it."""
+
+    lack: Lack
+    at_least: int | None = None
+    """Minimum number: evaluations in a run, settings, or repeats of a setting; None if there is no such number."""
+
+
 class MissingData(Exception):  # noqa: N818 - not an error: the engine turns it into a verdict
     """Raised by a rule if the study lacks required data; the message says what is missing and what to log."""
+
+    def __init__(self, message: str, *, needs: Lack = "other", at_least: int | None = None) -> None:
+        super().__init__(message)
+        self.needs = Need(needs, at_least)
 
 
 class Explanation(FrozenModel):
@@ -52,7 +85,7 @@ class Finding(FrozenModel):
     goal: Goal
     severity: Severity
     confidence: Annotated[float, Field(ge=0, le=1)]
-    """Probability that the finding is real, from the statistical test that the rule's page describes."""
+    """Probability that the advice is right; `advisor.engine.calibration` corrects what the rule's test states."""
     subject: str | None = None
     """Name of the hyperparameter or metric that the finding concerns."""
     side: Side | None = None
@@ -94,4 +127,6 @@ class Verdict(FrozenModel):
     status: Literal["fired", "quiet", "not-assessed", "broken"]
     reason: str | None = None
     """Why the rule could not be assessed or is broken. If the rule found nothing, optionally the data that it checked."""
+    needs: Need | None = None
+    """The data that the rule needs; None if it could be assessed, or if it does not apply to such studies."""
     findings: tuple[Finding, ...] = ()

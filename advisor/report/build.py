@@ -32,6 +32,7 @@ from advisor.report.plot_data.compact_curves import compact_curves
 from advisor.report.plot_data.curves import curve_set, norm_histogram
 from advisor.report.plot_data.model import CurveSet, Figures, JustAbove, TrialRow
 from advisor.report.report import Report
+from advisor.report.text.unlocks import unlocks
 
 BEST_TRIALS = 5
 """Number of best trials whose training curves the report always shows."""
@@ -72,6 +73,7 @@ def build_report(
             d.model_copy(update={"text": encodable(d.text)}) for d in (*study.decisions, *settings.decisions(study))
         ),
         verdicts=tuple(verdicts),
+        unlocks=unlocks(study, verdicts),
         rules=tuple(rule_info(rule) for rule in rules),
         next_studies=_next_studies(study.spec, specs),
         deferred=tuple(deferred),

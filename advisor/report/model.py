@@ -10,6 +10,7 @@ from advisor.engine.explain import first_cause
 from advisor.history import History
 from advisor.model.finding import Finding, Goal, Verdict, by_priority
 from advisor.model.frozen import FrozenModel
+from advisor.model.message import MessageField
 from advisor.model.reading import Decision
 from advisor.model.space import Value
 from advisor.model.spec import StudySpec
@@ -73,6 +74,17 @@ class Spread(FrozenModel):
     trials: int
 
 
+class Unlock(FrozenModel):
+    """Something to log or change so that more checks can run."""
+
+    text: MessageField
+    """The action, and the number of checks that it unlocks, in one sentence."""
+    checks: tuple[str, ...]
+    """Ids of the rules that it unlocks."""
+    code: str | None = None
+    """Lines of Python for the framework that logged the study; None if there are none."""
+
+
 class NextStudy(FrozenModel):
     """A study to run next, and the name of its file."""
 
@@ -112,6 +124,8 @@ class ReportData(FrozenModel):
     decisions: tuple[Decision, ...] = ()
     """Decisions about how the experiment was read as a study."""
     verdicts: tuple[Verdict, ...]
+    unlocks: tuple[Unlock, ...] = ()
+    """What to log or change so that more checks can run, the entry that unlocks most checks first."""
     rules: tuple[RuleInfo, ...]
     next_studies: tuple[NextStudy, ...]
     deferred: tuple[Deferred, ...]

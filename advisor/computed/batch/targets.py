@@ -73,12 +73,14 @@ def race(study: Study, share: float) -> Race:
     settings = _settings(study)
     if len({s.size for s in settings}) < 2:
         raise MissingData(
-            "fewer than two batch sizes have trials with a result; the rule compares how long each trains to a target"
+            "fewer than two batch sizes have trials with a result; the rule compares how long each trains to a target",
+            needs="design",
         )
     if _same_rate(study, settings):
         raise MissingData(
             "every batch size was trained with the same learning rate; batch sizes compare only with a learning rate tuned for "
-            "each"
+            "each",
+            needs="design",
         )
     unit = counts_to_target(study.spec.objective.metric)
     if unit is not None:
@@ -89,7 +91,8 @@ def race(study: Study, share: float) -> Race:
     settings = [s for s in settings if np.isfinite(_median([_reached(curves[t.index], target)[0] for t in s.trials]))]
     if len({s.size for s in settings}) < 2:
         raise MissingData(
-            "fewer than two batch sizes learned enough for a target that both reach; train all of them for longer"
+            "fewer than two batch sizes learned enough for a target that both reach; train all of them for longer",
+            needs="design",
         )
     chosen, statistic = _chosen(settings, {t: _reached(c, target)[0] for t, c in curves.items()})
     groups = []

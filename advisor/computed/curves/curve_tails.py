@@ -103,7 +103,7 @@ def good_trials(study: Study, reach: float) -> list[Trial]:
     """
     ranked = study.ranked()
     if not ranked:
-        raise MissingData("no trial ended with a finite objective")
+        raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
     first = float(study.cost_curve(ranked[0]).finite.values[0])
     return ranked[: trend.count_near_best(study.costs[[t.index for t in ranked]], first, reach=reach)]
 
@@ -122,7 +122,9 @@ def best_endings(
     """
     whole = [t for t in good_trials(study, reach) if not study.cut_short(t)]
     if not whole:
-        raise MissingData("every good trial was cut short; this needs trials that run for all of max_train_steps")
+        raise MissingData(
+            "every good trial was cut short; this needs trials that run for all of max_train_steps", needs="full_length"
+        )
     steady = [t for t in whole[:best] if not 0 <= _steady_share(study, t) < MIN_STRETCH]
     if not steady:
         raise MissingData(
@@ -138,7 +140,9 @@ def best_endings(
     if not endings:
         raise MissingData(
             f"the best trials have fewer than {trend.MIN_POINTS} evaluations of {study.spec.objective.metric}, or did not "
-            "improve beyond their noise; evaluate more often"
+            "improve beyond their noise; evaluate more often",
+            needs="evaluations",
+            at_least=trend.MIN_POINTS,
         )
     return endings
 

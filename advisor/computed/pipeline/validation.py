@@ -43,7 +43,8 @@ def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
     sizes = np.array([t.fact("n_valid") for t in trials])
     if not (sizes > 0).all():
         raise MissingData(
-            "the number of validation examples is unknown; pass the validation loader to the hook, or log n_valid"
+            "the number of validation examples is unknown; pass the validation loader to the hook, or log n_valid",
+            needs="facts",
         )
     spread = metric + contract.STD_SUFFIX
     if spread in study.metrics:

@@ -46,7 +46,7 @@ def read(study: Study) -> Importances:
     numeric = {n: u for n, u in tried.numeric.items() if _varied(u) and not counts_training(n)}
     choices = {n: u for n, u in tried.choices.items() if _varied(u)}
     if not numeric and not choices:
-        raise MissingData("no hyperparameter was varied; log the ones that the study searches")
+        raise MissingData("no hyperparameter was varied; log the ones that the study searches", needs="searched")
     response = importance.Response(list(numeric.values()), list(choices.values()), tried.costs)
     others = [
         (u, study.searched[n].numeric) for n, u in tried.left_out.items() if _varied(u) and not counts_training(n)

@@ -62,7 +62,9 @@ class Settings:
         if len(self) < settings or self.successes < successes:
             raise MissingData(
                 f"{len(self)} distinct settings ended, {self.successes} of them with a result; "
-                f"at least {settings} are needed, {successes} of them with a result"
+                f"at least {settings} are needed, {successes} of them with a result",
+                needs="trials",
+                at_least=settings,
             )
 
 

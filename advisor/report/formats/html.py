@@ -46,6 +46,7 @@ def render_html(report: ReportData) -> str:
         cards=cards,
         below={c.ident: [b for b in cards if b.head == c.ident] for c in cards},
         statuses=view.by_status(report),
+        not_applicable=view.not_applicable(report),
         tally=_tally(report),
         steps=view.steps(report),
         ranges=range_rows(report),

@@ -17,7 +17,7 @@ from advisor.model.reading import Decision
 from advisor.model.spec import Objective
 from advisor.model.words import encodable
 from advisor.planning import Deferred
-from advisor.report.model import Best, Provenance, ReportData, TrialCounts
+from advisor.report.model import Best, Provenance, ReportData, TrialCounts, Unlock
 
 
 class NextEntry(FrozenModel):
@@ -46,6 +46,8 @@ class FindingsFile(BaseModel):
     warnings: tuple[str, ...]
     decisions: tuple[Decision, ...] = ()
     """Decisions about how the experiment was read as a study."""
+    unlocks: tuple[Unlock, ...] = ()
+    """What to log or change so that more checks can run, the entry that unlocks most checks first."""
     provenance: Provenance
     history: History | None = None
     """All rounds up to this study, with their predictions; None for a first round."""
@@ -64,6 +66,7 @@ def findings_file(report: ReportData) -> FindingsFile:
         inferred=report.inferred,
         warnings=report.warnings,
         decisions=report.decisions,
+        unlocks=report.unlocks,
         provenance=report.provenance,
         history=report.history,
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from advisor.model.finding import Finding
 from advisor.model.words import clean, confidence, count, sentence
 from advisor.report.formats.view import (
+    MAX_UNLOCKS,
     SEVERITY_LABELS,
     checks_summary,
     decisions,
@@ -75,6 +76,8 @@ def _summary(report: ReportData) -> Iterator[str]:
         yield f"- {count(more, 'more finding')} below."
     yield ""
     yield md(checks_summary(report))
+    for unlock in report.unlocks[:MAX_UNLOCKS]:
+        yield f"- {md(unlock.text)}"
 
 
 def _next(report: ReportData) -> Iterator[str]:
@@ -118,7 +121,8 @@ def _finding(report: ReportData, finding: Finding, i: int) -> Iterator[str]:
     if (reason := report.reason_deferred(finding)) is not None:
         yield f"Later: {md(sentence(reason))}"
         yield ""
-    yield f"{confidence(finding.confidence)[1]}; rule `{_code(finding.rule)}`; playbook: {md(finding.playbook)}"
+    sure = f"{confidence(finding.confidence)[1]}: this advice is right with probability {finding.confidence:.2f}"
+    yield f"{sure}; rule `{_code(finding.rule)}`; playbook: {md(finding.playbook)}"
     yield ""
     if rows := evidence_rows(finding):
         yield "| How we know | |"
@@ -133,14 +137,18 @@ def _finding(report: ReportData, finding: Finding, i: int) -> Iterator[str]:
 def _diff(rows: tuple[DiffRow, ...]) -> Iterator[str]:
     if not rows:
         return
-    # The fence is longer than any run of backticks in the text, so the text cannot close it.
     lines = []
     for row in rows:
         lines += [f"- {clean(row.name)}: {clean(row.before)}"] if row.before is not None else []
         lines += [f"+ {clean(row.name)}: {clean(row.after)}"] if row.after is not None else []
+    yield from _fenced("diff", lines)
+
+
+def _fenced(language: str, lines: Sequence[str]) -> Iterator[str]:
+    # The fence is longer than any run of backticks in the text, so the text cannot close it.
     longest = max((len(m) for line in lines for m in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
-    yield f"{fence}diff"
+    yield f"{fence}{language}"
     yield from lines
     yield fence
     yield ""
@@ -167,9 +175,19 @@ def _checks(report: ReportData) -> Iterator[str]:
         if verdicts:
             yield f"### {title}"
             yield ""
+            yield from _unlocks(report) if status == "not-assessed" else ()
             for v in verdicts:
                 yield f"- `{_code(v.rule)}`" + (f": {md(sentence(v.reason))}" if v.reason else "")
             yield ""
+
+
+def _unlocks(report: ReportData) -> Iterator[str]:
+    """Yield what to log or change so that these checks can run, with the lines of code."""
+    for unlock in report.unlocks:
+        yield f"**{md(unlock.text)}** {', '.join(f'`{_code(rule)}`' for rule in unlock.checks)}"
+        yield ""
+        if unlock.code is not None:
+            yield from _fenced("python", unlock.code.splitlines())
 
 
 def _sheet(report: ReportData) -> Iterator[str]:

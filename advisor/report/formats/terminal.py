@@ -11,6 +11,7 @@ from rich.text import Text
 from advisor.model.finding import Finding
 from advisor.model.words import clean, confidence, count, sentence
 from advisor.report.formats.view import (
+    MAX_UNLOCKS,
     SEVERITY_LABELS,
     checks_summary,
     decision_lines,
@@ -58,6 +59,8 @@ def print_report(report: ReportData, console: Console) -> None:
         out(f"{count(more, 'more finding')} in the report.")
     out.gap()
     out(checks_summary(report), "dim")
+    for unlock in report.unlocks[:MAX_UNLOCKS]:
+        out(f"→ {unlock.text}", "dim", indent=2)
     _print_next(out, report)
 
 

@@ -29,6 +29,9 @@ MAX_ROWS = 500
 MAX_NAMED = 10
 """Maximum number of trials that one finding's card names."""
 
+MAX_UNLOCKS = 3
+"""Maximum number of lines on missing data in the terminal and in the unfolded part of Markdown."""
+
 SEVERITY_LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
 
 
@@ -297,6 +300,11 @@ def _from(reason: str) -> str:
 def by_status(report: ReportData) -> dict[str, tuple[Verdict, ...]]:
     """Return the verdicts grouped by status."""
     return {s: tuple(report.with_status(s)) for s in ("fired", "quiet", "not-assessed", "broken")}
+
+
+def not_applicable(report: ReportData) -> int:
+    """Return the number of checks that look at studies of another kind, such as a sweep of batch sizes."""
+    return sum(v.needs is not None and v.needs.lack == "design" for v in report.with_status("not-assessed"))
 
 
 def checks_summary(report: ReportData) -> str:

@@ -120,7 +120,9 @@ def _measured(runs: Sequence[Run], experiment: Experiment, spec: StudySpec | Non
 
 
 def _facts(run: Run) -> dict[str, str]:
-    return {k.removeprefix(contract.TAG_PREFIX): v for k, v in run.tags.items() if k.startswith(contract.TAG_PREFIX)}
+    autologging = {"autologging": name} if (name := run.tags.get("mlflow.autologging")) else {}
+    facts = {k.removeprefix(contract.TAG_PREFIX): v for k, v in run.tags.items() if k.startswith(contract.TAG_PREFIX)}
+    return autologging | facts
 
 
 def _add_stated_facts(

@@ -52,7 +52,8 @@ class BatchChanged(Rule):
             parent = f", and none is of its parent {study.spec.parent}" if study.spec.parent else ""
             raise MissingData(
                 f"the trials are of one study{parent}; to compare rounds, log them into one experiment and note the study of each "
-                "trial, as the advisor's training hook does"
+                "trial, as the advisor's training hook does",
+                needs="design",
             )
         for (before, earlier), (after, later) in pairwise(rounds.items()):
             changes = _changed(earlier, later)

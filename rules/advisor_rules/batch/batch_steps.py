@@ -73,7 +73,8 @@ class BatchSteps(Rule):
         if count < self.values:
             raise MissingData(
                 f"{len(race.groups)} batch sizes have {count} trials to compare; the rule needs {self.values} or more, such as 3 "
-                "seeds each, to exclude chance"
+                "seeds each, to exclude chance",
+                needs="design",
             )
         scales = scaling([g.needed for g in race.groups], race.statistic)
         if scales.ratio >= self.material and scales.p <= self.false_alarms:

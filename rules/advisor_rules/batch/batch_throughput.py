@@ -68,12 +68,14 @@ class BatchThroughput(Rule):
         if len(speeds) < 2:
             raise MissingData(
                 f"the throughput of {len(speeds) or 'no'} batch size{'s' if len(speeds) != 1 else ''} is known, and the rule needs "
-                "2 or more; run batch_size_sweep of the advisor's training hook, or log train/examples_per_s and the batch size"
+                "2 or more; run batch_size_sweep of the advisor's training hook, or log train/examples_per_s and the batch size",
+                needs="design",
             )
         if not any(math.isfinite(s.rate.error) for s in speeds):
             raise MissingData(
                 "each batch size has one value of the throughput, which does not show its noise; log train/examples_per_s at "
-                "every step"
+                "every step",
+                needs="timing",
             )
         conclusion = self._conclude(study, speeds)
         if conclusion is not None:

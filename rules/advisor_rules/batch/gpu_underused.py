@@ -57,7 +57,8 @@ class GpuUnderused(Rule):
         if not used:
             raise MissingData(
                 "no trial logged how much of the time its GPU computed (at least 4 samples); log device/utilisation, which the "
-                "advisor's training hook does on a CUDA device if nvidia-ml-py is installed"
+                "advisor's training hook does on a CUDA device if nvidia-ml-py is installed",
+                needs="gpu",
             )
         chosen = timing.mostly([idle for _, idle in used], 1 - self.least, self.false_alarms)
         low = [used[i] for i in chosen if not _explained(study, used[i][0])]

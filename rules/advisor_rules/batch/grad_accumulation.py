@@ -52,7 +52,8 @@ class GradAccumulation(Rule):
         if not any("schema" in t.facts or "micro_batches" in t.facts or _parameter(t) for t in ended):
             raise MissingData(
                 "it is unknown whether gradients are accumulated; log the number of micro-batches a step, as "
-                "gradient_accumulation_steps or the fact micro_batches (the advisor's training hook counts them)"
+                "gradient_accumulation_steps or the fact micro_batches (the advisor's training hook counts them)",
+                needs="facts",
             )
         which = [t for t in ended if batches.micro_batches(t) > 1]
         if 2 * len(which) <= len(ended):

@@ -61,13 +61,15 @@ class HostSync(Rule):
         if not any(timing.on_gpu(t) for t in study.trials):
             raise MissingData(
                 "no trial is known to have trained on a GPU, and only a GPU waits for the training loop; the advisor's training "
-                "hook notes the device and times it"
+                "hook notes the device and times it",
+                needs="gpu",
             )
         times = [(t, t.blocked) for t in timing.of_study(study) if t.blocked is not None]
         if not times:
             raise MissingData(
                 "no trial on a GPU logged the time of its steps, the waits for data and the device's computing; take the batches "
-                "from log.batches(loader) of the advisor's training hook, which logs train/compute_time_s"
+                "from log.batches(loader) of the advisor's training hook, which logs train/compute_time_s",
+                needs="timing",
             )
         chosen = timing.mostly([idle for _, idle in times], self.most, self.false_alarms)
         if not chosen:

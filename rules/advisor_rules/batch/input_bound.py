@@ -59,7 +59,8 @@ class InputBound(Rule):
         if not times:
             raise MissingData(
                 "no trial logged both the time of its steps and how long they waited for data; take the batches from "
-                "log.batches(loader) of the advisor's training hook, or log train/step_time_s and train/data_wait_s"
+                "log.batches(loader) of the advisor's training hook, or log train/step_time_s and train/data_wait_s",
+                needs="timing",
             )
         chosen = timing.mostly([t.waited for t in times], self.most, self.false_alarms)
         if not chosen:

@@ -73,11 +73,15 @@ class CurveBestIsRegularisedByAccident(Rule):
         """Yield at most one finding, about the learning rate."""
         trials = study.ranked()
         if not any(len(study.train_cost_curve(t)) for t in trials):
-            raise MissingData("no feasible trial logged a metric of its training data; log the training loss")
+            raise MissingData(
+                "no feasible trial logged a metric of its training data; log the training loss", needs="train_loss"
+            )
         read = read_rate_overfits(study, trials, material=self.material)
         if read is None:
             raise MissingData(
-                f"this needs {MIN_TRIALS} trials with a learning rate and 6 evaluations each, and 3 different learning rates"
+                f"this needs {MIN_TRIALS} trials with a learning rate and 6 evaluations each, and 3 different learning rates",
+                needs="trials",
+                at_least=MIN_TRIALS,
             )
         at = next(i for i, r in enumerate(read.readings) if r.trial.index == trials[0].index)
         if read.readings[at].p <= self.false_alarms:

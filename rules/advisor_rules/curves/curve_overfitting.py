@@ -79,7 +79,7 @@ class CurveOverfitting(Rule):
         """Yield at most one finding: about the objective, else about the validation loss."""
         trials, objective = study.ranked(), study.spec.objective.metric
         if not trials:
-            raise MissingData("no trial ended with a finite objective")
+            raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
         winners = setting_winners(study, trials)
         first = {t.index for t in winners}
         looks = validation_curves(study)
@@ -104,7 +104,9 @@ class CurveOverfitting(Rule):
                 return
         if not assessed:
             raise MissingData(
-                f"no trial has {MIN_POINTS} evaluations of {objective}, and too few trials have {MIN_POOLED}; evaluate more often"
+                f"no trial has {MIN_POINTS} evaluations of {objective}, and too few trials have {MIN_POOLED}; evaluate more often",
+                needs="evaluations",
+                at_least=MIN_POINTS,
             )
 
     def _matters(self, study: Study, pooled: PooledRise, trials: list[Trial], gain: float) -> bool:

@@ -74,7 +74,9 @@ class CurvePeriodic(Rule):
         if not judged:
             raise MissingData(
                 f"no good trial without a cyclic learning rate was evaluated {MIN_POINTS} times at regular steps; evaluate several "
-                "times an epoch, at a fixed interval"
+                "times an epoch, at a fixed interval",
+                needs="evaluations",
+                at_least=MIN_POINTS,
             )
         count = len({c.trial.index for c in judged})
         for top in [c for c in judged if c.p <= self.false_alarms and c.strongest.share >= self.material][:1]:

@@ -65,12 +65,14 @@ class CurveStepVariance(Rule):
         """Yield at most one finding, about the objective."""
         trials = study.ranked()[: self.best]
         if not trials:
-            raise MissingData("no trial ended with a finite objective")
+            raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
         parts = [(t, a) for t in trials if (a := around_best(study.cost_curve(t).finite.values)) is not None]
         if not parts or parts[0][0] != trials[0] or len(parts) < min(2, len(trials)):
             raise MissingData(
                 f"the best trials have fewer than {MIN_EVALUATIONS} evaluations of {study.spec.objective.metric}; "
-                "evaluate more often"
+                "evaluate more often",
+                needs="evaluations",
+                at_least=MIN_EVALUATIONS,
             )
         if len(trials) == 1:
             yield from self._single(study, *parts[0])
@@ -116,7 +118,11 @@ class CurveStepVariance(Rule):
         learned = change_since(curve.values, 0)
         gain = float(curve.values[: int(np.argmin(curve.values)) + 1].max()) - float(curve.values.min())
         if learned is None or learned.p_fall > self.false_alarms or gain <= 0:
-            raise MissingData("the only feasible trial did not improve beyond its noise; this needs two trials or more")
+            raise MissingData(
+                "the only feasible trial did not improve beyond its noise; this needs two trials or more",
+                needs="trials",
+                at_least=2,
+            )
         sure = part.chance_above(self.blur * gain / _DISTINCT)
         if sure < 1 - self.false_alarms:
             return

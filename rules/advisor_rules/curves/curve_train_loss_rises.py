@@ -81,7 +81,9 @@ class CurveTrainLossRises(Rule):
         """Yield at most one finding about a rising training loss."""
         judged = read_rises(study, self.best, self.reach, material=self.material, visible=self.visible, jump=self.jump)
         if not judged:
-            raise MissingData(f"no good trial logged {MIN_POINTS} training losses; log train/loss at every step")
+            raise MissingData(
+                f"no good trial logged {MIN_POINTS} training losses; log train/loss at every step", needs="train_loss"
+            )
         rising = [r for r in judged if r.p <= self.false_alarms]
         trials = list({r.trial.index: r.trial for r in rising}.values())
         count = len({r.trial.index for r in judged})

@@ -110,7 +110,7 @@ class CurveWorseThanChance(Rule):
         """Yield at most one finding about the study."""
         ranked = study.ranked()[: self.trials]
         if not ranked:
-            raise MissingData("no trial ended with a finite objective")
+            raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
         read = skills(study, ranked)
         alpha = self.false_alarms / len(ranked)
         if any(s.above(self._required(s), alpha) for s in read):
@@ -118,7 +118,8 @@ class CurveWorseThanChance(Rule):
         metric = study.spec.objective.metric
         if len(read) < len(ranked):
             raise MissingData(
-                f"the score of guessing on {metric} is unknown; log the number of classes, or an evaluation before the first step"
+                f"the score of guessing on {metric} is unknown; log the number of classes, or an evaluation before the first step",
+                needs="facts",
             )
         top = min(read, key=lambda s: (s.best, s.trial.index))
         if top.chance_below(2 * self._required(top)) < 0.5:

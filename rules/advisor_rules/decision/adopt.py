@@ -70,7 +70,9 @@ class Adopt(Rule):
         if luck is None and (known is None or not ranked):
             raise MissingData(
                 "no setting was run with two seeds or folds, so the variation between seeds is unknown; repeat the best trial "
-                f"{self.first} times"
+                f"{self.first} times",
+                needs="repeats",
+                at_least=self.first,
             )
         own = repeats.key(ranked[0])
         best = next((s for s in tried if repeats.key(s.trials[0]) == own), None)

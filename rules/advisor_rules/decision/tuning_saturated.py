@@ -71,12 +71,15 @@ class TuningSaturated(Rule):
         tried = repeats.settings(study)
         if len(tried) < self.fewest or not study.searched:
             raise MissingData(
-                f"{len(tried)} settings ended with a result; at least {self.fewest} are needed to estimate further gains"
+                f"{len(tried)} settings ended with a result; at least {self.fewest} are needed to estimate further gains",
+                needs="trials",
+                at_least=self.fewest,
             )
         variance = repeats.trial_variance(tried)
         if variance is None:
             raise MissingData(
-                "no setting was run with two seeds or folds, so the variation between seeds is unknown; repeat the best trial"
+                "no setting was run with two seeds or folds, so the variation between seeds is unknown; repeat the best trial",
+                needs="repeats",
             )
         # A repeated setting is judged by its mean, because the best of many single runs is probably a lucky one.
         best = min((s for s in tried if len(s.costs) > 1), key=lambda s: s.mean)

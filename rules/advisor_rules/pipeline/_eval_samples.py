@@ -36,7 +36,8 @@ def pairs(study: Study) -> list[Pairs]:
     if metric not in study.metrics or full not in study.metrics:
         raise MissingData(
             f"{full} is missing; if {metric} is computed on a sample of the validation set, log its value on the whole set under "
-            "that name, once or at some of the steps"
+            "that name, once or at some of the steps",
+            needs="design",
         )
     sign = 1.0 if study.minimize else -1.0
     paired = []

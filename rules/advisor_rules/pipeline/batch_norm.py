@@ -57,11 +57,13 @@ class BatchNorm(Rule):
         """Yield at most two findings: few or very many examples per statistic in most trials, and different numbers in trials."""
         noted = [(t, n) for t in study.trials if (n := norms.batch_norm(t)) is not None]
         if not noted:
-            raise MissingData("no trial logged the layers of its model; the hook does")
+            raise MissingData("no trial logged the layers of its model; the hook does", needs="facts")
         having = [(t, n) for t, n in noted if n.layers > 0]
         known = [(t, n) for t, n in having if math.isfinite(n.examples)]
         if having and not known:
-            raise MissingData("the models have batch norm, but no trial logged its batch size; log batch_size")
+            raise MissingData(
+                "the models have batch norm, but no trial logged its batch size; log batch_size", needs="facts"
+            )
         small = [(t, n) for t, n in known if n.examples < self.few]
         if 2 * len(small) > len(known):
             severity: Severity = "warning" if min(n.examples for _, n in small) < self.very_few else "note"

@@ -56,12 +56,14 @@ class CkptBestLost(Rule):
         """Yield at most one finding, about the best trial."""
         trials = study.ranked()[: self.best]
         if not trials:
-            raise MissingData("no trial ended with a finite objective")
+            raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
         top = read_remainder(study, trials[0])
         if top is None:
             raise MissingData(
                 f"the best trial has fewer than {MIN_POINTS} evaluations of {study.spec.objective.metric} and logged no "
-                "checkpoints; evaluate more often"
+                "checkpoints; evaluate more often",
+                needs="evaluations",
+                at_least=MIN_POINTS,
             )
         if self._lost(top, _alike(study, top)):
             others = [r for t in trials[1:] if (r := read_remainder(study, t)) is not None and self._lost(r)]

@@ -30,7 +30,8 @@ class EvalBatch(Rule):
     batches only slow evaluations down, and slow evaluations tempt people to evaluate rarely or on less data.
 
     ## What to do
-    Evaluate with batches at least as large as in training.
+    Evaluate with batches at least as large as in training. The last batch may hold fewer examples: average over examples, not over
+    batches, or its examples count for more than the others.
 
     ## How sure
     Both sizes are logged facts, so chance raises no finding. Small batches only cost time, so the finding is a note.
@@ -45,7 +46,8 @@ class EvalBatch(Rule):
         if not known:
             raise MissingData(
                 "no trial logged the batch sizes of both training and evaluations; pass the validation loader to the hook, or set "
-                "the tags advisor.batch_size and advisor.eval_batch_size"
+                "the tags advisor.batch_size and advisor.eval_batch_size",
+                needs="facts",
             )
         small = [t for t in known if _is_small(t)]
         if small:

@@ -29,7 +29,8 @@ class EvalRegular(Rule):
     more evaluations and so more chances of a lucky one. Periodic patterns, a sign of a bug in the data, only show at regular steps.
 
     ## What to do
-    Evaluate every fixed number of optimizer steps, the same number in all trials.
+    Evaluate every fixed number of optimizer steps, the same number in all trials. Save the predictions for the same few examples
+    with each evaluation: they show what changes behind the metric.
 
     ## How sure
     Confidence is the share of trials with irregular evaluations. The intervals are logged facts: a loop that counts steps evaluates
@@ -50,7 +51,11 @@ class EvalRegular(Rule):
         """Yield at most one finding, if most trials have irregular evaluations."""
         judged = timings(study, self.tolerance)
         if not judged:
-            raise MissingData(f"no trial has 11 evaluations of {study.spec.objective.metric}; evaluate more often")
+            raise MissingData(
+                f"no trial has 11 evaluations of {study.spec.objective.metric}; evaluate more often",
+                needs="evaluations",
+                at_least=11,
+            )
         irregular = [t for t in judged if t.irregular(self.off)]
         if 2 * len(irregular) > len(judged):
             yield self._report(study, irregular, len(judged))

@@ -66,7 +66,8 @@ class EvalSampleSkew(Rule):
         differences = _differences(found, self.fewest)
         if len(differences) < self.fewest:
             raise MissingData(
-                f"{len(differences)} evaluations on the whole set are too few to compare with the sample; log {self.fewest}"
+                f"{len(differences)} evaluations on the whole set are too few to compare with the sample; log {self.fewest}",
+                needs="design",
             )
         gain, shift, p = _gain(found, self.fewest), float(differences.mean()), p_of_mean(differences)
         chosen, best = found[0], min(found, key=lambda p: (float(p.whole.min()), p.trial.index))

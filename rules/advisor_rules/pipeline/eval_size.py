@@ -78,7 +78,7 @@ class EvalSize(Rule):
         best_of = {repeats.key(t): t for t in reversed(ranked)}
         trials = [t for t in ranked if not t.params or best_of[repeats.key(t)] is t][: self.best]
         if len(trials) < 2:
-            raise MissingData("fewer than two settings ended with a finite objective")
+            raise MissingData("fewer than two settings ended with a finite objective", needs="trials", at_least=2)
         costs = study.costs[[t.index for t in trials]]
         try:
             errors = validation.standard_errors(study, trials)

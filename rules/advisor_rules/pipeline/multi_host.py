@@ -61,7 +61,7 @@ class MultiHost(Rule):
         """Yield one finding per fault."""
         trained = [(t, r) for t in study.trials if (r := ranks.read(t)) is not None]
         if not trained and not any(ranks.hooked(t) for t in study.trials):
-            raise MissingData("no trial logged facts of its ranks; create the hook on every rank")
+            raise MissingData("no trial logged facts of its ranks; create the hook on every rank", needs="facts")
         heard = [(t, r) for t, r in trained if any(len(r.values(name)) > 1 for name in r.facts)]
         if trained and not heard:
             raise MissingData("only rank 0 logged its facts; create the TuningLogger on every rank")

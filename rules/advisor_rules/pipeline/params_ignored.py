@@ -87,12 +87,15 @@ class ParamsIgnored(Rule):
         curves = read_identical(study, self.false_alarms)
         if curves.settings < 2:
             raise MissingData(
-                "this needs two settings whose curves have more than one value; log the objective during training"
+                "this needs two settings whose curves have more than one value; log the objective during training",
+                needs="evaluations",
+                at_least=2,
             )
         if not curves.twins and not curves.seeds_shared:
             raise MissingData(
                 "every trial has a seed of its own, which hides the effect of its setting; write `seeds: 2` into the study file, "
-                "so that trials share seeds"
+                "so that trials share seeds",
+                needs="design",
             )
         if curves.twins and curves.never_matter(curves.varied):
             yield self._never(study, curves.twins, curves.varied, every=True)

@@ -18,10 +18,11 @@ from advisor.model.study import Study, Trial
 
 
 class Seeds(Rule):
-    """Seeds are unknown, identical in every trial, or wrong across ranks.
+    """Seeds are missing in some trials, identical in every trial, or wrong across ranks.
 
     ## What it looks at
-    - Did trials log a seed, as a tag of the hook or as a parameter named seed?
+    - Did some trials log a seed, as a tag of the hook or as a parameter named seed, and others not? If no trial did, the report
+      lists the seed among the data to log.
     - Do (nearly) all trials have the same seed, although no setting was repeated with another seed?
     - In distributed training: do ranks that each draw from all of the data shuffle it with the same seed, or do ranks that share
       the data shuffle it with different seeds? Do ranks have different seeds although nothing copies the weights of rank 0 to the
@@ -54,10 +55,15 @@ class Seeds(Rule):
         """Yield findings about seeds of ranks, then about seeds of trials."""
         ended = [t for t in study.trials if study.ended[t.index]]
         if not ended:
-            raise MissingData("no trial has ended yet")
-        yield from self._of_ranks(ended)
+            raise MissingData("no trial has ended yet", needs="trials", at_least=1)
+        of_ranks = list(self._of_ranks(ended))
+        yield from of_ranks
         unknown = [t for t in ended if t.seed is None]
-        if len(unknown) > (1 - self.most) * len(ended):
+        if len(unknown) == len(ended) and not of_ranks:
+            raise MissingData(
+                "no trial logged its seed, so none can be repeated exactly; log it as the parameter seed", needs="seeds"
+            )
+        if len(ended) > len(unknown) > (1 - self.most) * len(ended):
             trials = Quantity(len(ended), "trial")
             message = say(
                 "{n} of {trials} logged no seed, so they cannot be repeated exactly.", n=len(unknown), trials=trials

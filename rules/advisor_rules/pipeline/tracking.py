@@ -47,7 +47,8 @@ class Tracking(Rule):
         noted = [t for t in ended if "command" in t.facts]
         if not noted:
             raise MissingData(
-                "no trial logged the command that started it; the hook does, and also logs the commit of the code"
+                "no trial logged the command that started it; the hook does, and also logs the commit of the code",
+                needs="facts",
             )
         yield from self._missing(study, ended)
         commits = Counter(t.facts["git_commit"] for t in noted if t.facts.get("git_commit"))

@@ -99,7 +99,9 @@ class SpaceBoundary(Rule):
         tried = settings.read(study)
         axes = [n for n, p in tried.numeric.items() if not counts_training(n) and len(np.unique(p[np.isfinite(p)])) > 1]
         if not axes:
-            raise MissingData("no numeric hyperparameter was varied; log the ones that the study searches")
+            raise MissingData(
+                "no numeric hyperparameter was varied; log the ones that the study searches", needs="searched"
+            )
         tried.require(5, 3)
         numeric, choices = [tried.numeric[n] for n in axes], list(tried.choices.values())
         level = tried.level(self.false_alarms)

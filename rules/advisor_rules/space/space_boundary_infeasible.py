@@ -61,9 +61,11 @@ class SpaceBoundaryInfeasible(Rule):
         tried = settings.read(study)
         names = list(tried.numeric)
         if not names:
-            raise MissingData("no numeric hyperparameter was varied; log the ones that the study searches")
+            raise MissingData(
+                "no numeric hyperparameter was varied; log the ones that the study searches", needs="searched"
+            )
         if not len(tried) or tried.failed.all():
-            raise MissingData("no trial has ended with a result")
+            raise MissingData("no trial has ended with a result", needs="trials", at_least=1)
         if not tried.failed.any():
             return
         rates = instability.learning_rates(study)

@@ -101,7 +101,7 @@ class SpaceInfeasible(Rule):
         """Yield at most one finding about the study."""
         ended = int(study.ended.sum())
         if not ended:
-            raise MissingData("no trial has ended with a result; wait for the first ones")
+            raise MissingData("no trial has ended with a result; wait for the first ones", needs="trials", at_least=1)
         failed = failures.failures(study)
         count = int(failed.any.sum())
         if count < self.share * ended:

@@ -70,12 +70,16 @@ class SpaceInsensitive(Rule):
         """Yield one finding per hyperparameter that hardly matters, most certain first."""
         found = importance.read(study)
         if len(found.names) < 2:
-            raise MissingData("only one hyperparameter was varied, and importance is relative to that of others")
+            raise MissingData(
+                "only one hyperparameter was varied, and importance is relative to that of others", needs="searched"
+            )
         needed = max(self.fewest, self.each * len(found.names))
         if len(found.tried) < needed:
             raise MissingData(
                 f"{len(found.tried)} distinct settings ended; at least {needed} are needed to judge {len(found.names)} "
-                "hyperparameters"
+                "hyperparameters",
+                needs="trials",
+                at_least=needed,
             )
         greatest = found.total.max(axis=1)
         top = int(found.total.mean(axis=0).argmax())

@@ -72,7 +72,7 @@ class SpaceInteraction(Rule):
         """Yield one finding per pair, most certain first."""
         found = importance.read(study)
         if len(found.names) < 2:
-            raise MissingData("only one hyperparameter was varied, so there is no pair")
+            raise MissingData("only one hyperparameter was varied, so there is no pair", needs="searched")
         if found.p > self.noise:
             raise MissingData(
                 f"all differences between {len(found.tried)} settings may be noise: random results show as much structure with "

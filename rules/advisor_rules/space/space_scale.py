@@ -71,11 +71,15 @@ class SpaceScale(Rule):
         tried = settings.read(study)
         others = _scale_test.other_scales(study, tried, self.span)
         if not others:
-            raise MissingData(f"no searched number spans a factor of {self.span:g}, so the scale hardly matters")
+            raise MissingData(
+                f"no searched number spans a factor of {self.span:g}, so the scale hardly matters", needs="design"
+            )
         fine = np.flatnonzero(~tried.failed)
         if len(fine) < self.fewest:
             raise MissingData(
-                f"{len(fine)} distinct settings ended with a result; at least {self.fewest} are needed to compare scales"
+                f"{len(fine)} distinct settings ended with a result; at least {self.fewest} are needed to compare scales",
+                needs="trials",
+                at_least=self.fewest,
             )
         costs = tried.costs[fine]
         axes = {n: coordinates(u[fine], True) for n, u in tried.numeric.items()}

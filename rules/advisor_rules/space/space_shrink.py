@@ -87,7 +87,10 @@ class SpaceShrink(Rule):
         tried = settings.read(study)
         axes = _good_region.axes(tried, levels=self.levels)
         if not axes:
-            raise MissingData(f"no hyperparameter was tried at {self.levels} values; log those that the study searches")
+            raise MissingData(
+                f"no hyperparameter was tried at {self.levels} values; log those that the study searches",
+                needs="searched",
+            )
         tolerance = _good_region.tolerance(study, tried, self.little, self.little_of_training)
         level = tried.level(self.false_alarms)
         if len(study.searched) == 1 and tried.successes:

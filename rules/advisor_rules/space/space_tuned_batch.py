@@ -63,7 +63,7 @@ class SpaceTunedBatch(Rule):
         """Yield one finding per batch size that is a hyperparameter."""
         names = [name for name in study.spec.parameters if parameter_kinds.is_batch_size(name)]
         if not names and not any(math.isfinite(parameter_kinds.batch_size(t)) for t in study.trials):
-            raise MissingData("no trial logged its batch size; log batch_size")
+            raise MissingData("no trial logged its batch size; log batch_size", needs="facts")
         for name in names:
             sizes = np.array([as_number(t.params.get(name)) for t in study.trials])
             sizes[~study.ended | ~(sizes > 0)] = np.nan

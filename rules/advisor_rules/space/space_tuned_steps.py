@@ -65,7 +65,8 @@ class SpaceTunedSteps(Rule):
             yield self._finding(study, None, np.where(judged, logged, np.nan))
         elif not np.isfinite(logged).any() and _ends_differ(study, self.small):
             raise MissingData(
-                "trials end at different steps and none logged its planned length; log it as max_train_steps"
+                "trials end at different steps and none logged its planned length; log it as max_train_steps",
+                needs="facts",
             )
 
     def _tuned(self, lengths: FloatArray, batches: FloatArray) -> bool:

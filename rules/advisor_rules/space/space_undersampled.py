@@ -84,7 +84,7 @@ class SpaceUndersampled(Rule):
         """Yield at most one finding about the study."""
         tried = settings.read(study)
         if not study.searched:
-            raise MissingData("no hyperparameter was varied; log the ones that the study searches")
+            raise MissingData("no hyperparameter was varied; log the ones that the study searches", needs="searched")
         tried.require(5, 3)
         if len(study.searched) == 1 and len(tried) >= self.enough_for_one:
             return
@@ -129,7 +129,7 @@ class SpaceUndersampled(Rule):
                 f"Run {{trials}} trials in the next study{', or search fewer hyperparameters' if count > 1 else ''}.",
                 trials=trials,
             ),
-            severity="warning" if gain.sure >= self.certainty else "note",
+            severity="note",
             confidence=gain.sure,
             trials=[t for i in near for t in tried.trials[i][:1]],
             evidence=(FigureEvidence(rows=self._figures(study, tried, halves, limit, gain)),),

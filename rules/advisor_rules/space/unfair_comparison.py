@@ -72,7 +72,9 @@ class UnfairComparison(Rule):
         tried = settings.read(study)
         comparisons = _compared_values.compared(study, tried, levels=self.levels)
         if comparisons and tried.successes < 3:
-            raise MissingData(f"{tried.successes} settings ended with a result; at least 3 are needed")
+            raise MissingData(
+                f"{tried.successes} settings ended with a result; at least 3 are needed", needs="trials", at_least=3
+            )
         weakened = bool(comparisons) and sampler.learned(study)
         level = tried.level(self.false_alarms)
         for these in comparisons:

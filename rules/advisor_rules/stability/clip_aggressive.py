@@ -68,7 +68,8 @@ class ClipAggressive(Rule):
             raise MissingData(
                 f"no good trial noted its clipping threshold and logged {jumps.MIN_POINTS} gradient norms; log the norm before "
                 "clipping at every step, as train/grad_norm, and the threshold as grad_clip_norm (the advisor's training hook "
-                "does both)"
+                "does both)",
+                needs="grad_norm",
             )
         hard = [c for c in judged if c.share > self.most and c.p(self.most) <= self.false_alarms]
         if judged[0] not in hard or 2 * len(hard) <= len(judged):

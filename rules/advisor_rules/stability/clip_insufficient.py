@@ -64,7 +64,8 @@ class ClipInsufficient(Rule):
         known = [c for t in near.trials[: self.trials] if (c := clipping.read_threshold(study, t)) is not None]
         if not known:
             raise MissingData(
-                "no trial noted its clipping threshold; log the threshold as grad_clip_norm (the advisor's training hook does)"
+                "no trial noted its clipping threshold; log the threshold as grad_clip_norm (the advisor's training hook does)",
+                needs="facts",
             )
         clipped = [c for c in known if math.isfinite(c.threshold) or c.share > 0]
         if not clipped:
@@ -76,7 +77,8 @@ class ClipInsufficient(Rule):
         if not unrest.judged and not any(math.isfinite(c.threshold) and study.has("grad_norm") for c in clipped):
             raise MissingData(
                 f"no trial that clips logged {jumps.MIN_POINTS} losses or gradient norms; log both at every step, the norm before "
-                "clipping"
+                "clipping",
+                needs="grad_norm",
             )
         if (worst := _unstable_loss(unrest, clipped, near) or self._spiking_norm(study, clipped, near)) is not None:
             yield self._finding(study, worst, len(clipped))

@@ -73,14 +73,18 @@ class ResidualNorm(Rule):
             false_alarms=self.false_alarms,
         )
         if not unrest.judged:
-            raise MissingData("no trial logged enough losses to show instability; log the training loss at every step")
+            raise MissingData(
+                "no trial logged enough losses to show instability; log the training loss at every step",
+                needs="train_loss",
+            )
         if not unrest.unstable:
             return
         built = [(b, kind) for b in unrest.unstable if (kind := _built(b.trial)) is not None]
         if not built:
             raise MissingData(
                 "training is unstable, but no unstable trial noted where its model normalises; pass the loss to the advisor's "
-                "training hook, which then sees it"
+                "training hook, which then sees it",
+                needs="facts",
             )
         faulty = [(b, kind) for b, kind in built if kind in _FAULTS]
         if 2 * len(faulty) > len(built):

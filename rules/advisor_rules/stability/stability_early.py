@@ -142,4 +142,6 @@ def _require_dense_starts(study: Study, seen: Sequence[loss_blowups.Blowup]) -> 
             f"within {start}; evaluate more often there"
         )
     what = f"no trial logged {loss_blowups.MIN_EARLY} losses within {start}" if seen else "no trial logged a loss"
-    raise MissingData(f"{what}; log the training loss at every step of the first {instability.PROBE_STEPS}")
+    raise MissingData(
+        f"{what}; log the training loss at every step of the first {instability.PROBE_STEPS}", needs="train_loss"
+    )

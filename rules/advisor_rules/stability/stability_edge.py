@@ -101,7 +101,10 @@ class StabilityEdge(Rule):
         """Yield one finding about the learning rate."""
         searched = instability.learning_rates(study)
         if searched is None:
-            raise MissingData("no learning rate was varied among the trials; try some above and below the present one")
+            raise MissingData(
+                "no learning rate was varied among the trials; try some above and below the present one",
+                needs="searched",
+            )
         name, rates = searched
         tried = settings.read(study)
         crashed = failures.failures(study).crashed
@@ -111,7 +114,9 @@ class StabilityEdge(Rule):
         if len(rows) < 4 or failed.all():
             fine = int((~failed).sum())
             raise MissingData(
-                f"{len(rows)} settings ended without a crash, {fine} of them with a result; the rule needs 4, and 1 with a result"
+                f"{len(rows)} settings ended without a crash, {fine} of them with a result; the rule needs 4, and 1 with a result",
+                needs="trials",
+                at_least=4,
             )
         near = np.log10([[self.factor, self.next]])
         best = int(np.nanargmin(costs))

@@ -99,7 +99,8 @@ class StabilityMid(Rule):
         if not seen:
             raise MissingData(
                 f"no trial logged {jumps.MIN_POINTS} losses or evaluations; log the training loss, and the "
-                "gradient norm, at every step"
+                "gradient norm, at every step",
+                needs="train_loss",
             )
         found = find_unstable(
             near,

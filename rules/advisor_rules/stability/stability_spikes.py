@@ -62,7 +62,9 @@ class StabilitySpikes(Rule):
         if not curves:
             few = f"no trial logged {jumps.MIN_POINTS} gradient norms after its start"
             what = few if study.has("grad_norm") else "no gradient norm was logged"
-            raise MissingData(f"{what}; {instability.LOG_NORM[0].lower()}{instability.LOG_NORM[1:-1]}")
+            raise MissingData(
+                f"{what}; {instability.LOG_NORM[0].lower()}{instability.LOG_NORM[1:-1]}", needs="grad_norm"
+            )
         chance = self.false_alarms / len(curves)
         judged = ((t, c, spikes.outliers(c.values, chance, self.factor)) for t, c in curves)
         spiky = [_Spiky(t, c, o) for t, c, o in judged if o is not None and len(o.indices)]

@@ -65,7 +65,8 @@ class WarmupShortest(Rule):
         name = warmups.parameter(study.spec.parameters)
         if study.probe != "warmup" or name is None:
             raise MissingData(
-                "the trials are not a study of warmups; `stability-edge` and `stability-early` ask for one where it is needed"
+                "the trials are not a study of warmups; `stability-edge` and `stability-early` ask for one where it is needed",
+                needs="design",
             )
         tried = self._tried(study, name)
         if not tried:

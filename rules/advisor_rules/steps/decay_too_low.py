@@ -71,7 +71,8 @@ class DecayTooLow(Rule):
         if not judged:
             raise MissingData(
                 f"no good trial logged its learning rate {schedules.MIN_RATES} times; log it at every step, as train/learning_rate "
-                "(the advisor's training hook does)"
+                "(the advisor's training hook does)",
+                needs="learning_rate",
             )
         phases = [self._tiny_phase(study, s) for s in judged]
         wasted = [p for p in phases if p is not None]

@@ -57,7 +57,8 @@ class ScheduleAdHoc(Rule):
         if all(s.noted is None and len(s.rates) < schedules.MIN_RATES for s in good):
             raise MissingData(
                 "the schedule of the learning rate is unknown; log the rate at every step, as train/learning_rate (the advisor's "
-                "training hook does)"
+                "training hook does)",
+                needs="learning_rate",
             )
         watching = [s for s in good if s.noted == "plateau"]
         if watching and 2 * len(watching) >= len(good):

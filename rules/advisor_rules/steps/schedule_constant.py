@@ -61,7 +61,8 @@ class ScheduleConstant(Rule):
             cut = ", and the good trials were cut short" if good and not whole else ""
             raise MissingData(
                 f"the schedule of the learning rate is unknown{cut}; log the rate at every step, as train/learning_rate (the "
-                "advisor's training hook does)"
+                "advisor's training hook does)",
+                needs="learning_rate",
             )
         flat = [s for s in judged if s.constant and not schedules.needs_none(s.trial)]
         declared = study.spec.round == 1 and (study.spec.schedule or {}).get("kind") == "constant"

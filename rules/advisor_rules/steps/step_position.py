@@ -87,7 +87,9 @@ class StepPosition(Rule):
         if len(placed) < 2:
             raise MissingData(
                 f"only {len(placed)} good trials ran to their end with {study.spec.objective.metric} logged at {self.evaluations} "
-                "steps or more; the rule needs at least 2 (early) or 3 (late): evaluate more often during training"
+                "steps or more; the rule needs at least 2 (early) or 3 (late): evaluate more often during training",
+                needs="evaluations",
+                at_least=self.evaluations,
             )
         late = [p for p in placed if p.place > 1 - self.late]
         p_early = self.early ** len(placed)

@@ -63,11 +63,14 @@ class StepsToFit(Rule):
         """Yield the result of the sweep."""
         if study.probe != "steps":
             raise MissingData(
-                "the trials are not a sweep that looks for the first max_train_steps; `advisor init` writes one"
+                "the trials are not a sweep that looks for the first max_train_steps; `advisor init` writes one",
+                needs="design",
             )
         runs = self._runs(study)
         if not runs:
-            raise MissingData("no trial logged a loss on its training data; log the training loss at every step")
+            raise MissingData(
+                "no trial logged a loss on its training data; log the training loss at every step", needs="train_loss"
+            )
         fitted = [r for r in runs if math.isfinite(r.steps)]
         if not fitted:
             yield self._none(study, runs)

@@ -5,6 +5,7 @@ import advisor_rules
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
 from advisor.model.errors import AdvisorError
+from advisor.model.finding import Need
 
 
 def test_a_wrong_rule_or_threshold_is_a_clear_error():
@@ -69,7 +70,7 @@ class Culprit(Rule):
 
 def test_a_rule_of_ones_own_explains_what_built_in_ones_find(tmp_path):
     (tmp_path / "culprit.py").write_text(RELATED)
-    study = make_study([{"lr": 10.0**-i} for i in range(8)], {"val/loss": [[1.0, 0.5]] * 8})
+    study = make_study([{"lr": 10.0**-i, "seed": 7} for i in range(8)], {"val/loss": [[1.0, 0.5]] * 8})
     verdicts = {v.rule: v for v in judge(study, load_rules(directories=[tmp_path]))}
     explanation = verdicts["seeds"].findings[0].explained_by
     assert (explanation.rule, explanation.because) == ("culprit", "It is to blame.")
@@ -101,7 +102,7 @@ def test_a_rule_file_that_cannot_be_loaded(own, tmp_path):
 @pytest.mark.parametrize(
     ("body", "status", "reason"),
     [
-        ("raise MissingData('no norm')", "not-assessed", "no norm"),
+        ("raise MissingData('no norm', needs='grad_norm')", "not-assessed", "no norm"),
         ("1 / 0", "broken", "ZeroDivisionError"),
         ("return", "quiet", None),
     ],
@@ -111,3 +112,4 @@ def test_a_broken_rule_stops_nobody_else(own, body, status, reason):
     verdicts = {v.rule: v for v in judge(study, load_rules(directories=[own(body)]))}
     assert verdicts["mine"].status == status
     assert reason is None or reason in verdicts["mine"].reason
+    assert verdicts["mine"].needs == (Need("grad_norm") if status == "not-assessed" else None)

@@ -10,7 +10,7 @@ import numpy as np
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import AddParameter, Advise, FixParameter, SetField, SetRange, SetSchedule
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, HistogramEvidence, Line, Mark
-from advisor.model.finding import Explanation, Finding, Verdict
+from advisor.model.finding import Explanation, Finding, Need, Verdict
 from advisor.model.space import Value
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.study import CurveBlock, Status, Study, Trial
@@ -261,7 +261,12 @@ def make_verdicts(study: Study) -> tuple[Verdict, ...]:
         Verdict(rule="space-insensitive", status="fired", findings=(insensitive,)),
         Verdict(rule="curve-overfitting", status="quiet", reason="12 trials looked at"),
         Verdict(rule="curve-periodic", status="quiet"),
-        Verdict(rule="input-bound", status="not-assessed", reason="no trial logged how long it waits for data"),
+        Verdict(
+            rule="input-bound",
+            status="not-assessed",
+            reason="no trial logged how long it waits for data",
+            needs=Need("timing"),
+        ),
         Verdict(rule="my-own-rule", status="broken", reason="ZeroDivisionError: division by zero"),
     )
 

@@ -35,6 +35,9 @@ def test_it_has_the_keys_that_other_tools_read(report: Report) -> None:
     finding = data["verdicts"][0]["findings"][0]
     owed = {"rule", "severity", "confidence", "subject", "side", "trials", "message", "playbook", "evidence", "changes"}
     assert owed <= finding.keys()
+    (unlock,) = data["unlocks"]
+    assert unlock["checks"] == ["input-bound"]
+    assert {v["rule"]: v["needs"] for v in data["verdicts"]}["input-bound"] == {"lack": "timing", "at_least": None}
     assert {"file": "1-make-training-stable.yaml", "goal": report.next[0].goal} in data["next"]
     assert {"rule", "message", "reason"} == data["deferred"][0].keys()
     assert data["best"]["value"] == pytest.approx(report.best.value)

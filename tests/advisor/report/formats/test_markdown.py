@@ -21,6 +21,8 @@ def test_markdown_has_the_contents_of_the_page(report: Report) -> None:
         assert md(finding.action) in text
     assert "- weight_decay: 1e-6 … 0.1, log\n+ weight_decay: 1e-8 … 0.01, log" in text
     assert "- `input-bound`: no trial logged how long it waits for data." in text
+    assert text.count("Log the time of each step and its wait for data: that unlocks 1 check.") == 2
+    assert "```python\nfrom advisor_pytorch import TuningLogger\n" in text
 
 
 def test_a_comment_shows_one_screen_and_folds_the_rest(report: Report) -> None:

@@ -30,8 +30,14 @@ def test_the_terminal_shows_the_main_points(report: Report) -> None:
         assert str(finding.message) in text
         assert str(finding.action) in text
     assert "2 checks passed, 1 could not run, 1 broke (my-own-rule)." in text
+    assert "→ Log the time of each step and its wait for data: that unlocks 1 check." in text
     assert "next/1-make-training-stable.yaml" in text
     assert "inferred from the metric's name. Overrule: --direction minimize|maximize" in text
+
+
+def test_the_terminal_names_three_things_to_log_at_most(report: Report) -> None:
+    text = printed(report.model_copy(update={"unlocks": report.unlocks * 5}))
+    assert text.count("that unlocks 1 check") == 3
 
 
 def test_a_pipe_gets_plain_text(report: Report) -> None:

@@ -35,12 +35,12 @@ def test_seeds_that_differ():
 
 
 def test_seeds_that_nobody_noted():
-    shown = study([None] * 4)
+    missing = verdict(RULE, study([None] * 4))
+    assert (missing.status, missing.needs.lack) == ("not-assessed", "seeds")
+    shown = study([1, 2, None])
     (finding,) = verdict(RULE, shown).findings
-    assert finding.severity == "note"
+    assert (finding.severity, finding.trials) == ("note", ("run2",))
     assert finding.changes[0].apply(shown.spec).notes == (finding.changes[0].text,)
-    (finding,) = verdict(RULE, study([1, 2, None])).findings
-    assert finding.trials == ("run2",)
     assert verdict(RULE, study([*range(11), None])).status == "quiet"
 
 
@@ -97,7 +97,7 @@ def test_ranks_that_are_seeded_well(facts):
 
 
 def test_it_cannot_tell_before_a_trial_has_ended():
-    with_data = make_study([{"lr": 1.0}, {"lr": 2.0}], {"val/loss": [[1.0], [1.0]]}, status=["infeasible", "complete"])
+    with_data = study([1, 1, 1, 1], status=["infeasible", *["complete"] * 3])
     assert verdict(RULE, with_data).status == "fired"
     # A study all of whose trials are still running is none; of one whose trials logged nothing, nothing can be told.
     from dataclasses import replace

@@ -1,0 +1,98 @@
+"""Lines of code that log what a study lacks, for the framework that logged its trials."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+from advisor.model.finding import Lack
+from advisor.model.study import Study
+from advisor.model.words import clean
+
+Framework = Literal["plain", "lightning", "transformers"]
+
+HOOKED: Mapping[Lack, str] = {
+    "train_loss": "the training loss",
+    "grad_norm": "the gradient norm",
+    "learning_rate": "the learning rate",
+    "timing": "step times",
+    "gpu": "the use of the GPU",
+    "facts": "facts about the run",
+}
+"""Data that our hook logs without further lines of code, in words."""
+
+_TRANSFORMERS_METRICS = {"train_runtime", "eval_runtime", "train_samples_per_second", "eval_samples_per_second"}
+_LIGHTNING_METRIC = re.compile(r"epoch|lr-[A-Z]\w+(-momentum)?(/\w+)?")
+
+_HOOK: Mapping[Framework, str] = {
+    "plain": """\
+from advisor_pytorch import TuningLogger
+
+with TuningLogger(model, optimizer, params=params, objective={metric}, direction="{direction}") as log:
+    for inputs, targets in log.batches(loader):
+        ...  # forward, backward and optimizer.step() as before
+        log.step(loss)
+        if log.steps % 100 == 0:
+            log.evaluate({{{metric}: evaluate(model)}})""",
+    "lightning": """\
+from advisor_lightning import TuningCallback
+
+trainer = Trainer(..., callbacks=[TuningCallback({metric}, direction="{direction}")])""",
+    "transformers": """\
+from advisor_transformers import TuningCallback
+
+trainer = Trainer(..., callbacks=[TuningCallback({metric}, direction="{direction}")])""",
+}
+_EVALUATE: Mapping[Framework, str] = {
+    "plain": """\
+if step % (max_train_steps // {n}) == 0:
+    mlflow.log_metric({metric}, evaluate(model), step=step)""",
+    "lightning": "trainer = Trainer(..., val_check_interval=max_train_steps // {n}, check_val_every_n_epoch=None)",
+    "transformers": 'arguments = TrainingArguments(..., eval_strategy="steps", eval_steps=1 / {n})',
+}
+_SEED: Mapping[Framework, str] = {
+    "plain": 'torch.manual_seed(seed)\nmlflow.log_param("seed", seed)',
+    "lightning": 'seed_everything(seed)\ntrainer.logger.log_hyperparams({{"seed": seed}})',
+    "transformers": "arguments = TrainingArguments(..., seed=seed)",
+}
+_SEARCHED: Mapping[Framework, str] = {
+    "plain": 'mlflow.log_params({{"learning_rate": learning_rate, "weight_decay": weight_decay}})',
+    "lightning": "self.save_hyperparameters()  # in the LightningModule's __init__",
+    "transformers": 'arguments = TrainingArguments(..., report_to="mlflow")',
+}
+
+
+def framework_of(study: Study) -> Framework:
+    """Return the framework that logged the trials, from the metrics and parameters that its MLflow logger writes."""
+    metrics, params = set(study.metrics), {name for trial in study.trials for name in trial.params}
+    autologged = {trial.facts.get("autologging") for trial in study.trials}
+    if metrics & _TRANSFORMERS_METRICS or "per_device_train_batch_size" in params or "transformers" in autologged:
+        return "transformers"
+    by_step_and_epoch = any(m.endswith("_step") and f"{m[:-5]}_epoch" in metrics for m in metrics)
+    if by_step_and_epoch or any(map(_LIGHTNING_METRIC.fullmatch, metrics)) or "pytorch" in autologged:
+        return "lightning"
+    return "plain"
+
+
+def uses_hook(study: Study) -> bool:
+    """Return whether our hook logged any of the trials."""
+    return any("schema" in trial.facts for trial in study.trials)
+
+
+def code(study: Study, lack: Lack, at_least: int | None = None) -> str | None:
+    """Return lines of Python that log what is lacking; None if more lines of code do not help."""
+    if lack in HOOKED:
+        templates = _HOOK
+    elif lack == "evaluations":
+        templates = _EVALUATE
+    elif lack == "seeds":
+        templates = _SEED
+    elif lack == "searched":
+        templates = _SEARCHED
+    else:
+        return None
+    aim = study.spec.objective
+    return templates[framework_of(study)].format(
+        metric=repr(clean(aim.metric)).replace("'", '"'), direction=aim.direction, n=at_least
+    )

@@ -1,0 +1,106 @@
+"""Groups the checks that could not run by the data that they need: one line for each thing to log or change."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.computed.space import settings
+from advisor.model.finding import Lack, Need, Verdict
+from advisor.model.message import Message, listed, say
+from advisor.model.study import Study
+from advisor.model.words import count
+from advisor.report.model import Unlock
+from advisor.report.text.logging_code import HOOKED, code, uses_hook
+
+MIN_SHARE = 0.75
+"""Minimum share of a group's checks that its line unlocks; checks that need still more get a line of their own."""
+
+_WHAT: Mapping[Lack, str] = {
+    "evaluations": "Evaluate {n} times a run instead of {known}",
+    "train_loss": "Log the training loss at every step",
+    "grad_norm": "Log the gradient norm at every step, before clipping",
+    "learning_rate": "Log the learning rate at every step",
+    "timing": "Log the time of each step and its wait for data",
+    "gpu": "Log the use of the GPU",
+    "facts": "Log facts about each run, such as its batch size, number of examples and clipping threshold",
+    "trials": "Run {n} settings to a result instead of {known}",
+    "searched": "Vary more hyperparameters, and log them as parameters",
+    "repeats": "Repeat the best setting with {n} seeds",
+    "seeds": "Log the seed of each run",
+    "full_length": "Train good trials for all of max_train_steps",
+}
+_MIN_REPEATS = 3
+"""Number of seeds to repeat a setting with if no check names one."""
+
+
+@dataclass(frozen=True)
+class _Group:
+    lack: Lack
+    at_least: int | None
+    rules: tuple[str, ...]
+
+
+def unlocks(study: Study, verdicts: Iterable[Verdict]) -> tuple[Unlock, ...]:
+    """Return what to log or change, the entry that unlocks most checks first."""
+    known = {"evaluations": _evaluations(study), "trials": settings.read(study).successes}
+    by_lack: dict[Lack, list[tuple[str, Need]]] = defaultdict(list)
+    for verdict in verdicts:
+        if verdict.needs is not None and _lacks(study, verdict.needs, known):
+            by_lack[verdict.needs.lack].append((verdict.rule, verdict.needs))
+    groups = [g for lack, members in by_lack.items() for g in _split(lack, members)]
+    hooked = [g for g in groups if g.lack in HOOKED]
+    if len(hooked) < 2 or uses_hook(study):
+        hooked = []
+    entries = [_entry(study, g, known) for g in groups if g not in hooked]
+    entries += [_hook(study, hooked)] if hooked else []
+    return tuple(sorted(entries, key=lambda e: -len(e.checks)))
+
+
+def _lacks(study: Study, need: Need, known: Mapping[str, int]) -> bool:
+    """Return whether more data of this kind would help: not if the study has enough, or cannot have any."""
+    if need.lack in HOOKED and study.kind == "no-network":
+        return False
+    if need.lack == "gpu":
+        return not all(t.facts.get("device", "").startswith("cpu") for t in study.trials)
+    enough = need.at_least is not None and known.get(need.lack, 0) >= need.at_least
+    return need.lack in _WHAT and not enough
+
+
+def _evaluations(study: Study) -> int:
+    """Return the median number of evaluations of the objective in a run that ended."""
+    lengths = [len(study.cost_curve(t)) for t in study.trials if study.ended[t.index]]
+    return int(np.median(lengths)) if lengths else 0
+
+
+def _split(lack: Lack, members: Sequence[tuple[str, Need]]) -> Iterator[_Group]:
+    """Yield the group of these checks, and if a few of them need much more, a second group with these."""
+    numbers = sorted(need.at_least or 0 for _, need in members)
+    usual = numbers[math.ceil(MIN_SHARE * len(numbers)) - 1]
+    few = tuple(rule for rule, need in members if (need.at_least or 0) <= usual)
+    yield _Group(lack, usual or None, few)
+    if numbers[-1] > usual:
+        yield _Group(lack, numbers[-1], tuple(rule for rule, need in members if (need.at_least or 0) > usual))
+
+
+def _entry(study: Study, group: _Group, known: Mapping[str, int]) -> Unlock:
+    n = group.at_least or _MIN_REPEATS
+    what = _WHAT[group.lack].format(n=n, known=known.get(group.lack))
+    return _unlock(what, group.rules, code(study, group.lack, n))
+
+
+def _hook(study: Study, groups: Sequence[_Group]) -> Unlock:
+    """Return one entry for everything that our hook logs."""
+    ordered = sorted(groups, key=lambda g: -len(g.rules))
+    parts = [f"{HOOKED[g.lack]} ({count(len(g.rules), 'check')})" for g in ordered]
+    what = say("Add the training hook, which logs {parts}", parts=listed(parts, len(parts)))
+    return _unlock(what, tuple(rule for g in ordered for rule in g.rules), code(study, ordered[0].lack))
+
+
+def _unlock(what: Message | str, rules: tuple[str, ...], lines: str | None) -> Unlock:
+    text = say("{what}: that unlocks {checks}.", what=what, checks=count(len(rules), "check"))
+    return Unlock(text=text, checks=rules, code=lines)

@@ -1,0 +1,140 @@
+"""Measures how often the advice of findings is right on random studies whose truth is known, and calibrates confidences.
+
+    python benchmarks/quality/calibration.py                  reliability of the confidences in reports
+    python benchmarks/quality/calibration.py --write          fit the calibration maps on other seeds, write them, then report
+
+Prints, for each rule that `truths` can check: the number of findings, the mean confidence that the rule states, the mean confidence
+that the report shows, the share of findings whose advice is right, and the Brier scores of both confidences (mean squared
+difference from right = 1 or wrong = 0; lower is better). Then a reliability table with five bins of the shown confidence.
+
+A map is an isotonic regression on bins of equal size, with one more right and one more wrong finding in each bin, so that a few
+findings never make a certainty. A rule with fewer findings than `MIN_FINDINGS` has no map: its report shows what the rule states.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import astuple, fields
+from typing import TypeAlias
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+from truths import TRUTHS, world
+
+from advisor.engine.calibration import Knot, corrected, path_of_table, table
+from advisor.engine.judge import judge
+from advisor.engine.registry import load_rules
+
+MIN_FINDINGS = 30
+"""Minimum number of findings to fit a map."""
+PER_BIN = 25
+"""Minimum number of findings in each bin of a map."""
+MAX_BINS = 8
+"""Maximum number of bins of a map."""
+Answers: TypeAlias = dict[str, list[tuple[float, bool]]]
+"""For each rule: the stated confidence of each finding, and whether its advice is right."""
+
+
+def ask(seed: int) -> list[tuple[str, float, bool]]:
+    """Return (rule, stated confidence, right) of each finding on one world."""
+    rules = [r for r in load_rules() if r.rule_id() in TRUTHS]
+    made = world(np.random.default_rng([seed, 1]))
+    found = [f for v in judge(made.study, rules, calibrate=False) for f in v.findings]
+    answers = [(f.rule, f.confidence, TRUTHS[f.rule](made, f)) for f in found]
+    return [(rule, stated, right) for rule, stated, right in answers if right is not None]
+
+
+def ask_all(seeds: Iterable[int], jobs: int) -> Answers:
+    answers: Answers = defaultdict(list)
+    with ProcessPoolExecutor(jobs) as pool:
+        for found in pool.map(ask, seeds, chunksize=10):
+            for rule, stated, right in found:
+                answers[rule].append((stated, bool(right)))
+    return answers
+
+
+def fit(rule: str, answers: Sequence[tuple[float, bool]]) -> list[Knot]:
+    """Return the calibration map of one rule, from its findings."""
+    if len(answers) < MIN_FINDINGS:
+        return []
+    stated, right = (np.array(column, dtype=np.float64) for column in zip(*sorted(answers), strict=True))
+    bins = np.array_split(np.arange(len(stated)), max(1, min(MAX_BINS, len(stated) // PER_BIN)))
+    counts = np.array([len(b) for b in bins])
+    shares = np.array([(right[b].sum() + 1) / (len(b) + 2) for b in bins])
+    rising = isotonic_regression(shares, weights=counts).x
+    merged: dict[float, list[tuple[float, int]]] = defaultdict(list)
+    for b, share in zip(bins, rising, strict=True):
+        merged[round(float(stated[b].mean()), 3)].append((float(share), len(b)))
+    return [
+        Knot(
+            rule,
+            at,
+            round(float(np.average([s for s, _ in some], weights=[n for _, n in some])), 3),
+            sum(n for _, n in some),
+        )
+        for at, some in merged.items()
+    ]
+
+
+def write(maps: Mapping[str, Sequence[Knot]]) -> None:
+    with path_of_table().open("w", newline="", encoding="utf-8") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow([f.name for f in fields(Knot)])
+        lines.writerows(astuple(knot) for rule in sorted(maps) for knot in maps[rule])
+
+
+def report(answers: Answers, maps: Mapping[str, tuple[Knot, ...]]) -> str:
+    """Return a table of all rules, then the reliability of the shown confidences."""
+    lines = [
+        f"{'rule':24} {'findings':>8} {'stated':>7} {'shown':>7} {'right':>7} {'Brier stated':>13} {'Brier shown':>12}"
+    ]
+    every: list[tuple[float, bool]] = []
+    for rule in TRUTHS:
+        found = answers.get(rule, [])
+        if not found:
+            lines.append(f"{rule:24} {0:8}")
+            continue
+        stated, right = (np.array(c, dtype=np.float64) for c in zip(*found, strict=True))
+        shown = np.array([corrected(float(s), maps.get(rule, ())) for s in stated])
+        every += [(float(s), bool(r)) for s, r in zip(shown, right, strict=True)]
+        briers = f"{np.mean((stated - right) ** 2):13.3f} {np.mean((shown - right) ** 2):12.3f}"
+        lines.append(f"{rule:24} {len(found):8} {stated.mean():7.2f} {shown.mean():7.2f} {right.mean():7.2f} {briers}")
+    return "\n".join([*lines, "", *_reliability(every)])
+
+
+def _reliability(answers: Sequence[tuple[float, bool]]) -> list[str]:
+    lines = [f"{'shown confidence':24} {'findings':>8} {'mean':>7} {'right':>7}"]
+    for low in (0.0, 0.2, 0.4, 0.6, 0.8):
+        inside = [(s, r) for s, r in answers if low <= s < low + 0.2 or s == low + 0.2 == 1.0]
+        if inside:
+            means = [float(np.mean(column)) for column in zip(*inside, strict=True)]
+            lines.append(f"{f'{low:.1f} to {low + 0.2:.1f}':24} {len(inside):8} {means[0]:7.2f} {means[1]:7.2f}")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--studies", type=int, default=600, help="simulated studies to report on; default: 600")
+    parser.add_argument("--first-seed", type=int, default=100_000, help="default: 100000")
+    parser.add_argument(
+        "--write", action="store_true", help="fit the maps on twice as many studies from seed 0, and write them"
+    )
+    parser.add_argument("--jobs", type=int, default=2, help="processes; default: 2")
+    options = parser.parse_args()
+    started, maps = time.perf_counter(), table()
+    if options.write:
+        development = ask_all(range(2 * options.studies), options.jobs)
+        maps = {rule: tuple(knots) for rule, found in development.items() if (knots := fit(rule, found))}
+        write(maps)
+    answers = ask_all(range(options.first_seed, options.first_seed + options.studies), options.jobs)
+    print(report(answers, maps))
+    print(f"\n{options.studies} studies, {time.perf_counter() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

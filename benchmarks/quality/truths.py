@@ -1,0 +1,391 @@
+"""Random studies whose truth is known, and whether the advice of a finding on them is right.
+
+A world draws the response to one to four hyperparameters (with its optimum inside or outside of the searched space), the noise of
+seeds and evaluations, the shape and the schedule of the training, and what was logged. Costs are in units of the spread of the
+results: the difference between the median and the best true result in the searched space is 1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+from scipy import optimize, stats
+from worlds.world import Random, Store
+
+from advisor.model.change import SetField, SetRange
+from advisor.model.finding import Finding
+from advisor.model.space import FloatArray, IntArray
+from advisor.model.spec import Objective, Parameter, StudySpec
+from advisor.model.study import Study
+from advisor.tracking.study.assemble import assemble
+
+AXES: Mapping[str, tuple[float, float, bool]] = {
+    "learning_rate": (1e-4, 1e-1, True),
+    "weight_decay": (1e-6, 1e-2, True),
+    "dropout": (0.0, 0.5, False),
+    "label_smoothing": (0.0, 0.2, False),
+}
+"""Low end, high end, and whether the scale is logarithmic, of each hyperparameter."""
+CHOICES = ("relu", "gelu")
+STEPS = 10_000
+SLIGHT = 0.02
+"""Differences of cost below this, in spreads, count as none."""
+Bounds: TypeAlias = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Training:
+    """The validation cost during training: a fall with the sum of the learning rates, noise of the rate, and overfitting."""
+
+    fall: float
+    pace: float
+    """Steps at the peak rate after which half of the fall is done."""
+    power: float
+    """Exponent of a power law; infinity for an exponential fall."""
+    jitter: float
+    """Cost that the full learning rate adds and its decay removes."""
+    rise: float
+    """Cost that overfitting adds from half of the training to its end."""
+    schedule: str
+
+    def rates(self, share: FloatArray) -> FloatArray:
+        """Return learning rates as shares of the peak at these shares of the training."""
+        if self.schedule == "cosine":
+            return 0.5 * (1 + np.cos(np.pi * share))
+        if self.schedule == "linear":
+            return 1 - share
+        return np.ones_like(share)
+
+    def costs(self, share: FloatArray, steps: float) -> FloatArray:
+        """Return the cost above that of infinitely long training, at these shares of a training of `steps`."""
+        grid = np.linspace(0, 1, 401)
+        done = np.interp(share, grid, np.concatenate([[0], np.cumsum(self.rates(grid[1:] - 1 / 800))]) / 400) * steps
+        scale = done / self.pace
+        left = 0.5**scale if np.isinf(self.power) else (1 + scale * (2 ** (1 / self.power) - 1)) ** -self.power
+        return self.fall * left + self.jitter * self.rates(share) + self.rise * np.clip(2 * share - 1, 0, None)
+
+    def end(self, factor: float = 1.0) -> float:
+        """Return the final cost of a training that is `factor` times as long, with its schedule stretched."""
+        return float(self.costs(np.array([1.0]), factor * STEPS)[0])
+
+    @property
+    def gain(self) -> float:
+        return float(self.costs(np.array([0.0]), STEPS)[0]) - self.end()
+
+
+@dataclass(frozen=True)
+class Response:
+    """Final cost as a function of the hyperparameters (units of their ranges) and of the choice."""
+
+    names: tuple[str, ...]
+    optimum: FloatArray
+    """Optimum of each choice, shape (choices, axes)."""
+    weights: FloatArray
+    curvature: FloatArray
+    """Positive definite matrix of the quadratic form, shape (axes, axes)."""
+    offsets: FloatArray
+    edge: float
+    """Learning rate from which training diverges, in units of its range."""
+    unit: float
+    """Divisor that makes the spread 1."""
+
+    def __call__(self, at: FloatArray, choice: int) -> FloatArray:
+        """Return the costs of points (n, axes)."""
+        away = at - self.optimum[choice]
+        bowl = np.einsum("ni,ij,nj->n", away, self.curvature, away)
+        return np.asarray((bowl + self.offsets[choice]) / self.unit, dtype=np.float64)
+
+    def lowest(self, bounds: Bounds, choice: int | None = None) -> float:
+        """Return the lowest cost within bounds, without diverging; of the best choice by default."""
+        if choice is None:
+            return min(self.lowest(bounds, k) for k in range(len(self.offsets)))
+        bounds = [
+            (lo, max(lo, min(hi, self.edge) if n == "learning_rate" else hi))
+            for n, (lo, hi) in zip(self.names, bounds, strict=True)
+        ]
+        start = np.array([np.clip(o, lo, hi) for o, (lo, hi) in zip(self.optimum[choice], bounds, strict=True)])
+        return float(optimize.minimize(lambda x: float(self(x[None], choice)[0]), start, bounds=bounds).fun)
+
+    @cached_property
+    def importance(self) -> FloatArray:
+        """Total effect of each axis on the cost within the space, as a share of the variance."""
+        random = np.random.default_rng(0)
+        a, b = random.random((2, 2000, len(self.names)))
+        whole = self(a, 0)
+        swapped = [np.where(np.arange(len(self.names)) == j, b, a) for j in range(len(self.names))]
+        effects = [0.5 * float(np.mean((whole - self(s, 0)) ** 2)) for s in swapped]
+        return np.array(effects, dtype=np.float64) / float(whole.var())
+
+
+@dataclass(frozen=True)
+class World:
+    """A study and its truth."""
+
+    study: Study
+    response: Response
+    training: Training
+    settings: Mapping[str, tuple[FloatArray, int]]
+    """Position and choice of each run, by the id of the run."""
+    seeds: float
+    """Standard deviation between seeds."""
+    random: Random
+
+    def position(self, name: str, value: float) -> float:
+        low, high, log = AXES[name]
+        return float(np.log(max(value, 1e-12) / low) / np.log(high / low)) if log else (value - low) / (high - low)
+
+    def bounds(self, name: str | None = None, low: float = 0.0, high: float = 0.0) -> Bounds:
+        """Return the searched space, with another range (in values) of `name`."""
+        found = []
+        for n in self.response.names:
+            domain = self.study.spec.parameters[n]
+            assert domain.low is not None
+            assert domain.high is not None
+            lo, hi = (low, high) if n == name else (domain.low, domain.high)
+            found.append((self.position(n, lo), self.position(n, hi)))
+        return found
+
+
+def world(random: Random) -> World:
+    """Draw a world."""
+    names = tuple(AXES)[: int(random.choice([1, 2, 2, 3, 3, 4]))]
+    choices = 2 if random.uniform() < 0.3 else 1
+    response, training = _response(random, names, choices), _training(random)
+    count = int(random.choice([6, 8, 12, 16, 24, 36, 48]))
+    at, which = random.random((count, len(names))), random.integers(0, choices, count)
+    noise = 10 ** random.uniform(-2, 0)
+    costs = response(at, 0) if choices == 1 else np.where(which == 0, response(at, 0), response(at, 1))
+    runs = [(i, 0) for i in range(count)]
+    if random.uniform() < 0.4:
+        first = costs + random.normal(0, noise, count)
+        repeats = int(random.integers(2, 6))
+        again = [(int(i), s) for i in np.argsort(first)[: int(random.integers(1, 4))] for s in range(1, repeats + 1)]
+        return _logged(random, response, training, at, which, costs, noise, [*runs, *again], first)
+    return _logged(random, response, training, at, which, costs, noise, runs, costs + random.normal(0, noise, count))
+
+
+def _response(random: Random, names: tuple[str, ...], choices: int) -> Response:
+    axes = len(names)
+    weights = np.where(random.uniform(size=axes) < 0.3, 0.01, 1) * random.lognormal(0, 0.8, axes)
+    turn = stats.ortho_group.rvs(axes, random_state=random) if axes > 1 and random.uniform() < 0.3 else np.eye(axes)
+    curvature = turn.T @ np.diag(weights) @ turn
+    optimum = random.uniform(-0.3, 1.3, axes) + np.concatenate(
+        [[np.zeros(axes)], random.normal(0, 0.15, (choices - 1, axes))]
+    )
+    edge = random.uniform(0.6, 1.8)
+    offsets = np.array([0.0, *random.normal(0, 0.1, choices - 1)]) * weights.sum()
+    made = Response(names, optimum, weights, curvature, offsets, edge, 1.0)
+    within = made(random.random((500, axes)), 0)
+    return Response(
+        names,
+        optimum,
+        weights,
+        curvature,
+        offsets,
+        edge,
+        float(np.median(within) - made.lowest([(0.0, 1.0)] * axes, 0)),
+    )
+
+
+def _training(random: Random) -> Training:
+    return Training(
+        fall=random.uniform(2, 8),
+        pace=STEPS * 10 ** random.uniform(-2, -0.3),
+        power=float(random.choice([0.5, 1.0, 2.0, np.inf])),
+        jitter=float(random.choice([0.0, 0.05, 0.1, 0.3])) * random.uniform(0.5, 2),
+        rise=random.uniform(0.1, 1) if random.uniform() < 0.2 else 0.0,
+        schedule=str(random.choice(["constant", "constant", "cosine", "linear"])),
+    )
+
+
+def _logged(
+    random: Random,
+    response: Response,
+    training: Training,
+    at: FloatArray,
+    which: IntArray,
+    costs: FloatArray,
+    seeds: float,
+    runs: list[tuple[int, int]],
+    first: FloatArray,
+) -> World:
+    """Return the world with the study that its runs, pairs of setting and seed, logged."""
+    store, settings = Store(), {}
+    share = np.arange(1, (n := int(random.choice([5, 10, 20, 40]))) + 1) / n
+    steps, jitter = (share * STEPS).astype(np.int64), 10 ** random.uniform(-2.5, -0.7)
+    rates, losses = random.uniform(size=2) < 0.5
+    lag = float(random.choice([0.0, 0.0, 0.8]))  # evaluations of weights wander in some trainings
+    for i, seed in runs:
+        end = first[i] if seed == 0 else costs[i] + random.normal(0, seeds)
+        costs_now = 1 + end + training.costs(share, STEPS)
+        params: dict[str, float | str] = {n: _value(n, u) for n, u in zip(response.names, at[i], strict=True)}
+        metrics = {"val/loss": (steps, costs_now + _noise(random, len(share), jitter, lag))}
+        if rates:
+            metrics["train/learning_rate"] = (steps, _value("learning_rate", at[i, 0]) * training.rates(share))
+        if losses:
+            fallen = costs_now - 2 * training.rise * np.clip(2 * share - 1, 0, None)
+            metrics["train/loss"] = (steps, fallen + random.normal(0, jitter, len(share)))
+        if len(response.offsets) > 1:
+            params["activation"] = CHOICES[int(which[i])]
+        if at[i, 0] > response.edge:
+            metrics = {m: (s, np.where(share > 0.2, np.nan, v)) for m, (s, v) in metrics.items()}
+        run = store.log({**params, "seed": seed}, metrics)
+        settings[run] = (at[i], int(which[i]))
+    declared = _spec(response) if random.uniform() < 0.5 else None
+    study = assemble(store.experiment(), spec=declared, objective="val/loss", direction="minimize")
+    return World(study, response, training, settings, seeds, random)
+
+
+def _spec(response: Response) -> StudySpec:
+    space = {
+        n: Parameter(low=lo, high=hi, scale="log" if log else "linear")
+        for n, (lo, hi, log) in AXES.items()
+        if n in response.names
+    }
+    if len(response.offsets) > 1:
+        space["activation"] = Parameter(role="scientific", type="categorical", choices=CHOICES)
+    return StudySpec(study="world", objective=Objective(metric="val/loss", direction="minimize"), parameters=space)
+
+
+def _noise(random: Random, n: int, size: float, lag: float) -> FloatArray:
+    """Return noise of this standard deviation and lag-1 correlation, shape (n,)."""
+    drawn = random.normal(0, size, n)
+    for i in range(1, n):
+        drawn[i] = lag * drawn[i - 1] + np.sqrt(1 - lag**2) * drawn[i]
+    return drawn
+
+
+def _value(name: str, unit: float) -> float:
+    low, high, log = AXES[name]
+    return float(low * (high / low) ** unit) if log else float(low + unit * (high - low))
+
+
+# --- is the advice right? ---------------------------------------------------------------------------------------------------------
+
+
+def _range(world: World, finding: Finding) -> SetRange | None:
+    ranges = [c for c in finding.changes if isinstance(c, SetRange) and c.parameter in world.response.names]
+    return ranges[0] if ranges else None
+
+
+def _beyond(world: World, finding: Finding) -> bool | None:
+    """Whether the wider range holds a better value than the old one."""
+    new = _range(world, finding)
+    if new is None:
+        return None
+    wider = world.response.lowest(world.bounds(new.parameter, new.low, new.high))
+    return wider < world.response.lowest(world.bounds()) - 1e-4
+
+
+def _kept(world: World, finding: Finding) -> bool | None:
+    """Whether the narrower range loses nothing."""
+    new = _range(world, finding)
+    if new is None:
+        return None
+    return (
+        world.response.lowest(world.bounds(new.parameter, new.low, new.high))
+        <= world.response.lowest(world.bounds()) + SLIGHT
+    )
+
+
+def _negligible(world: World, finding: Finding) -> bool | None:
+    """Whether the hyperparameter has less than 15 % of the effect of the most important one."""
+    if finding.subject not in world.response.names:
+        return None
+    shares = world.response.importance
+    return bool(shares[world.response.names.index(finding.subject)] < 0.15 * shares.max())
+
+
+def _more_trials(world: World, finding: Finding) -> bool | None:
+    """Whether a new study of so many trials finds a setting that is truly better than the present best."""
+    more = [c.value for c in finding.changes if isinstance(c, SetField) and c.field == "trials"]
+    if not more:
+        return None
+    gains = []
+    for _ in range(20):
+        at = world.random.random((more[0], len(world.response.names)))
+        at = at[at[:, 0] <= world.response.edge]
+        if len(at):
+            true = world.response(at, 0)
+            gains.append(float(true[int(np.argmin(true + world.random.normal(0, world.seeds, len(at))))]))
+    at, choice = world.settings[world.study.ranked()[0].id]
+    return bool(gains) and float(np.median(gains)) < float(world.response(at[None], choice)[0]) - SLIGHT
+
+
+def _unstable(world: World, finding: Finding) -> bool | None:
+    """Whether the best learning rate, if training were stable, is one that diverges now."""
+    if world.response.names[0] != finding.subject:
+        return None
+    return bool(world.response.optimum[:, 0].max() > world.response.edge)
+
+
+def _longer(world: World, _finding: Finding) -> bool:
+    """Whether training twice as long gains more than 1 % of what the run gained."""
+    return world.training.end() - world.training.end(2) > 0.01 * world.training.gain
+
+
+def _shorter(world: World, finding: Finding) -> bool | None:
+    """Whether the shorter training loses less than 5 % of what the run gained."""
+    steps = [c.value for c in finding.changes if isinstance(c, SetField) and c.field == "max_train_steps"]
+    if not steps:
+        return None
+    return world.training.end(steps[0] / STEPS) - world.training.end() < 0.05 * world.training.gain
+
+
+def _overfits(world: World, _finding: Finding) -> bool:
+    return world.training.rise > 0
+
+
+def _decays(world: World, _finding: Finding) -> bool:
+    """Whether a linear decay from twice the rate, which is as fast, gains more than 1 % of what the run gained."""
+    decayed = replace(world.training, schedule="linear", pace=world.training.pace / 2)
+    return decayed.end() < world.training.end() - 0.01 * world.training.gain
+
+
+def _no_lead(world: World, finding: Finding) -> bool | None:
+    """Whether a repetition with fresh seeds shows no lead of the best setting either."""
+    if len(finding.trials) != 2 or finding.subject is not None:
+        return None
+    true = [float(world.response(at[None], choice)[0]) for at, choice in (world.settings[t] for t in finding.trials)]
+    counts = Counter(tuple(at) for at, _ in world.settings.values())
+    sizes = [max(2, counts[tuple(world.settings[t][0])]) for t in finding.trials]
+    one, other = (world.random.normal(m, world.seeds, n) for m, n in zip(true, sizes, strict=True))
+    return bool(stats.ttest_ind(one, other, alternative="less").pvalue > 0.05)
+
+
+def _unfair(world: World, finding: Finding) -> bool | None:
+    """Whether tuning the value further, a quarter of each range beyond its ends, closes half of its gap."""
+    if finding.subject != "activation":
+        return None
+    named = Counter(world.settings[t][1] for t in finding.trials)
+    if not named:
+        return None
+    loser = named.most_common(1)[0][0]
+    best = [
+        min(world.study.costs[t.index] for t in world.study.ranked() if world.settings[t.id][1] == k) for k in (0, 1)
+    ]
+    wider = [(lo - 0.25, hi + 0.25) for lo, hi in world.bounds()]
+    mine = next(t for t in world.study.ranked() if world.settings[t.id][1] == loser)
+    now = float(world.response(world.settings[mine.id][0][None], loser)[0])
+    return bool(now - world.response.lowest(wider, loser) >= 0.5 * abs(best[loser] - best[1 - loser]))
+
+
+TRUTHS: Mapping[str, Callable[[World, Finding], bool | None]] = {
+    "space-boundary": _beyond,
+    "space-shrink": _kept,
+    "space-insensitive": _negligible,
+    "space-undersampled": _more_trials,
+    "stability-edge": _unstable,
+    "curve-still-improving": _longer,
+    "curve-saturated": _shorter,
+    "curve-overfitting": _overfits,
+    "schedule-constant": _decays,
+    "adopt": _no_lead,
+    "unfair-comparison": _unfair,
+}
+"""For each rule whether its advice is right; None if the world cannot tell."""

@@ -1,0 +1,95 @@
+"""What to log so that more checks can run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from studies import make_study
+
+from advisor.engine.judge import judge
+from advisor.engine.registry import load_rules
+from advisor.model.finding import Need, Verdict
+from advisor.model.study import Study
+from advisor.report.text.unlocks import unlocks
+
+
+def thin(evaluations: int, *, trials: int = 12, seeds: list[int] | None = None) -> Study:
+    """A study that logged its settings and a validation loss, nothing else."""
+    rng = np.random.default_rng(3)
+    rates = 10 ** rng.uniform(-4, -1, trials)
+    at = np.arange(1, evaluations + 1) / evaluations
+    curves = [
+        1 + 0.3 * (np.log10(r) + 2.5) ** 2 + 2 * np.exp(-4 * at) + 0.01 * rng.normal(size=evaluations) for r in rates
+    ]
+    params = [{"learning_rate": float(r), "dropout": float(rng.uniform(0, 0.5))} for r in rates]
+    return make_study(params, {"val/loss": curves}, steps=list((10_000 * at).astype(int)), seeds=seeds)
+
+
+def missing(*needs: Need) -> list[Verdict]:
+    return [Verdict(rule=f"rule-{i}", status="not-assessed", reason="why", needs=n) for i, n in enumerate(needs)]
+
+
+def test_a_thin_study_is_told_a_few_things_to_log_instead_of_forty_reasons():
+    study = thin(5)
+    verdicts = judge(study, load_rules())
+    found = unlocks(study, verdicts)
+    lacking = [v for v in verdicts if v.status == "not-assessed"]
+    assert len(lacking) >= 30
+    assert len(found) <= 7
+    grouped = [rule for entry in found for rule in entry.checks]
+    assert len(grouped) == len(set(grouped)) >= 0.8 * len([v for v in lacking if v.needs and v.needs.lack != "design"])
+    assert found[0].text.parts[0] != ""
+    assert "Add the training hook, which logs " in found[0].text
+    assert "the gradient norm (" in found[0].text
+    assert "TuningLogger(" in found[0].code
+    assert sum("seed of each run" in str(e.text) for e in found) == 1
+
+
+@pytest.mark.parametrize("trials", [12, 20])
+def test_more_evaluations_unlock_the_checks_that_the_line_names(trials):
+    study = thin(5, trials=trials)
+    lines = [e for e in unlocks(study, judge(study, load_rules())) if "Evaluate" in e.text]
+    assert lines
+    for line in lines:
+        needed = int(str(line.text).split()[1])
+        assert f"Evaluate {needed} times a run instead of 5" in line.text
+        after = {v.rule: v.status for v in judge(thin(needed, trials=trials), load_rules())}
+        assert [rule for rule in line.checks if after[rule] == "not-assessed"] == []
+
+
+def test_checks_that_need_much_more_have_a_line_of_their_own():
+    needs = [Need("evaluations", 8)] * 4 + [Need("evaluations", 100)]
+    texts = [str(e.text) for e in unlocks(thin(5), missing(*needs))]
+    assert texts == [
+        "Evaluate 8 times a run instead of 5: that unlocks 4 checks.",
+        "Evaluate 100 times a run instead of 5: that unlocks 1 check.",
+    ]
+
+
+def test_what_a_study_has_is_not_asked_for():
+    assert unlocks(thin(20), missing(Need("evaluations", 8), Need("design"), Need("other"))) == ()
+    assert unlocks(thin(5), [Verdict(rule="r", status="quiet")]) == ()
+
+
+def test_one_lack_is_named_by_itself_and_several_are_what_the_hook_logs():
+    (line,) = unlocks(thin(5), missing(Need("grad_norm"), Need("grad_norm")))
+    assert line.text == "Log the gradient norm at every step, before clipping: that unlocks 2 checks."
+    (line,) = unlocks(thin(5), missing(Need("grad_norm"), Need("timing"), Need("timing")))
+    assert line.text == (
+        "Add the training hook, which logs step times (2 checks) and the gradient norm (1 check): that unlocks 3 checks."
+    )
+    assert line.checks == ("rule-1", "rule-2", "rule-0")
+
+
+def test_a_study_without_a_network_is_not_told_to_log_gradients():
+    study = replace(thin(5), kind="no-network")
+    assert unlocks(study, missing(Need("grad_norm"), Need("facts"))) == ()
+
+
+def test_the_use_of_a_gpu_is_not_asked_of_a_training_on_a_cpu():
+    study = thin(5)
+    on_cpu = replace(study, trials=tuple(replace(t, facts={"device": "cpu"}) for t in study.trials))
+    assert unlocks(on_cpu, missing(Need("gpu"))) == ()
+    assert len(unlocks(study, missing(Need("gpu")))) == 1
