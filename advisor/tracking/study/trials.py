@@ -61,9 +61,7 @@ def build_trials(
     facts = [_facts(run) for run in runs]
     _add_stated_facts(facts, params, last_steps.tolist())
     roles = parameter_roles(params, spec.parameters if spec is not None else (), last_steps.tolist())
-    for known, steps in zip(facts, roles.steps, strict=True):
-        if steps is not None:
-            known.setdefault("max_train_steps", str(steps))
+    _add_lengths(facts, roles)
     trials = tuple(
         Trial(
             index=i,
@@ -92,6 +90,13 @@ def _about_parameters(measured: Collection[str], reading: Reading) -> Iterator[D
     if reading.ignore:
         names = listed((clean(n) for n in reading.ignore), 6)
         yield Decision(topic="parameters", text=f"Ignored, as you asked: {names}.", overrule=None)
+
+
+def _add_lengths(facts: Sequence[dict[str, str]], roles: Roles) -> None:
+    """Add the planned steps that a parameter states under another name to each trial's entry in `facts`, shape (trials,)."""
+    for known, steps in zip(facts, roles.steps, strict=True):
+        if steps is not None:
+            known.setdefault("max_train_steps", str(steps))
 
 
 def _run_names(runs: Sequence[Run]) -> set[str]:
