@@ -32,7 +32,7 @@ from advisor.tracking.study.continued import join_continued
 from advisor.tracking.study.curves import build_curves
 from advisor.tracking.study.kind import choose_kind
 from advisor.tracking.study.objective import choose_objective
-from advisor.tracking.study.populations import select_population
+from advisor.tracking.study.populations import Population, select_population
 from advisor.tracking.study.probes import without_probes
 from advisor.tracking.study.space import build_space
 from advisor.tracking.study.trial_runs import find_trial_runs
@@ -57,12 +57,7 @@ def assemble(
         raise NothingToJudge(f"experiment {experiment.name!r} has no runs; log some trials first")
     experiment, joined = join_continued(without_probes(experiment))
     reading = reading or (spec.reading if spec is not None else None) or Reading()
-    population = select_population(
-        experiment,
-        reading.population,
-        objective=spec.objective.metric if spec is not None else objective,
-        declared_study=spec is not None or latest_file(experiment.tags) is not None,
-    )
+    population = _population(experiment, reading, spec, objective)
     experiment = population.experiment
     aim = choose_objective(experiment, spec, objective, direction)
     metric = aim.objective.metric
@@ -80,14 +75,8 @@ def assemble(
         metrics=curves.blocks,
         signals=_signals(curves.blocks, metric),
         inferred={**aim.inferred, **space.inferred},
-        warnings=(
-            *population.warnings,
-            *experiment.warnings,
-            *aim.warnings,
-            *chosen.warnings,
-            *curves.warnings,
-            *trials.warnings,
-            *space.warnings,
+        warnings=tuple(
+            w for part in (population, experiment, aim, chosen, curves, trials, space) for w in part.warnings
         ),
         unit=trials.unit,
         kind=kind.kind,
@@ -101,6 +90,15 @@ def assemble(
         ),
     )
     return with_comparisons(study, curves.summaries.get(metric, {}))
+
+
+def _population(experiment: Experiment, reading: Reading, spec: StudySpec | None, objective: str | None) -> Population:
+    return select_population(
+        experiment,
+        reading.population,
+        objective=spec.objective.metric if spec is not None else objective,
+        declared_study=spec is not None or latest_file(experiment.tags) is not None,
+    )
 
 
 def _require_results(experiment: str, metric: str, trials: tuple[Trial, ...], block: CurveBlock) -> None:

@@ -64,9 +64,7 @@ def build_trials(
     ends = last_steps + start.steps
     _add_stated_facts(facts, params, ends.tolist())
     roles = parameter_roles(params, spec.parameters if spec is not None else (), ends.tolist())
-    for known, steps in zip(facts, roles.steps, strict=True):
-        if steps is not None:
-            known.setdefault("max_train_steps", str(steps))
+    _add_lengths(facts, roles)
     _count_from_start(facts, ends, start.steps)
     how = find_ends(runs, blocks, objective, params)
     for i, error in how.errors.items():
@@ -100,6 +98,13 @@ def _about_parameters(measured: Collection[str], reading: Reading) -> Iterator[D
     if reading.ignore:
         names = listed((clean(n) for n in reading.ignore), 6)
         yield Decision(topic="parameters", text=f"Ignored, as you asked: {names}.", overrule=None)
+
+
+def _add_lengths(facts: Sequence[dict[str, str]], roles: Roles) -> None:
+    """Add the planned steps that a parameter states under another name to each trial's entry in `facts`, shape (trials,)."""
+    for known, steps in zip(facts, roles.steps, strict=True):
+        if steps is not None:
+            known.setdefault("max_train_steps", str(steps))
 
 
 def _run_names(runs: Sequence[Run]) -> set[str]:
