@@ -168,12 +168,14 @@ def _lasting(
     y: FloatArray, width: int, first: int, explained: Sequence[Jump]
 ) -> tuple[float, int, float, float, float, int, float] | None:
     back = width + 1
-    at = np.arange(max(back + width + MIN_POINTS // 2, first), len(y) - width + 1)
+    # What comes after an explained jump would count as its collapse.
+    clear = max((jump.index + jump.points + back for jump in explained), default=0)
+    at = np.arange(max(back + width + MIN_POINTS // 2, first, clear), len(y) - width + 1)
     if not len(at):
         return None
     after, before = levels(y, width), levels(y, back)
     rest = np.cumsum(y[::-1])[::-1][at] / (len(y) - at)
-    i = int(np.argmax(np.where(_across(explained, at, width), -np.inf, rest - before[at - back])))
+    i = int(np.argmax(rest - before[at - back]))
     index, level = int(at[i]), float(before[at[i] - back])
     fall = max(float(y[0]), float(np.median(y[:3]))) - float(levels(y[:index], 3).min())
     until = float(np.median(y[index:]))

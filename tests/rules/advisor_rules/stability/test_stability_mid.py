@@ -257,7 +257,7 @@ def test_jumps_at_steps_of_their_own_are_instability_beside_shared_ones():
     losses[0][300:320] += 1.5
     (finding,) = verdict("stability-mid", study_of(losses)).findings
     assert finding.trials == ("run0",)
-    assert re.search(r"at step 1[45],\d", finding.message)
+    assert re.search(r"at step 1[45],\d", str(finding.message))
 
 
 def test_restarts_of_a_schedule_as_long_as_each_trial():
