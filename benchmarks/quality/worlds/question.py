@@ -271,12 +271,12 @@ def many(trials: tuple[int, ...], count: int, *, shares: tuple[float, ...] | Non
 
 def fixes_what_matters(share: float) -> Callable[[Outcome], bool]:
     """Whether something that explains this share of the variation is called unimportant."""
-    return lambda outcome: any(outcome.made.truth[f.subject] >= share for f in outcome.fired("space-insensitive"))
+    return lambda outcome: any(outcome.made.truth[str(f.subject)] >= share for f in outcome.fired("space-insensitive"))
 
 
 def keeps_what_does_not(outcome: Outcome) -> bool:
     """Whether none of the hyperparameters without effect is found."""
-    return not any(outcome.made.truth[f.subject] <= 0.02 for f in outcome.fired("space-insensitive"))
+    return not any(outcome.made.truth[str(f.subject)] <= 0.02 for f in outcome.fired("space-insensitive"))
 
 
 # --- regularisers and features --------------------------------------------------------------------------------------------------
