@@ -97,7 +97,7 @@ def one_rate(random: Random) -> Made:
         if i == best:
             rec.log(params, 0.1)
         else:
-            rec.log(params, 1 - 0.004 * random.uniform(), failed=i > best + random.integers(0, 4))
+            rec.log(params, 1 - 0.004 * random.uniform(), failed=bool(i > best + random.integers(0, 4)))
     return rec.made(best=float(f"{10 ** logs[best]:.4g}"), near=(10 ** logs[best - 2], 10 ** logs[best + 2]))
 
 
