@@ -40,6 +40,7 @@ SHAPES = (
 CHOICES = 200
 POINTS = 20
 SHOWN_RULES = 8
+_INSERT = "INSERT INTO {} (key, value, timestamp, run_uuid, step, is_nan) VALUES (?, ?, ?, ?, ?, ?)"
 
 
 def main() -> None:
@@ -122,7 +123,6 @@ def write(path: Path, shape: str, seed: int = 0) -> None:
     )
     experiment = _experiment(f"sqlite:///{path}", "study")
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA synchronous = OFF")
         for number in range(int(runs)):
             id, start = f"{number:032x}", 1_600_000_000_000 + 60_000 * number
             crashed = random.uniform() < 0.03
@@ -144,13 +144,12 @@ def write(path: Path, shape: str, seed: int = 0) -> None:
                 "INSERT INTO params (run_uuid, key, value) VALUES (?, ?, ?)",
                 [(id, f"group{i % 7}.p{i}", texts[number]) for i, (_, texts) in enumerate(columns)],
             )
-            insert = "INSERT INTO {} (key, value, timestamp, run_uuid, step, is_nan) VALUES (?, ?, ?, ?, ?, ?)"
             values = (
                 1 + abs(effects[number]) + 3 * np.exp(-np.arange(1, POINTS + 1) / 4) + 0.01 * random.normal(size=POINTS)
             )
             points = [("val_loss", float(v), start + 10 * i, id, i, False) for i, v in enumerate(values)]
-            connection.executemany(insert.format("metrics"), points[: 5 if crashed else None])
-            connection.execute(insert.format("latest_metrics"), points[4 if crashed else -1])
+            connection.executemany(_INSERT.format("metrics"), points[: 5 if crashed else None])
+            connection.execute(_INSERT.format("latest_metrics"), points[4 if crashed else -1])
 
 
 def _column(random: np.random.Generator, runs: int, kind: str, index: int) -> tuple[np.ndarray, list[str]]:
