@@ -17,7 +17,6 @@ from advisor import contract
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
 from advisor.engine.rule import Rule
-from advisor.history.pool import lies_in
 from advisor.model.space import Value
 from advisor.model.spec import Sampler, StudySpec
 from advisor.planning import plan
@@ -152,7 +151,9 @@ def within(spec: StudySpec, done: Sequence[_Trial]) -> list[_Trial]:
 
 def _lies_in(spec: StudySpec, trial: _Trial) -> bool:
     same = trial.setting.schedule == dict(spec.schedule or {})
-    return same and lies_in(spec, spec.completed(trial.outcome.params))
+    params = spec.completed(trial.outcome.params)
+    inside = all(p.allows(params[name]) for name, p in spec.searched.items() if name in params)
+    return same and inside and spec.forbids(params) is None
 
 
 def _steps(spec: StudySpec) -> int:

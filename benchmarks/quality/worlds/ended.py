@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.tracking.runs import RunStatus
 from worlds.failing import at_chance, collapsed, failing, not_a_number, out_of_memory, skipped_batches
 from worlds.shortened import (
     chosen_length,
@@ -33,7 +34,7 @@ def _wrong_length(outcome: Outcome) -> bool:
     """Return True if a next study is shorter than a complete trial."""
     if outcome.report is None:
         return True
-    own = [s.spec.max_train_steps for s in outcome.report.next_studies if s.spec.trials >= MIN_TRIALS]
+    own = [s.spec.max_train_steps for s in outcome.report.next_studies if (s.spec.trials or 0) >= MIN_TRIALS]
     lengths = [outcome.report.spec.max_train_steps, *own]
     return any(n is None or n < 0.9 * outcome.made.truth["length"] for n in lengths)
 
@@ -86,6 +87,13 @@ def _no_limit(outcome: Outcome) -> bool:
 
 
 _RANDOM_END = "a crash, a time limit or a chosen length is misread"
+_PRUNERS: tuple[tuple[str, RunStatus], ...] = (
+    ("median", "FAILED"),
+    ("asha", "FAILED"),
+    ("median", "KILLED"),
+    ("asha", "FINISHED"),
+    ("hyperband", "FAILED"),
+)
 SITUATIONS: tuple[Situation, ...] = (
     *(
         Situation(
@@ -94,13 +102,7 @@ SITUATIONS: tuple[Situation, ...] = (
             pruned_by(pruner, status),
             _called_a_bug,
         )
-        for pruner, status in (
-            ("median", "FAILED"),
-            ("asha", "FAILED"),
-            ("median", "KILLED"),
-            ("asha", "FINISHED"),
-            ("hyperband", "FAILED"),
-        )
+        for pruner, status in _PRUNERS
     ),
     Situation(
         "A02 pruned by ASHA", "a next study is shorter than complete trials", pruned_by("asha", "FAILED"), _wrong_length

@@ -71,11 +71,11 @@ def _policy(collapses: float = 0.0, *, early: bool = False) -> Callable[[Random]
             success = shapes.policy(random, points, off, start=start, collapse=random.uniform() < collapses)
             steps = 2048 * np.arange(1, points + 1)
             values = shapes.policy_losses(random, success)
-            named = {f"{prefix}{k}": (steps, v) for k, v in values.items() if k != "loss"}
+            named: dict[str, Any] = {f"{prefix}{k}": (steps, v) for k, v in values.items() if k != "loss"}
             if loss:
                 named[prefix + loss] = (steps, values["loss"])
             scale = 100.0 if "score" in name else 1.0
-            return {name: (steps, scale * success)} | named
+            return {name: (steps, scale * success), **named}
 
         return study(random, curves, objective=name)
 

@@ -29,7 +29,10 @@ def _curve(rng: Random, steps: IntArray, final: float, start: float = 0.3) -> Fl
     """Return an accuracy that rises to its final value; it wanders a little, so its best is rarely its last."""
     progress = steps / steps[-1]
     noise = rng.normal(0, 0.003, len(steps))
-    return np.clip(start + (final - start) * (1 - np.exp(-4 * progress)) / (1 - math.exp(-4)) + noise, 0.0, 0.999)
+    curve: FloatArray = np.clip(
+        start + (final - start) * (1 - np.exp(-4 * progress)) / (1 - math.exp(-4)) + noise, 0.0, 0.999
+    )
+    return curve
 
 
 def _metrics(rng: Random, steps: IntArray, accuracy: FloatArray, name: str) -> dict[str, Metric]:
@@ -144,7 +147,12 @@ def _late_collapse(rng: Random) -> Made:
 
 def _none_level(rng: Random) -> Made:
     name = str(rng.choice(["scheduler", "max_depth", "augmentation", "clip_norm"]))
-    levels = {"scheduler": ["cosine"], "max_depth": [4, 8], "augmentation": ["flip", "crop"], "clip_norm": [1.0]}[name]
+    levels: list[Any] = {
+        "scheduler": ["cosine"],
+        "max_depth": [4, 8],
+        "augmentation": ["flip", "crop"],
+        "clip_norm": [1.0],
+    }[name]  # type: ignore[assignment]
     settings = [s | {name: rng.choice(np.array([None, *levels], dtype=object))} for s in _sampled(rng, _count(rng))]
     return Made(_study(rng, settings).experiment(), truth={"name": name, "levels": 1 + len(levels)})
 
@@ -219,7 +227,7 @@ def _hand_and_sweep(rng: Random) -> Made:
     how = str(rng.choice(["names", "optuna", "parent", "digits"]))
     store, n, hand = Store(), int(rng.integers(14, 36)), int(rng.integers(4, 9))
     label = str(rng.choice(["name", "run_name", "exp_name", "tag"]))
-    typed = [
+    typed: list[dict[str, Any]] = [
         {"lr": float(rng.choice([0.1, 0.01, 0.001, 0.003])), "dropout": 0.1, "weight_decay": 1e-4} for _ in range(hand)
     ]
     if how == "names":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import optuna
@@ -137,7 +138,7 @@ def _pruner(name: str, random: Random, steps: int) -> optuna.pruners.BasePruner:
     return optuna.pruners.HyperbandPruner(min_resource=1, max_resource=steps, reduction_factor=3)
 
 
-def pruned_by(pruner: str, status: RunStatus, **world: float) -> Callable[[Random], Made]:
+def pruned_by(pruner: str, status: RunStatus, **world: Any) -> Callable[[Random], Made]:
     def make(random: Random) -> Made:
         return _pruned(random, pruner=pruner, trials=int(random.choice([24, 30, 40])), status=status, **world)
 

@@ -215,7 +215,7 @@ class Stuck(NamedTuple):
     """A group nearly all of whose results are equal and bad, as at chance level, whatever the other hyperparameters."""
 
     group: int
-    count: int
+    results: int
     """Number of results at that level."""
     level: float
     """Cost of the level: the median of these results."""

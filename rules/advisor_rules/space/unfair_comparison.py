@@ -238,7 +238,7 @@ class UnfairComparison(Rule):
 def _alike(study: Study, these: _compared_values.Compared, stuck: _fairness.Stuck) -> Message:
     at = Objective(study.objective_value(stuck.level))
     counts = "{count} of its {size} settings end at {at}, as if nothing was learned"
-    return say(counts, count=stuck.count, size=these.size(stuck.group), at=at)
+    return say(counts, count=stuck.results, size=these.size(stuck.group), at=at)
 
 
 def _failures(these: _compared_values.Compared, failing: _fairness.Failing) -> Message:

@@ -106,7 +106,7 @@ class ClipInsufficient(Rule):
             times=Number(outliers.largest),
         )
         p = min(outliers.p * 2 * len(clipped), 1.0)
-        return _Instability(worst, what, study.signals["grad_norm"], step, p, len(spikes))
+        return _Instability(worst, what, study.signals["grad_norm"], step, p, len(passed))
 
     def _finding(self, study: Study, worst: _Instability, clip: int) -> Finding:
         """`clip`: number of trials that clip their gradients."""
