@@ -64,7 +64,8 @@ def short_trials(costs: Costs, params: Sequence[Mapping[str, Value]]) -> BoolArr
     lengths = [steps, evaluations] + ([examples] if np.isfinite(examples).all() else [])
     shares = [length / max(float(length.max(initial=0)), 1e-300) for length in lengths]
     known = np.array([len(c) > 0 for c in costs.curves], dtype=np.bool_)
-    return known & (np.max(shares, axis=0) < _SHORT)
+    short: BoolArray = known & (np.max(shares, axis=0) < _SHORT)
+    return short
 
 
 def _batch_size(params: Mapping[str, Value]) -> float:
