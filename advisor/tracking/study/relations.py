@@ -48,8 +48,8 @@ class Tie:
 def find_ties(params: Sequence[Mapping[str, Value]], keep: Collection[str] = ()) -> tuple[Tie, ...]:
     """Return the hyperparameters that follow from others. params: the values of each trial, shape (trials,).
 
-    Of the related ones, the least important follows from the others: a length before a regulariser before a learning rate.
-    keep: names that must not follow from others, because the study file declares them.
+    Of the related ones, the least important follows from the others: a length before a regulariser before a learning rate before
+    a batch size. keep: names that must not follow from others, because the study file declares them.
     """
     numbers = _numbers(params)
     ties: list[Tie] = []
@@ -112,9 +112,9 @@ def _importance(name: str) -> tuple[int]:
     """Return the rank by which a name stays a hyperparameter of its own: the least important follows from the others."""
     if counts_training(name) or _EXPOSURE & set(words_of(name)):
         return (0,)
-    if is_learning_rate(name):
+    if is_batch_size(name):  # a rate that was scaled with the batch size follows from it
         return (5,)
-    if is_batch_size(name):
+    if is_learning_rate(name):
         return (4,)
     if is_regulariser(name):
         return (3,)
