@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
+from advisor.model.change import SetRange
 from advisor.model.finding import Finding
 from advisor.model.message import Item, Message, Name, Objective, as_sentence, say
 from advisor.model.spec_yaml import share
-from advisor.model.words import capital, count, number, setting, shorten, spelled
+from advisor.model.words import capital, count, number, setting, shorten, spelled, trimmed
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
 from advisor.report.text.study_diff import describe
@@ -27,10 +30,25 @@ def headline(report: ReportData) -> Message:
         action = say(" {action}", action=as_sentence(urgent[0].action)) if urgent else ""
         return say("No trial produced a usable result.{action}", action=action)
     if not urgent:
-        return say("{text}", text=_quiet(report))
+        advice = say(" Consider: {action}", action=as_sentence(report.heads[0].action)) if report.heads else ""
+        return say("{text}{advice}", text=_quiet(report), advice=advice)
     first, *others = urgent
     rest = _others(others) if others else as_sentence(first.message)
-    return say("{action} {rest}", action=as_sentence(first.action), rest=rest)
+    return say("{action} {rest}", action=_action(report, first), rest=rest)
+
+
+def _action(report: ReportData, finding: Finding) -> Item:
+    """Return the finding's action, or the range of the next study if other findings changed the same range further."""
+    parameters = report.next_studies[0].spec.parameters if report.next_studies else {}
+    if report.reason_deferred(finding) is None:
+        for change in (c for c in finding.changes if isinstance(c, SetRange)):
+            new = parameters.get(change.parameter)
+            if new is None or new.low is None or new.high is None:
+                continue
+            if not (math.isclose(new.low, change.low) and math.isclose(new.high, change.high)):
+                span = f"{trimmed(new.low)} to {trimmed(new.high)}"
+                return say("Search {name} from {span}.", name=Name(change.parameter), span=span)
+    return as_sentence(finding.action)
 
 
 def _others(findings: list[Finding]) -> str:
@@ -50,8 +68,7 @@ def _quiet(report: ReportData) -> str:
     if not passed and not notes:
         return "No check had enough data." if report.verdicts else "No check ran."
     text = f"No problem found in {spelled(passed + fired, 'check')}"
-    text += f"; {count(unknown, 'check')} could not run." if unknown else "."
-    return f"{text} Consider {spelled(notes, 'note')}." if notes else text
+    return text + (f"; {count(unknown, 'check')} could not run." if unknown else ".")
 
 
 def best_sentence(report: ReportData) -> Message:

@@ -9,13 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.space import settings
+from advisor.computed.space.failures import failures
 from advisor.computed.stability import instability
 from advisor.engine.rule import Factor, Rule, Settled, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count, Message, Name, Number, Setting, say
-from advisor.model.space import Domain, to_scale
+from advisor.model.space import BoolArray, Domain, to_scale
 from advisor.model.study import Study
 from advisor.stats import outliers
 from advisor_rules.space import _rows
@@ -66,17 +67,20 @@ class SpaceBoundaryInfeasible(Rule):
             )
         if not len(tried) or tried.failed.all():
             raise MissingData("no trial has ended with a result", needs="trials", at_least=1)
-        if not tried.failed.any():
+        lacking = _lacks_memory(study, tried)
+        if not (tried.failed & ~lacking).any():
             return
         rates = instability.learning_rates(study)
         sides: tuple[tuple[outliers.Side, ...], ...] = tuple(
             ("high",) if rates and n == rates[0] else ("low", "high") for n in names
         )
         near = np.array([self._near(study.spec.parameters[n]) for n in names])
-        best = int(np.nanargmin(tried.costs))
-        positions = np.stack(list(tried.numeric.values()), axis=1)
+        best = int(np.nanargmin(tried.costs[~lacking]))
+        positions = np.stack(list(tried.numeric.values()), axis=1)[~lacking]
         reported: set[str] = set()
-        for region in outliers.regions(positions, tried.failed, purity=self.purity, best=best, near=near, sides=sides):
+        for region in outliers.regions(
+            positions, tried.failed[~lacking], purity=self.purity, best=best, near=near, sides=sides
+        ):
             name = names[region.axis]
             if region.p <= tried.level(self.false_alarms) and name not in reported:
                 reported.add(name)
@@ -146,3 +150,9 @@ def _failures(name: str, region: outliers.Region, edge: float) -> Message:
         edge=Number(edge),
         failed=region.failed,
     )
+
+
+def _lacks_memory(study: Study, tried: settings.Settings) -> BoolArray:
+    """Return a mask (settings,) of the settings that only ran out of memory: a limit of the machine, no threshold to fix."""
+    lacking = failures(study).out_of_memory
+    return tried.failed & np.array([all(lacking[t.index] for t in group) for group in tried.trials], dtype=np.bool_)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.model.change import SetRange
 from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Name, say
 from advisor.model.spec import Objective, StudySpec
@@ -53,7 +54,7 @@ def test_without_findings_it_follows_from_the_trials(statuses: list[Status], exp
         ([UNKNOWN], "No check had enough data."),
         ([QUIET], "No problem found in one check."),
         ([QUIET, QUIET, UNKNOWN], "No problem found in two checks; 1 check could not run."),
-        ([fired("note", "steps")], "No problem found in one check. Consider one note."),
+        ([fired("note", "steps")], "No problem found in one check. Consider: Search higher lr."),
         ([fired("warning", "steps")], "Search higher lr. The best trials lie at the top of lr."),
         (
             [fired("warning", "steps"), fired("critical", "boundary", "wd"), fired("note", "sampling")],
@@ -102,3 +103,15 @@ def test_certainty_depends_on_repeats() -> None:
 def test_there_are_always_five_key_figures(trials: int) -> None:
     spec = StudySpec(study="s", objective=Objective(metric="loss", direction="minimize"))
     assert len(key_figures(make_report(make_study(trials, spec=spec, dense=False), ()))) == 5
+
+
+def test_it_has_the_range_of_the_next_study_if_findings_changed_it_together() -> None:
+    change = SetRange(parameter="lr", low=1e-4, high=1.0, scale="log", why="w")
+    verdict = fired("warning", "boundary")
+    made = verdict.model_copy(update={"findings": (verdict.findings[0].model_copy(update={"changes": (change,)}),)})
+    report = make_report(make_study(4), (made,))
+    assert str(headline(report)).startswith("Search higher lr.")
+    (study,) = report.next_studies
+    narrow = study.spec.with_parameter("lr", study.spec.parameters["lr"].model_copy(update={"low": 0.01}))
+    merged = report.model_copy(update={"next_studies": (study.model_copy(update={"spec": narrow}),)})
+    assert str(headline(merged)).startswith("Search lr from 0.01 to 1.")

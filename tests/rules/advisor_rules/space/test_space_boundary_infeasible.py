@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,16 @@ def test_failures_at_low_learning_rates_are_not_instability() -> None:
 @pytest.mark.parametrize(("best", "failing"), [(2, 3), (10, 0)])
 def test_quiet_where_the_best_is_far_or_nothing_fails(best: int, failing: int) -> None:
     assert verdict("space-boundary-infeasible", sweep("x", best, failing)).status == "quiet"
+
+
+def test_a_lack_of_memory_is_a_limit_and_no_threshold_to_fix() -> None:
+    study = sweep("x", 10, 3)
+    facts = [{"error": "out of memory"} if t.status == "diverged" else {} for t in study.trials]
+    trials = tuple(
+        replace(t, status="infeasible" if fact else t.status, facts=fact)
+        for t, fact in zip(study.trials, facts, strict=True)
+    )
+    assert verdict("space-boundary-infeasible", replace(study, trials=trials)).status == "quiet"
 
 
 def test_cannot_tell() -> None:
