@@ -80,9 +80,9 @@ def connect(location: Location) -> Iterator[sqlite3.Connection]:
 
 
 def _wrong_type(connection: sqlite3.Connection) -> str | None:
-    """Return the first value that is no number in a column of numbers, in words; None if there is none.
+    """Return a description of the first non-numeric value in a numeric column; None if there is none.
 
-    SQLite stores values of any type in any column: other programs that write NumPy's numbers leave blobs there.
+    SQLite stores values of any type in any column: programs that write NumPy's numbers leave blobs there.
     """
     for table, columns in _NUMBERS.items():
         for column in columns:

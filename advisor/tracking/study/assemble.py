@@ -10,7 +10,7 @@
 | which points form each curve; step or epoch | `curves`, `axes` |
 | settings and facts of each trial | `trials` |
 | end status of each trial | `status`, `silent_failures`, `short_runs` |
-| which parameters are no hyperparameters of their own | `roles`, `relations`, `measurements` |
+| which parameters are not separate hyperparameters | `roles`, `relations`, `measurements` |
 | which space the study searched | `space`, `declared` |
 | how trials and objectives compare | `comparisons` |
 | which metric carries which signal | `metric_names` |

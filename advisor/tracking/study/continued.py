@@ -18,7 +18,7 @@ from advisor.tracking.study import inference
 from advisor.tracking.study.probes import select_runs
 
 _SAME_LENGTH = 0.02
-"""Maximum relative difference between the length of a trial in two parts that both count from zero and the longest run."""
+"""Maximum relative difference in length between the longest run and a trial whose two parts both count from zero."""
 _GAP = 1.5
 """Maximum distance between the end of one part and the start of the next, in intervals between logged steps."""
 
@@ -76,10 +76,11 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
 
 
 def _continues(one: _Part, two: _Part, usual: int, longest: int) -> bool | None:
-    """Return whether `two` counts its steps anew if it continues `one`, else None. usual: first step of complete runs.
+    """Return None if `two` does not continue `one`, else whether `two` counts its steps from zero.
 
-    Steps that go on after the interrupted run are evidence for any status. A killed run is also continued by a run that starts
-    again and gets further, or that counts from zero and completes the length of the longest run.
+    usual: first step of complete runs. Steps that start where `one` ended are evidence, whatever its status. If `one` was killed,
+    `two` also continues it if it starts again and gets further, or if it counts from zero and both together have the length of the
+    longest run.
     """
     if two.started < one.ended:
         return None

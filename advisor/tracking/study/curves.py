@@ -79,7 +79,7 @@ class _Part:
     """The curves of one metric."""
 
     block: CurveBlock
-    """Has the last logged point of each step."""
+    """The curves, with the last logged point of each step."""
     stepless: bool
     """Whether the metric has no usable steps."""
     dropped: int
@@ -113,7 +113,8 @@ def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: boo
 
 
 def _late(trials: IntArray, steps: IntArray, times: FloatArray) -> IntArray:
-    """Return the indices of points at step 0 that were logged after all later steps of their trial, as values without a step are.
+    """Return the indices of points at step 0 that were logged after all later steps of their trial: MLflow stores values without a
+    step this way.
 
     The columns are sorted by trial, step and time.
     """

@@ -39,7 +39,7 @@ _BY_DECADES = re.compile(
 _LABEL = re.compile(r"(/|~|\.{1,2}/|[A-Za-z]:\\|\w+://)\S+|.*\d{4}-?\d\d-?\d\d.*|(?=.*\d)[0-9a-fA-F-]{8,}|\S*/\S*/\S*")
 """Pattern of values that are labels: a path, a URL, a date or a hash."""
 SAME = "the same in every trial"
-"""Reason of a parameter that the trials did not vary."""
+"""Reason why a parameter that the trials did not vary is fixed."""
 _MIN_TWIN_VALUES = 3
 """Minimum distinct values for treating two hyperparameters that are equal in every trial as duplicates."""
 _NONE = ("none", "null")

@@ -51,7 +51,7 @@ class _Signature(NamedTuple):
     required: int
     """Minimum number of groups that the trials must show."""
     meaning: str
-    """Sentence about the workload and about what its curves need not do; empty if all rules apply as usual."""
+    """End of the sentence "The runs seem to ..." and its effect on the rules; empty if all rules apply as usual."""
 
 
 _SIGNATURES = (
@@ -141,7 +141,7 @@ class KindChoice:
 
 
 def choose_kind(experiment: Experiment, runs: IntArray, objective: str, reading: Reading) -> KindChoice:
-    """Return the kind of workload of these runs, as the user says or as their names show; a decision if it changes the rules."""
+    """Return the kind of workload of these runs, from the user or from logged names, with a decision if some rules do not apply."""
     if reading.kind is not None:
         return KindChoice(reading.kind)
     traces = _traces(experiment, runs, objective)

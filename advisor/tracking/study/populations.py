@@ -74,7 +74,7 @@ def select_population(
     if len(chosen) < _MIN_RUNS:
         raise AdvisorError(_no_study(experiment, [(title, chosen), *others]))
     total = len(chosen) + sum(len(members) for _, members in others)
-    # "a sweep" and "cnn" are not filters: the filters select exactly these runs.
+    # Titles such as "a sweep" or "cnn" are no filters, so each group is listed with a filter that selects exactly its runs.
     listed = _listed(experiment, sorted(others, key=lambda o: -len(o[1])))
     decision = Decision(
         topic="population",

@@ -64,19 +64,19 @@ def find_ties(params: Sequence[Mapping[str, Value]], keep: Collection[str] = ())
 
 
 def is_unknown(name: str) -> bool:
-    """Return True if the name denotes no common hyperparameter, so that the trials must show what it is."""
+    """Return True if the name denotes no common hyperparameter, so that only the trials show its role."""
     return _importance(name) <= (1,) and not is_of_optimizer(name)
 
 
 def length_factor(values: Sequence[Value | None], ends: Sequence[int]) -> float | None:
     """Return the number of steps per unit of a parameter that is the length of training; None if it is something else.
 
-    ends: last logged step of each trial, shape (trials,). A trial may end early, but none may train longer than it says.
+    ends: last logged step of each trial, shape (trials,). Trials can end before the stated length, but none after it.
     """
     pairs = [
         (as_number(v), e) for v, e in zip(values, ends, strict=True) if _is_number(v) and as_number(v) > 0 and e >= 1
     ]
-    # What did not change from one trial to the next is no evidence; see `_holds`.
+    # A pair equal to that of the trial before is no evidence; see `_holds`.
     pairs = [pair for i, pair in enumerate(pairs) if i == 0 or pair != pairs[i - 1]]
     if len({v for v, _ in pairs}) < _MIN_VALUES:
         return None
@@ -109,7 +109,7 @@ def _numbers(params: Sequence[Mapping[str, Value]]) -> dict[str, FloatArray]:
 
 
 def _importance(name: str) -> tuple[int]:
-    """Return the rank by which a name stays a hyperparameter of its own: the least important follows from the others."""
+    """Return the rank of a name. Of related hyperparameters, the one with the lowest rank follows from the others."""
     if counts_training(name) or _EXPOSURE & set(words_of(name)):
         return (0,)
     if is_batch_size(name):  # a rate that was scaled with the batch size follows from it

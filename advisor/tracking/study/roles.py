@@ -1,4 +1,4 @@
-"""Determines which logged parameters are no hyperparameters of their own: duplicates, tied ones, and lengths of training."""
+"""Determines which logged parameters are not separate hyperparameters: duplicates, tied ones, and lengths of training."""
 
 from __future__ import annotations
 

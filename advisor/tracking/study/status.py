@@ -30,7 +30,7 @@ _TAGGED: tuple[Status, ...] = (
     "infeasible",
     "no_data",
 )
-"""Statuses that are accepted from a tag. "stopped" is none, because a hook does not know why a training ended early. Neither is a
+"""Statuses that are accepted from a tag. "stopped" is not, because a hook does not know why a training ended early. Neither is a
 hook's "complete", because a tuner may have set the length that the trial completed."""
 _ERROR_WORDS = frozenset("error errors exception traceback failure note".split())
 _OUT_OF_MEMORY = re.compile(
@@ -46,7 +46,7 @@ class Ends:
     ends: tuple[End, ...]
     """End of each trial, shape (trials,)."""
     errors: Mapping[int, str]
-    """Error text of trials that state one, by trial; it starts with "out of memory" if memory ran out."""
+    """Error text by trial, if one was logged; it starts with "out of memory" if memory ran out."""
     decisions: tuple[Decision, ...]
 
 
@@ -78,7 +78,7 @@ def _chance(runs: Sequence[Run], objective: Objective) -> float | None:
 
 
 def _stated(run: Run, error: bool, evaluations: int) -> End | None:
-    """Return the end that tags or the process's status state; None if the curves must tell."""
+    """Return the end that tags or the process's status state; None if only the curves can show it."""
     tag = run.tags.get(contract.TAG_STATUS)
     if tag in (None, "infeasible") and _was_pruned(run):
         return End("pruned")
