@@ -1,7 +1,7 @@
-"""Corrects the confidences of findings: `calibration.csv`, from `benchmarks/quality/calibration.py`.
+"""Corrects the confidences of findings by `calibration.csv`, which `benchmarks/quality/calibration.py` writes.
 
-A rule states a confidence from its test. The table holds, for each rule, how often its advice was right in simulated studies whose
-truth is known, at several stated confidences. The confidence in a report is interpolated between them: it is the probability that
+A rule states a confidence from its test. For each rule and several stated confidences, the table holds how often the advice was
+right in simulated studies whose truth is known. Interpolation between them gives the confidence in a report, the probability that
 the advice is right.
 """
 
@@ -53,7 +53,7 @@ def table() -> dict[str, tuple[Knot, ...]]:
 
 
 def corrected(stated: float, knots: tuple[Knot, ...]) -> float:
-    """Return the confidence by linear interpolation between the knots, and constant beyond them; unchanged without knots."""
+    """Return the corrected confidence: linear between the knots and constant beyond them. Without knots, it is unchanged."""
     if not knots:
         return stated
     for left, right in pairwise(knots):

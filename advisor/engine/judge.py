@@ -23,7 +23,7 @@ _WORK: Mapping[Kind, str] = {
     "self-supervised": "the runs learn without labels, to which this rule does not apply",
     "no-network": "the runs train no network",
 }
-"""Reason for which a rule does not apply to a kind of workload."""
+"""Reason why a rule does not apply to a kind of workload."""
 
 
 def judge(

@@ -21,12 +21,12 @@ MIN_EACH = 4
 _RESPONSES = 20
 """Number of draws of the relevances and variances from their posterior."""
 _DRAWS = 40
-"""Number of responses drawn for each of them."""
+"""Number of responses to draw for each draw of the relevances and variances."""
 _MAX_POINTS = 128
 _MAX_PLACES = 240
-"""Maximum number of places times groups at which responses are drawn."""
+"""Maximum product of the numbers of places and groups at which responses are drawn."""
 _GOOD = 4
-"""Minimum number of good settings of a group between which its best value is sought."""
+"""Minimum number of good settings of each group; the search for its best value covers the lines between them."""
 _CONSTANT = 4.0
 """Prior variance of a group's constant, in variances of the costs."""
 _JITTER = 1e-4
@@ -51,7 +51,7 @@ class GroupEffect:
         return int(self.best.mean(0).argmin())
 
     def behind(self, group: int, level: float, leader: int | None = None) -> tuple[float, float, float]:
-        """Return (estimate, low, high): how far the best of a group lies behind that of the leader; interval of this level."""
+        """Return the group's best cost minus the leader's, as (estimate, low, high) with an interval of this level."""
         gaps = self.best[:, group] - self.best[:, self.leader if leader is None else leader]
         low, middle, high = np.quantile(gaps, [(1 - level) / 2, 0.5, (1 + level) / 2])
         return float(middle), float(low), float(high)
@@ -94,7 +94,7 @@ def _places(blocks: list[FloatArray], groups: IntArray, costs: FloatArray) -> Fl
 
 
 class _Model:
-    """The fitted Gaussian process; `mode` are the logarithms of relevances, shared and own variance, and noise."""
+    """The fitted Gaussian process. `mode` holds the logarithms of the relevances, the shared and own variance, and the noise."""
 
     def __init__(self, blocks: list[FloatArray], groups: IntArray, y: FloatArray, scatter: FloatArray) -> None:
         """scatter: (n,), relative noise variance of each point."""
@@ -130,7 +130,7 @@ class _Model:
         return float(loss), np.array(slopes) + away / self.variances
 
     def _fit(self) -> FloatArray:
-        """Return the mode; the better one of two starts, because a response may be read as noise."""
+        """Return the mode, the better of two local optima: from a poor start, the fit takes the response for noise."""
         found = []
         for noise in (-5.0, -1.0):
             start = np.array([*np.zeros(len(self.distances)), 0.0, -4.0, noise])
@@ -157,11 +157,11 @@ class _Model:
         out = []
         for step in rng.standard_normal((_RESPONSES, len(self.mode))) / np.sqrt(spread):
             hyper = np.clip(self.mode + step @ directions.T, *self.bounds.T)
-            out.append(self._drawn(hyper, at, of, rng).reshape(_DRAWS, count, m).min(2))
+            out.append(self._draw(hyper, at, of, rng).reshape(_DRAWS, count, m).min(2))
         return np.vstack(out)
 
-    def _drawn(self, hyper: FloatArray, at: FloatArray, of: IntArray, rng: np.random.Generator) -> FloatArray:
-        """Return responses at the places `at` of the groups `of`, shape (draws, places)."""
+    def _draw(self, hyper: FloatArray, at: FloatArray, of: IntArray, rng: np.random.Generator) -> FloatArray:
+        """Return random responses at the places `at` of the groups `of`, shape (draws, places)."""
         scale = np.sqrt(np.exp(hyper[:-3]))[self.axis_of]
         shared, own, noise = np.exp(hyper[-3:])
         known, new = self.points * scale, at * scale

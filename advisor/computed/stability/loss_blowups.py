@@ -204,7 +204,7 @@ def _largest_of_its_own(
 def _largest(
     values: FloatArray, first: int, rates: FloatArray | None, explained: Sequence[jumps.Jump], *, lasting: bool
 ) -> jumps.Jump | None:
-    """Return the most significant jump, or else a collapse for good. lasting: only the latter, as rewards dip in passing."""
+    """Return the most significant jump or, without one, a collapse that lasts. lasting: only a collapse; rewards often dip."""
     jump = None if lasting else jumps.largest_jump(values, first, rates, explained)
     if jump is not None and jump.p <= _MAX_P:
         return jump
@@ -213,7 +213,7 @@ def _largest(
 
 
 def _is_shared(study: Study, trial: Trial, metric: str, step: int, points: int) -> bool:
-    """Return True if most other trials rise at this step too, or at the same part of their length, and not by chance."""
+    """Return True if most other trials also rise at this step, or at this share of their length, more often than by chance."""
     own = study.metric(trial, metric).steps
     part = (step - own[0]) / max(own[-1] - own[0], 1)
     steep, chances = np.zeros((len(study.trials), 2), dtype=np.bool_), []
