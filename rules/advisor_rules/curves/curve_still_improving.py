@@ -39,7 +39,7 @@ class CurveStillImproving(Rule):
     schedule. With a cosine or a straight line to zero it cannot tell; the same schedule at half the length can. If the schedule is
     unknown, the rate is taken as constant, unless most of the best trials fall faster again late in training.
 
-    Trials of the same settings and different lengths show directly what more steps bring, under any schedule. If there are such
+    Trials of the same settings and different lengths directly show the effect of more steps, under any schedule. If there are such
     trials, the rule compares them instead.
 
     ## Why it matters

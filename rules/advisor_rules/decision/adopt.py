@@ -26,7 +26,7 @@ class Adopt(Rule):
     the repeats of the best setting agree, or do some fail or fall so far behind that they lose to the next setting? Second: is the
     lead of its mean larger than the variation between seeds explains, and large enough to matter? A run that decided which setting
     to repeat does not count, and runs with the same seed are not repeats. Without repeats, the rule asks if the best trial leads
-    only because its evaluations vary most, so that the best of them is the luckiest.
+    only because its evaluations vary most: the best of many noisy values is a lucky one.
 
     ## Why it matters
     Many studies are won by one lucky seed. A change adopted for that reason brings nothing, and later results are compared with a
@@ -42,7 +42,8 @@ class Adopt(Rule):
     from all repeated settings. Disagreeing repeats are found by the widest gap between them, compared with simulated normal
     repeats. Confidence is the probability that a repetition of the comparison would again show no lead. Of 200 simulated studies
     per design with equal settings, 0 to 6 % showed a lead. A lead of 4 standard deviations was doubted in 0 to 4 % with 4 or more
-    repeats, one of 3 in 0 to 13 %. With 2 or 3 repeats hardly any lead can be shown. Without repeats it only says what to repeat.
+    repeats, one of 3 in 0 to 13 %. With 2 or 3 repeats, hardly any lead can be shown. Without repeats, the rule only advises which
+    settings to repeat.
     """
 
     playbook: ClassVar[str] = "Determining whether to adopt a training pipeline change or hyperparameter configuration"
@@ -232,7 +233,7 @@ class Adopt(Rule):
 
 
 def _rival(best: repeats.Setting, others: Sequence[repeats.Setting]) -> repeats.Setting | None:
-    """Return the best of the other settings; of those that do not lead, a repeated one, as the best single run was lucky."""
+    """Return the best of the other settings. If none leads, prefer repeated ones, because the best single run was lucky."""
     ranked = sorted(others, key=lambda s: s.mean)
     repeated = [s for s in ranked if len(s.fresh) > 1]
     ahead = ranked and ranked[0].mean <= best.mean

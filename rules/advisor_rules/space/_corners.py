@@ -80,8 +80,8 @@ def corner(positions: FloatArray, failed: BoolArray) -> Corner | None:
 def _examined(halves: list[list[tuple[Side, BoolArray]]], labels: BoolArray) -> BoolArray:
     """Return the axes whose pairs are examined, for each row of labels (k, n), shape (k, axes).
 
-    If there are many axes, they are those that best separate failed trials alone, by thresholds `halves`. The choice is repeated
-    for each row of permuted labels, so it does not distort the p-value.
+    If there are many axes, these are the axes that separate failed trials best, each one alone, at the thresholds in `halves`. The
+    choice is repeated for each row of permuted labels, so it does not distort the p-value.
     """
     if len(halves) <= _MAX_AXES:
         return np.ones((len(labels), len(halves)), dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""Ranges of regularisers that leave out no regularisation."""
+"""Detects regularisers that every trial uses strongly: ranges without weak values or zero."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class SpaceUndersampled(Rule):
         n, loss = len(tried), Number(halves.loss)
         means = {k: study.objective_value(best_of.expected_best(tried.costs, k)) for k in (n // 4, n // 2, n) if k}
         low, high = map(Number, halves.interval(0.95))
-        source = "the fitted response, as the trials form a grid" if gain.on_grid else "the last doublings"
+        source = "the fitted response, because the trials form a grid" if gain.on_grid else "the last doublings"
         return (
             _rows.tried_row(tried),
             *((f"mean of the best of {k}", say("{best}", best=Objective(v))) for k, v in means.items()),
