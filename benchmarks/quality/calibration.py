@@ -7,8 +7,8 @@ Prints, for each rule that `truths` can check: the number of findings, the mean 
 that the report shows, the share of findings whose advice is right, and the Brier scores of both confidences (mean squared
 difference from right = 1 or wrong = 0; lower is better). Then a reliability table with five bins of the shown confidence.
 
-A map is an isotonic regression on bins of equal size, with one more right and one more wrong finding in each bin, so that a few
-findings never make a certainty. A rule with fewer findings than `MIN_FINDINGS` has no map: its report shows what the rule states.
+A map is an isotonic regression on bins of equal size. Each bin gets one additional right and one additional wrong finding, so that
+no confidence reaches 0 or 1. A rule with fewer findings than `MIN_FINDINGS` has no map, and reports show its stated confidence.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _TRAINING = (
     "curve-worse-than-chance",
     "curve-overfitting",
 )
-"""Rules that take the course of a curve for a fault of the training."""
+"""Rules that could mistake the normal curves of these workloads for a fault."""
 
 
 def study(
@@ -287,11 +287,11 @@ SITUATIONS: tuple[Situation, ...] = (
         for kind in shapes.OTHERS
     ),
     Situation(
-        "B05 fine-tuning, 19 of 20 overfit", "overfitting unsaid", _fine_tuning(overfits=True),
+        "B05 fine-tuning, 19 of 20 overfit", "overfitting is missed", _fine_tuning(overfits=True),
         _misses("curve-overfitting"), bound=0.1,
     ),
     Situation(
-        "B05 fine-tuning, 3 evaluations, 19 of 20 overfit", "overfitting unsaid",
+        "B05 fine-tuning, 3 evaluations, 19 of 20 overfit", "overfitting is missed",
         _fine_tuning(overfits=True, evaluations=(3, 3)), _misses("curve-overfitting"), bound=0.1,
     ),
     Situation("B05 fine-tuning, healthy", "overfitting", _fine_tuning(overfits=False), _fires("curve-overfitting")),
