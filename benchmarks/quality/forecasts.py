@@ -3,8 +3,8 @@
     python benchmarks/quality/forecasts.py               real curves (`ADVISOR_BENCHMARK`), and simulated ones
     python benchmarks/quality/forecasts.py --studies 50  fewer simulated studies
 
-Only curves whose first half still improves get a forecast, by the test of the rule `curve-still-improving`. The forecast is the best
-value after twice the steps. Prints one line for each source: the number of curves, the share of intervals that hold, the shares of
+Only curves whose first half still improves, by the test of the rule `curve-still-improving`, get a forecast: the best value after
+twice the steps. Prints one line for each source: the number of curves, the share of intervals that hold, the shares of
 results better and worse than the interval, the median width as a share of the gain so far, and the number of bounds that the metric
 cannot reach. Curves whose rate decays after the cut have separate lines, because the advisor makes no forecast for a known decay.
 """

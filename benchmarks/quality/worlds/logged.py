@@ -545,7 +545,7 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation("A20n healthy: a first evaluation at step 0", "a point is lost", _evaluated_first, _point_lost),
     Situation(
         "A21 best by best step is not best by last value",
-        "unsaid",
+        "not reported",
         _late_collapse,
         lambda o: not _said(o, "tuners compare"),
     ),

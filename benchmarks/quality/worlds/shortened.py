@@ -243,7 +243,7 @@ def chosen_length(random: Random) -> Made:
 
 
 def preempted(random: Random) -> Made:
-    """Some runs are killed, and a second run with the same parameters continues from a checkpoint, starts again, or counts from zero."""
+    """Some runs are killed. Their second runs continue from a checkpoint, start again, or count from zero."""
     world, store = World(random), Store("preempted")
     trials, every = int(random.choice([8, 16, 24])), int(random.choice([1, 100]))
     way = str(random.choice(["checkpoint", "anew", "from zero"]))
