@@ -273,7 +273,7 @@ def _range(world: World, finding: Finding) -> SetRange | None:
     return ranges[0] if ranges else None
 
 
-def _beyond(world: World, finding: Finding) -> bool | None:
+def _gains_beyond(world: World, finding: Finding) -> bool | None:
     """Return whether the wider range holds a better value than the old one."""
     new = _range(world, finding)
     if new is None:
@@ -282,7 +282,7 @@ def _beyond(world: World, finding: Finding) -> bool | None:
     return wider < world.response.lowest(world.bounds()) - 1e-4
 
 
-def _kept(world: World, finding: Finding) -> bool | None:
+def _loses_nothing(world: World, finding: Finding) -> bool | None:
     """Return whether the narrower range holds a value as good as the best one."""
     new = _range(world, finding)
     if new is None:
@@ -376,8 +376,8 @@ def _unfair(world: World, finding: Finding) -> bool | None:
 
 
 TRUTHS: Mapping[str, Callable[[World, Finding], bool | None]] = {
-    "space-boundary": _beyond,
-    "space-shrink": _kept,
+    "space-boundary": _gains_beyond,
+    "space-shrink": _loses_nothing,
     "space-insensitive": _negligible,
     "space-undersampled": _more_trials,
     "stability-edge": _unstable,

@@ -95,7 +95,7 @@ def read(study: Study) -> Settings:
     groups = list(pools.values())
     costs = costs[order]
     positions = {n: u[order] for n, u in positions.items()}
-    examined = _examined(study, positions, costs)
+    examined = _choose_axes(study, positions, costs)
     numeric = {n for n, p in study.searched.items() if p.numeric}
     return Settings(
         trials=tuple(tuple(groups[i]) for i in order),
@@ -120,7 +120,7 @@ def decisions(study: Study) -> tuple[Decision, ...]:
     return (Decision(topic="parameters", text=text, overrule="--ignore NAME leaves out a parameter that is not tuned"),)
 
 
-def _examined(study: Study, positions: dict[str, FloatArray], costs: FloatArray) -> set[str]:
+def _choose_axes(study: Study, positions: dict[str, FloatArray], costs: FloatArray) -> set[str]:
     """Return the hyperparameters to examine: all if they are few, else learning rates, declared scientific ones and the strongest.
 
     positions: by hyperparameter, shape (n,); costs: (n,).

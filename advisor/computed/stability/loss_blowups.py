@@ -138,7 +138,7 @@ def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     metric, curve = judged[0]
     first = int(np.searchsorted(curve.steps, instability.early_end(study, trial), side="right"))
     rates = instability.rates_at(study, trial, curve.steps.astype(np.float64))
-    jump = _largest_of_its_own(study, trial, metric, first, rates)
+    jump = _largest_own_jump(study, trial, metric, first, rates)
     subject, sign = _subject(study, metric), _sign(study, metric)
     if jump is None:
         return Blowup(trial, metric, len(curve), subject=subject)
@@ -175,7 +175,7 @@ def _jump_event(jump: jumps.Jump, sign: float, peak: float, place: str) -> Messa
     )
 
 
-def _largest_of_its_own(
+def _largest_own_jump(
     study: Study, trial: Trial, metric: str, first: int, rates: FloatArray | None
 ) -> jumps.Jump | None:
     """Return the most significant jump of the trial's loss that is due to neither the loss's definition nor a schedule or data.

@@ -67,7 +67,7 @@ def connect(location: Location) -> Iterator[sqlite3.Connection]:
     try:
         with closing(_connect(_read_only_uri(path), _TIMEOUT_S)) as connection:
             connection.execute("PRAGMA temp_store = MEMORY")
-            connection.text_factory = _decoded
+            connection.text_factory = _decode
             _check_schema(connection, path)
             try:
                 yield connection
@@ -104,7 +104,7 @@ def _name(value: object) -> str:
     return " ".join(str(value).split())[:100]
 
 
-def _decoded(text: bytes) -> str:
+def _decode(text: bytes) -> str:
     return text.decode(errors="replace")
 
 

@@ -72,7 +72,7 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
         return experiment, ()
     verb = "1 run continues an interrupted one" if len(joins) == 1 else f"{len(joins)} runs continue interrupted ones"
     text = f"{verb} with the same parameters. Each counts as one trial together with the run that it continues."
-    return _joined(experiment, joins), (Decision(topic="status", text=text),)
+    return _join_runs(experiment, joins), (Decision(topic="status", text=text),)
 
 
 def _continues(one: _Part, two: _Part, usual: int, longest: int) -> bool | None:
@@ -143,7 +143,7 @@ def _extent(points: Points, runs: int) -> tuple[IntArray, IntArray]:
     return first, last
 
 
-def _joined(experiment: Experiment, joins: Sequence[_Join]) -> Experiment:
+def _join_runs(experiment: Experiment, joins: Sequence[_Join]) -> Experiment:
     """Return the experiment with the parts of each trial as one run. joins: in the order in which the later parts ran."""
     fits = experiment.fits_in_memory
     points = {metric: _joined_points(p, joins, fits=fits) for metric, p in experiment.points.items()}

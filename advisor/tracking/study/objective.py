@@ -60,13 +60,13 @@ def choose_objective(
         warnings += _contradiction(metric, stated, followed=True)
     else:
         by_default = _tagged_direction(experiment, metric) or declared.direction(experiment.runs)
-        direction, source, contradictions = _settled(metric, by_default)
+        direction, source, contradictions = _choose_direction(metric, by_default)
         inferred |= source
         warnings += contradictions
     return ObjectiveChoice(Objective(metric=metric, direction=direction), inferred, tuple(warnings))
 
 
-def _settled(metric: str, logged: Direction | None) -> tuple[Direction, dict[str, str], tuple[str, ...]]:
+def _choose_direction(metric: str, logged: Direction | None) -> tuple[Direction, dict[str, str], tuple[str, ...]]:
     """Return the direction, the entry for `Study.inferred` if the name decides, and a warning if the runs contradict the name.
 
     logged: direction in the runs' tags. Tuners and hooks log "minimize" unless the user says otherwise, so a clear name decides.

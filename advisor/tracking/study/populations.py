@@ -66,7 +66,7 @@ def select_population(
     chosen, others = _members(experiment), []
     title = ""
     while (groups := _split(experiment, chosen)) is not None:
-        largest = max(groups, key=lambda t: (_logged(experiment, groups[t], objective), max(groups[t])))
+        largest = max(groups, key=lambda t: (_count_members(experiment, groups[t], objective), max(groups[t])))
         others += [(t, members) for t, members in groups.items() if t != largest]
         chosen, title = groups[largest], " and ".join(filter(None, (title, largest)))
     if not others:
@@ -92,7 +92,7 @@ def _members(experiment: Experiment) -> list[int]:
     return [i for i, run in enumerate(experiment.runs) if run.params and run.id not in parents]
 
 
-def _logged(experiment: Experiment, members: Sequence[int], objective: str | None) -> int:
+def _count_members(experiment: Experiment, members: Sequence[int], objective: str | None) -> int:
     if objective is None or objective not in experiment.points:
         return len(members)
     return len(set(members) & set(experiment.points[objective].runs.tolist()))
@@ -138,12 +138,12 @@ def _with_value(experiment: Experiment, wanted: str) -> Population:
 
 
 def _listed(experiment: Experiment, others: Sequence[tuple[str, Sequence[int]]]) -> str:
-    parts = [_described(experiment, title, members) for title, members in others[:_MAX_LISTED]]
+    parts = [_describe(experiment, title, members) for title, members in others[:_MAX_LISTED]]
     more = len(others) - _MAX_LISTED
     return "; ".join([*parts, *([f"{more} more kinds"] if more > 0 else [])])
 
 
-def _described(experiment: Experiment, title: str, members: Sequence[int]) -> str:
+def _describe(experiment: Experiment, title: str, members: Sequence[int]) -> str:
     words = filter_for(experiment, members)
     return f"{title}, {count(len(members), 'run')}" + (f', `--filter "{words}"`' if words else "")
 

@@ -221,7 +221,7 @@ def find_early_stopped(
     several = [t for t in trials if short[t]]
     if len(several) < _MIN_STOPPED:
         return None
-    for metric, curves in _monitored(blocks, costs):
+    for metric, curves in _stopping_metrics(blocks, costs):
         for min_delta in _MIN_DELTAS:
             waits = [_waits(c.values, min_delta) for c in curves]
             counts = Counter(waits[t][-1] for t in several)
@@ -237,7 +237,7 @@ def find_early_stopped(
     return None
 
 
-def _monitored(blocks: Mapping[str, CurveBlock], costs: Costs) -> list[tuple[str, Sequence[Curve]]]:
+def _stopping_metrics(blocks: Mapping[str, CurveBlock], costs: Costs) -> list[tuple[str, Sequence[Curve]]]:
     """Return the metrics that may decide when to stop, as costs: the objective, then those evaluated as often as it."""
     points = sum(len(c) for c in costs.curves)
     found: list[tuple[str, Sequence[Curve]]] = [(costs.metric, costs.curves)]

@@ -57,7 +57,7 @@ def find_ends(
     costs = read_costs(blocks, objective.metric, minimize=objective.direction == "minimize", trials=len(runs))
     errors = {i: text for i, run in enumerate(runs) if (text := _error(run))}
     ends = {
-        i: end for i, run in enumerate(runs) if (end := _stated(run, i in errors, len(costs.curves[i]))) is not None
+        i: end for i, run in enumerate(runs) if (end := _stated_end(run, i in errors, len(costs.curves[i]))) is not None
     }
     rest = [i for i in range(len(runs)) if i not in ends]
     failed = find_silent_failures(blocks, costs, rest, _chance(runs, objective))
@@ -77,7 +77,7 @@ def _chance(runs: Sequence[Run], objective: Objective) -> float | None:
     return None
 
 
-def _stated(run: Run, error: bool, evaluations: int) -> End | None:
+def _stated_end(run: Run, error: bool, evaluations: int) -> End | None:
     """Return the end that tags or the process's status state; None if only the curves can show it."""
     tag = run.tags.get(contract.TAG_STATUS)
     if tag in (None, "infeasible") and _was_pruned(run):

@@ -269,10 +269,6 @@ def _quiet(*rules: str) -> Callable[[Outcome], bool]:
     return lambda outcome: not outcome.fired(*rules)
 
 
-def _said(*rules: str) -> Callable[[Outcome], bool]:
-    return lambda outcome: bool(outcome.fired(*rules))
-
-
 def _lr_end(outcome: Outcome) -> bool:
     return any(f.subject == "lr" for f in outcome.fired("space-boundary"))
 

@@ -82,7 +82,7 @@ def _next_searched(outcome: Outcome) -> set[str]:
     return _searched(outcome).union(*nexts)
 
 
-def _said(outcome: Outcome, *words: str) -> bool:
+def _reports(outcome: Outcome, *words: str) -> bool:
     return all(word in outcome.text for word in words)
 
 
@@ -111,7 +111,7 @@ def _summary_in_curve(outcome: Outcome) -> bool:
         row.status != "complete" or row.evaluations != outcome.made.truth["points"] or row.best_step == 0
         for row in rows
     )
-    return learned or wrong or not _said(outcome, "without a step")
+    return learned or wrong or not _reports(outcome, "without a step")
 
 
 def _evaluated_first(rng: Random) -> Made:
@@ -547,7 +547,7 @@ SITUATIONS: tuple[Situation, ...] = (
         "A21 best by best step is not best by last value",
         "not reported",
         _late_collapse,
-        lambda o: not _said(o, "tuners compare"),
+        lambda o: not _reports(o, "tuners compare"),
     ),
     Situation("A22 None among the values", "a level is dropped", _none_level, _level_dropped),
     Situation("A22n healthy: None where it does not exist", "None is a level", _none_means_absent, _absent_is_level),
@@ -561,7 +561,7 @@ SITUATIONS: tuple[Situation, ...] = (
         "A23n healthy: stated direction fits the name",
         "a contradiction is seen",
         _not_contradicted,
-        lambda o: o.report is None or _said(o, "contradicts"),
+        lambda o: o.report is None or _reports(o, "contradicts"),
     ),
     Situation("A24 runs by hand and a sweep", "mixed, or a name searched", _hand_and_sweep, _not_separated),
     Situation("A24b two models", "mixed, or no filter", _two_models, _not_separated),

@@ -167,8 +167,8 @@ def verdicts(outcome: Outcome) -> list[Any]:
 def unanswered(outcome: Outcome) -> bool:
     """Return whether the worse value is not named, or is named without an interval."""
     worse = outcome.made.truth["worse"].lower()
-    said = [str(f.message) for f in verdicts(outcome)]
-    return not any(worse in text.lower() and re.search(r"interval", text) for text in said)
+    messages = [str(f.message) for f in verdicts(outcome)]
+    return not any(worse in text.lower() and re.search(r"interval", text) for text in messages)
 
 
 def false_answer(outcome: Outcome) -> bool:
@@ -228,8 +228,8 @@ def unfair(kind: str) -> Callable[[Random], Made]:
 
 def unfairness_missed(outcome: Outcome) -> bool:
     name, worse = outcome.made.truth["name"], outcome.made.truth["worse"].lower()
-    said = [str(f.message).lower() for f in outcome.fired("unfair-comparison") if f.subject == name]
-    return not any(worse in text for text in said)
+    messages = [str(f.message).lower() for f in outcome.fired("unfair-comparison") if f.subject == name]
+    return not any(worse in text for text in messages)
 
 
 def unfairness_invented(outcome: Outcome) -> bool:
