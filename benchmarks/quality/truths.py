@@ -388,4 +388,4 @@ TRUTHS: Mapping[str, Callable[[World, Finding], bool | None]] = {
     "adopt": _no_lead,
     "unfair-comparison": _unfair,
 }
-"""For each rule whether its advice is right; None if the world cannot tell."""
+"""For each rule, the function that returns whether its advice is right; None if the world does not determine that."""

@@ -69,7 +69,7 @@ class Settings:
 
 
 def require_unpruned(study: Study) -> None:
-    """Raise MissingData if so many trials were pruned that the complete ones are a sample selected by early results."""
+    """Raise MissingData if many trials were pruned, because early results then selected the complete ones."""
     pruned, ended = sum(t.status == "pruned" for t in study.trials), int(study.ended.sum())
     if pruned > MAX_PRUNED * ended:
         raise MissingData(

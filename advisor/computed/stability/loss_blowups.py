@@ -278,7 +278,7 @@ def is_free(study: Study) -> bool:
 
 
 def _should_fall(study: Study, metric: str) -> bool:
-    """Return True if the metric, as a cost, falls in healthy training: the objective, and every loss of most kinds of workload."""
+    """Return True if the metric, as a cost, falls in healthy training: the objective, and, for most kinds of workload, any loss."""
     return metric == study.spec.objective.metric or not is_free(study)
 
 

@@ -81,7 +81,7 @@ class _Part:
     block: CurveBlock
     """The curves, with the last logged point of each step."""
     stepless: bool
-    """Whether the metric has no usable steps."""
+    """True if the metric has no usable steps."""
     dropped: int
     """Number of points left out because a later one has the same step."""
     summaries: dict[int, float]

@@ -108,7 +108,7 @@ def _has_none(name: str, unset: Sequence[int], parsed: Sequence[Mapping[str, Val
     """Return True if None is one of the parameter's choices; False if it says that the parameter does not exist in these trials.
 
     A parameter does not exist if the value of another one determines which trials have it: Adam has no momentum. Numbers that
-    rarely repeat are no choices but a range, which has no place for None.
+    rarely repeat form a range, which cannot contain None.
     """
     values = [p[name] for p in parsed if name in p]
     distinct = set(values)

@@ -28,7 +28,7 @@ _PARENT = "mlflow.parentRunId"
 _LEVEL = 0.01
 """Maximum probability with which runs of one search would look like separate populations by chance, for each test."""
 _MIN_RUNS = 3
-"""Minimum runs of the largest population; with fewer in every population, the experiment is no study."""
+"""Minimum runs of the largest population; with fewer, the experiment is not a study."""
 _MIN_DIGITS = 6
 """Minimum significant digits of a number that a sampler drew; people type fewer."""
 _MAX_LISTED = 4
@@ -348,7 +348,7 @@ def _starts(experiment: Experiment, groups: Groups) -> list[list[float]]:
 
 
 def _disjoint(groups: Sequence[Sequence[float]], *, tests: int) -> bool:
-    """Return True if the groups' ranges do not overlap, and random assignment would give that with at most `_LEVEL` probability."""
+    """Return True if the groups' ranges do not overlap, which has a probability of at most `_LEVEL` in random groups."""
     filled = sorted((g for g in groups if g), key=min)
     if len(filled) < max(2, len(groups)) or any(max(a) >= min(b) for a, b in itertools.pairwise(filled)):
         return False

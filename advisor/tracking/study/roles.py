@@ -24,7 +24,7 @@ class Roles:
     derived: Mapping[str, Parameter]
     """Parameters that a formula computes from others."""
     lengths: Mapping[str, Parameter]
-    """Parameters that are the length of training, as the trials' steps show; fixed, because no study searches them."""
+    """Parameters that are the length of training, by the trials' last steps. They are fixed, because no study searches them."""
     left_out: frozenset[str]
     """Duplicates of other parameters, and numbers that others determine."""
     steps: tuple[int | None, ...]

@@ -238,7 +238,7 @@ def find_early_stopped(
 
 
 def _stopping_metrics(blocks: Mapping[str, CurveBlock], costs: Costs) -> list[tuple[str, Sequence[Curve]]]:
-    """Return the metrics that may decide when to stop, as costs: the objective, then those evaluated as often as it."""
+    """Return the metrics that may decide when to stop, as costs: the objective, then metrics with as many evaluations."""
     points = sum(len(c) for c in costs.curves)
     found: list[tuple[str, Sequence[Curve]]] = [(costs.metric, costs.curves)]
     for metric in sorted(blocks):

@@ -23,7 +23,7 @@ _TAIL = 0.1
 _FLAT = 0.02
 """Maximum range of the values on a plateau, as a share of the plateau's distance from the best result. Our choice."""
 _CONSTANT = 0.01
-"""Maximum distance of the values on a constant from the last one, as a share of the trial's own gain before. Our choice."""
+"""Maximum distance from the last value that counts as constant, as a share of the earlier gain of the trial. Our choice."""
 _MOVED = 0.05
 """Minimum gain over the first evaluation that counts as learning, as a share of the distance to the best result. Our choice."""
 _LOST = 0.8
@@ -202,7 +202,7 @@ def _last_half(values: FloatArray) -> FloatArray:
 
 
 def _levels_of_chance(costs: Costs) -> FloatArray:
-    """Return the costs of guessing among 2, 3, ... classes by the objective's name; empty if the name does not tell."""
+    """Return the costs of guessing among 2, 3, ... classes, by the objective's name; empty if the name does not determine them."""
     classes = np.arange(2, _MAX_CLASSES + 1)
     quantity = metric_names.quantity(costs.metric)
     if "loss" in quantity or "entropy" in quantity:

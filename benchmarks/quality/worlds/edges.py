@@ -89,7 +89,7 @@ def real_edge(random: Random, count: int) -> Made:
 
 
 def one_rate(random: Random) -> Made:
-    """Return a grid of 36 learning rates of which one trains; the others end at chance or diverge."""
+    """Return a grid of 36 learning rates. Training succeeds with one of them; with the others it ends at chance or diverges."""
     rec = Recorder(random)
     logs, best = np.linspace(-5, 2, 36), int(random.integers(8, 28))
     for i, log in enumerate(logs):

@@ -39,7 +39,7 @@ class Luck:
 
 
 def of_best(study: Study, level: float) -> Luck | None:
-    """Return the best trial's luck if its lead over a trial with less noise is no larger than that; None if it is larger."""
+    """Return the luck of the best trial if luck explains its lead over a trial with less noise; otherwise None."""
     ranked = study.ranked()
     if len(ranked) < 2 or (own := _around(study, ranked[0])) is None:
         return None

@@ -21,7 +21,7 @@ from advisor.stats import group_effect
 from advisor_rules.space import _compared_values
 
 _Gap: TypeAlias = tuple[float, float, float]
-"""How far a value lies behind the best one: (estimate, low, high)."""
+"""Distance of a value's best result from that of the best value: (estimate, low, high)."""
 
 
 class ScientificEffect(Rule):

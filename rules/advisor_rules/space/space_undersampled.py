@@ -30,7 +30,7 @@ class SpaceUndersampled(Rule):
     The average loss of the best of a random half of the trials, compared with the best of all trials. It is computed exactly from
     the ranks of the trials. The rule fires if this loss exceeds both the variation between seeds and a tenth of the difference
     within the best third of the trials: then the last doubling of the trials still improved the best result. If the trials form a
-    grid, whose halves are no samples of the space, the gain of twice as many trials comes from the fitted response instead. Failed
+    grid, whose halves are not samples of the space, the gain of twice as many trials comes from the fitted response. Failed
     trials count as the worst; repeats of a setting count once.
 
     ## Why it matters
