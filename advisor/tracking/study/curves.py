@@ -97,11 +97,13 @@ def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: boo
         trials, steps = np.delete(trials, late), np.delete(steps, late)
         values, times = np.delete(values, late), np.delete(times, late)
     stepless = _is_stepless(trials, steps, len(started))
-    logged = len(steps)
+    dropped = 0
     if stepless:
         steps = np.arange(len(steps), dtype=np.int64) - np.searchsorted(trials, trials)
     elif not ascending(trials, steps):
         last = np.append((trials[1:] != trials[:-1]) | (steps[1:] != steps[:-1]), True)
+        # Loggers repeat an equal value, such as the epoch; only values that differ are lost.
+        dropped = int(np.sum(~last[:-1] & (values[:-1] != values[1:])))
         trials, steps, values, times = trials[last], steps[last], values[last], times[last]
     if (huge := np.abs(values) > HUGE).any():
         values = np.where(huge, np.copysign(np.inf, values), values)
@@ -109,7 +111,7 @@ def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: boo
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     steps, values, times = spill.offload((steps, values, times - started[trials]), fits=fits)
     block = CurveBlock(steps, values, times, offsets)
-    return _Part(block, stepless, logged - len(steps), summaries)
+    return _Part(block, stepless, dropped, summaries)
 
 
 def _late(trials: IntArray, steps: IntArray, times: FloatArray) -> IntArray:
