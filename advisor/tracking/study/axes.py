@@ -29,7 +29,7 @@ _MAX_NAMES = 5
 """Maximum number of metrics that a warning names."""
 _MIN_OFFSET = 0.25
 """Minimum offset of all trials, as a share of their lengths. In practice, no first evaluation is that late."""
-_FIRST_TIME = 10**9
+FIRST_TIME = 10**9
 """Minimum first step that counts as a time: seconds since 1970 have exceeded it since 2001."""
 _FIRST_MS = 10**12
 
@@ -78,7 +78,7 @@ def from_start(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[dict[str,
     }
     earliest = float(first[known].min())
     return shifted, Start(
-        starts, "step" if earliest < _FIRST_TIME else "second" if earliest < _FIRST_MS else "millisecond"
+        starts, "step" if earliest < FIRST_TIME else "second" if earliest < _FIRST_MS else "millisecond"
     )
 
 

@@ -14,7 +14,7 @@ from advisor.model.reading import Decision
 from advisor.model.space import IntArray, words_of
 from advisor.system import spill
 from advisor.tracking.runs import Experiment, Points, RunStatus
-from advisor.tracking.study import inference
+from advisor.tracking.study import axes, inference
 from advisor.tracking.study.probes import select_runs
 
 _SAME_LENGTH = 0.02
@@ -53,9 +53,9 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
     The joined run has the id of the last part. Where parts overlap, the later one counts.
     """
     groups = _same_settings(experiment)
-    if not groups:
+    parts = _parts(experiment) if groups else {}
+    if not parts or any(p.first >= axes.FIRST_TIME for p in parts.values()):  # steps that are times say nothing
         return experiment, ()
-    parts = _parts(experiment)
     longest = max((p.last for p in parts.values()), default=0)
     usual = min((p.first for p in parts.values()), default=0)
     joins: list[_Join] = []
@@ -98,11 +98,13 @@ def _continues(one: _Part, two: _Part, usual: int, longest: int) -> bool | None:
 
 
 def _same_settings(experiment: Experiment) -> list[list[int]]:
-    """Return groups of runs with the same parameters and seed. Runs without parameters form none."""
+    """Return groups of runs with the same parameters, seed and fold. Runs without parameters form none."""
     parsed = inference.parse_params([run.params for run in experiment.runs])
     groups: dict[object, list[int]] = {}
     for i, run in enumerate(experiment.runs):
-        seeds = [(k, v) for k, v in run.params.items() if {"seed", "random"} & set(words_of(k))]
+        seeds = [
+            (k, v) for k, v in run.params.items() if {"seed", "random"} & set(words_of(k)) or inference.counts_trials(k)
+        ]
         seeds.append((contract.TAG_SEED, run.tags.get(contract.TAG_SEED, "")))
         if parsed[i]:
             key = tuple(sorted((k, repr(v)) for k, v in parsed[i].items())), tuple(sorted(seeds))
@@ -131,6 +133,8 @@ def _parts(experiment: Experiment) -> dict[int, _Part]:
     }
 
 
+_OF_END = (contract.TAG_STATUS, contract.TAG_ERROR, "state", "trial_state", "optuna.trial.state", "error")
+"""Tags that say how an interrupted part ended, which says nothing of the trial."""
 _NONE = np.iinfo(np.int64).max
 """First step of a run without points."""
 
@@ -150,7 +154,7 @@ def _join_runs(experiment: Experiment, joins: Sequence[_Join]) -> Experiment:
     runs = list(experiment.runs)
     for join in joins:
         former, later = runs[join.former], runs[join.later]
-        tags: Mapping[str, str] = {**former.tags, **later.tags}
+        tags: Mapping[str, str] = {**{k: v for k, v in former.tags.items() if k not in _OF_END}, **later.tags}
         runs[join.later] = replace(later, started=former.started, tags=tags)
     keep = np.ones(len(runs), dtype=np.bool_)
     keep[[join.former for join in joins]] = False

@@ -67,21 +67,22 @@ def parse_value(text: str) -> Value | None:
     return number if math.isfinite(number) else stripped
 
 
-def parse_params(
-    raw: Sequence[Mapping[str, str]], *, ignore: Collection[str] = (), with_none: Collection[str] = ()
-) -> list[dict[str, Value]]:
+def counts_trials(name: str) -> bool:
+    """Return True if the parameter numbers a trial, a repeat or a fold, by its name."""
+    return bool(_COUNTS_TRIALS.search(name))
+
+
+def parse_params(raw: Sequence[Mapping[str, str]], *, with_none: Collection[str] = ()) -> list[dict[str, Value]]:
     """Return each trial's hyperparameters, shape (trials,), with one type per name. Seeds, paths and other labels are removed.
 
-    ignore: names to remove as well. with_none: names for which the word None is a value in any case; for others, see `_has_none`.
+    with_none: names for which the word None is a value in any case; for others, see `_has_none`.
     """
     parsed = [
         {k: v for k, t in params.items() if 0 < len(k) <= MAX_NAME and (v := parse_value(t)) is not None}
         for params in raw
     ]
     logged = {name for params in parsed for name in params}
-    candidates = sorted(
-        n for n in logged.difference(ignore) if not (_NOT_HYPERPARAMETERS.search(n) or _COUNTS_TRIALS.search(n))
-    )
+    candidates = sorted(n for n in logged if not (_NOT_HYPERPARAMETERS.search(n) or counts_trials(n)))
     names = [name for name in candidates if not _is_label(name, [p[name] for p in parsed if name in p], len(parsed))]
     _add_none(parsed, raw, names, with_none)
     for name in names:

@@ -81,13 +81,19 @@ def length_factor(values: Sequence[Value | None], ends: Sequence[int]) -> float 
     if len({v for v, _ in pairs}) < _MIN_VALUES:
         return None
     length, end = np.array(pairs, dtype=np.float64).T
-    factor = float(np.max((end + 1) / length))
+    first = max((1, 0), key=lambda o: _exact_multiples(end + o, length))  # steps count from 0 or from 1
+    factor = float(np.max((end + first) / length))
     expected = factor * length
-    hits = np.abs(end + 1 - expected) <= np.maximum(1.0, 0.02 * expected)
+    hits = np.abs(end + first - expected) <= np.maximum(1.0, 0.02 * expected)
     chance = _collisions(end, np.maximum(1.0, 0.02 * end))
     n, k = len(hits), int(hits.sum())
     enough = 2 * k >= n and len(set(length[hits].tolist())) >= _MIN_VALUES
     return factor if enough and binom.sf(k - 2, n - 1, chance) <= _LEVEL else None
+
+
+def _exact_multiples(steps: FloatArray, length: FloatArray) -> int:
+    """Return the number of trials whose steps are exactly the largest ratio of steps to length times their length."""
+    return int(np.sum(np.abs(steps - np.max(steps / length) * length) < 0.5))
 
 
 # --- formulas -------------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,15 +81,17 @@ def find_pruned(
     groups: Sequence[Sequence[int]],
     *,
     finished: Sequence[int],
+    length_is_searched: bool,
 ) -> set[int]:
     """Return the short trials that a tuner pruned.
 
-    groups: trials that failed without an error, or were killed, one group for each way; finished: trials that ended normally.
+    groups: trials that failed without an error, or were killed, one group for each way; finished: trials that ended normally;
+    length_is_searched: whether a hyperparameter sets the length of training.
     """
     late = _logged_after_evaluation(blocks, costs)
     rivals = _Rivals(costs, params)
     pruned: set[int] = set()
-    for_finished = _CHOSEN_LEVELS if _length_is_searched(params) else _FINISHED_LEVELS
+    for_finished = _CHOSEN_LEVELS if length_is_searched else _FINISHED_LEVELS
     for group, levels in [*((g, _INTERRUPTED_LEVELS) for g in groups), (finished, for_finished)]:
         candidates = [t for t in group if not late[t]]
         at_rungs = _end_at_rungs(costs, candidates)
@@ -194,8 +196,10 @@ def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: Costs) -> 
     return late
 
 
-def _length_is_searched(params: Sequence[Mapping[str, Value]]) -> bool:
-    return any(len({p.get(name) for p in params}) > 1 for name in {n for p in params for n in p if counts_training(n)})
+def length_is_searched(params: Sequence[Mapping[str, Value]], lengths: Collection[str] = ()) -> bool:
+    """Return True if a hyperparameter that is the length of training, by its name or as one of `lengths`, varies."""
+    names = {n for p in params for n in p if counts_training(n) or n in lengths}
+    return any(len({p.get(name) for p in params}) > 1 for name in names)
 
 
 def _logged_densely(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> bool:

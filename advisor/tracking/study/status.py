@@ -9,7 +9,7 @@ import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from advisor import contract
@@ -51,9 +51,14 @@ class Ends:
 
 
 def find_ends(
-    runs: Sequence[Run], blocks: Mapping[str, CurveBlock], objective: Objective, params: Sequence[Mapping[str, Value]]
+    runs: Sequence[Run],
+    blocks: Mapping[str, CurveBlock],
+    objective: Objective,
+    params: Sequence[Mapping[str, Value]],
+    *,
+    lengths: Collection[str] = (),
 ) -> Ends:
-    """Return how each trial ended. params: hyperparameters of each trial."""
+    """Return how each trial ended. params: hyperparameters of each trial; lengths: those that are the length of training."""
     costs = read_costs(blocks, objective.metric, minimize=objective.direction == "minimize", trials=len(runs))
     errors = {i: text for i, run in enumerate(runs) if (text := _error(run))}
     ends = {
@@ -62,7 +67,7 @@ def find_ends(
     rest = [i for i in range(len(runs)) if i not in ends]
     failed = find_silent_failures(blocks, costs, rest, _chance(runs, objective))
     rest = [i for i in rest if i not in failed]
-    stopped, patience = _short(runs, blocks, costs, params, rest)
+    stopped, patience = _short(runs, blocks, costs, params, rest, short_runs.length_is_searched(params, lengths))
     known = ends | failed | stopped
     each = tuple(known[i] if i in known else End(_plain(runs[i])) for i in range(len(runs)))
     return Ends(each, errors, tuple(_decisions(each, set(failed), patience)))
@@ -126,6 +131,7 @@ def _short(
     costs: Costs,
     params: Sequence[Mapping[str, Value]],
     trials: Sequence[int],
+    length_is_searched: bool,
 ) -> tuple[dict[int, End], short_runs.Patience | None]:
     """Return the trials among these that stopped early or were pruned, and the patience if there is one."""
     mask = short_runs.short_trials(costs, params)
@@ -140,7 +146,9 @@ def _short(
     failed, killed, finished = (
         [t for t in ways[w] if mask[t] and t not in found] for w in ("infeasible", "stopped", "complete")
     )
-    for trial in short_runs.find_pruned(blocks, costs, params, (failed, killed), finished=finished):
+    for trial in short_runs.find_pruned(
+        blocks, costs, params, (failed, killed), finished=finished, length_is_searched=length_is_searched
+    ):
         step = int(costs.curves[trial].steps[-1])
         found[trial] = End("pruned", f"it ended at step {step:,} behind the trials that went on")
     return found, patience
