@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 from advisor.model.change import SetRange
-from advisor.model.finding import Finding
-from advisor.model.message import Item, Message, Name, Objective, as_sentence, say
+from advisor.model.finding import Finding, Side
+from advisor.model.message import Item, Message, Name, Objective, as_sentence, first_sentence, joined, say
+from advisor.model.spec import Parameter
 from advisor.model.spec_yaml import share
 from advisor.model.words import capital, count, number, setting, shorten, spelled, trimmed
 from advisor.report.model import ReportData
@@ -32,13 +34,21 @@ def headline(report: ReportData) -> Message:
     if not urgent:
         advice = say(" Consider: {action}", action=as_sentence(report.heads[0].action)) if report.heads else ""
         return say("{text}{advice}", text=_quiet(report), advice=advice)
-    first, *others = urgent
-    rest = _others(others) if others else as_sentence(first.message)
-    return say("{action} {rest}", action=_action(report, first), rest=rest)
+    first = urgent[0]
+    others = [f for f in urgent[1:] if report.reason_deferred(f) is None]
+    rest = f" {_others(others)}" if others else ""
+    merged = _merged_range(report, first)
+    if merged is not None:
+        name, new = merged
+        span = f"{trimmed(new.low or 0.0)} to {trimmed(new.high or 0.0)}"
+        why = joined((first_sentence(f.message) for f in _range_findings(report, first, name, new)), " ")
+        return say("Search {name} from {span}. {why}{rest}", name=Name(name), span=span, why=why, rest=rest)
+    reason = first_sentence(first.message) if others else as_sentence(first.message)
+    return say("{action} {reason}{rest}", action=as_sentence(first.action), reason=reason, rest=rest)
 
 
-def _action(report: ReportData, finding: Finding) -> Item:
-    """Return the finding's action, or the range of the next study if other findings changed the same range further."""
+def _merged_range(report: ReportData, finding: Finding) -> tuple[str, Parameter] | None:
+    """Return the parameter whose range in the next study differs from the finding's proposal, with its new range."""
     parameters = report.next_studies[0].spec.parameters if report.next_studies else {}
     if report.reason_deferred(finding) is None:
         for change in (c for c in finding.changes if isinstance(c, SetRange)):
@@ -46,9 +56,27 @@ def _action(report: ReportData, finding: Finding) -> Item:
             if new is None or new.low is None or new.high is None:
                 continue
             if not (math.isclose(new.low, change.low) and math.isclose(new.high, change.high)):
-                span = f"{trimmed(new.low)} to {trimmed(new.high)}"
-                return say("Search {name} from {span}.", name=Name(change.parameter), span=span)
-    return as_sentence(finding.action)
+                return change.parameter, new
+    return None
+
+
+def _range_findings(report: ReportData, first: Finding, name: str, new: Parameter) -> list[Finding]:
+    """Return the findings that proposed the ends of the new range, the lower end first; `first` if there are none."""
+    old = report.spec.parameters.get(name)
+    found: list[Finding] = []
+    for side in get_args(Side):
+        end = getattr(new, side)
+        if old is not None and getattr(old, side) == end:
+            continue
+        setter = next((f for f in (first, *report.findings) if _proposes(f, name, side, end)), None)
+        if setter is not None and setter not in found:
+            found.append(setter)
+    return found or [first]
+
+
+def _proposes(finding: Finding, name: str, side: Side, end: float) -> bool:
+    ranges = (c for c in finding.changes if isinstance(c, SetRange) and c.parameter == name)
+    return any(math.isclose(c.low if side == "low" else c.high, end) for c in ranges)
 
 
 def _others(findings: list[Finding]) -> str:

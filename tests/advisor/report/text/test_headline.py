@@ -9,6 +9,7 @@ from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Name, say
 from advisor.model.spec import Objective, StudySpec
 from advisor.model.study import Status
+from advisor.planning import Deferred
 from advisor.report.text.headline import best_sentence, certainty, headline, key_figures
 from tests.advisor.report.studies import make_report, make_study
 
@@ -58,11 +59,11 @@ def test_without_findings_it_follows_from_the_trials(statuses: list[Status], exp
         ([fired("warning", "steps")], "Search higher lr. The best trials lie at the top of lr."),
         (
             [fired("warning", "steps"), fired("critical", "boundary", "wd"), fired("note", "sampling")],
-            "Search higher wd. Then act on one more finding.",
+            "Search higher wd. The best trials lie at the top of wd. Then act on one more finding.",
         ),
         (
             [*(fired("critical", "boundary", n) for n in ("lr", "wd", "b")), fired("warning", "steps")],
-            "Search higher b. Then fix two more problems and act on one more finding.",
+            "Search higher b. The best trials lie at the top of b. Then fix two more problems and act on one more finding.",
         ),
     ],
 )
@@ -114,4 +115,29 @@ def test_it_has_the_range_of_the_next_study_if_findings_changed_it_together() ->
     (study,) = report.next_studies
     narrow = study.spec.with_parameter("lr", study.spec.parameters["lr"].model_copy(update={"low": 0.01}))
     merged = report.model_copy(update={"next_studies": (study.model_copy(update={"spec": narrow}),)})
-    assert str(headline(merged)).startswith("Search lr from 0.01 to 1.")
+    assert headline(merged) == "Search lr from 0.01 to 1. The best trials lie at the top of lr."
+
+
+def test_a_range_that_two_findings_made_has_the_reason_of_each_end() -> None:
+    cut = SetRange(parameter="learning_rate", low=1e-4, high=0.2, scale="log", why="w")
+    lower = SetRange(parameter="learning_rate", low=1e-7, high=1.0, scale="log", why="w")
+    texts = {cut: "All trials from {high} up diverged. That is 5 of 9.", lower: "The best trials lie at {high}."}
+    verdicts = []
+    for change, goal in ((cut, "infeasible"), (lower, "boundary")):
+        verdict = fired("warning", goal)
+        message = say(texts[change], high=0.251 if change is cut else 1e-3)
+        finding = verdict.findings[0].model_copy(update={"changes": (change,), "message": message})
+        verdicts.append(verdict.model_copy(update={"findings": (finding,)}))
+    text = str(headline(make_report(make_study(4), verdicts)))
+    assert text == (
+        "Search learning_rate from 1e-7 to 0.2. The best trials lie at 0.001. All trials from 0.251 up diverged. "
+        "Then act on one more finding."
+    )
+
+
+def test_findings_for_later_are_not_counted() -> None:
+    verdicts = [fired("critical", "boundary"), fired("warning", "steps", "wd")]
+    report = make_report(make_study(12, dense=False), verdicts)
+    later = Deferred(rule=verdicts[1].rule, message=verdicts[1].findings[0].message, reason="it is unlikely")
+    waiting = report.model_copy(update={"deferred": (later,)})
+    assert headline(waiting) == "Search higher lr. The best trials lie at the top of lr."
