@@ -8,6 +8,7 @@ from typing import get_args
 from advisor.model.change import SetRange
 from advisor.model.finding import Finding, Side
 from advisor.model.message import Item, Message, Name, Objective, as_sentence, first_sentence, joined, say
+from advisor.model.space import is_learning_rate
 from advisor.model.spec import Parameter
 from advisor.model.spec_yaml import share
 from advisor.model.words import capital, count, number, setting, shorten, spelled, trimmed
@@ -106,12 +107,14 @@ def best_sentence(report: ReportData) -> Message:
     if best is None:
         return say("No trial has a value of {metric}.{failed}", metric=metric, failed=failed)
     rank = "lowest" if report.minimize else "highest"
-    source = f"the {rank} of {counts.feasible:,} trials with a result"
+    compared = len(report.ranked)
+    trials = "trials with a result" if compared >= counts.feasible else "comparable trials"
+    source = f"the {rank} of {compared:,} {trials}"
     return say(
         "The best {metric} is {value}, {source}{settings}.{failed}",
         metric=metric,
         value=Objective(best.value),
-        source="from the only trial with a result" if counts.feasible == 1 else source,
+        source="from the only trial with a result" if compared == 1 else source,
         settings=_settings(report),
         failed=failed,
     )
@@ -119,14 +122,23 @@ def best_sentence(report: ReportData) -> Message:
 
 def _settings(report: ReportData) -> Item:
     assert report.best is not None
-    params = list(report.best.params.items())
+    params = report.best.params
     parts: list[Item] = []
-    for name, value in params[:_PARAMETERS]:
-        value_text = shorten(setting(value, 3), 30)
+    for name in _by_relevance(report)[:_PARAMETERS]:
+        value_text = shorten(setting(params[name], 3), 30)
         parts.append(say("{start}{name} {value}", start=", " if parts else ", at ", name=Name(name), value=value_text))
     if len(params) > _PARAMETERS:
         parts.append(f" and {len(params) - _PARAMETERS} more")
     return Message(tuple(parts))
+
+
+def _by_relevance(report: ReportData) -> list[str]:
+    """Return the best trial's hyperparameters: the headline's subject, then learning rates, then by importance."""
+    assert report.best is not None
+    subject = report.heads[0].subject if report.heads else None
+    importances = report.figures.importances
+    share = {i.parameters[0]: i.share for i in importances.each} if importances is not None else {}
+    return sorted(report.best.params, key=lambda n: (n != subject, not is_learning_rate(n), -share.get(n, 0.0)))
 
 
 def _failed(report: ReportData) -> str:
@@ -149,12 +161,13 @@ def certainty(report: ReportData) -> Message:
     best, spread = report.best, report.spread
     if best is None:
         return Message(())
-    values = [t.best for _, t in report.ranked if t.best is not None]
-    lead = abs(values[1] - values[0]) if len(values) > 1 else None
+    lead = _lead(report)
     if spread is None and lead is None:
         return say("One trial cannot show how much of its result is chance.")
     if spread is None:
-        return say("It leads the next trial by {lead}; without repeats, that may be chance.", lead=number(lead, 2))
+        return say(
+            "It leads the next best setting by {lead}; without repeats, that may be chance.", lead=number(lead, 2)
+        )
     repeats = say(
         "Repeats of a setting vary by {deviation} (standard deviation of {trials} trials in {settings}).",
         deviation=number(spread.deviation, 2),
@@ -165,8 +178,25 @@ def certainty(report: ReportData) -> Message:
         return repeats
     chance = ", which is less: their order may be chance" if lead < spread.deviation else ""
     return say(
-        "{repeats} The best trial leads by {lead}{chance}.", repeats=repeats, lead=number(lead, 2), chance=chance
+        "{repeats} The best trial leads the next best setting by {lead}{chance}.",
+        repeats=repeats,
+        lead=number(lead, 2),
+        chance=chance,
     )
+
+
+def _lead(report: ReportData) -> float | None:
+    """Return the distance from the best trial to the best one of another setting; None if there is no such trial."""
+    other = _next_setting(report)
+    best = report.best
+    return None if other is None or other.best is None or best is None else abs(other.best - best.value)
+
+
+def _next_setting(report: ReportData) -> TrialRow | None:
+    """Return the best trial whose setting differs from the best trial's; the next trial if no setting is known to repeat."""
+    rows = [t for _, t in report.ranked]
+    repeat = rows[1] if len(rows) > 1 and report.spread is None else None
+    return next((t for t in rows[1:] if t.params != rows[0].params), repeat)
 
 
 def key_figures(report: ReportData) -> tuple[tuple[str, str, str], ...]:
@@ -183,11 +213,11 @@ def key_figures(report: ReportData) -> tuple[tuple[str, str, str], ...]:
 
 
 def _best_figure(report: ReportData) -> tuple[str, str, str]:
-    best, ranked = report.best, report.ranked
+    best, other = report.best, _next_setting(report)
     if report.spread is not None:
         note = f"repeats vary by {number(report.spread.deviation, 2)}"
-    elif len(ranked) > 1:
-        note = f"next best {number(ranked[1][1].best)}"
+    elif other is not None:
+        note = f"next best {number(other.best)}"
     else:
         note = "the only result" if best else "no trial with a result"
     return f"Best {shorten(report.spec.objective.metric, 36)}", number(best.value if best else None), note

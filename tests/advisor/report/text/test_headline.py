@@ -9,7 +9,9 @@ from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Name, say
 from advisor.model.spec import Objective, StudySpec
 from advisor.model.study import Status
+from advisor.model.words import number
 from advisor.planning import Deferred
+from advisor.report.model import ReportData
 from advisor.report.text.headline import best_sentence, certainty, headline, key_figures
 from tests.advisor.report.studies import make_report, make_study
 
@@ -141,3 +143,33 @@ def test_findings_for_later_are_not_counted() -> None:
     later = Deferred(rule=verdicts[1].rule, message=verdicts[1].findings[0].message, reason="it is unlikely")
     waiting = report.model_copy(update={"deferred": (later,)})
     assert headline(waiting) == "Search higher lr. The best trials lie at the top of lr."
+
+
+def with_trials(report: ReportData, **changes: dict[int, object]) -> ReportData:
+    """Return the report with new values of fields of its trials, by rank."""
+    trials = list(report.figures.trials)
+    for rank, (index, row) in enumerate(report.ranked):
+        trials[index] = row.model_copy(update={f: v[rank] for f, v in changes.items() if rank in v})
+    return report.model_copy(update={"figures": report.figures.model_copy(update={"trials": tuple(trials)})})
+
+
+def test_the_lead_is_over_another_setting_and_not_over_a_repeat() -> None:
+    report = make_report(make_study(9, dense=False), ())
+    assert report.best is not None
+    first, second, third = (report.ranked[i][1] for i in range(3))
+    assert third.best is not None
+    repeated = with_trials(report, params={1: first.params})
+    assert second.params != third.params
+    assert f"leads the next best setting by {number(abs(third.best - report.best.value), 2)};" in certainty(repeated)
+
+
+def test_only_comparable_trials_are_counted() -> None:
+    report = make_report(make_study(9, dense=False), ())
+    assert "the lowest of 8 trials with a result" in best_sentence(report)
+    assert "the lowest of 6 comparable trials" in best_sentence(with_trials(report, comparable={6: False, 7: False}))
+
+
+def test_the_subject_and_the_learning_rate_come_first() -> None:
+    report = make_report(make_study(9, dense=False), [fired("warning", "steps", "warmup_steps")])
+    settings = str(best_sentence(report)).partition(" at ")[2]
+    assert [part.split()[0] for part in settings.split(", ")][:2] == ["warmup_steps", "learning_rate"]
