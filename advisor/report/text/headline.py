@@ -8,6 +8,7 @@ from typing import get_args
 from advisor.model.change import SetRange
 from advisor.model.finding import Finding, Side
 from advisor.model.message import Item, Message, Name, Objective, as_sentence, first_sentence, joined, say
+from advisor.model.prediction import significant
 from advisor.model.space import is_learning_rate
 from advisor.model.spec import Parameter
 from advisor.model.spec_yaml import share
@@ -18,6 +19,9 @@ from advisor.report.text.study_diff import describe
 
 _PARAMETERS = 4
 """Maximum number of hyperparameters that the sentence on the best trial mentions."""
+
+MIN_LENGTH = 0.5
+"""Minimum length of the best trial, as a share of the other trials' median length, for results to be of the same training."""
 
 
 def headline(report: ReportData) -> Message:
@@ -111,11 +115,12 @@ def best_sentence(report: ReportData) -> Message:
     trials = "trials with a result" if compared >= counts.feasible else "comparable trials"
     source = f"the {rank} of {compared:,} {trials}"
     return say(
-        "The best {metric} is {value}, {source}{settings}.{failed}",
+        "The best {metric} is {value}, {source}{settings}.{short}{failed}",
         metric=metric,
         value=Objective(best.value),
         source="from the only trial with a result" if compared == 1 else source,
         settings=_settings(report),
+        short=_short_training(report),
         failed=failed,
     )
 
@@ -139,6 +144,23 @@ def _by_relevance(report: ReportData) -> list[str]:
     importances = report.figures.importances
     share = {i.parameters[0]: i.share for i in importances.each} if importances is not None else {}
     return sorted(report.best.params, key=lambda n: (n != subject, not is_learning_rate(n), -share.get(n, 0.0)))
+
+
+def _short_training(report: ReportData) -> Message:
+    """Return a sentence if the best trial ended long before the other comparable trials."""
+    best = report.best
+    others = sorted(t.last_step for _, t in report.ranked[1:] if t.last_step)
+    if best is None or not best.last_step or not others:
+        return Message(())
+    usual = others[len(others) // 2]
+    if best.last_step >= MIN_LENGTH * usual:
+        return Message(())
+    return say(
+        " {name}, the best trial, ended at step {last}; the others ended at about {usual}.",
+        name=Name(best.name),
+        last=f"{best.last_step:,}",
+        usual=f"{round(significant(usual, 3)):,}",
+    )
 
 
 def _failed(report: ReportData) -> str:

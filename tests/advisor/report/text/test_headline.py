@@ -173,3 +173,14 @@ def test_the_subject_and_the_learning_rate_come_first() -> None:
     report = make_report(make_study(9, dense=False), [fired("warning", "steps", "warmup_steps")])
     settings = str(best_sentence(report)).partition(" at ")[2]
     assert [part.split()[0] for part in settings.split(", ")][:2] == ["warmup_steps", "learning_rate"]
+
+
+def test_a_best_trial_that_ended_early_is_named() -> None:
+    report = make_report(make_study(9, dense=False), ())
+    assert "ended at" not in best_sentence(report)
+    assert report.best is not None
+    stump = report.model_copy(update={"best": report.best.model_copy(update={"last_step": 87})})
+    rows = with_trials(stump, last_step=dict.fromkeys(range(1, 8), 10_337))
+    assert f"{stump.best.name}, the best trial, ended at step 87; the others ended at about 10,300." in best_sentence(
+        rows
+    )
