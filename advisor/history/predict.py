@@ -171,9 +171,10 @@ def _beyond(case: _Case) -> Estimate | None:
 
 
 def _longer(case: _Case) -> Estimate | None:
-    """Predict the best value after longer training: the lower end of the 90 % interval of extrapolated curves.
+    """Predict the best value after longer training: the lower end of the 90 % interval of the finding's forecast.
 
-    The next study draws other settings, and its best one may be worse; this expected loss is also subtracted.
+    The next study draws other settings, and its best one may be worse; this expected loss is also subtracted. The bound is never
+    worse than the best value so far; a bound that had to be raised to it has no probability.
     """
     study, finding, after = case.study, case.finding, case.after
     try:
@@ -181,17 +182,15 @@ def _longer(case: _Case) -> Estimate | None:
     except MissingData:
         return None
     firing = [e for e in judged if e.trial.id in finding.trials] or judged
-    middle = sorted((e.end for e in firing), key=lambda end: end.forecast)[len(firing) // 2]
-    part = middle.part_of_forecast((after.max_train_steps or 0) / curve_tails.typical_steps(study, firing))
-    first = next((e for e in firing if e.end is middle), firing[0])
+    first = firing[0]
+    part = first.end.part_of_forecast((after.max_train_steps or 0) / curve_tails.typical_steps(study, firing))
     made, sure = curve_tails.forecast(study, first, part, COVERAGE), (1 + COVERAGE) / 2
     costs = study.cost_curve(study.ranked()[0]).finite.values
     best, sign = float(costs.min()), 1.0 if study.minimize else -1.0
-    gains = [sign * (made.now - v) for v in (made.high if study.minimize else made.low, made.middle)]
-    floor = curve_tails.cost_floor(study, costs)
-    least = _of_other_draws(case, sure) - gains[0]
-    value, expected, than = (study.objective_value(max(cost, floor)) for cost in (least, best - gains[1], best))
-    return BestReaches(value=value, expected=expected, than=than), sure
+    now, middle, worst = (sign * v for v in (made.now, made.middle, made.high if study.minimize else made.low))
+    least = max(_of_other_draws(case, sure) - (now - worst), curve_tails.cost_floor(study, costs))
+    value, expected, than = (study.objective_value(cost) for cost in (min(least, best), min(middle, best), best))
+    return BestReaches(value=value, expected=expected, than=than), sure if least <= best else None
 
 
 def _no_worse(case: _Case) -> Estimate | None:
