@@ -120,6 +120,14 @@ def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
     )
 
 
+def changes_next_study(report: ReportData, finding: Finding) -> bool:
+    """Return whether the first next study contains a change of the finding."""
+    if report.reason_deferred(finding) is not None:
+        return False
+    proposed = {row.name for row in diff_changes(report.spec, finding.changes)}
+    return any(row.name in proposed for step in steps(report)[:1] for row in step.diff)
+
+
 def todo(made: tuple[Card, ...]) -> list[Card]:
     """Return the cards to act on now: deferred findings and those whose changes their cause already makes are left out."""
     now = [c for c in made if c.deferred is None]
