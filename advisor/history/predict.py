@@ -38,7 +38,7 @@ from advisor.model.prediction import (
     SpreadWithin,
     significant,
 )
-from advisor.model.spec import StudySpec
+from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.planning.base import base
 from advisor.planning.designs.catalogue import DESIGNS
@@ -138,7 +138,8 @@ def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
         if new is None or not new.numeric:
             return False
         sides = [("low", change.low), ("high", change.high), ("scale", change.scale)]
-        return any(getattr(new, s) == v and (old is None or getattr(old, s) != v) for s, v in sides)
+        made = any(getattr(new, s) == v and (old is None or getattr(old, s) != v) for s, v in sides)
+        return made or (old is not None and _cuts_further(change, old, new))
     if isinstance(change, FixParameter):
         old, new = before.parameters.get(change.parameter), after.parameters.get(change.parameter)
         return new is not None and new.value == change.value and (old is None or old.value != change.value)
@@ -150,6 +151,13 @@ def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
         old_schedule, new_schedule = before.schedule or {}, after.schedule or {}
         return any(new_schedule.get(k) == v and old_schedule.get(k) != v for k, v in change.schedule.items())
     return False
+
+
+def _cuts_further(change: SetRange, old: Parameter, new: Parameter) -> bool:
+    """Return whether the new range contains the change's cut of an end because another finding cut that end further."""
+    if old.low is None or old.high is None or new.low is None or new.high is None:
+        return False
+    return old.low < change.low <= new.low or new.high <= change.high < old.high
 
 
 # --- what each rule predicts ------------------------------------------------------------------------------------------------------
