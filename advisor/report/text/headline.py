@@ -13,6 +13,7 @@ from advisor.model.space import is_learning_rate
 from advisor.model.spec import Parameter
 from advisor.model.spec_yaml import share
 from advisor.model.words import capital, count, number, setting, shorten, spelled, trimmed
+from advisor.planning.stages import MIN_FEASIBLE
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
 from advisor.report.text.study_diff import describe
@@ -101,7 +102,12 @@ def _quiet(report: ReportData) -> str:
     if not passed and not notes:
         return "No check had enough data." if report.verdicts else "No check ran."
     text = f"No problem found in {spelled(passed + fired, 'check')}"
-    return text + (f"; {count(unknown, 'check')} could not run." if unknown else ".")
+    text += f"; {count(unknown, 'check')} could not run." if unknown else "."
+    compared = len(report.ranked)
+    if compared >= MIN_FEASIBLE:
+        return text
+    few = f"Only {spelled(compared, 'trial has', 'trials have')} a comparable result"
+    return f"{few}, too few to judge the search space. {text}"
 
 
 def best_sentence(report: ReportData) -> Message:

@@ -51,6 +51,19 @@ def test_without_findings_it_follows_from_the_trials(statuses: list[Status], exp
 
 
 @pytest.mark.parametrize(
+    ("verdicts", "rest"),
+    [
+        ([QUIET, UNKNOWN], "No problem found in one check; 1 check could not run."),
+        ([fired("note", "steps")], "No problem found in one check. Consider: Search higher lr."),
+    ],
+)
+def test_few_results_are_no_clean_bill(verdicts: list[Verdict], rest: str) -> None:
+    study = make_study(3, dense=False, statuses=dict.fromkeys(range(3), "complete"))
+    text = str(headline(make_report(study, verdicts)))
+    assert text == f"Only three trials have a comparable result, too few to judge the search space. {rest}"
+
+
+@pytest.mark.parametrize(
     ("verdicts", "expected"),
     [
         ([], "No check ran."),
