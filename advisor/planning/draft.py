@@ -1,4 +1,7 @@
-"""The study that changes are applied to. Once a rule has set a part of the study, later rules cannot change that part."""
+"""The study that changes are applied to. Once a rule has set a part of the study, later rules cannot change it.
+
+Cuts of a range are the exception: the tighter one wins on each side.
+"""
 
 from __future__ import annotations
 
