@@ -131,13 +131,15 @@ def best_endings(
     if not steady:
         raise MissingData(
             "the learning rate decays in the best trials, which bends the end of their curves, so they do not show if more or "
-            "fewer steps would be better; " + _HALF
+            "fewer steps would be better; " + _HALF,
+            needs="design",
         )
     endings = [e for t in steady if (e := _ending(study, t, tolerance, margin, tail)) is not None]
     if len(endings) > 1 and _look_decayed(endings):
         raise MissingData(
             "the best trials improve faster again late in training, probably because the learning rate decays, so their curves do "
-            "not show if more or fewer steps would be better; log the learning rate, or " + _HALF
+            "not show if more or fewer steps would be better; log the learning rate, or " + _HALF,
+            needs="learning_rate",
         )
     if not endings:
         raise MissingData(

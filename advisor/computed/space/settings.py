@@ -74,7 +74,8 @@ def require_unpruned(study: Study) -> None:
     if pruned > MAX_PRUNED * ended:
         raise MissingData(
             f"{pruned} of {ended} trials were pruned, and early results selected the complete ones; this needs trials that are not "
-            "pruned (in Optuna, pruner=NopPruner())"
+            "pruned (in Optuna, pruner=NopPruner())",
+            needs="full_length",
         )
 
 

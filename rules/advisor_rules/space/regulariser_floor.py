@@ -70,7 +70,8 @@ class RegulariserFloor(Rule):
         }
         if strong and len(study.ranked()) < _MIN_TRIALS:
             raise MissingData(
-                f"{len(study.ranked())} trials have a result; at least {_MIN_TRIALS} are needed to see if strong values help"
+                f"{len(study.ranked())} trials have a result; at least {_MIN_TRIALS} are needed to see if strong values help",
+                needs="trials",
             )
         for name, parameter in strong.items():
             p = _chance_of_gain(study, name)

@@ -133,7 +133,8 @@ class StabilityEdge(Rule):
             elif turns < MAX_P_UNDECIDED or stable.sum() < MIN_STABLE:
                 raise MissingData(
                     f"trials fail from {name} {trimmed(found.edge, 3)} on; to see if results improve up to there, the rule "
-                    f"needs more trials between {trimmed(found.best, 3)} and {trimmed(found.edge, 3)}"
+                    f"needs more trials between {trimmed(found.best, 3)} and {trimmed(found.edge, 3)}",
+                    needs="trials",
                 )
 
     def _finding(self, study: Study, name: str, found: _Edge, best: Trial) -> Finding:
