@@ -55,7 +55,7 @@ class ScientificEffect(Rule):
 
     levels: Count = 6
     """Maximum number of values that a study compares; a hyperparameter with more values is tuned."""
-    each: Count = 4
+    each: Count = group_effect.MIN_EACH
     """Minimum number of settings with a result for each value; with fewer, its best result is unknown."""
     false_alarms: Share = 0.05
     """Maximum share of studies without any difference in which one is stated; intervals hold with one minus this probability."""
