@@ -48,6 +48,7 @@ class Adopt(Rule):
 
     playbook: ClassVar[str] = "Determining whether to adopt a training pipeline change or hyperparameter configuration"
     goal: ClassVar[Goal] = "exploitation"
+    unmeasured: ClassVar[frozenset[str]] = frozenset({"evaluations", "seed"})
 
     false_alarms: Share = 0.05
     """Maximum p-value of a significant lead, and of repeats that disagree."""
