@@ -63,10 +63,14 @@ def corrected(stated: float, knots: tuple[Knot, ...]) -> float:
     return knots[0].right if stated < knots[0].stated else knots[-1].right
 
 
-def calibrated(finding: Finding) -> Finding:
-    """Return the finding with the probability that its advice is right as its confidence."""
-    confidence = round(corrected(finding.confidence, table().get(finding.rule, ())), 3)
-    return finding if confidence == finding.confidence else finding.model_copy(update={"confidence": confidence})
+def calibrated(finding: Finding, *, measured: bool = True) -> Finding:
+    """Return the finding with the probability that its advice is right as its confidence.
+
+    measured: whether the rule's map was measured on such findings; if not, only the finding's doubt applies.
+    """
+    knots = table().get(finding.rule, ()) if measured else ()
+    confidence = round(corrected(finding.confidence, knots) * finding.doubt, 3)
+    return finding.model_copy(update={"confidence": confidence, "doubt": 1.0})
 
 
 def in_words(rule: str) -> str | None:

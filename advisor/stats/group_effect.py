@@ -17,12 +17,13 @@ from advisor.stats.importance import coordinates, evenly_by_rank, squared_distan
 
 SEED = 0
 MIN_EACH = 4
-"""Minimum number of settings with a result in each group."""
+"""Minimum number of settings with a result in each group that is compared."""
 _RESPONSES = 20
 """Number of draws of the relevances and variances from their posterior."""
 _DRAWS = 40
 """Number of responses to draw for each draw of the relevances and variances."""
 _MAX_POINTS = 128
+"""Number of settings to fit the response to; more only if small groups need them for `MIN_EACH`."""
 _MAX_PLACES = 240
 """Maximum product of the numbers of places and groups at which responses are drawn."""
 _GOOD = 4
@@ -50,9 +51,9 @@ class GroupEffect:
         """Index of the group with the lowest expected best cost."""
         return int(self.best.mean(0).argmin())
 
-    def behind(self, group: int, level: float, leader: int | None = None) -> tuple[float, float, float]:
+    def behind(self, group: int, level: float) -> tuple[float, float, float]:
         """Return the group's best cost minus the leader's, as (estimate, low, high) with an interval of this level."""
-        gaps = self.best[:, group] - self.best[:, self.leader if leader is None else leader]
+        gaps = self.best[:, group] - self.best[:, self.leader]
         low, middle, high = np.quantile(gaps, [(1 - level) / 2, 0.5, (1 + level) / 2])
         return float(middle), float(low), float(high)
 
@@ -63,7 +64,7 @@ def compare(groups: IntArray, numeric: list[FloatArray], choices: list[FloatArra
     groups: (n,) indices 0, 1, ...; numeric, choices: positions (n,) of the other hyperparameters, NaN without one; costs: (n,),
     finite. Bad costs are compressed on an asinh scale, because a response with a cliff is not smooth on the original one.
     """
-    subset = np.sort(evenly_by_rank(costs, _MAX_POINTS))
+    subset = _subset(groups, costs)
     groups, costs = groups[subset], costs[subset]
     blocks = [*(coordinates(u[subset], True) for u in numeric), *(coordinates(u[subset], False) for u in choices)]
     zero, unit = float(costs.min()), max(float(np.median(costs) - costs.min()), 1e-12)
@@ -74,6 +75,18 @@ def compare(groups: IntArray, numeric: list[FloatArray], choices: list[FloatArra
     drawn = model.best_values(_places(blocks, groups, costs))
     best = zero + unit * np.sinh(np.clip(centre + spread * drawn, -20, 20))
     return GroupEffect(best, float(np.exp(model.mode[-1] / 2)) * spread * unit)
+
+
+def _subset(groups: IntArray, costs: FloatArray) -> IntArray:
+    """Return sorted indices of the settings to fit, evenly spaced in rank within each group.
+
+    A group keeps at least `MIN_EACH` settings, or all if it has fewer.
+    """
+    share, kept = min(1.0, _MAX_POINTS / len(costs)), []
+    for g in range(int(groups.max()) + 1):
+        own = np.flatnonzero(groups == g)
+        kept.append(own[evenly_by_rank(costs[own], max(MIN_EACH, round(share * len(own))))])
+    return np.sort(np.concatenate(kept))
 
 
 def _places(blocks: list[FloatArray], groups: IntArray, costs: FloatArray) -> FloatArray:

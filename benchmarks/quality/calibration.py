@@ -41,10 +41,10 @@ Answers: TypeAlias = dict[str, list[tuple[float, bool]]]
 
 
 def ask(seed: int) -> list[tuple[str, float, bool]]:
-    """Return (rule, stated confidence, right) of each finding on one world."""
+    """Return (rule, stated confidence, right) of each finding on one world; a map is for findings without doubt."""
     rules = [r for r in load_rules() if r.rule_id() in TRUTHS]
     made = world(np.random.default_rng([seed, 1]))
-    found = [f for v in judge(made.study, rules, calibrate=False) for f in v.findings]
+    found = [f for v in judge(made.study, rules, calibrate=False) for f in v.findings if f.doubt == 1]
     answers = [(f.rule, f.confidence, TRUTHS[f.rule](made, f)) for f in found]
     return [(rule, stated, right) for rule, stated, right in answers if right is not None]
 

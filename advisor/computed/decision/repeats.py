@@ -31,7 +31,7 @@ class Setting:
     """One setting of the hyperparameters and the trials that ran it."""
 
     trials: tuple[Trial, ...]
-    """Successful trials, one per seed, in the order of their start."""
+    """Successful trials at full length, one per seed, in the order of their start."""
     costs: FloatArray
     """Best cost of each successful trial, shape (n,)."""
     failed: tuple[Trial, ...]
@@ -57,7 +57,7 @@ class Setting:
 
 @computed
 def settings(study: Study) -> tuple[Setting, ...]:
-    """Return the settings with at least one result, in the order in which they were first tried."""
+    """Return the settings with at least one result at full length, in the order in which they were first tried."""
     return tuple(settings_of(study, study.trials))
 
 
@@ -72,7 +72,7 @@ def settings_of(study: Study, trials: Sequence[Trial]) -> list[Setting]:
     every = _groups(study, study.trials)
     found = []
     for own, group in groups.items():
-        fine = _one_per_seed([t for t in group if study.feasible[t.index] and not bad[t.index]])
+        fine = _one_per_seed([t for t in group if study.comparable[t.index] and not bad[t.index]])
         if fine:
             failed = tuple(t for t in group if bad[t.index])
             first = _selection(every, own)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -250,7 +250,9 @@ def _function_tie(name: str, params: Sequence[Mapping[str, Value]], ties: Collec
     for others in itertools.combinations(discrete, 2):
         keyed = [(tuple(p[o] for o in others), p[name]) for p in rows]
         keyed = [pair for i, pair in enumerate(keyed) if i == 0 or pair != keyed[i - 1]]
-        groups = {key: {v for k, v in keyed if k == key} for key, _ in keyed}
+        groups: defaultdict[tuple[Value, ...], set[Value]] = defaultdict(set)
+        for key, value in keyed:
+            groups[key].add(value)
         shares = np.array(list(Counter(v for _, v in keyed).values())) / len(keyed)
         agreeing = len(keyed) - len(groups)
         if all(len(g) == 1 for g in groups.values()) and float((shares**2).sum()) ** agreeing <= _LEVEL / tests:

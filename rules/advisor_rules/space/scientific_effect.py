@@ -53,30 +53,31 @@ class ScientificEffect(Rule):
     playbook: ClassVar[str] = "Extracting insight from experimental results"
     goal: ClassVar[Goal] = "sampling"
 
-    levels: Count = 6
+    levels: Count = _compared_values.MAX_VALUES
     """Maximum number of values that a study compares; a hyperparameter with more values is tuned."""
-    each: Count = 4
+    each: Count = group_effect.MIN_EACH
     """Minimum number of settings with a result for each value; with fewer, its best result is unknown."""
     false_alarms: Share = 0.05
     """Maximum share of studies without any difference in which one is stated; intervals hold with one minus this probability."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per scientific hyperparameter, either the difference or how large one may be."""
-        questions, lacking = self._questions(study)
+        tried = settings.read(study)
+        questions, lacking = self._questions(study, tried)
         if not questions and lacking:
             raise MissingData(lacking[0])
         learned = bool(questions) and sampler.learned(study)
         for question in questions:
-            finding = self._answer(study, question, len(questions))
+            finding = self._answer(study, question, tried.level(self.false_alarms) / len(questions))
             yield sampler.weakened(finding) if learned else finding
 
-    def _questions(self, study: Study) -> tuple[list[_Question], list[str]]:
+    def _questions(self, study: Study, tried: settings.Settings) -> tuple[list[_Question], list[str]]:
         """Return the questions that can be answered, and what the others lack."""
-        tried = settings.read(study)
         found, lacking = [], []
         for these in _compared_values.compared(study, tried, levels=self.levels):
             if study.searched[these.name].role != "scientific" or len(these.values) > self.levels:
                 continue
+            settings.require_unpruned(study)
             fine = np.isfinite(these.costs)
             groups = [g for g in range(len(these.values)) if np.sum(fine & (these.groups == g)) >= self.each]
             if len(groups) < 2:
@@ -90,9 +91,9 @@ class ScientificEffect(Rule):
                 lacking.append(f"all results are equal; the values of {Name(these.name)} need results that differ")
         return found, lacking
 
-    def _answer(self, study: Study, question: _Question, questions: int) -> Finding:
+    def _answer(self, study: Study, question: _Question, false_alarms: float) -> Finding:
         effect, these = question.effect, question.these
-        level = 1 - self.false_alarms / ((len(question.groups) - 1) * questions)
+        level = 1 - false_alarms / (len(question.groups) - 1)
         lead = effect.leader
         gaps = {g: effect.behind(g, level) for g in range(len(question.groups)) if g != lead}
         worse = sorted((g for g, (_, low, _) in gaps.items() if low > 0), key=lambda g: -gaps[g][0])
