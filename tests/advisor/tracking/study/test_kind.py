@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import mlflow
@@ -17,7 +16,6 @@ from advisor.model.study import Study
 from advisor.tracking.runs import Experiment, Points, Run
 from advisor.tracking.stores.reading import read_experiment
 from advisor.tracking.study.assemble import assemble
-from advisor.tracking.study.kind import _traces
 
 FALL = [1.0, 0.5, 0.4, 0.3]
 
@@ -115,16 +113,3 @@ def test_autologged_scikit_learn_trains_no_network(tmp_path: Path) -> None:
     reasons = {v.rule: v.reason or "" for v in report.verdicts if v.status == "not-assessed"}
     assert "no network" in reasons["stability-spikes"]
     assert "no network" not in reasons.get("space-boundary", "")
-
-
-def test_thousands_of_runs_with_other_values_are_read_in_linear_time() -> None:
-    count = 6000
-    params = [{f"p{j}": str(i + j / 100) for j in range(15)} | {"task": "gan training"} for i in range(count)]
-    runs = tuple(Run(f"r{i}", f"trial-{i}", "FINISHED", p, {}, 0.0) for i, p in enumerate(params))
-    at = np.arange(count)
-    points = {"val/loss": Points(at, np.ones(count, np.int64), np.ones(count), np.zeros(count))}
-    experiment = Experiment(name="many", runs=runs, points=points)
-    started = time.process_time()
-    traces = _traces(experiment, at, "val/loss")
-    assert time.process_time() - started < 3
-    assert traces.values == {"task": "gan training", "the experiment's name": "many"}

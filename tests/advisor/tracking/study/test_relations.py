@@ -1,10 +1,8 @@
-import time
-
 import numpy as np
 import pytest
 
 from advisor.model.formula import parse
-from advisor.tracking.study.relations import _function_tie, find_ties, length_factor
+from advisor.tracking.study.relations import find_ties, length_factor
 
 
 def random_settings(n=20, seed=0):
@@ -64,12 +62,3 @@ def test_a_length_is_known_by_the_last_steps():
     assert length_factor(lengths, [10 * n - 1 for n in lengths]) == 10
     assert length_factor(lengths, [min(10 * n - 1, 400) for n in lengths]) is None
     assert length_factor(lengths, [809] * 12) is None
-
-
-def test_thousands_of_settings_are_compared_in_linear_time():
-    rng = np.random.default_rng(0)
-    names = [f"setting_{j}" for j in range(8)]
-    settings = [dict(zip(names, rng.random(8).round(3).tolist(), strict=True)) | {"id": i} for i in range(3000)]
-    started = time.process_time()
-    assert _function_tie("id", settings, ()) is None
-    assert time.process_time() - started < 3
