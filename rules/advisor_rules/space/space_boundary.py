@@ -9,12 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.space import settings
+from advisor.engine.relation import MIN_CONFIDENCE
 from advisor.engine.rule import Count, Expectation, Relation, Rule, Settled, Share
 from advisor.model.change import SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Side
 from advisor.model.message import Message, Name, Percent, Setting, say
-from advisor.model.space import Domain, IntArray, as_number, counts_training
+from advisor.model.space import Domain, IntArray, as_number, counts_training, is_learning_rate
 from advisor.model.study import Study
 from advisor.model.words import setting, trimmed
 from advisor.stats import boundaries
@@ -37,13 +38,14 @@ class SpaceBoundary(Rule):
 
     ## What to do
     Extend the range on that side to the expected turning point of the fitted response: by at least half and at most all of its
-    width, on a log scale by one to two decades. Do not cross a hard limit, such as a dropout of 0. Keep the other end.
+    width, on a log scale by one to two decades, and for a learning rate at least by a factor of 3. Do not cross a hard limit, such
+    as a dropout of 0. Keep the other end.
 
     ## How sure
     The tests permute positions and correct for the number of ranges and ends; at least five trials are needed. If the best
-    value lies at the end with a probability between 75 % and 90 %, the finding is a note. Confidence is one minus the p-value,
-    times the probability that the best value lies at the end, times 0.9 if the range was not declared. If nothing matters, 0 to
-    5 % of simulated studies of 5 to 64 trials raised a finding. If the optimum was at 0.65 of the range, 0 to 10 % did; at 0.8,
+    value lies at the end with a probability between 75 % and 90 %, or confidence is below 0.5, the finding is a note. Confidence
+    is one minus the p-value, times the probability that the best value lies at the end, times 0.9 if the range was not declared.
+    If nothing matters, 0 to 5 % of simulated studies of 5 to 64 trials raised a finding. If the optimum was at 0.65 of the range, 0 to 10 % did; at 0.8,
     up to 20 %. If the optimum was 0.1 or 0.3 range widths beyond the end, the new range contained it in all of 60 studies; if
     it was 0.6 or 1 beyond, in 80 %.
     """
@@ -125,15 +127,17 @@ class SpaceBoundary(Rule):
         step: float,
     ) -> Finding:
         domain, side = study.spec.parameters[name], crowded.side
+        scale = "log" if is_learning_rate(name) and new[0] > 0 else domain.scale
         end, to = (domain.high, new[1]) if side == "high" else (domain.low, new[0])
         chance, certainty = "probability of such crowding by chance", "probability that the best value lies at this end"
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
         best = [t for i in good for t in tried.trials[i][:1]]
+        confidence = (1 - crowded.p) * crowded.probability * (0.9 if name in study.inferred else 1)
         return self.finding(
             _message(study, tried, name, side, good),
             action=_rows.range_advice(f"Search {side}er values of {{name}}", name, *new),
-            severity="warning" if crowded.probability >= self.certainty else "note",
-            confidence=(1 - crowded.p) * crowded.probability * (0.9 if name in study.inferred else 1),
+            severity="warning" if crowded.probability >= self.certainty and confidence >= MIN_CONFIDENCE else "note",
+            confidence=confidence,
             subject=name,
             side=side,
             trials=best,
@@ -154,9 +158,7 @@ class SpaceBoundary(Rule):
                     )
                 ),
             ),
-            changes=(
-                SetRange(parameter=name, low=new[0], high=new[1], scale=domain.scale, why=_why(domain, end, to, step)),
-            ),
+            changes=(SetRange(parameter=name, low=new[0], high=new[1], scale=scale, why=_why(domain, end, to, step)),),
         )
 
 
