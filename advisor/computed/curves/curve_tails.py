@@ -188,7 +188,7 @@ def lead(study: Study) -> float:
 
 def late_bound(study: Study, endings: Sequence[Ending]) -> float:
     """Return the maximum gain of the steps after the settling step (95 % bound), in the objective's unit."""
-    return max(max(_in_units(study, e, e.plateau.rest) for e in endings), 0.0)
+    return max(0.0, *(_in_units(study, e, e.plateau.rest) for e in endings))
 
 
 def noise_bound(study: Study, endings: Sequence[Ending]) -> float:

@@ -50,7 +50,8 @@ class Cut:
 def cut(study: Study, false_alarms: float) -> Cut | None:
     """Return the region that best separates failed from other trials; None if chance explains every region.
 
-    A region in two hyperparameters must explain more failures than the best single threshold. No region contains one of the best settings (`_best`).
+    A region in two hyperparameters must explain more failures than the best single threshold. No region contains one of the best
+    settings (`_best`).
     """
     tried = settings.read(study)
     if tried.failed.all():

@@ -23,8 +23,9 @@ class StabilitySpikes(Rule):
     """Some gradients are far larger than their neighbours: the norm before clipping has outliers.
 
     ## What it looks at
-    The ratio of the unclipped gradient norm to its running median over 31 logged points, after the first tenth of the trial's steps. Judged
-    are trials whose learning rate is at most ten times the best trial's. If windows were logged, each window's largest norm counts.
+    The ratio of the unclipped gradient norm to its running median over 31 logged points, after the first tenth of the trial's
+    steps. Judged are trials whose learning rate is at most ten times the best trial's. If windows were logged, each window's
+    largest norm counts.
     A ratio is an outlier if it is at least three *and* larger than the scatter of the same trial's ratios explains.
 
     ## Why it matters
