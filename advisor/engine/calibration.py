@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from advisor.engine.registry import BUILT_IN
+from advisor.engine.relation import MIN_CONFIDENCE
 from advisor.model.finding import Finding
 
 FILE = "calibration.csv"
@@ -64,9 +65,16 @@ def corrected(stated: float, knots: tuple[Knot, ...]) -> float:
 
 
 def calibrated(finding: Finding) -> Finding:
-    """Return the finding with the probability that its advice is right as its confidence."""
+    """Return the finding with the probability that its advice is right as its confidence.
+
+    A warning whose advice is more likely wrong than right becomes a note: the planner changes no study because of it.
+    """
     confidence = round(corrected(finding.confidence, table().get(finding.rule, ())), 3)
-    return finding if confidence == finding.confidence else finding.model_copy(update={"confidence": confidence})
+    if confidence == finding.confidence:
+        return finding
+    doubtful = finding.severity == "warning" and confidence < MIN_CONFIDENCE
+    severity = "note" if doubtful else finding.severity
+    return finding.model_copy(update={"confidence": confidence, "severity": severity})
 
 
 def in_words(rule: str) -> str | None:

@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.space import settings
-from advisor.engine.relation import MIN_CONFIDENCE
 from advisor.engine.rule import Count, Expectation, Relation, Rule, Settled, Share
 from advisor.model.change import SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
@@ -43,11 +42,11 @@ class SpaceBoundary(Rule):
 
     ## How sure
     The tests permute positions and correct for the number of ranges and ends; at least five trials are needed. If the best
-    value lies at the end with a probability between 75 % and 90 %, or confidence is below 0.5, the finding is a note. Confidence
-    is one minus the p-value, times the probability that the best value lies at the end, times 0.9 if the range was not declared.
-    If nothing matters, 0 to 5 % of simulated studies of 5 to 64 trials raised a finding. If the optimum was at 0.65 of the range, 0 to 10 % did; at 0.8,
-    up to 20 %. If the optimum was 0.1 or 0.3 range widths beyond the end, the new range contained it in all of 60 studies; if
-    it was 0.6 or 1 beyond, in 80 %.
+    value lies at the end with a probability between 75 % and 90 %, or the corrected confidence is below 0.5, the finding is a
+    note. Confidence is one minus the p-value, times the probability that the best value lies at the end, times 0.9 if the range
+    was not declared. If nothing matters, 0 to 5 % of simulated studies of 5 to 64 trials raised a finding. If the optimum was at
+    0.65 of the range, 0 to 10 % did; at 0.8, up to 20 %. If the optimum was 0.1 or 0.3 range widths beyond the end, the new range
+    contained it in all of 60 studies; if it was 0.6 or 1 beyond, in 80 %.
     """
 
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
@@ -132,12 +131,11 @@ class SpaceBoundary(Rule):
         chance, certainty = "probability of such crowding by chance", "probability that the best value lies at this end"
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
         best = [t for i in good for t in tried.trials[i][:1]]
-        confidence = (1 - crowded.p) * crowded.probability * (0.9 if name in study.inferred else 1)
         return self.finding(
             _message(study, tried, name, side, good),
             action=_rows.range_advice(f"Search {side}er values of {{name}}", name, *new),
-            severity="warning" if crowded.probability >= self.certainty and confidence >= MIN_CONFIDENCE else "note",
-            confidence=confidence,
+            severity="warning" if crowded.probability >= self.certainty else "note",
+            confidence=(1 - crowded.p) * crowded.probability * (0.9 if name in study.inferred else 1),
             subject=name,
             side=side,
             trials=best,
