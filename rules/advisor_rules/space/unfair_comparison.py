@@ -123,9 +123,8 @@ class UnfairComparison(Rule):
         others = f"{{count}} of {{rest}} other settings have a {beyond} {{axis}}."
         names = {"name": Name(these.name), "axis": Name(axis)}
         advice = say("Sample {axis} in one range for every value of {name}.", **names)
-        again = (
-            "Compare the values of {name} again with one range of {axis} in {trials} trials, each value as densely as {who} was."
-        )
+        again = "Compare the values of {name} again with one range of {axis} in {trials} trials, "
+        again += "each value as densely as {who} was."
         early = "probability of so early an end, if all are sampled alike"
         return self.finding(
             say(f"{{why}}. {others}", why=why, count=end.beyond, rest=rest, axis=Name(axis)),
