@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from advisor.engine.registry import BUILT_IN
+from advisor.engine.relation import MIN_CONFIDENCE
 from advisor.model.finding import Finding
 
 FILE = "calibration.csv"
@@ -66,11 +67,15 @@ def corrected(stated: float, knots: tuple[Knot, ...]) -> float:
 def calibrated(finding: Finding, *, measured: bool = True) -> Finding:
     """Return the finding with the probability that its advice is right as its confidence.
 
-    measured: whether the rule's map was measured on such findings; if not, only the finding's doubt applies.
+    measured: whether the rule's map was measured on such findings; if not, only the finding's doubt applies. A warning whose advice
+    is more likely wrong than right becomes a note: the planner changes no study because of it.
     """
     knots = table().get(finding.rule, ()) if measured else ()
     confidence = round(corrected(finding.confidence, knots) * finding.doubt, 3)
-    return finding.model_copy(update={"confidence": confidence, "doubt": 1.0})
+    update: dict[str, object] = {"confidence": confidence, "doubt": 1.0}
+    if finding.severity == "warning" and confidence < min(MIN_CONFIDENCE, finding.confidence):
+        update["severity"] = "note"
+    return finding.model_copy(update=update)
 
 
 def in_words(rule: str) -> str | None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from advisor.model.evidence import AxisEvidence
 from advisor.model.finding import Finding, Severity
 from advisor.model.space import is_learning_rate
 
-Shared = Literal["study", "trials", "a trial", "subject", "end", "rates", "low rates", "high rates"]
+Shared = Literal["study", "trials", "a trial", "subject", "end", "axis", "rates", "low rates", "high rates"]
 """The property that cause and effect must share:
 
 - study: none, because the cause concerns the whole study
 - trials: at least half of the effect's trials show the cause; a trial: at least one of the effect's trials shows the cause
 - subject: the same hyperparameter or metric, or one of a pair; end: the same subject and the same side of its range
+- axis: the effect's subject is a hyperparameter whose axis the cause shows as evidence
 - rates: the effect concerns a learning rate; low rates, high rates: the cause concerns the low or high end of a learning rate
 """
 
@@ -88,6 +90,9 @@ def _share(effect: Finding, cause: Finding, what: Shared) -> bool:
         return _one_subject(effect, cause)
     if what == "end":
         return _one_subject(effect, cause) and effect.side == cause.side
+    if what == "axis":
+        axes = {e.parameter for e in cause.evidence if isinstance(e, AxisEvidence)}
+        return bool(axes & set((effect.subject or "").split(" × ")))
     if what == "rates":
         return is_learning_rate(effect.subject or "")
     if what in ("low rates", "high rates"):

@@ -9,7 +9,16 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from advisor.model.space import Domain, FloatArray, IntArray, hard_limits, rounded, to_scale
+from advisor.model.space import (
+    Domain,
+    FloatArray,
+    IntArray,
+    as_number,
+    hard_limits,
+    is_learning_rate,
+    rounded,
+    to_scale,
+)
 from advisor.stats import surface
 from advisor.stats.outliers import Side
 
@@ -30,6 +39,8 @@ WITHIN = 0.9
 """Probability of the interval `Response.optimum`."""
 DEGREE = 3
 """Degree of the polynomial along one axis."""
+MIN_FACTOR = 3.0
+"""Minimum factor by which the end of a range of learning rates moves. Our choice: half a decade."""
 _DECAY = 0.25
 """Prior variance of each polynomial degree relative to the next lower degree: smooth responses are more likely."""
 _GRID = np.linspace(0, 1, 41)
@@ -287,16 +298,22 @@ def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, flo
     """Return (low, high) with one end moved outwards by `step` range widths, or None if a hard limit leaves no room.
 
     The end moves by between half and all of the range width; on a log scale by at most two decades, and by at least one if the
-    range spans at least 0.9 decades. If a hard limit is in the way, the end moves nine tenths of the way to it (a beta of 0.99
-    becomes 0.999). Limits that the user declared may be reached.
+    range spans at least 0.9 decades. The end of a learning rate moves on a log scale, by at least `MIN_FACTOR`. A range of
+    positive values ends at 0. If a hard limit is in the way, the end moves nine tenths of the way to it (a beta of 0.99 becomes
+    0.999). Limits that the user declared may be reached.
     """
     assert domain.low is not None
     assert domain.high is not None
+    is_rate = is_learning_rate(name) and 0 < domain.low < domain.high
+    if is_rate and domain.scale != "log":
+        step, domain = _on_log_scale(domain, side, step), domain.model_copy(update={"scale": "log"})
     minimum, maximum = 0.5, 1.0
     if domain.scale != "linear":
         ends = to_scale(np.array([domain.low, domain.high]), domain.scale)
         decades = float(ends[1] - ends[0]) / math.log(10)
         minimum = min(max(decades / 2, 1 if decades >= 0.9 else 0), 2) / decades
+        if is_rate:
+            minimum = max(minimum, math.log10(MIN_FACTOR) / decades)
         maximum = max(min(decades, 2) / decades, minimum)
     share = min(max(step, minimum), maximum)
     floor, ceiling = hard_limits(name, domain.type)
@@ -306,6 +323,8 @@ def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, flo
         return None
     # A range beyond a built-in limit shows that the limit does not apply: for example, focal loss also has a gamma.
     floor = floor if domain.low >= floor else -math.inf
+    if domain.low >= 0 and floor < 0 and domain.reach[0] == -math.inf:
+        floor = -1e-300
     ceiling = ceiling if domain.high <= ceiling else math.inf
     now, limit = (domain.low, floor) if side == "low" else (domain.high, ceiling)
     if math.isfinite(limit) and not floor < end < ceiling:
@@ -318,6 +337,17 @@ def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, flo
     if abs(end - now) <= 1e-6 * max(abs(end), abs(now)) or not math.isfinite(end):
         return None
     return (end, domain.high) if side == "low" else (domain.low, end)
+
+
+def _on_log_scale(domain: Domain, side: str, step: float) -> float:
+    """Return `step`, in widths of the range, in widths of the range's logarithm; inf if it leads to 0 or beyond."""
+    assert domain.low is not None
+    assert domain.high is not None
+    turn = as_number(domain.from_unit(-step if side == "low" else 1 + step)) if math.isfinite(step) else -math.inf
+    if not turn > 0:
+        return math.inf
+    end = domain.low if side == "low" else domain.high
+    return abs(math.log(turn / end)) / math.log(domain.high / domain.low)
 
 
 def tidy(value: float, domain: Domain) -> float:

@@ -213,10 +213,11 @@ def _level(curve: _Prepared, at: float, width: int) -> float:
 
 
 def left_to_floor(costs: FloatArray) -> float:
-    """Return the remaining share, at the end, of the way from the first of `costs` (n,) to a perfect score; NaN if unknown.
+    """Return the remaining share, at the end, of the way from the start of `costs` (n,) to a perfect score; NaN if unknown.
 
     A perfect score is 0 for costs that are never negative (losses, error rates) and -1 for maximised shares (accuracy); other costs
-    have no known minimum. The end is the median of the last tenth.
+    have no known minimum. The start is the first cost, or the median of
+    the first tenth if that is lower: a loss that blows up at first is no scale. The end is the median of the last tenth.
     """
     if len(costs) < 2:
         return math.nan
@@ -226,8 +227,9 @@ def left_to_floor(costs: FloatArray) -> float:
         floor = -1.0
     else:
         return math.nan
-    first = float(costs[0]) - floor
-    last = float(np.median(costs[-max(len(costs) // 10, 1) :])) - floor
+    tenth = max(len(costs) // 10, min(3, len(costs) // 2))
+    start, end = float(np.median(costs[:tenth])), float(np.median(costs[-max(len(costs) // 10, 1) :]))
+    first, last = min(float(costs[0]), start) - floor, end - floor
     return last / first if first > 0 else math.nan
 
 

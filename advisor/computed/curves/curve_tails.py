@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.computed import computed
+from advisor.computed.curves import noise
 from advisor.computed.steps import schedules
 from advisor.model.change import Advise, Change, SetField
 from advisor.model.finding import MissingData
@@ -40,6 +41,10 @@ MIN_STRETCH = 0.55
 """Minimum share of the steps at a constant learning rate, so that the curve shows whether longer training helps. The rate stays
 constant for a fifth of the steps with a cosine, a tenth with a straight line, and 60 to 90 % with a decay at the end (warmup,
 stable, decay). Our choice."""
+AT_ONCE = 0.05
+"""Maximum share of the steps until the curves of a common plateau settle (see `on_one_plateau`). Our choice."""
+NOISE_BOUND = 2 * math.sqrt(2)
+"""95 % bound of the difference of two equally good results, in standard deviations of one result."""
 
 _ALPHA = 0.05
 _SHARES = frozenset("acc accuracy top1 top5 f1 auc auroc precision recall iou miou map dice em percent".split())
@@ -177,6 +182,44 @@ def forecast(study: Study, ending: Ending, part: float = 1.0, level: float = 0.9
     ]
     low, high = sorted((study.objective_value(costs[0]), study.objective_value(costs[2])))
     return Forecast(now=study.objective_value(best), low=low, middle=study.objective_value(costs[1]), high=high)
+
+
+def lead(study: Study) -> float:
+    """Return the distance of the best from the second-best result, in the objective's unit; NaN with one result."""
+    ranked = study.ranked()[:2]
+    return abs(float(study.costs[ranked[1].index] - study.costs[ranked[0].index])) if len(ranked) > 1 else math.nan
+
+
+def late_bound(study: Study, endings: Sequence[Ending]) -> float:
+    """Return the maximum gain of the steps after the settling step (95 % bound), in the objective's unit."""
+    return max(0.0, *(_in_units(study, e, e.plateau.rest) for e in endings))
+
+
+def noise_bound(study: Study, endings: Sequence[Ending]) -> float:
+    """Return the 95 % bound of the difference of two equally good trials, in the objective's unit.
+
+    The noise is the largest of that between seeds, if settings were repeated, and that between the evaluations of these trials.
+    """
+    scatter = max(_in_units(study, e, e.end.scatter) for e in endings)
+    return NOISE_BOUND * max(noise.of_seeds(study)[0], noise.of_steps(study), scatter)
+
+
+def on_one_plateau(study: Study, endings: Sequence[Ending]) -> bool:
+    """Return True if different settings stop at the same value nearly at once: a plateau that they may be stuck on.
+
+    The results differ by less than their noise, or less than the most that the flat part can hide.
+    """
+    differing = {tuple(str(e.trial.params.get(n)) for n in study.searched) for e in endings}
+    if len(differing) < 2 or any(e.settled * e.until / e.steps > AT_ONCE for e in endings):
+        return False
+    spread = float(np.ptp(study.costs[[e.trial.index for e in endings]]))
+    return spread <= max(noise_bound(study, endings), late_bound(study, endings))
+
+
+def _in_units(study: Study, ending: Ending, share: float) -> float:
+    """Return a share of the run's gain, next to its best cost, in the objective's unit."""
+    curve = _until(study.cost_curve(ending.trial).finite, ending.until)
+    return float(curve.values.min()) - trend.cost_after(curve.steps, curve.values, share)
 
 
 def cost_floor(study: Study, costs: FloatArray) -> float:

@@ -179,18 +179,36 @@ def rates_at(study: Study, trial: Trial, steps: FloatArray) -> FloatArray | None
 
 def late_norm(study: Study, trial: Trial) -> Curve:
     """Return the largest gradient norm of each logged window after early training: finite, positive, possibly empty."""
-    return _late(study.peaks(trial, "grad_norm").finite)
+    return _late(study, trial, study.peaks(trial, "grad_norm").finite)
 
 
 def late_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
     """Return the concatenated gradient norms of the trials after early training: finite, positive, possibly empty."""
-    parts = [_late(study.curve(trial, "grad_norm").finite).values for trial in trials]
+    parts = [_late(study, trial, study.curve(trial, "grad_norm").finite).values for trial in trials]
     return np.concatenate(parts) if parts else np.empty(0)
 
 
-def _late(curve: Curve) -> Curve:
-    keep = (curve.steps > EARLY * curve.steps[-1:]) & (curve.values > 0)
+def _late(study: Study, trial: Trial, curve: Curve) -> Curve:
+    keep = (curve.steps >= EARLY * _length(study, trial)) & (curve.values > 0)
     return Curve(curve.steps[keep], curve.values[keep], curve.times[keep])
+
+
+def _length(study: Study, trial: Trial) -> float:
+    """Return the trial's length in steps: the longest of its plan, its objective and its gradient norm, which may end early."""
+    planned = study.planned_steps(trial) if study.probe is None else math.nan
+    curves = (study.cost_curve(trial), study.curve(trial, "grad_norm"))
+    return max([planned if math.isfinite(planned) else 0.0, *(float(c.steps[-1]) for c in curves if len(c))])
+
+
+def norm_missing(study: Study, trials: Sequence[Trial]) -> str:
+    """Return why there are too few gradient norms after early training, as a clause without a full stop."""
+    if not study.has("grad_norm"):
+        return "no gradient norm was logged"
+    lasts = [(float(c.steps[-1]), _length(study, t)) for t in trials if len(c := study.curve(t, "grad_norm").finite)]
+    if lasts and all(last < EARLY * length for last, length in lasts):
+        last, length = max(lasts)
+        return f"the gradient norm was logged only up to step {last:,.0f} of {length:,.0f}"
+    return f"no trial logged {jumps.MIN_POINTS} gradient norms after its start"
 
 
 def clip_action(norms: FloatArray) -> Message:

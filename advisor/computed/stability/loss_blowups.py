@@ -159,7 +159,9 @@ def _jump_event(jump: jumps.Jump, sign: float, peak: float, place: str) -> Messa
     if abs(peak - after) > _MATERIAL * abs(after - before):
         to = say("about {after} ({extreme} {peak})", after=to, extreme=extreme, peak=Number(peak, 4))
     fall = "its fall on a log scale" if jump.log else "what it had gained"
-    if jump.share <= 1:
+    if 0.995 <= jump.share < 1.05:
+        undone = say("all that it had gained")
+    elif jump.share <= 1:
         undone = say("{share} of {fall}", share=Percent(jump.share), fall=fall)
     elif jump.log:
         undone = say("all that it had gained and more")

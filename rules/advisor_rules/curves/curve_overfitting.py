@@ -205,15 +205,14 @@ def _rise(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Mess
     levels = (top.rise.best_level, top.rise.level)
     best, end = levels if metric != study.spec.objective.metric else (study.objective_value(v) for v in levels)
     who = (
-        "The best trial"
+        "The best trial, {trial},"
         if top.trial == winners[0]
-        else "The best trial of its setting"
+        else "The best trial of its setting, {trial},"
         if top.trial in winners
-        else "Trial"
+        else "Trial {trial}"
     )
     return say(
-        "{who}, {trial}, overfits: {metric} gets worse, from {best} at {step} to {end} at its end{training}.",
-        who=who,
+        f"{who} overfits: {{metric}} gets worse, from {{best}} at {{step}} to {{end}} at its end{{training}}.",
         trial=Name(top.trial.name),
         metric=Name(metric),
         best=Objective(best),

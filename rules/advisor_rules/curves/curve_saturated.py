@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from advisor.computed.curves import curve_tails
 from advisor.computed.curves.curve_tails import Ending
 from advisor.engine.rule import Count, Expectation, Factor, Relation, Rule, Share
-from advisor.model.change import Advise
+from advisor.model.change import Advise, Change
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal
-from advisor.model.message import Percent, listed, say
+from advisor.model.message import Message, Name, Number, Objective, Percent, listed, say
 from advisor.model.study import Study
 
 
@@ -38,6 +39,10 @@ class CurveSaturated(Rule):
     ## What to do
     Set `max_train_steps` to the length that the slowest of these trials needed, including the margin, and shorten the schedule
     equally. If you keep the best checkpoint, training too long only costs time: in doubt, choose the longer training.
+
+    The rule only advises in two cases. If different settings stop at the same value in the first 5 % of the steps, they may be
+    stuck on a plateau. If the steps to drop could hide a gain larger than the lead of the best trial and the noise between trials,
+    short runs could rank the best settings wrongly.
 
     ## How sure
     Confidence is 0.95 times the share of the best trials that agree. A trial counts only if the 95 % upper bound of the gain in
@@ -95,10 +100,15 @@ class CurveSaturated(Rule):
         decay = Percent(1 - slowest.until / slowest.steps)
         fewer = min(curve_tails.round_up((self.margin * settled.value + decay.value) * steps), steps)
         rest = Percent(max(0.0, *(e.plateau.rest for e in flat)), 1)
+        why = (
+            f"The slowest trial settled at {settled} of {study.length(steps)}. We train {self.margin:g} times as long as it needed"
+            + (f" and keep the decay, {decay} of the steps." if slowest.until < slowest.steps else ".")
+        )
+        action, changes = _advice(study, flat, steps, fewer, why)
         several = say("{flat} of the {judged} best trials are", flat=len(flat), judged=judged)
         return self.finding(
             say(
-                "{trials} flat after {settled} of {steps}, in {curves}. {rest_of} brought at most {rest} of the gain.",
+                "{trials} flat after {settled} of {steps}, in {curves}. {rest_of} brought at most {rest} of the gain, {bounds}.",
                 trials=several if judged > 1 else "The best trial is",
                 settled=settled,
                 steps=study.length(steps),
@@ -107,29 +117,14 @@ class CurveSaturated(Rule):
                 if slowest.until == slowest.steps
                 else say("The rest of the stretch at a constant learning rate"),
                 rest=rest,
+                bounds=_bounds(study, flat),
             ),
-            action=say(
-                "Shorten the training from {steps} to {fewer} and spend the time saved on more trials.",
-                steps=steps,
-                fewer=study.length(fewer),
-            ),
+            action=action,
             severity="note",
             confidence=0.95 * len(flat) / judged,
             trials=[e.trial for e in flat],
             evidence=(self._curves(study, flat, rest), self._figures(flat, judged)),
-            changes=(
-                curve_tails.set_length(
-                    study,
-                    fewer,
-                    why=f"The slowest trial settled at {settled} of {study.length(steps)}. "
-                    f"We train {self.margin:g} times as long as it needed"
-                    + (f" and keep the decay, {decay} of the steps." if slowest.until < slowest.steps else "."),
-                ),
-                Advise(
-                    text="Shorten the learning-rate schedule with the training, so that both still end together. Look at the "
-                    "number of steps again after you change regularisation, augmentation or the model."
-                ),
-            ),
+            changes=changes,
         )
 
     def _curves(self, study: Study, flat: Sequence[Ending], rest: Percent) -> CurveEvidence:
@@ -151,3 +146,42 @@ class CurveSaturated(Rule):
                 ("limits: gain of the rest, steps saved", limits),
             )
         )
+
+
+def _bounds(study: Study, flat: Sequence[Ending]) -> Message:
+    """Return the bound of the gain in the objective's unit, beside the lead of the best trial or the plateau."""
+    unit, lead = Name(study.spec.objective.metric), curve_tails.lead(study)
+    bound = say("{bound} of {metric}", bound=Number(curve_tails.late_bound(study, flat), 2), metric=unit)
+    if curve_tails.on_one_plateau(study, flat):
+        level = Objective(study.objective_value(float(study.costs[flat[0].trial.index])))
+        return say("{bound}. Different settings stop at the same value, {level}, at once", bound=bound, level=level)
+    if math.isnan(lead):
+        return bound
+    return say("{bound}; the best trial leads the next by {lead}", bound=bound, lead=Number(lead, 2))
+
+
+def _advice(
+    study: Study, flat: Sequence[Ending], steps: int, fewer: int, why: str
+) -> tuple[Message, tuple[Change, ...]]:
+    """Return the action and the changes: a shorter training, or what to find out before."""
+    length = study.length(fewer)
+    if curve_tails.on_one_plateau(study, flat):
+        action = say(
+            "Check that these trials are not stuck: compare their outputs with a constant prediction, and try another "
+            "initialisation or a warmup."
+        )
+        return action, (Advise(text=str(action)),)
+    limit = max(curve_tails.lead(study), curve_tails.noise_bound(study, flat))
+    if curve_tails.late_bound(study, flat) > limit:
+        action = say(
+            "Before you shorten the training, train the two best settings for only {length} and see if the same one leads.",
+            length=length,
+        )
+        return action, (Advise(text=str(action)),)
+    schedule = (
+        "Shorten the learning-rate schedule with the training, so that both still end together. Look at the number of steps again "
+        "after you change regularisation, augmentation or the model."
+    )
+    shorten = "Shorten the training from {steps} to {fewer} and spend the time saved on more trials."
+    action = say(shorten, steps=steps, fewer=length)
+    return action, (curve_tails.set_length(study, fewer, why=why), Advise(text=schedule))

@@ -7,7 +7,7 @@ from itertools import combinations, product
 
 import numpy as np
 
-from advisor.model.space import BoolArray, FloatArray
+from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.stats.outliers import Side
 
 SEED = 0
@@ -40,10 +40,11 @@ def gained(inside: BoolArray, failed: BoolArray) -> float:
     return float(_scores(inside[None, :], failed[None, :])[0, 0])
 
 
-def corner(positions: FloatArray, failed: BoolArray) -> Corner | None:
+def corner(positions: FloatArray, failed: BoolArray, outside: IntArray | None = None) -> Corner | None:
     """Return the corner that best separates failed trials from others; None with fewer than two axes, or if none or all failed.
 
     positions: (n, d), NaN where a trial lacks the axis; failed: (n,). At least half of the trials in the corner failed.
+    outside: indices of trials that the corner must not contain. Permuted labels know no such limit, so the p-value stays valid.
     """
     d = positions.shape[1]
     if d < 2 or failed.all() or not failed.any():
@@ -61,6 +62,8 @@ def corner(positions: FloatArray, failed: BoolArray) -> Corner | None:
             continue
         inside = np.array([first & second for (_, first), (_, second) in pairs])
         scores = _scores(inside, labels[rows])
+        if rows[0] == 0 and outside is not None:
+            scores[inside[:, outside].any(axis=1), 0] = 0
         highest[rows] = np.maximum(highest[rows], scores.max(axis=0))
         if rows[0] == 0 and scores[:, 0].max() > best:
             where = int(scores[:, 0].argmax())

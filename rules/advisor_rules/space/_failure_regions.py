@@ -13,7 +13,7 @@ from advisor.model.change import Advise, Change, FixParameter, Forbid, Reparamet
 from advisor.model.evidence import AxisEvidence, Line
 from advisor.model.finding import Side
 from advisor.model.message import Item, Message, Name, Number, Setting, say
-from advisor.model.space import as_number, is_learning_rate, words_of
+from advisor.model.space import IntArray, as_number, is_learning_rate, words_of
 from advisor.model.spec import Bounds, Region
 from advisor.model.study import Study
 from advisor.model.words import capital
@@ -23,6 +23,13 @@ from advisor_rules.space import _corners, _rows
 
 JOINT = 0.15
 """Share of the false alarms for corners, and again for lr / (1 - momentum); single thresholds get the rest."""
+FORBIDDEN = 0.8
+"""Minimum share of failures in a corner that the next study leaves out; with a smaller share we only advise. Our choice."""
+BEST = 5
+"""Number of best settings that no region may contain, or `BEST_SHARE` of all settings if that is more. Our choice."""
+BEST_SHARE = 0.02
+MAX_BEST_SHARE = 0.25
+"""Maximum share of the successful settings that no region may contain: in a small study, the best five are not all good."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,8 @@ class Cut:
 def cut(study: Study, false_alarms: float) -> Cut | None:
     """Return the region that best separates failed from other trials; None if chance explains every region.
 
-    A region in two hyperparameters must explain more failures than the best single threshold. No region contains the best trial.
+    A region in two hyperparameters must explain more failures than the best single threshold. No region contains one of the best
+    settings (`_best`).
     """
     tried = settings.read(study)
     if tried.failed.all():
@@ -72,6 +80,12 @@ def _which(failed: int, total: int, place: Item) -> Message:
     return say("{settings} with {place}", settings=settings_there, place=place)
 
 
+def _best(tried: settings.Settings) -> IntArray:
+    """Return the indices of the best settings, which no region may contain."""
+    number = min(max(BEST, math.ceil(BEST_SHARE * len(tried))), int(MAX_BEST_SHARE * tried.successes))
+    return np.argsort(tried.costs, kind="stable")[: max(number, 1)]
+
+
 def _beyond(name: str, edge: float, side: Side) -> Message:
     return say(f"{{name}} of {{edge}} or {'more' if side == 'high' else 'less'}", name=Name(name), edge=Number(edge))
 
@@ -83,13 +97,13 @@ def _thresholds(tried: settings.Settings, false_alarms: float) -> list[tuple[str
     """Return the regions that chance does not explain, one per hyperparameter, clearest first."""
     if not tried.numeric:
         return []
-    names, best = list(tried.numeric), int(np.nanargmin(tried.costs))
+    names, best = list(tried.numeric), _best(tried)
     level = false_alarms * (1 if len(names) == 1 else 1 - 2 * JOINT)
     positions = np.stack(list(tried.numeric.values()), axis=1)
     clearest: dict[str, outliers.Region] = {}
     for region in outliers.regions(positions, tried.failed):
         u = positions[best, region.axis]
-        holds_best = u >= region.edge if region.side == "high" else u <= region.edge
+        holds_best = bool((u >= region.edge if region.side == "high" else u <= region.edge).any())
         clear = region.p <= level and 2 * region.failed >= region.total and math.isfinite(region.inside)
         if clear and not holds_best:
             clearest.setdefault(names[region.axis], region)
@@ -191,7 +205,7 @@ def _rate_and_momentum(tried: settings.Settings, level: float) -> tuple[float, C
     region = next(
         (r for r in regions if r.p <= JOINT * level and math.isfinite(r.inside) and 2 * r.failed >= r.total), None
     )
-    if region is None or logs[int(np.nanargmin(tried.costs))] >= region.edge:
+    if region is None or (logs[_best(tried)] >= region.edge).any():
         return None
     score = _corners.gained(logs >= region.edge, tried.failed) - math.log(len(tried))
     high = float(f"{math.exp((region.edge + region.inside) / 2):.3g}")
@@ -225,8 +239,8 @@ def _in_formula(name: str) -> str:
 def _corner(study: Study, tried: settings.Settings, level: float) -> tuple[float, Cut] | None:
     """Return (score, cut) of the clearest corner of two hyperparameters."""
     names = list(tried.numeric)
-    found = _corners.corner(np.stack(list(tried.numeric.values()), axis=1), tried.failed)
-    if found is None or found.p > JOINT * level or found.inside[int(np.nanargmin(tried.costs))]:
+    found = _corners.corner(np.stack(list(tried.numeric.values()), axis=1), tried.failed, _best(tried))
+    if found is None or found.p > JOINT * level:
         return None
     where, places = {}, []
     for axis, side, position in zip(found.axes, found.sides, found.edges, strict=True):
@@ -235,7 +249,15 @@ def _corner(study: Study, tried: settings.Settings, level: float) -> tuple[float
         where[names[axis]] = Bounds(low=edge) if side == "high" else Bounds(high=edge)
         places.append(_beyond(names[axis], edge, side))
     place = say("{first} and {second}", first=places[0], second=places[1])
-    which = _which(int((found.inside & tried.failed).sum()), int(found.inside.sum()), place)
-    change = Forbid(region=Region(where=where, why=capital(f"{which} failed")))
-    action = say("Draw no trials with {place}.", place=place)
+    failed, total = int((found.inside & tried.failed).sum()), int(found.inside.sum())
+    which = _which(failed, total, place)
+    change: Change
+    if failed >= FORBIDDEN * total:
+        change = Forbid(region=Region(where=where, why=capital(f"{which} failed")))
+        action = say("Draw no trials with {place}.", place=place)
+    else:
+        action = say("Draw fewer trials with {place}: most fail there, but not all.", place=place)
+        change = Advise(text=str(action))
+    if failed < total:
+        which = say("{which} (the other {rest} ended with a result)", which=which, rest=total - failed)
     return found.score - 2 * math.log(len(tried)), Cut(" × ".join(where), which, action, (change,), found.p)

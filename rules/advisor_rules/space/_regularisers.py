@@ -6,11 +6,14 @@ import math
 
 from advisor.model import parameter_kinds
 from advisor.model.space import Domain, words_of
+from advisor.model.study import Study, Trial
 
 STRONG = 0.3
 """Smallest share of units or labels that counts as strong: dropout, label smoothing."""
-STRONG_DECAY = 0.005
-"""Smallest weight decay or penalty that counts as strong."""
+STRONG_DECAY = 0.3
+"""Smallest weight decay or penalty that counts as strong; decays of 0.1 are ordinary with AdamW."""
+STRONG_DECAY_SGD = 0.01
+"""The same for SGD, whose decay acts through the gradient."""
 NO_EFFECT = 1e-6
 """Weight decay that has no visible effect."""
 _PENALTIES = frozenset(("l1", "l2", "wd", "weightdecay"))
@@ -25,6 +28,18 @@ def is_only_strong(name: str, domain: Domain, strong: float = STRONG, strong_dec
     if any("drop" in word or "smoothing" in word for word in words):
         return low >= strong
     return low >= strong_decay and (bool(words & _PENALTIES) or {"weight", "decay"} <= words)
+
+
+def strong_decay(study: Study, otherwise: float = STRONG_DECAY, sgd: float = STRONG_DECAY_SGD) -> float:
+    """Return the smallest weight decay that counts as strong: `sgd` if all trials are known to use SGD."""
+    rules = {_optimizer(t) for t in study.trials}
+    return sgd if rules and rules <= {"sgd", "momentum", "nesterov"} else otherwise
+
+
+def _optimizer(trial: Trial) -> str:
+    named = [v for n, v in trial.params.items() if parameter_kinds.chooses_optimizer(n)]
+    text = str(named[0] if named else trial.facts.get("optimizer", "")).lower()
+    return text.rsplit(".", 1)[-1]
 
 
 def ends(domain: Domain) -> tuple[float, float]:

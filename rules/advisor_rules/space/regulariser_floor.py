@@ -8,18 +8,19 @@ from typing import ClassVar
 
 import numpy as np
 
+from advisor.computed.space import settings
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Name, Number, Probability, Setting, say
+from advisor.model.message import Count, Name, Number, Probability, Setting, say
 from advisor.model.space import FloatArray
 from advisor.model.spec import Parameter
 from advisor.model.study import Study
 from advisor_rules.space import _regularisers
 
-_MIN_TRIALS = 5
-"""Minimum number of results to test whether strong values help."""
+_MIN_SETTINGS = 10
+"""Minimum number of settings with a result to see if high values help: a strong trend (rank correlation 0.6) then shows."""
 _CONFIDENCE = 0.8
 """Probability that the range should be extended downwards. Our choice, because no trial was run there."""
 
@@ -40,8 +41,9 @@ class RegulariserFloor(Rule):
     without it.
 
     ## How sure
-    A dropout rate of 0.3 or a weight decay of 0.01 is strong by usual practice; both limits are our choice. Results decide too: the
-    rule is quiet if the results get better towards the high end (Spearman's rank correlation, one-sided).
+    A dropout rate of 0.3 or a weight decay of 0.3 (0.01 if all trials are known to use SGD) is strong by usual practice; these
+    limits are our choice. Results decide too: the rule needs 10 settings with a result, and is quiet if the results get better
+    towards the high end (Spearman's rank correlation, one-sided). If the range was not declared, the finding is a note.
     """
 
     playbook: ClassVar[str] = "Identifying scientific, nuisance, and fixed hyperparameters"
@@ -57,37 +59,43 @@ class RegulariserFloor(Rule):
     strong: Share = _regularisers.STRONG
     """Minimum share of units or labels at the low end of a linear range that counts as strong."""
     strong_decay: Share = _regularisers.STRONG_DECAY
-    """Minimum weight decay or penalty at the low end of a range that counts as strong."""
+    """Minimum weight decay or penalty at the low end of a range that counts as strong, unless all trials use SGD."""
+    strong_decay_sgd: Share = _regularisers.STRONG_DECAY_SGD
+    """The same if all trials are known to use SGD."""
     false_alarms: Share = 0.05
     """Maximum p-value of a gain towards the high end to conclude that strong regularisation helps."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per regulariser that is strong in every trial."""
-        strong = {
-            n: p
-            for n, p in study.searched.items()
-            if _regularisers.is_only_strong(n, p, self.strong, self.strong_decay)
-        }
-        if strong and len(study.ranked()) < _MIN_TRIALS:
+        """Yield one finding per regulariser whose range leaves out no regularisation."""
+        decay = _regularisers.strong_decay(study, self.strong_decay, self.strong_decay_sgd)
+        strong = {n: p for n, p in study.searched.items() if _regularisers.is_only_strong(n, p, self.strong, decay)}
+        count = settings.read(study).successes if strong else 0
+        if strong and count < _MIN_SETTINGS:
             raise MissingData(
-                f"{len(study.ranked())} trials have a result; at least {_MIN_TRIALS} are needed to see if strong values help",
+                f"{count} settings have a result; whether high values of {next(iter(strong))} help needs {_MIN_SETTINGS}",
                 needs="trials",
+                at_least=_MIN_SETTINGS,
             )
         for name, parameter in strong.items():
             p = _chance_of_gain(study, name)
             if p > self.false_alarms:
-                yield self._finding(name, parameter, p)
+                yield self._finding(study, name, parameter, p)
 
-    def _finding(self, name: str, parameter: Parameter, p: float) -> Finding:
+    def _finding(self, study: Study, name: str, parameter: Parameter, p: float) -> Finding:
         (low, high), floor = _regularisers.ends(parameter), _regularisers.floor(parameter)
         none = say("{low}, where it is off", low=Number(floor)) if floor == 0 else say("{low}", low=Number(floor))
         why = say(
             "{name} is searched only from {low} up, so no trial shows what it brings.", name=Name(name), low=Number(low)
         )
         return self.finding(
-            say("{why} Results do not get better towards high values (p = {p}).", why=why, p=Probability(p)),
+            say(
+                "{why} {count} do not show whether high values help (p = {p}).",
+                why=why,
+                count=Count(settings.read(study).successes, "setting"),
+                p=Probability(p),
+            ),
             action=say("Start the range of {name} at {none}.", name=Name(name), none=none),
-            severity="warning" if floor == 0 else "note",
+            severity="warning" if floor == 0 and name not in study.inferred else "note",
             confidence=_CONFIDENCE,
             subject=name,
             side="low",

@@ -14,7 +14,7 @@ from advisor.model.change import SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Side
 from advisor.model.message import Message, Name, Percent, Setting, say
-from advisor.model.space import Domain, IntArray, as_number, counts_training
+from advisor.model.space import Domain, IntArray, as_number, counts_training, is_learning_rate
 from advisor.model.study import Study
 from advisor.model.words import setting, trimmed
 from advisor.stats import boundaries
@@ -37,15 +37,16 @@ class SpaceBoundary(Rule):
 
     ## What to do
     Extend the range on that side to the expected turning point of the fitted response: by at least half and at most all of its
-    width, on a log scale by one to two decades. Do not cross a hard limit, such as a dropout of 0. Keep the other end.
+    width, on a log scale by one to two decades, and for a learning rate at least by a factor of 3. Do not cross a hard limit, such
+    as a dropout of 0. Keep the other end.
 
     ## How sure
     The tests permute positions and correct for the number of ranges and ends; at least five trials are needed. If the best
-    value lies at the end with a probability between 75 % and 90 %, the finding is a note. Confidence is one minus the p-value,
-    times the probability that the best value lies at the end, times 0.9 if the range was not declared. If nothing matters, 0 to
-    5 % of simulated studies of 5 to 64 trials raised a finding. If the optimum was at 0.65 of the range, 0 to 10 % did; at 0.8,
-    up to 20 %. If the optimum was 0.1 or 0.3 range widths beyond the end, the new range contained it in all of 60 studies; if
-    it was 0.6 or 1 beyond, in 80 %.
+    value lies at the end with a probability between 75 % and 90 %, or the corrected confidence is below 0.5, the finding is a
+    note. Confidence is one minus the p-value, times the probability that the best value lies at the end, times 0.9 if the range
+    was not declared. If nothing matters, 0 to 5 % of simulated studies of 5 to 64 trials raised a finding. If the optimum was at
+    0.65 of the range, 0 to 10 % did; at 0.8, up to 20 %. If the optimum was 0.1 or 0.3 range widths beyond the end, the new range
+    contained it in all of 60 studies; if it was 0.6 or 1 beyond, in 80 %.
     """
 
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
@@ -125,6 +126,7 @@ class SpaceBoundary(Rule):
         step: float,
     ) -> Finding:
         domain, side = study.spec.parameters[name], crowded.side
+        scale = "log" if is_learning_rate(name) and new[0] > 0 else domain.scale
         end, to = (domain.high, new[1]) if side == "high" else (domain.low, new[0])
         chance, certainty = "probability of such crowding by chance", "probability that the best value lies at this end"
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
@@ -154,9 +156,7 @@ class SpaceBoundary(Rule):
                     )
                 ),
             ),
-            changes=(
-                SetRange(parameter=name, low=new[0], high=new[1], scale=domain.scale, why=_why(domain, end, to, step)),
-            ),
+            changes=(SetRange(parameter=name, low=new[0], high=new[1], scale=scale, why=_why(domain, end, to, step)),),
         )
 
 

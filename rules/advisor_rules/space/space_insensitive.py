@@ -109,7 +109,7 @@ class SpaceInsensitive(Rule):
         value = next((t.params[name] for t in study.ranked() if name in t.params), None)
         clear = found.p <= self.false_alarms
         explains = say(
-            "It explains {share} of the variation between {count} settings; {leader} explains {most}.",
+            "It explains, alone or with others, {share} of the variation between {count} settings; {leader} explains {most}.",
             share=found.share(axis),
             count=len(found.tried),
             leader=Name(leader),

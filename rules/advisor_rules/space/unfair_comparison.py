@@ -56,6 +56,11 @@ class UnfairComparison(Rule):
             shares="subject",
             because="Its values were not tuned equally well, so its effect is not known yet.",
         ),
+        Relation(
+            rules=("space-shrink", "space-boundary"),
+            shares="axis",
+            because="The good trials have other values of it; the repeated comparison needs a range wide enough for all.",
+        ),
     )
 
     levels: Count = _compared_values.MAX_VALUES
@@ -118,11 +123,12 @@ class UnfairComparison(Rule):
         others = f"{{count}} of {{rest}} other settings have a {beyond} {{axis}}."
         names = {"name": Name(these.name), "axis": Name(axis)}
         advice = say("Sample {axis} in one range for every value of {name}.", **names)
-        again = "Compare the values of {name} again with one range of {axis} in {trials} trials."
+        again = "Compare the values of {name} again with one range of {axis} in {trials} trials, "
+        again += "each value as densely as {who} was."
         early = "probability of so early an end, if all are sampled alike"
         return self.finding(
             say(f"{{why}}. {others}", why=why, count=end.beyond, rest=rest, axis=Name(axis)),
-            action=say(again, trials=trials, **names),
+            action=say(again, trials=trials, who=who, **names),
             severity="warning",
             confidence=(1 - end.p) * (1 + end.probability) / 2,
             subject=these.name,

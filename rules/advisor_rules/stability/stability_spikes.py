@@ -23,8 +23,9 @@ class StabilitySpikes(Rule):
     """Some gradients are far larger than their neighbours: the norm before clipping has outliers.
 
     ## What it looks at
-    The ratio of the unclipped gradient norm to its running median over 31 logged points, after the first tenth of training. Judged
-    are trials whose learning rate is at most ten times the best trial's. If windows were logged, each window's largest norm counts.
+    The ratio of the unclipped gradient norm to its running median over 31 logged points, after the first tenth of the trial's
+    steps. Judged are trials whose learning rate is at most ten times the best trial's. If windows were logged, each window's
+    largest norm counts.
     A ratio is an outlier if it is at least three *and* larger than the scatter of the same trial's ratios explains.
 
     ## Why it matters
@@ -60,8 +61,7 @@ class StabilitySpikes(Rule):
         curves = [(t, instability.late_norm(study, t)) for t in near.trials[: self.trials]]
         curves = [(t, c) for t, c in curves if len(c) >= jumps.MIN_POINTS]
         if not curves:
-            few = f"no trial logged {jumps.MIN_POINTS} gradient norms after its start"
-            what = few if study.has("grad_norm") else "no gradient norm was logged"
+            what = instability.norm_missing(study, near.trials)
             raise MissingData(
                 f"{what}; {instability.LOG_NORM[0].lower()}{instability.LOG_NORM[1:-1]}", needs="grad_norm"
             )

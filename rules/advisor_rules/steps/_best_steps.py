@@ -141,7 +141,7 @@ def evidence(
             counts=tuple(counts.tolist()),
             lines=tuple(Line(value=value, label=label) for label, value in lines.items()),
         ),
-        FigureEvidence(rows=(("good trials", len(at)), ("best steps, share of training", places), *rows)),
+        FigureEvidence(rows=(("best trials", len(at)), ("best steps, share of training", places), *rows)),
     )
 
 

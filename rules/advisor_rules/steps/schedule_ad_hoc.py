@@ -87,7 +87,7 @@ class ScheduleAdHoc(Rule):
         confidence: float,
         rows: tuple[tuple[str, Item], ...] = (),
     ) -> Finding:
-        many = say("{many} of the {good} good trials", many=len(which), good=len(good))
+        many = say("{many} of the {good} best trials", many=len(which), good=len(good))
         metric = study.signals.get("learning_rate")
         noted = joined(s.noted or "none" for s in good)
         return self.finding(

@@ -58,7 +58,7 @@ class ScheduleConstant(Rule):
         whole = [s for s in good if s.noted == "constant" or not study.cut_short(s.trial)]
         judged = [s for s in whole if s.constant is not None]
         if not judged:
-            cut = ", and the good trials were cut short" if good and not whole else ""
+            cut = ", and the best trials were cut short" if good and not whole else ""
             raise MissingData(
                 f"the schedule of the learning rate is unknown{cut}; log the rate at every step, as train/learning_rate (the "
                 "advisor's training hook does)",
@@ -74,7 +74,7 @@ class ScheduleConstant(Rule):
         yield self.finding(
             say(
                 "The learning rate stays constant from its peak to the last step in {trials}, and no trial decays it.",
-                trials=say("all {n} good trials", n=len(flat)) if len(flat) > 1 else "the best trial",
+                trials=say("all {n} best trials", n=len(flat)) if len(flat) > 1 else "the best trial",
             ),
             action="Decay the learning rate to zero over the training, linearly or by a cosine, and tune the base rate with it.",
             severity="warning" if later else "note",
@@ -85,7 +85,7 @@ class ScheduleConstant(Rule):
                 *_curves(study, [t.id for t in trials]),
                 FigureEvidence(
                     rows=(
-                        ("good trials judged", len(judged)),
+                        ("best trials judged", len(judged)),
                         ("noted schedules", joined(sorted({s.noted or "none" for s in judged}))),
                         ("round of the study", study.spec.round),
                     )

@@ -87,7 +87,7 @@ class StepPosition(Rule):
         placed = _best_steps.read(study, self.best, self.reach, evaluations=self.evaluations)
         if len(placed) < 2:
             raise MissingData(
-                f"only {len(placed)} good trials ran to their end with {study.spec.objective.metric} logged at {self.evaluations} "
+                f"only {len(placed)} best trials ran to their end with {study.spec.objective.metric} logged at {self.evaluations} "
                 "steps or more; the rule needs at least 2 (early) or 3 (late): evaluate more often during training",
                 needs="evaluations",
                 at_least=self.evaluations,
@@ -119,14 +119,14 @@ class StepPosition(Rule):
                 fewer=study.length(fewer),
                 steps=steps,
             )
-            why = f"No good trial is at its best after {last:.1%} of {study.length(steps)}; this is {self.room:g} times that."
+            why = f"No best trial is at its best after {last:.1%} of {study.length(steps)}; this is {self.room:g} times that."
             change = curve_tails.set_length(study, fewer, why=why)
         early = Percent(self.early)
         return self.finding(
             say(
                 "The best step lies in the first {early} of training in {trials}, at {last} or before.{unlearned}",
                 early=early,
-                trials="both good trials" if len(placed) == 2 else say("all {n} good trials", n=len(placed)),
+                trials="both best trials" if len(placed) == 2 else say("all {n} best trials", n=len(placed)),
                 last=Percent(last, 1),
                 unlearned=" Their first evaluation is their best, so training improved nothing." if unlearned else "",
             ),
@@ -136,14 +136,16 @@ class StepPosition(Rule):
             side="low",
             trials=[b.trial for b in placed],
             evidence=self._evidence(
-                placed, p, say("Every good trial is at its best in the first {early} of training.", early=early)
+                placed,
+                p,
+                say("Every one of the best trials is at its best in the first {early} of training.", early=early),
             ),
             changes=(change,),
         )
 
     def _late(self, study: Study, placed: Sequence[BestStep], late: Late, p: float) -> Finding:
         many, of, share = len(late.steps), len(placed), Percent(self.late)
-        where = say("in the last {share} of training in {many} of the {of} good trials", share=share, many=many, of=of)
+        where = say("in the last {share} of training in {many} of the {of} best trials", share=share, many=many, of=of)
         change: Change
         if late.longer:
             steps = round(np.median([b.steps for b in late.steps]))
@@ -174,7 +176,7 @@ class StepPosition(Rule):
             side="high",
             trials=[b.trial for b in late.steps],
             evidence=self._evidence(
-                placed, p, say("{many} of {of} good trials are at their best late.", many=many, of=of), late.rows
+                placed, p, say("{many} of {of} best trials are at their best late.", many=many, of=of), late.rows
             ),
             changes=(change,),
         )

@@ -9,9 +9,10 @@ from advisor.computed.curves import curve_tails
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, RunPlan
 from advisor.model.evidence import CurveEvidence, FigureEvidence
-from advisor.model.finding import Finding, Goal
+from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Percent, joined, say
 from advisor.model.study import Study
+from advisor.model.words import trimmed
 
 _ROUNDS = (
     "Tune with short runs and make the final runs longer. Runs of about a tenth of the final length answer most questions; then "
@@ -86,12 +87,20 @@ class StepsComputeBound(Rule):
             )
             yield self._verdict(study, True, what, judged, improving, confidence)
         elif 2 * len(flat) > len(judged):
+            if curve_tails.on_one_plateau(study, flat):
+                level = study.objective_value(float(study.costs[flat[0].trial.index]))
+                raise MissingData(
+                    f"different settings stop at the same {study.spec.objective.metric}, {trimmed(level, 4)}, at once: if they are "
+                    "stuck on a plateau, it cannot be told whether compute is the limit; this needs trials that train"
+                )
             fitted = sum(e.train_left <= self.floor for e in flat)
             what = say(
                 "{are} flat from {share} of the steps on{training}",
                 are="is" if len(flat) == 1 else "are",
                 share=Percent(max(e.plateau.settled * e.until / e.steps for e in flat)),
-                training=say(", and {fitted} of them fit the training data perfectly", fitted=fitted) if fitted else "",
+                training=say(", and {fitted} of them fit the training data nearly perfectly", fitted=fitted)
+                if fitted
+                else "",
             )
             yield self._verdict(study, False, what, judged, flat, 0.95 * len(flat) / len(judged))
 

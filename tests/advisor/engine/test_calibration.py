@@ -56,6 +56,13 @@ def test_only_rules_with_a_map_are_corrected(monkeypatch):
     assert calibrated(finding(0.7, "other")) == finding(0.7, "other")
 
 
+def test_a_warning_that_is_more_likely_wrong_becomes_a_note(monkeypatch):
+    monkeypatch.setattr(calibration, "table", lambda: {"mine": KNOTS})
+    warning = finding(0.7).model_copy(update={"severity": "warning"})
+    assert calibrated(warning).severity == "note"
+    assert calibrated(warning.model_copy(update={"confidence": 0.9})).severity == "warning"
+
+
 def test_the_table_is_of_rules_that_exist_and_rises():
     known = {r.rule_id() for r in load_rules()}
     assert table().keys() <= known

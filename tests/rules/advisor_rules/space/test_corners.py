@@ -53,3 +53,14 @@ def test_a_corner_among_many_axes_is_found_and_noise_is_not() -> None:
     assert found_one is not None
     assert found_one.axes == (3, 30)
     assert found_one.p <= 0.01
+
+
+def test_a_corner_leaves_out_the_trials_that_it_must_not_contain() -> None:
+    at = np.random.default_rng(0).random((200, 2))
+    failed = (at[:, 0] > 0.5) & (at[:, 1] > 0.5)
+    good = np.flatnonzero(failed)[np.argsort(at[failed, 0])[:3]]
+    failed[good] = False
+    assert corner(at, failed).inside[good].any()
+    found = corner(at, failed, good)
+    assert not found.inside[good].any()
+    assert found.p <= 0.01

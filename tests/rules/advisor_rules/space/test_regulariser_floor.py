@@ -40,7 +40,7 @@ def test_fires_where_only_strong_values_are_searched_and_includes_none() -> None
 
 
 def test_on_a_log_scale_the_range_reaches_down_and_a_comparison_is_declared() -> None:
-    made = study(Parameter(low=1e-2, high=1.0, scale="log"), "weight_decay")
+    made = study(Parameter(low=0.4, high=8.0, scale="log"), "weight_decay")
     (finding,) = verdict(RULE, made).findings
     change, advice = finding.changes
     assert isinstance(change, SetRange)
@@ -55,6 +55,7 @@ def test_on_a_log_scale_the_range_reaches_down_and_a_comparison_is_declared() ->
         ("dropout", Parameter(low=0.0, high=0.9)),
         ("dropout", Parameter(low=0.1, high=0.5)),
         ("weight_decay", Parameter(low=1e-5, high=1e-1, scale="log")),
+        ("weight_decay", Parameter(low=0.08, high=0.16)),
         ("momentum", Parameter(low=0.5, high=0.95)),
         ("keep_dropout", STRONG),
     ],
@@ -68,10 +69,21 @@ def test_quiet_where_strong_values_help() -> None:
 
 
 def test_cannot_tell_from_few_trials() -> None:
-    assert "needs 5" in str(verdict(RULE, study(STRONG, count=3)).reason)
+    assert "needs 10" in str(verdict(RULE, study(STRONG, count=3)).reason)
 
 
 def test_keeps_its_promise_where_strong_values_help_a_lot() -> None:
     """Results that get better towards strong values are taken for noise in few studies only."""
     fired = [verdict(RULE, study(STRONG, slope=-3.0, seed=seed)).status == "fired" for seed in studies(60)]
     assert kept(sum(fired), len(fired))
+
+
+def test_a_smaller_weight_decay_is_strong_for_sgd() -> None:
+    rng = np.random.default_rng(0)
+    rows = [{"optimizer": "SGD", "weight_decay": float(d)} for d in rng.uniform(0.02, 0.1, 12)]
+    curves = {"val/loss": [[1 + 0.1 * float(u)] for u in rng.random(12)]}
+    (finding,) = verdict(RULE, make_study(rows, curves)).findings
+    assert finding.severity == "note"
+    assert "12 settings do not show whether high values help" in finding.message
+    rows = [{**row, "optimizer": "AdamW"} for row in rows]
+    assert verdict(RULE, make_study(rows, curves)).status == "quiet"

@@ -80,7 +80,7 @@ def test_a_single_run_that_diverged() -> None:
 def test_two_hyperparameters_that_share_the_blame_are_named() -> None:
     rng = np.random.default_rng(1)
     points = rng.random((80, 2))
-    status = ["diverged" if u + v > 1.25 else "complete" for u, v in points]
+    status = ["diverged" if max(u, v) > 0.8 else "complete" for u, v in points]
     params = [{"a": float(u), "b": float(v)} for u, v in points]
     curves = [
         [2.0, np.nan] if s == "diverged" else [2.0, 1 + abs(u - 0.4) + abs(v - 0.4)]
@@ -204,3 +204,12 @@ def test_the_only_rate_that_trains_is_enclosed_by_failures():
     (change,) = finding.changes
     assert (change.low, change.high) == (pytest.approx(rates[4]), pytest.approx(rates[6]))
     assert "look for a bug" not in str(finding.action).lower()
+
+
+def test_a_corner_that_holds_good_trials_or_many_successes_is_not_forbidden() -> None:
+    rng = np.random.default_rng(0)
+    study = failing_where(lambda p: p["learning_rate"] > 0.03 and p["width"] > 60 and rng.random() < 0.65, count=300)
+    (finding,) = verdict("space-infeasible", study).findings
+    assert [c.kind for c in finding.changes] == ["advise"]
+    assert "ended with a result)" in str(finding.message)
+    assert "Draw fewer trials" in str(finding.action)

@@ -7,6 +7,8 @@ import pytest
 from promise import kept, studies
 from studies import make_study, verdict
 
+from advisor.analysis import analyze_study
+from advisor.engine.registry import load_rules
 from advisor.model.change import Advise, SetField, SetRange
 from advisor.model.spec import Parameter
 
@@ -177,3 +179,12 @@ def test_keeps_its_promise_where_all_are_sampled_alike(count: int, levels: int, 
             continue
         fired += verdict(RULE, make_study(params, {"val/loss": cost}, status=status)).status == "fired"
     assert kept(fired, len(studies(100)))
+
+
+def test_narrowing_the_range_waits_for_the_comparison_that_needs_it() -> None:
+    made = study(unequal(20))
+    report = analyze_study(made, rules=load_rules())
+    shrink = [f for f in report.findings if f.rule in ("space-shrink", "space-boundary") and f.subject == "lr"]
+    assert shrink
+    assert {f.explained_by.rule for f in shrink if f.explained_by} == {RULE}
+    assert all(f.explained_by for f in shrink)

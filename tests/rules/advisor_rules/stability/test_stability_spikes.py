@@ -87,7 +87,7 @@ def test_without_norms_it_names_what_to_log():
     result = verdict("stability-spikes", make_study([{"lr": 0.1}], {"val/loss": [[1.0, 0.5]]}))
     assert result.status == "not-assessed"
     assert "train/grad_norm" in result.reason
-    few = study_of([np.ones(5)])
+    few = study_of([np.ones(5)], steps={"train/grad_norm": [[100, 200, 300, 400, 500]], "val/loss": [[N]]})
     assert "20 gradient norms" in verdict("stability-spikes", few).reason
 
 
@@ -119,3 +119,14 @@ def test_it_keeps_its_promise(kind):
     }[kind]
     fired = sum(verdict("stability-spikes", study_of([draw() for _ in range(3)])).status == "fired" for _ in range(100))
     assert fired <= 8
+
+
+def test_norms_that_end_in_early_training_are_missing() -> None:
+    start = norms(spikes=(40, 60, 80))[:100]
+    study = make_study(
+        [{"lr": 0.1}],
+        {"val/loss": [np.linspace(2, 1, 21)], "train/grad_norm": [start]},
+        steps={"val/loss": [np.arange(21) * 500], "train/grad_norm": [np.arange(100)]},
+    )
+    missing = verdict("stability-spikes", study)
+    assert "only up to step 99 of 10,000" in missing.reason
