@@ -160,10 +160,22 @@ def _collapse(costs: Costs, trial: int) -> str:
     length = _length_of_tail(constant)
     if length < max(_MIN_FLAT, _TAIL * len(curve)) or not level - best >= _LOST * gain > 0:
         return ""
-    if gain <= _MOVED * costs.range:
+    if gain <= _MOVED * costs.range or length <= _longest_stay(costs, level, _CONSTANT * gain):
         return ""
     step = int(curve.steps[len(curve) - length])
     return f"{costs.metric} fell back from {costs.text(best)} to the constant {costs.text(level)} at step {step:,}"
+
+
+def _longest_stay(costs: Costs, level: float, error: float) -> int:
+    """Return the maximum number of evaluations in a row at this level after which a trial went on to another one.
+
+    A success rate may be zero for a while: training that left a level before has not ended there.
+    """
+    longest = 0
+    for curve in costs.curves:
+        away = np.flatnonzero(np.abs(curve.finite.values - level) > max(error, 1e-12))
+        longest = max(longest, int(np.diff(away, prepend=-1).max(initial=1)) - 1)
+    return longest
 
 
 def _plateaus(costs: Costs, trials: Sequence[int], chance: float | None) -> dict[int, End]:

@@ -51,3 +51,10 @@ def test_a_single_trial_at_a_level_of_chance():
     assert [t.status for t in study.trials] == ["complete"] * 5 + ["not_learned"]
     assert study.trials[5].reason == "val/accuracy stays at 0.25 from its start"
     assert not study.feasible[5]
+
+
+@pytest.mark.parametrize(("zeros", "status"), [(5, "complete"), (2, "diverged")])
+def test_a_level_that_training_left_before_is_no_end(zeros, status):
+    """A policy that never succeeded in its first evaluations may fall back to zero for three evaluations and recover."""
+    study = _study(lambda i, s: 0.0 if s <= zeros or (i == 2 and s > 17) else _rising(i, s))
+    assert study.trials[2].status == status
