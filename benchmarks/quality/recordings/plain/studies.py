@@ -102,4 +102,8 @@ def studies() -> list[PlainStudy]:
             "plain-nan", "the training loss ends as NaN at high rates, and the accuracy stays finite", blowups.not_a_number,
             accuracy, best, (diverged, *_off(*FACTS)), blowups.TRIALS,
         ),
+        PlainStudy(
+            "plain-collapse", "high rates end at chance with a finite loss", blowups.collapse, accuracy, best,
+            (diverged, *_off(*FACTS)), blowups.TRIALS,
+        ),
     ]  # fmt: skip
