@@ -83,8 +83,8 @@ class CurveOverfitting(Rule):
         winners = setting_winners(study, trials)
         first = {t.index for t in winners}
         looks = validation_curves(study)
-        # The false-alarm level is shared among the metrics, and between the best trials per setting, the others and all together. With
-        # too few evaluations to test a trial on its own, only the test of all together is left.
+        # The false-alarm level is shared among the metrics, and between the best trials per setting, the others and all together.
+        # With too few evaluations to test a trial on its own, only the test of all together is left.
         assessed = False
         for metric, costs in looks:
             read = read_overfits(study, trials, metric, costs, material=self.material)

@@ -1,7 +1,7 @@
 """Perceptrons on digits with rates up to 30, which warm up from a hundredth of the rate.
 
-A shallow one whose loss takes the logarithm of a softmax: at high rates a probability becomes zero, the training loss ends as NaN, and
-the accuracy stays finite, at chance. A deep one with a safe loss: at high rates its units stop responding, and it guesses a class.
+A shallow one takes the logarithm of a softmax: at high rates a probability becomes zero, the training loss ends as NaN, and the
+accuracy stays finite, at chance. A deep one has a safe loss: at high rates its units stop responding, and it guesses a class.
 """
 
 from __future__ import annotations
