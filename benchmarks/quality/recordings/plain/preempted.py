@@ -32,12 +32,12 @@ def preempted() -> dict[str, str]:
             "dropout": uniform(random, 0.0, 0.5),
         }
         checkpoint: dict[str, Any] = {}
-        with contextlib.suppress(SystemExit):
-            truth[train(split, params, number, checkpoint, until=INTERRUPTED.get(number))] = "stopped"
         if number in INTERRUPTED:
+            with contextlib.suppress(SystemExit):
+                truth[train(split, params, number, checkpoint, until=INTERRUPTED[number])] = "stopped"
             if number in ANEW:
                 checkpoint = {}
-            truth[train(split, params, number, checkpoint, until=None)] = "complete"
+        truth[train(split, params, number, checkpoint, until=None)] = "complete"
     return truth
 
 

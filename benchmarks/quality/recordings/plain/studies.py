@@ -34,7 +34,7 @@ COURSE = (
 """Rules that take the course of a curve for a fault."""
 FACTS = (
     "clip-aggressive clip-insufficient space-tuned-steps space-tuned-batch unfair-comparison eval-regular ckpt-best-lost "
-    "batch-norm multi-host adopt"
+    "batch-norm multi-host"
 ).split()
 """Rules about facts that no script changes."""
 FAILURES = ("space-infeasible", "space-boundary-infeasible")
@@ -87,11 +87,11 @@ def studies() -> list[PlainStudy]:
             (*healthy, no_overfit, _matters("lr")), letters.TRIALS,
         ),
         PlainStudy(
-            "plain-finetune-few", "60 examples, a quarter of them with a wrong label, are seen 60 times", few, "eval_loss",
-            "minimize", (*_off(*COURSE, *FACTS, *FAILURES), overfit), finetune.TRIALS,
+            "plain-finetune-few", "60 examples, a quarter of them with a wrong label, are seen 60 times", few, "eval_accuracy",
+            best, (*_off(*COURSE, *FACTS, *FAILURES), overfit), finetune.TRIALS,
         ),
         PlainStudy(
-            "plain-finetune-enough", "500 examples are seen four times", enough, "eval_loss", "minimize",
+            "plain-finetune-enough", "500 examples are seen four times", enough, "eval_accuracy", best,
             (*healthy, no_overfit), finetune.TRIALS,
         ),
         PlainStudy(
