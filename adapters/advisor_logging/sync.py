@@ -160,8 +160,8 @@ def deliver(
 ) -> str:
     """Deliver a spool to its intended store, or to `tracking_uri`, and remove it. Raises NotDelivered.
 
-    The address in a spool from elsewhere is the claim of whoever wrote it, and MLflow would send it the user's credentials. Such a
-    spool goes only to the store that the user named, or with `as_recorded` to the address that it records.
+    Whoever wrote a spool chose its address, to which MLflow would send the user's credentials. A spool from elsewhere therefore
+    goes only to the store that the user named, or with `as_recorded` to the recorded address.
 
     Returns one line about what the store lacks, such as values that it refused; "" if it has everything.
 

@@ -14,7 +14,7 @@ from advisor.contract.metric_direction import Direction, contradicts, direction_
 from advisor_logging.limits import MAX_STEP
 
 _BETTER = {"minimize": "higher", "maximize": "lower"}
-"""Which values are better if the stated direction, the key, is wrong."""
+"""The better values if the stated direction (the key) is wrong."""
 _NAME = re.compile(r"[/\w.\- :]{1,250}")
 
 

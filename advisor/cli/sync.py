@@ -21,20 +21,20 @@ from advisor_logging.sync import NotDelivered, Spool, deliver, find, find_mine, 
 @click.option(
     "--as-recorded",
     is_flag=True,
-    help="Deliver SPOOLS to the addresses that they record, though you did not name them. They receive your credentials.",
+    help="Deliver SPOOLS to the addresses recorded in them. The servers at these addresses receive your credentials.",
 )
-@click.option("--list", "only_list", is_flag=True, help="List what waits, and deliver nothing.")
+@click.option("--list", "only_list", is_flag=True, help="List the waiting logs, and deliver nothing.")
 @quiet_option
 def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, only_list: bool, quiet: bool) -> None:
-    """Deliver to MLflow what trainings left on this machine's disk because the store was unreachable.
+    """Deliver logs to MLflow that wait on this machine's disk because the store was unreachable.
 
-    SPOOLS are the folders that trainings left, or folders that contain them, also copied from another machine; the default is all
-    of this user, each to the store of its training. SPOOLS from elsewhere are delivered only to the store in --tracking-uri or
+    SPOOLS are folders of waiting logs, or folders that contain such folders. By default, all of this user's spools are delivered,
+    each to the store of its training. Spools in any other folder are delivered only to the store in --tracking-uri or
     MLFLOW_TRACKING_URI. Nothing arrives twice. Exit status 1: something could not be delivered.
 
     \b
-    advisor sync --list                                  list what waits
-    advisor sync                                         deliver it
+    advisor sync --list                                  list the waiting logs
+    advisor sync                                         deliver them
     advisor sync node7/spool --tracking-uri http://...   deliver a copy from another machine
     """
     try:

@@ -86,7 +86,7 @@ def _is_vague(name: str) -> bool:
 
 
 def _deciding_word(whole: Sequence[str], parts: Sequence[str]) -> str | None:
-    """Return the last word with a known direction, and a vague one only if there is no other."""
+    """Return the last word with a known direction; a vague word counts only if there is no other."""
     directed = [word for w in (*reversed(whole), *reversed(parts)) if (word := _directed(w))]
     return next((w for w in directed if w not in _VAGUE), directed[0] if directed else None)
 

@@ -1,7 +1,7 @@
-"""Corrects the confidences of findings: `calibration.csv`, from `benchmarks/quality/calibration.py`.
+"""Corrects the confidences of findings by `calibration.csv`, which `benchmarks/quality/calibration.py` writes.
 
-A rule states a confidence from its test. The table holds, for each rule, how often its advice was right in simulated studies whose
-truth is known, at several stated confidences. The confidence in a report is interpolated between them: it is the probability that
+A rule states a confidence from its test. For each rule and several stated confidences, the table holds how often the advice was
+right in simulated studies whose truth is known. Interpolation between them gives the confidence in a report, the probability that
 the advice is right.
 """
 
@@ -53,7 +53,7 @@ def table() -> dict[str, tuple[Knot, ...]]:
 
 
 def corrected(stated: float, knots: tuple[Knot, ...]) -> float:
-    """Return the confidence by linear interpolation between the knots, and constant beyond them; unchanged without knots."""
+    """Return the corrected confidence: linear between the knots and constant beyond them. Without knots, it is unchanged."""
     if not knots:
         return stated
     for left, right in pairwise(knots):
@@ -63,10 +63,14 @@ def corrected(stated: float, knots: tuple[Knot, ...]) -> float:
     return knots[0].right if stated < knots[0].stated else knots[-1].right
 
 
-def calibrated(finding: Finding) -> Finding:
-    """Return the finding with the probability that its advice is right as its confidence."""
-    confidence = round(corrected(finding.confidence, table().get(finding.rule, ())), 3)
-    return finding if confidence == finding.confidence else finding.model_copy(update={"confidence": confidence})
+def calibrated(finding: Finding, *, measured: bool = True) -> Finding:
+    """Return the finding with the probability that its advice is right as its confidence.
+
+    measured: whether the rule's map was measured on such findings; if not, only the finding's doubt applies.
+    """
+    knots = table().get(finding.rule, ()) if measured else ()
+    confidence = round(corrected(finding.confidence, knots) * finding.doubt, 3)
+    return finding.model_copy(update={"confidence": confidence, "doubt": 1.0})
 
 
 def in_words(rule: str) -> str | None:

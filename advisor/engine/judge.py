@@ -23,7 +23,7 @@ _WORK: Mapping[Kind, str] = {
     "self-supervised": "the runs learn without labels, to which this rule does not apply",
     "no-network": "the runs train no network",
 }
-"""Reason for which a rule does not apply to a kind of workload."""
+"""Reason why a rule does not apply to a kind of workload."""
 
 
 def judge(
@@ -35,7 +35,8 @@ def judge(
 ) -> tuple[Verdict, ...]:
     """Return one verdict per rule, in the order of the rules. `on_rule` is called with each rule's id before that rule runs.
 
-    calibrate: correct the confidences that the rules state to the probabilities that their advice is right.
+    calibrate: correct the confidences that the rules' tests state to the probabilities that their advice is right, and apply the
+    findings' doubts.
 
     If a rule raises anything except MissingData, it is reported as broken, and the other rules still run. Findings that follow from
     other findings are marked (see `advisor.engine.explain`).
@@ -47,7 +48,8 @@ def judge(
             on_rule(rule.rule_id())
         verdict = _verdict(study, rule)
         if calibrate and verdict.findings:
-            verdict = verdict.model_copy(update={"findings": tuple(map(calibrated, verdict.findings))})
+            findings = tuple(calibrated(f, measured=f.subject not in rule.unmeasured) for f in verdict.findings)
+            verdict = verdict.model_copy(update={"findings": findings})
         verdicts.append(verdict)
     return explain(verdicts, rules)
 

@@ -67,6 +67,8 @@ class Rule(BaseModel):
     """The result that the rule's advice predicts for the next study."""
     before_exploitation: ClassVar[Settled | None] = None
     """Verdict of this rule that the design `exploit` requires; None if `exploit` does not depend on this rule."""
+    unmeasured: ClassVar[frozenset[str]] = frozenset()
+    """Subjects of findings on which the rule's calibration was not measured; their stated confidences are not corrected."""
     id: ClassVar[str | None] = None
     """Id of the rule, if the rule has no file of its own to take the id from."""
 

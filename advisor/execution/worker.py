@@ -30,9 +30,9 @@ from advisor.execution.stop_signals import StopSignals
 from advisor.model.errors import AdvisorError
 
 _POLL_S = 0.1
-"""Maximum seconds between two looks at the trainings."""
+"""Maximum seconds between two polls of the trainings."""
 _MIN_POLL_S = 0.005
-"""Minimum seconds between two looks. The pause doubles while nothing ends, so that short trainings follow each other closely."""
+"""Minimum seconds between two polls. The pause doubles while nothing ends, so that short trainings follow each other closely."""
 _DELIVERY_POLL_S = 0.2
 MAX_FIRST_FAILURES = 3
 """Number of first trials that, if they all fail or log nothing, end the launch."""

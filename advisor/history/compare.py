@@ -104,10 +104,10 @@ def compare(
 ) -> Comparison:
     """Compare the two sides and decide whether to adopt the candidate.
 
-    complexity: minimum gain, in units of the objective, that justifies the candidate's complexity; by default the least that
-    matters, see `repeats.MATERIAL`. Only runs that did not decide which setting was repeated count. level: probability of adopting
-    a candidate whose true gain is smaller. power: probability that the advised seeds show a gain of the observed size. max_seeds:
-    maximum number of seeds per setting to advise. Raises AdvisorError if the sides are not comparable.
+    Only fresh runs count (see `repeats`). complexity: minimum gain, in units of the objective, that justifies the candidate's
+    complexity; by default the minimum that matters, see `repeats.MATERIAL`. level: probability of adopting a candidate whose true
+    gain is smaller. power: probability that the advised seeds show a gain of the observed size. max_seeds: maximum number of seeds
+    per setting to advise. Raises AdvisorError if the sides are not comparable.
     """
     _check(candidate, incumbent)
     tried = [repeats.settings_of(side.study, side.trials) for side in (candidate, incumbent)]

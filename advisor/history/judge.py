@@ -12,7 +12,16 @@ from advisor.computed.decision import repeats
 from advisor.computed.space import failures
 from advisor.history.model import Judgement, Outcome
 from advisor.model.finding import Verdict
-from advisor.model.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials, SpreadWithin
+from advisor.model.prediction import (
+    BestBeyond,
+    BestReaches,
+    Expected,
+    Prediction,
+    Settled,
+    ShareOfTrials,
+    SpreadWithin,
+    significant,
+)
 from advisor.model.spec import Objective
 from advisor.model.spec_yaml import share, short
 from advisor.model.study import Study, Trial
@@ -143,7 +152,17 @@ def _value(study: Study, trial: Trial) -> str:
 def describe_prediction(prediction: Prediction, objective: Objective) -> str:
     """Return the prediction as one phrase that includes its probability."""
     likely = "" if prediction.probability is None else f", {share(prediction.probability)} likely"
-    return f"{_phrase(prediction, objective)}{likely}"
+    saves = (
+        "; no better value is expected from this change, which saves trials or steps"
+        if _only_saves(prediction.expects)
+        else ""
+    )
+    return f"{_phrase(prediction, objective)}{likely}{saves}"
+
+
+def _only_saves(expects: Expected) -> bool:
+    """Return whether the best value is expected to stay as it is, within the digits that a prediction keeps."""
+    return isinstance(expects, BestReaches) and expects.expected in (expects.than, significant(expects.than, 3))
 
 
 def _phrase(prediction: Prediction, objective: Objective) -> str:
@@ -155,7 +174,9 @@ def _phrase(prediction: Prediction, objective: Objective) -> str:
             above = "above" if expects.side == "high" else "below"
             return f"the best trial has {expects.parameter} {above} {short(expects.end)}{than}"
         case BestReaches():
-            likely = "" if expects.expected is None else f", most likely {short(expects.expected)}"
+            likely = (
+                "" if expects.expected is None or _only_saves(expects) else f", most likely {short(expects.expected)}"
+            )
             return f"the best {metric} is {bound} {short(expects.value)}{likely} (it was {short(expects.than)})"
         case ShareOfTrials():
             what = "fail" if expects.of == "failed" else f"have {metric} of {bound} {short(expects.value)}"

@@ -38,7 +38,7 @@ from advisor.model.prediction import (
     SpreadWithin,
     significant,
 )
-from advisor.model.spec import StudySpec
+from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.planning.base import base
 from advisor.planning.designs.catalogue import DESIGNS
@@ -138,7 +138,8 @@ def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
         if new is None or not new.numeric:
             return False
         sides = [("low", change.low), ("high", change.high), ("scale", change.scale)]
-        return any(getattr(new, s) == v and (old is None or getattr(old, s) != v) for s, v in sides)
+        made = any(getattr(new, s) == v and (old is None or getattr(old, s) != v) for s, v in sides)
+        return made or (old is not None and _cuts_further(change, old, new))
     if isinstance(change, FixParameter):
         old, new = before.parameters.get(change.parameter), after.parameters.get(change.parameter)
         return new is not None and new.value == change.value and (old is None or old.value != change.value)
@@ -150,6 +151,13 @@ def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
         old_schedule, new_schedule = before.schedule or {}, after.schedule or {}
         return any(new_schedule.get(k) == v and old_schedule.get(k) != v for k, v in change.schedule.items())
     return False
+
+
+def _cuts_further(change: SetRange, old: Parameter, new: Parameter) -> bool:
+    """Return whether the new range contains the change's cut of an end because another finding cut that end further."""
+    if old.low is None or old.high is None or new.low is None or new.high is None:
+        return False
+    return old.low < change.low <= new.low or new.high <= change.high < old.high
 
 
 # --- what each rule predicts ------------------------------------------------------------------------------------------------------
@@ -171,9 +179,10 @@ def _beyond(case: _Case) -> Estimate | None:
 
 
 def _longer(case: _Case) -> Estimate | None:
-    """Predict the best value after longer training: the lower end of the 90 % interval of extrapolated curves.
+    """Predict the best value after longer training: the lower end of the 90 % interval of the finding's forecast.
 
-    The next study draws other settings, and its best one may be worse; this expected loss is also subtracted.
+    The next study draws other settings, and its best one may be worse; this expected loss is also subtracted. The bound is never
+    worse than the best value so far; a bound that had to be raised to it has no probability.
     """
     study, finding, after = case.study, case.finding, case.after
     try:
@@ -181,17 +190,15 @@ def _longer(case: _Case) -> Estimate | None:
     except MissingData:
         return None
     firing = [e for e in judged if e.trial.id in finding.trials] or judged
-    middle = sorted((e.end for e in firing), key=lambda end: end.forecast)[len(firing) // 2]
-    part = middle.part_of_forecast((after.max_train_steps or 0) / curve_tails.typical_steps(study, firing))
-    first = next((e for e in firing if e.end is middle), firing[0])
+    first = firing[0]
+    part = first.end.part_of_forecast((after.max_train_steps or 0) / curve_tails.typical_steps(study, firing))
     made, sure = curve_tails.forecast(study, first, part, COVERAGE), (1 + COVERAGE) / 2
     costs = study.cost_curve(study.ranked()[0]).finite.values
     best, sign = float(costs.min()), 1.0 if study.minimize else -1.0
-    gains = [sign * (made.now - v) for v in (made.high if study.minimize else made.low, made.middle)]
-    floor = curve_tails.cost_floor(study, costs)
-    least = _of_other_draws(case, sure) - gains[0]
-    value, expected, than = (study.objective_value(max(cost, floor)) for cost in (least, best - gains[1], best))
-    return BestReaches(value=value, expected=expected, than=than), sure
+    now, middle, worst = (sign * v for v in (made.now, made.middle, made.high if study.minimize else made.low))
+    least = max(_of_other_draws(case, sure) - (now - worst), curve_tails.cost_floor(study, costs))
+    value, expected, than = (study.objective_value(cost) for cost in (min(least, best), min(middle, best), best))
+    return BestReaches(value=value, expected=expected, than=than), sure if least <= best else None
 
 
 def _no_worse(case: _Case) -> Estimate | None:

@@ -86,6 +86,8 @@ class Finding(FrozenModel):
     severity: Severity
     confidence: Annotated[float, Field(ge=0, le=1)]
     """Probability that the advice is right; `advisor.engine.calibration` corrects what the rule's test states."""
+    doubt: Annotated[float, Field(gt=0, le=1, exclude=True)] = 1.0
+    """Factor on the confidence if the study breaks an assumption of the rule's test; applied after the calibration, then 1."""
     subject: str | None = None
     """Name of the hyperparameter or metric that the finding concerns."""
     side: Side | None = None

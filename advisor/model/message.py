@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Annotated, Any, TypeAlias
@@ -141,6 +141,7 @@ class Message:
         return bool(str(self))
 
 
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s")
 _FIELD = re.compile(r"\{(\w+)\}")
 
 
@@ -187,6 +188,30 @@ def as_sentence(message: Message | str) -> Message:
     """Return the message with a full stop at its end, unless it already ends in punctuation."""
     text = str(message)
     return Message((message, sentence(text)[len(text.rstrip()) :]))
+
+
+def first_sentence(message: Message) -> Message:
+    """Return the first sentence of a message, with a full stop. Only the literal text ends a sentence, not a name or a value."""
+    parts: list[Item] = []
+    for part in _flat(message):
+        if (
+            parts
+            and isinstance(part, str)
+            and part[:1].isspace()
+            and isinstance(parts[-1], str)
+            and parts[-1][-1:] == "."
+        ):
+            break
+        if isinstance(part, str) and (end := _SENTENCE_END.search(part)) is not None:
+            parts.append(part[: end.start()])
+            break
+        parts.append(part)
+    return as_sentence(Message(tuple(parts)))
+
+
+def _flat(message: Message) -> Iterator[Item]:
+    for part in message.parts:
+        yield from _flat(part) if isinstance(part, Message) else (part,)
 
 
 def _typed(value: Any) -> Item:

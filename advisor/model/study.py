@@ -260,7 +260,7 @@ class Study:
 
     @cached_property
     def comparable(self) -> BoolArray:
-        """Mask of the feasible trials whose result is one at full length, shape (number of trials,).
+        """Mask of the feasible trials with a result at full length, shape (number of trials,).
 
         Pruned trials, and trials that were stopped before 90 % of their planned steps, are censored: their results at full length
         are unknown, and comparing their costs with those of complete trials is wrong. If no trial is complete, all feasible trials

@@ -1,4 +1,7 @@
-"""The study that changes are applied to. Once a rule has set a part of the study, later rules cannot change that part."""
+"""The study that changes are applied to. Once a rule has set a part of the study, later rules cannot change it.
+
+Cuts of a range are the exception: the tighter one wins on each side.
+"""
 
 from __future__ import annotations
 
@@ -58,12 +61,21 @@ class Draft:
         return True
 
     def _without_parts_of_others(self, rule: str, change: SetRange) -> SetRange:
-        """Return the change without the range ends and scale that other rules have already set."""
-        now = self.current.parameters.get(change.parameter)
+        """Return the change without the range ends and scale that other rules have already set, except for a tighter cut."""
+        now, start = (spec.parameters.get(change.parameter) for spec in (self.current, self.start))
         if now is None or not now.numeric:
             return change
         sides = ("low", "high", "scale")
         update = {s: getattr(now, s) for s in sides if self.owners.get((change.parameter, s), rule) != rule}
+        if start is not None and start.low is not None and now.low is not None and start.low < now.low < change.low:
+            update.pop("low", None)
+        if (
+            start is not None
+            and start.high is not None
+            and now.high is not None
+            and change.high < now.high < start.high
+        ):
+            update.pop("high", None)
         if update and now.why and now.why != change.why:
             # Both rules contributed to the range, so keep both reasons.
             update["why"] = f"{now.why.rstrip('.')}. {change.why}"

@@ -12,15 +12,18 @@ stage with changes becomes one study with one goal, based on the study of the st
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from pydantic import ValidationError
 
+from advisor.computed.curves.curve_tails import round_up
 from advisor.engine.explain import cause_of
 from advisor.engine.rule import Rule
-from advisor.model.change import Advise, Change, FixParameter, RepeatTrial, RunPlan
+from advisor.model.change import Advise, Change, FixParameter, RepeatTrial, RunPlan, SetField
 from advisor.model.finding import Finding, Verdict, by_priority
 from advisor.model.frozen import FrozenModel
 from advisor.model.message import MessageField
@@ -200,7 +203,7 @@ class _Merger:
     def _designed(self, finding: Finding, change: Change, edits: _StageEdits) -> tuple[Change, ...]:
         """Return the change, or the changes of the design that it requests; empty if the design creates a study of its own."""
         if not isinstance(change, RunPlan):
-            return (change,)
+            return (self._lengthened(finding, change),)
         try:
             made = DESIGNS[change.plan](change, self.study, self.draft.current)
             if not isinstance(made, StudySpec):
@@ -214,6 +217,19 @@ class _Merger:
         elif change.plan != edits.request.plan:
             self._defer(finding, f"one study at a time: the design {edits.request.plan!r} comes first")
         return ()
+
+    def _lengthened(self, finding: Finding, change: Change) -> Change:
+        """Return the change; a lengthening of shorter trials is scaled to the length that the study has already."""
+        fixed = self.draft.current.max_train_steps
+        if finding.goal != "steps" or not isinstance(change, SetField) or change.field != "max_train_steps":
+            return change
+        if not fixed or change.value > fixed:
+            return change
+        lengths = [s for t in self.study.trials if t.id in finding.trials and (s := self.study.planned_steps(t)) > 0]
+        usual = float(np.median(lengths)) if lengths else math.inf
+        if not usual < min(change.value, fixed):
+            return change
+        return change.model_copy(update={"value": round_up(fixed * change.value / usual)})
 
     def _apply(self, finding: Finding, change: Change) -> bool:
         """Apply one change; return whether it altered the draft."""

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from advisor.model.change import Advise
+from advisor.model.change import Advise, FixParameter
 from advisor.model.finding import Finding, Goal
 from advisor.model.space import as_number, is_learning_rate
 from advisor.model.study import Study
 
 NEAR_BEST = 2.0
 """Maximum ratio of an unstable learning rate to the best one for the instability to limit training, as in the playbook's probe."""
+
+SURE = 0.7
+"""Minimum confidence of a finding that is reliable enough to put off, or to come before, a study with another goal."""
 
 MIN_FEASIBLE = 5
 """Minimum number of feasible trials for the best one to be strong evidence of where good settings lie."""
@@ -32,12 +35,13 @@ class Stage:
 
 _STABILITY = Stage(("stability",), "Make training stable")
 _SPACE = Stage(("infeasible", "boundary", "sampling"), "Search the right space")
+_STEPS = Stage(("steps",), "Train for the right number of steps")
 
 STAGES = (
     Stage(("pipeline",), "Fix the training pipeline"),
     _STABILITY,
     _SPACE,
-    Stage(("steps",), "Train for the right number of steps"),
+    _STEPS,
     Stage(("regularisation",), "Reduce overfitting"),
     Stage(("efficiency",), "Make trials more efficient"),
     Stage(("exploitation",), "Find the best setting"),
@@ -46,6 +50,8 @@ STAGES = (
 
 def in_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
     """Return the stages by priority. If instability does not limit training, the search space comes before stability.
+
+    An unsure end of a range does not put off a sure finding on the length of training.
 
     Instability matters only if it forces the learning rate too low (playbook: "Identifying unstable workloads"). It does not if
     the best trials are at the low end of the learning rates, or if only trials far above the best learning rate are unstable. With
@@ -56,8 +62,30 @@ def in_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
     few_feasible = infeasible and int(study.feasible.sum()) < MIN_FEASIBLE
     limits = any(f.goal == "stability" and _limits_training(study, f) for f in findings)
     if limits and not wants_lower and not few_feasible:
-        return STAGES
-    return [_SPACE if s is _STABILITY else _STABILITY if s is _SPACE else s for s in STAGES]
+        ordered = list(STAGES)
+    else:
+        ordered = [_SPACE if s is _STABILITY else _STABILITY if s is _SPACE else s for s in STAGES]
+    return _length_first(ordered) if _sure_only_of_length(findings) else ordered
+
+
+def _length_first(stages: Sequence[Stage]) -> list[Stage]:
+    """Return the stages with the search space directly after the length of training."""
+    others = [s for s in stages if s is not _SPACE]
+    after = others.index(_STEPS) + 1
+    return [*others[:after], _SPACE, *others[after:]]
+
+
+def _sure_only_of_length(findings: Sequence[Finding]) -> bool:
+    """Return whether a finding on the length of training is sure, and all that would come before it are unsure range ends."""
+    causes = [f for f in findings if f.explained_by is None and not only_advice(f) and not _only_saves(f)]
+    earlier = [f for f in causes if f.goal in (*_STABILITY.goals, *_SPACE.goals)]
+    length = any(f.goal == "steps" and f.severity == "warning" and f.confidence >= SURE for f in causes)
+    return length and bool(earlier) and all(f.goal == "boundary" and f.confidence < SURE for f in earlier)
+
+
+def _only_saves(finding: Finding) -> bool:
+    """Return whether the finding only fixes hyperparameters of little effect."""
+    return all(isinstance(c, FixParameter) and c.for_now for c in finding.changes)
 
 
 def _limits_training(study: Study, finding: Finding) -> bool:

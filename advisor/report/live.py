@@ -41,7 +41,7 @@ class State:
 
 
 class _Server(ThreadingHTTPServer):
-    """A server that bounds its connections and says nothing of browsers that leave."""
+    """A server that limits its open connections and reports no error if a browser disconnects."""
 
     daemon_threads = True
 
@@ -58,7 +58,7 @@ class _Server(ThreadingHTTPServer):
             self._open[request] = None
         if oldest is not None:
             with suppress(OSError):
-                oldest.shutdown(socket.SHUT_RDWR)  # its thread reads the end of the request and returns
+                oldest.shutdown(socket.SHUT_RDWR)  # its thread then reads an end of file and returns
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:

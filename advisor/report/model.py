@@ -15,6 +15,7 @@ from advisor.model.reading import Decision
 from advisor.model.space import Value
 from advisor.model.spec import StudySpec
 from advisor.planning import Deferred
+from advisor.planning.stages import only_advice
 from advisor.report.plot_data.model import Figures, TrialRow
 
 
@@ -152,21 +153,25 @@ class ReportData(FrozenModel):
     def headed(self) -> tuple[tuple[Finding, tuple[Finding, ...]], ...]:
         """Each cause with the findings that it explains, the most important cause first.
 
-        Critical causes come first. Notes follow findings that need action, and findings deferred to a later study come last.
+        Critical causes come first. Pure advice that explains nothing follows the warnings that change a study, notes follow
+        findings that need action, and findings deferred to a later study come last.
         """
         findings = by_priority(f for v in self.verdicts for f in v.findings)
         causes = [first_cause(f, findings) for f in findings]
         heads = [f for f, cause in zip(findings, causes, strict=True) if cause is f]
 
-        def rank(head: Finding) -> int:
+        def rank(head: Finding, below: tuple[Finding, ...]) -> int:
             if head.severity == "critical":
                 return 0
-            return 2 if self.reason_deferred(head) is not None else int(head.severity == "note")
+            if self.reason_deferred(head) is not None:
+                return 4
+            return 3 if head.severity == "note" else 1 + (only_advice(head) and not below)
 
-        return tuple(
+        groups = [
             (head, tuple(f for f, cause in zip(findings, causes, strict=True) if cause is head is not f))
-            for head in sorted(heads, key=rank)
-        )
+            for head in heads
+        ]
+        return tuple(sorted(groups, key=lambda group: rank(*group)))
 
     @cached_property
     def heads(self) -> tuple[Finding, ...]:

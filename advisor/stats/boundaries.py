@@ -134,7 +134,7 @@ def crowded(
             for column, side, probability in sides:
                 if probability >= certainty and p[axis, column] <= level:
                     ends_by_axis[axis] = Crowded(axis, side, probability, float(p[axis, column]))
-    # The smallest p-value of the permutation test decides whether the surface can tell anything at this level.
+    # With too many axes, even the smallest p-value of the permutation test would exceed the level.
     if several and len(numeric) / SURFACE / (surface.PERMUTATIONS + 1) <= level:
         for end in surface.ends(numeric, choices, values, edge, certainty):
             chance = end.p * len(numeric) / SURFACE
@@ -257,7 +257,7 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
 
 
 MIN_LOCAL = 8
-"""Minimum number of points for a local parabola if there are as many; otherwise it uses the better half of the points."""
+"""Minimum number of points for a local parabola; it uses the better half of the points, or all of them if there are fewer."""
 
 
 def p_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> float:

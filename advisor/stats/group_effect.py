@@ -17,16 +17,17 @@ from advisor.stats.importance import coordinates, evenly_by_rank, squared_distan
 
 SEED = 0
 MIN_EACH = 4
-"""Minimum number of settings with a result in each group."""
+"""Minimum number of settings with a result in each group that is compared."""
 _RESPONSES = 20
 """Number of draws of the relevances and variances from their posterior."""
 _DRAWS = 40
-"""Number of responses drawn for each of them."""
+"""Number of responses to draw for each draw of the relevances and variances."""
 _MAX_POINTS = 128
+"""Number of settings to fit the response to; more only if small groups need them for `MIN_EACH`."""
 _MAX_PLACES = 240
-"""Maximum number of places times groups at which responses are drawn."""
+"""Maximum product of the numbers of places and groups at which responses are drawn."""
 _GOOD = 4
-"""Minimum number of good settings of a group between which its best value is sought."""
+"""Minimum number of good settings of each group; the search for its best value covers the lines between them."""
 _CONSTANT = 4.0
 """Prior variance of a group's constant, in variances of the costs."""
 _JITTER = 1e-4
@@ -50,9 +51,9 @@ class GroupEffect:
         """Index of the group with the lowest expected best cost."""
         return int(self.best.mean(0).argmin())
 
-    def behind(self, group: int, level: float, leader: int | None = None) -> tuple[float, float, float]:
-        """Return (estimate, low, high): how far the best of a group lies behind that of the leader; interval of this level."""
-        gaps = self.best[:, group] - self.best[:, self.leader if leader is None else leader]
+    def behind(self, group: int, level: float) -> tuple[float, float, float]:
+        """Return the group's best cost minus the leader's, as (estimate, low, high) with an interval of this level."""
+        gaps = self.best[:, group] - self.best[:, self.leader]
         low, middle, high = np.quantile(gaps, [(1 - level) / 2, 0.5, (1 + level) / 2])
         return float(middle), float(low), float(high)
 
@@ -63,7 +64,7 @@ def compare(groups: IntArray, numeric: list[FloatArray], choices: list[FloatArra
     groups: (n,) indices 0, 1, ...; numeric, choices: positions (n,) of the other hyperparameters, NaN without one; costs: (n,),
     finite. Bad costs are compressed on an asinh scale, because a response with a cliff is not smooth on the original one.
     """
-    subset = np.sort(evenly_by_rank(costs, _MAX_POINTS))
+    subset = _subset(groups, costs)
     groups, costs = groups[subset], costs[subset]
     blocks = [*(coordinates(u[subset], True) for u in numeric), *(coordinates(u[subset], False) for u in choices)]
     zero, unit = float(costs.min()), max(float(np.median(costs) - costs.min()), 1e-12)
@@ -74,6 +75,18 @@ def compare(groups: IntArray, numeric: list[FloatArray], choices: list[FloatArra
     drawn = model.best_values(_places(blocks, groups, costs))
     best = zero + unit * np.sinh(np.clip(centre + spread * drawn, -20, 20))
     return GroupEffect(best, float(np.exp(model.mode[-1] / 2)) * spread * unit)
+
+
+def _subset(groups: IntArray, costs: FloatArray) -> IntArray:
+    """Return sorted indices of the settings to fit, evenly spaced in rank within each group.
+
+    A group keeps at least `MIN_EACH` settings, or all if it has fewer.
+    """
+    share, kept = min(1.0, _MAX_POINTS / len(costs)), []
+    for g in range(int(groups.max()) + 1):
+        own = np.flatnonzero(groups == g)
+        kept.append(own[evenly_by_rank(costs[own], max(MIN_EACH, round(share * len(own))))])
+    return np.sort(np.concatenate(kept))
 
 
 def _places(blocks: list[FloatArray], groups: IntArray, costs: FloatArray) -> FloatArray:
@@ -94,7 +107,7 @@ def _places(blocks: list[FloatArray], groups: IntArray, costs: FloatArray) -> Fl
 
 
 class _Model:
-    """The fitted Gaussian process; `mode` are the logarithms of relevances, shared and own variance, and noise."""
+    """The fitted Gaussian process. `mode` holds the logarithms of the relevances, the shared and own variance, and the noise."""
 
     def __init__(self, blocks: list[FloatArray], groups: IntArray, y: FloatArray, scatter: FloatArray) -> None:
         """scatter: (n,), relative noise variance of each point."""
@@ -130,7 +143,7 @@ class _Model:
         return float(loss), np.array(slopes) + away / self.variances
 
     def _fit(self) -> FloatArray:
-        """Return the mode; the better one of two starts, because a response may be read as noise."""
+        """Return the mode, the better of two local optima: from a poor start, the fit takes the response for noise."""
         found = []
         for noise in (-5.0, -1.0):
             start = np.array([*np.zeros(len(self.distances)), 0.0, -4.0, noise])
@@ -157,11 +170,11 @@ class _Model:
         out = []
         for step in rng.standard_normal((_RESPONSES, len(self.mode))) / np.sqrt(spread):
             hyper = np.clip(self.mode + step @ directions.T, *self.bounds.T)
-            out.append(self._drawn(hyper, at, of, rng).reshape(_DRAWS, count, m).min(2))
+            out.append(self._draw(hyper, at, of, rng).reshape(_DRAWS, count, m).min(2))
         return np.vstack(out)
 
-    def _drawn(self, hyper: FloatArray, at: FloatArray, of: IntArray, rng: np.random.Generator) -> FloatArray:
-        """Return responses at the places `at` of the groups `of`, shape (draws, places)."""
+    def _draw(self, hyper: FloatArray, at: FloatArray, of: IntArray, rng: np.random.Generator) -> FloatArray:
+        """Return random responses at the places `at` of the groups `of`, shape (draws, places)."""
         scale = np.sqrt(np.exp(hyper[:-3]))[self.axis_of]
         shared, own, noise = np.exp(hyper[-3:])
         known, new = self.points * scale, at * scale

@@ -115,12 +115,12 @@ class Response:
         self._draws = self._draw_all()
 
     def p(self, others: Sequence[tuple[FloatArray, bool]] = ()) -> float:
-        """Return the p-value that shuffled results depend on the axes as much; at least 0.01, and a multiple of 1/20 if above 0.01.
+        """Return the probability that shuffled results depend on the axes as much: at least 0.01; above it, a multiple of 1/20.
 
         Each axis is tested alone first. If no axis is significant, the likelihood of the whole response is compared with up to 19
-        shuffles of at most 64 trials, until a shuffle fits as well. others: positions (n,) on the axes that the response lacks,
-        because those with the strongest effects were chosen, and whether they are numbers. With them, each axis is only tested
-        alone: the choice among all axes must be part of the test.
+        shuffles of at most 64 trials, until a shuffle fits as well. others: (positions (n,), True for a number) of each axis that
+        the response lacks because its effect is weaker. If there are any, axes are only tested alone, because the test must account
+        for the choice among all axes.
         """
         rng = np.random.default_rng(SEED + 2)
         more = [coordinates(u[self.subset], numeric) for u, numeric in others]

@@ -38,7 +38,7 @@ _LOST = 0.5
 _LASTS = 0.9
 """Share of a collapsed loss's levels that must lie beyond noise."""
 _STEEPEST = 0.05
-"""Share of a loss's rises that count as its steepest."""
+"""Share of a loss's changes that count as its steepest rises."""
 _FASTER = 1.5
 """Minimum growth factor of the learning rate at which the schedule explains a rise of the loss."""
 
@@ -150,8 +150,8 @@ def largest_jump(
 def lasting_jump(values: FloatArray, first: int, explained: Sequence[Jump] = ()) -> Jump | None:
     """Return the rise of a finite loss (n,) at index `first` or later that undoes half of its fall and lasts to its end.
 
-    Return None without one. explained: jumps of this loss to leave out. The noise is that before the rise, because a collapsed loss
-    scatters more than before. Losing half of the fall for good tells a collapse from noise that grows.
+    Return None without one. explained: jumps of this loss to leave out. The noise is estimated before the rise, because a collapsed
+    loss scatters more. The lasting loss of half of the fall distinguishes a collapse from noise that grows.
     """
     if len(values) < MIN_POINTS:
         return None
@@ -168,7 +168,7 @@ def _lasting(
     y: FloatArray, width: int, first: int, explained: Sequence[Jump]
 ) -> tuple[float, int, float, float, float, int, float] | None:
     back = width + 1
-    # What comes after an explained jump would count as its collapse.
+    # Levels just after an explained jump would count as a collapse.
     clear = max((jump.index + jump.points + back for jump in explained), default=0)
     at = np.arange(max(back + width + MIN_POINTS // 2, first, clear), len(y) - width + 1)
     if not len(at):
@@ -181,7 +181,7 @@ def _lasting(
     until = float(np.median(y[index:]))
     if until - level < _LOST * fall:
         return None
-    # The noise just before: earlier on, the trend is steeper.
+    # Only the moves just before: earlier, the steeper trend would count as noise.
     moves = after[back : index - width + 1] - before[: index - width + 1 - back]
     moves = moves[-max(len(moves) // 2, MIN_POINTS // 2) :]
     tail = level_tail(moves, width)
@@ -193,7 +193,7 @@ def _lasting(
 
 
 def steep_rises(values: FloatArray, width: int) -> BoolArray:
-    """Return a mask of a finite loss's points (n,): within one point of one of its steepest rises, a twentieth of all rises.
+    """Return a mask (n,) of the points of a finite loss that lie within one point of its steepest rises, 5 % of all changes.
 
     width: number of points in the levels that are compared. All False for fewer than 20 points.
     """
@@ -249,7 +249,7 @@ def _jump(
 
 
 def _across(explained: Sequence[Jump], at: IntArray, width: int) -> BoolArray:
-    """Return a mask of the indices `at`: levels of `width` points before and after them lie on the two sides of such a jump."""
+    """Return a mask of the indices `at` at which levels of `width` points before and after lie on two sides of such a jump."""
     across = np.zeros(len(at), dtype=np.bool_)
     for jump in explained:
         across |= np.abs(at - jump.index) <= width + jump.points + 1

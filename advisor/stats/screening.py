@@ -1,4 +1,4 @@
-"""Orders hyperparameters by the strength of their effects, each one alone, to bound the work of tests on all of them together."""
+"""Measures the effect of each hyperparameter alone, to choose those on which the slower joint tests run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from advisor.stats.importance import normal_scores
 
 
 def log_p_values(numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> FloatArray:
-    """Return the logarithm of each axis's p-value, numeric axes first: an F-test that costs are unrelated to the axis alone.
+    """Return the logarithm of each axis's p-value, numeric axes first, of the hypothesis that costs are unrelated to it (F-test).
 
-    positions: (n,), NaN without one; costs: (n,), NaN for failed trials, which count as the worst. Costs count by rank. A number
-    has a linear and a squared term in its ranks, a choice one term per level; a missing position is a level of its own.
+    numeric, choices: positions (n,), NaN if missing; costs: (n,), NaN for failed trials, which count as the worst. Only ranks of
+    costs count. A number has a linear and a squared term in its ranks, a choice one term per level; a missing position is a
+    separate level.
     """
     values = normal_scores(costs)
     logs = [_log_p(_quadratic(u), values) for u in numeric] + [_log_p_levels(u, values) for u in choices]

@@ -13,7 +13,7 @@ from advisor.model.space import FloatArray, IntArray
 from advisor.stats.jumps import MIN_POINTS, Tail, upper_tail
 
 _RANKS = (1, 2, 4, 8, 16)
-"""Ranks of the largest ratios that are tested for outliers."""
+"""Ranks of the ratios, largest first, that are tested for outliers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class Outliers:
     ratios: FloatArray
     """Ratio of each point to the running median, shape (n,)."""
     limit: float
-    """Ratio that the `count` largest of all points exceed by chance with the specified probability."""
+    """Ratio that the `count` largest ratios all exceed by chance, with the probability passed to `outliers`."""
     count: int
-    """Number of largest points that stand out most."""
+    """Number of largest ratios, one of `_RANKS`, with the lowest p-value."""
     p: float
-    """p-value: probability that ratios distributed like the bulk include so many as large as these."""
+    """Probability that ratios distributed like the bulk include as many as large as these (p-value)."""
 
     @property
     def largest(self) -> float:
@@ -41,8 +41,8 @@ def outliers(values: FloatArray, chance: float, factor: float, width: int = 31) 
     """Return the values (n,), positive and finite, that exceed `factor` times their running median and the limit for `chance`.
 
     Return None for fewer than 20 points. Logarithms of ratios are compared: gradient norms of healthy runs are approximately
-    log-normal, with a lighter tail than the exponential tail of the limit. Not only the largest ratio is tested but also the
-    second, fourth, eighth and sixteenth largest: a few times the bulk is common once, but not often (Bonferroni correction).
+    log-normal, with a lighter tail than the exponential tail of the limit. The largest, second, fourth, eighth and sixteenth
+    largest ratios are tested (Bonferroni correction), because several moderate outliers are rarer by chance than a single one.
     """
     if len(values) < MIN_POINTS:
         return None

@@ -185,11 +185,11 @@ def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin
 
 
 def late_bend(steps: IntArray, costs: FloatArray) -> tuple[float, float]:
-    """Return how much more the last doubling of the steps gained than the doubling before, and the standard error.
+    """Return (excess of the gain from the last doubling of the steps over the doubling before, its standard error).
 
-    Both are shares of the run's gain. At a constant learning rate, gains per doubling rise to one peak and then shrink: no power
-    law gains more with each doubling. A second rise has another cause, such as a decay of the learning rate or a sudden step of the
-    training. The excess is 0 if no earlier doubling gained more, and for a curve that `read_end` cannot read.
+    Both are shares of the run's gain. At a constant learning rate, gains per doubling rise to one peak and then shrink. A second
+    rise has another cause, such as a decay of the learning rate or a sudden step of the training. The excess is 0 if no earlier
+    doubling gained more, and for a curve that `read_end` cannot read.
     """
     curve = _prepare(steps, costs)
     if curve is None:

@@ -24,8 +24,8 @@ def chance_of_start(values: FloatArray, early: int) -> float:
 
     values: (n,), finite. The noise is that of the second half about a line, which is extrapolated to the start. The early part is
     left out, because it may have blown up. The number of independent values follows from the lag-1 autocorrelation. If the curve
-    falls below its start, it has a trend, which only lowers the chance of a rise. Then return the chance that strongly
-    autocorrelated noise alone rises as far, and 0 for other noise. Return 0 as well if the second half is too short.
+    falls below its start, it has a trend, which makes a rise less likely. In that case, return the probability that strongly
+    autocorrelated noise alone rises as far, and 0 for other noise. Also return 0 if the second half is too short.
     """
     after = values[max(early, len(values) // 2) :]
     if early < 2 or len(after) < _MIN_POINTS:

@@ -7,8 +7,8 @@ Prints, for each rule that `truths` can check: the number of findings, the mean 
 that the report shows, the share of findings whose advice is right, and the Brier scores of both confidences (mean squared
 difference from right = 1 or wrong = 0; lower is better). Then a reliability table with five bins of the shown confidence.
 
-A map is an isotonic regression on bins of equal size, with one more right and one more wrong finding in each bin, so that a few
-findings never make a certainty. A rule with fewer findings than `MIN_FINDINGS` has no map: its report shows what the rule states.
+A map is an isotonic regression on bins of equal size. Each bin gets one additional right and one additional wrong finding, so that
+no confidence reaches 0 or 1. A rule with fewer findings than `MIN_FINDINGS` has no map, and reports show its stated confidence.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ Answers: TypeAlias = dict[str, list[tuple[float, bool]]]
 
 
 def ask(seed: int) -> list[tuple[str, float, bool]]:
-    """Return (rule, stated confidence, right) of each finding on one world."""
+    """Return (rule, stated confidence, right) of each finding on one world; a map is for findings without doubt."""
     rules = [r for r in load_rules() if r.rule_id() in TRUTHS]
     made = world(np.random.default_rng([seed, 1]))
-    found = [f for v in judge(made.study, rules, calibrate=False) for f in v.findings]
+    found = [f for v in judge(made.study, rules, calibrate=False) for f in v.findings if f.doubt == 1]
     answers = [(f.rule, f.confidence, TRUTHS[f.rule](made, f)) for f in found]
     return [(rule, stated, right) for rule, stated, right in answers if right is not None]
 

@@ -3,10 +3,10 @@
     python benchmarks/quality/forecasts.py               real curves (`ADVISOR_BENCHMARK`), and simulated ones
     python benchmarks/quality/forecasts.py --studies 50  fewer simulated studies
 
-Judged are the curves whose first half still improves, as the rule `curve-still-improving` tests it; only those get a forecast. The
-forecast is the best value after twice the steps. Prints one line for each source: the number of curves, the share of intervals that
-hold, the shares below and above, the median width as a share of the gain so far, and the number of bounds beyond what the metric
-can reach. Rates that decay after the cut are listed apart: no forecast is made for them if the schedule is known.
+Only curves whose first half still improves, by the test of the rule `curve-still-improving`, get a forecast: the best value after
+twice the steps. Prints one line for each source: the number of curves, the share of intervals that hold, the shares of
+results better and worse than the interval, the median width as a share of the gain so far, and the number of bounds that the metric
+cannot reach. Curves whose rate decays after the cut have separate lines, because the advisor makes no forecast for a known decay.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Half:
 def _half(steps: IntArray, values: FloatArray, metric: str, maximize: bool) -> Half | None:
     if len(steps) < MIN_POINTS or not np.isfinite(values).all():
         return None
-    kept = steps <= steps[-1] / 2
+    half = steps <= steps[-1] / 2
     points = Points(
-        np.zeros(int(kept.sum()), dtype=np.int64), steps[kept], values[kept], np.full(int(kept.sum()), np.nan)
+        np.zeros(int(half.sum()), dtype=np.int64), steps[half], values[half], np.full(int(half.sum()), np.nan)
     )
     run = Run("0", "run", "FINISHED", {"learning_rate": "0.1", "scheduler": "constant"}, {}, 0.0, 1.0)
     experiment = Experiment("half", (run,), {metric: points}, {})
@@ -57,7 +57,7 @@ def _half(steps: IntArray, values: FloatArray, metric: str, maximize: bool) -> H
 
 
 def real(source: str) -> Iterator[Half]:
-    """Yield the halves of a source's curves of the objective."""
+    """Yield the first halves of a source's curves of the objective."""
     table = pq.read_table(
         REAL.folder / source / "curves.parquet", columns=["study", "trial", "metric", "step", "value"]
     )
@@ -74,7 +74,7 @@ def real(source: str) -> Iterator[Half]:
 
 
 def simulated(studies: int) -> Iterator[Half]:
-    """Yield the halves of simulated curves at a constant rate, from the laws of `worlds.length`."""
+    """Yield the first halves of simulated curves at a constant rate, from the laws of `worlds.length`."""
     draw = partial(length.make, kind="constant", low=-1.0, high=10.0, known="logged")
     for seed in range(1000, 1000 + studies):
         made = draw(np.random.default_rng(seed))
@@ -87,7 +87,7 @@ def simulated(studies: int) -> Iterator[Half]:
 
 
 def outcome(half: Half) -> tuple[float, float, float, float] | None:
-    """Return (below, above, width, beyond the bounds) for a forecast; None if none would be made."""
+    """Return (below, above, width, beyond the bounds) for a forecast; None if the advisor would make none."""
     try:
         (ending,) = curve_tails.best_endings(half.study, 1, 1.0)
     except MissingData:

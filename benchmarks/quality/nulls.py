@@ -191,7 +191,7 @@ def unfinished(axes: int, count: int) -> Make:
 
 
 def equal_values(count: int, *, shifted: bool = False) -> Make:
-    """Two or three optimizers that reach the same best result. shifted: each has its best learning rate at another place."""
+    """Return a maker of studies of two or three equally good optimizers. shifted: each has another best learning rate."""
 
     def make(random: Random) -> Made:
         names = ["SGD", "Adam", "Lion"][: int(random.integers(2, 4))]
@@ -213,7 +213,7 @@ def equal_values(count: int, *, shifted: bool = False) -> Make:
 
 
 def dropout_helps(random: Random) -> Made:
-    """Dropout is searched from 0.5 on, and the highest rates are the best."""
+    """Return a study that searches dropout from 0.5 up, in which the highest rates are the best."""
     u = random.random((20, 2))
     space = {"learning_rate": SPACE["learning_rate"], "dropout": Parameter(low=0.5, high=0.95)}
     params = [{n: p.draw(float(x)) for (n, p), x in zip(space.items(), row, strict=True)} for row in u]

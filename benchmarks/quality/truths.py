@@ -1,4 +1,4 @@
-"""Random studies whose truth is known, and whether the advice of a finding on them is right.
+"""Random studies whose truth is known, and functions that decide if a finding's advice on them is right.
 
 A world draws the response to one to four hyperparameters (with its optimum inside or outside of the searched space), the noise of
 seeds and evaluations, the shape and the schedule of the training, and what was logged. Costs are in units of the spread of the
@@ -34,7 +34,7 @@ AXES: Mapping[str, tuple[float, float, bool]] = {
 CHOICES = ("relu", "gelu")
 STEPS = 10_000
 SLIGHT = 0.02
-"""Differences of cost below this, in spreads, count as none."""
+"""Minimum difference of costs that matters, in spreads."""
 Bounds: TypeAlias = list[tuple[float, float]]
 
 
@@ -273,8 +273,8 @@ def _range(world: World, finding: Finding) -> SetRange | None:
     return ranges[0] if ranges else None
 
 
-def _beyond(world: World, finding: Finding) -> bool | None:
-    """Whether the wider range holds a better value than the old one."""
+def _gains_beyond(world: World, finding: Finding) -> bool | None:
+    """Return whether the wider range holds a better value than the old one."""
     new = _range(world, finding)
     if new is None:
         return None
@@ -282,8 +282,8 @@ def _beyond(world: World, finding: Finding) -> bool | None:
     return wider < world.response.lowest(world.bounds()) - 1e-4
 
 
-def _kept(world: World, finding: Finding) -> bool | None:
-    """Whether the narrower range loses nothing."""
+def _loses_nothing(world: World, finding: Finding) -> bool | None:
+    """Return whether the narrower range holds a value as good as the best one."""
     new = _range(world, finding)
     if new is None:
         return None
@@ -294,7 +294,7 @@ def _kept(world: World, finding: Finding) -> bool | None:
 
 
 def _negligible(world: World, finding: Finding) -> bool | None:
-    """Whether the hyperparameter has less than 15 % of the effect of the most important one."""
+    """Return whether the hyperparameter has less than 15 % of the effect of the most important one."""
     if finding.subject not in world.response.names:
         return None
     shares = world.response.importance
@@ -302,7 +302,7 @@ def _negligible(world: World, finding: Finding) -> bool | None:
 
 
 def _more_trials(world: World, finding: Finding) -> bool | None:
-    """Whether a new study of so many trials finds a setting that is truly better than the present best."""
+    """Return whether a new study with the advised number of trials finds a setting whose true cost is below the present best's."""
     more = [c.value for c in finding.changes if isinstance(c, SetField) and c.field == "trials"]
     if not more:
         return None
@@ -318,19 +318,19 @@ def _more_trials(world: World, finding: Finding) -> bool | None:
 
 
 def _unstable(world: World, finding: Finding) -> bool | None:
-    """Whether the best learning rate, if training were stable, is one that diverges now."""
+    """Return whether the best learning rate would be one that now diverges if training were stable."""
     if world.response.names[0] != finding.subject:
         return None
     return bool(world.response.optimum[:, 0].max() > world.response.edge)
 
 
 def _longer(world: World, _finding: Finding) -> bool:
-    """Whether training twice as long gains more than 1 % of what the run gained."""
+    """Return whether training twice as long gains more than 1 % of the run's gain."""
     return world.training.end() - world.training.end(2) > 0.01 * world.training.gain
 
 
 def _shorter(world: World, finding: Finding) -> bool | None:
-    """Whether the shorter training loses less than 5 % of what the run gained."""
+    """Return whether the shorter training loses less than 5 % of the run's gain."""
     steps = [c.value for c in finding.changes if isinstance(c, SetField) and c.field == "max_train_steps"]
     if not steps:
         return None
@@ -342,13 +342,13 @@ def _overfits(world: World, _finding: Finding) -> bool:
 
 
 def _decays(world: World, _finding: Finding) -> bool:
-    """Whether a linear decay from twice the rate, which is as fast, gains more than 1 % of what the run gained."""
+    """Return whether a linear decay gains more than 1 % of the run's gain; its sum of rates is that of the constant rate."""
     decayed = replace(world.training, schedule="linear", pace=world.training.pace / 2)
     return decayed.end() < world.training.end() - 0.01 * world.training.gain
 
 
 def _no_lead(world: World, finding: Finding) -> bool | None:
-    """Whether a repetition with fresh seeds shows no lead of the best setting either."""
+    """Return whether a repetition with fresh seeds also shows no lead of the best setting."""
     if len(finding.trials) != 2 or finding.subject is not None:
         return None
     true = [float(world.response(at[None], choice)[0]) for at, choice in (world.settings[t] for t in finding.trials)]
@@ -359,7 +359,7 @@ def _no_lead(world: World, finding: Finding) -> bool | None:
 
 
 def _unfair(world: World, finding: Finding) -> bool | None:
-    """Whether tuning the value further, a quarter of each range beyond its ends, closes half of its gap."""
+    """Return whether the value's gap halves if all ranges are extended by a quarter at both ends."""
     if finding.subject != "activation":
         return None
     named = Counter(world.settings[t][1] for t in finding.trials)
@@ -376,8 +376,8 @@ def _unfair(world: World, finding: Finding) -> bool | None:
 
 
 TRUTHS: Mapping[str, Callable[[World, Finding], bool | None]] = {
-    "space-boundary": _beyond,
-    "space-shrink": _kept,
+    "space-boundary": _gains_beyond,
+    "space-shrink": _loses_nothing,
     "space-insensitive": _negligible,
     "space-undersampled": _more_trials,
     "stability-edge": _unstable,
@@ -388,4 +388,4 @@ TRUTHS: Mapping[str, Callable[[World, Finding], bool | None]] = {
     "adopt": _no_lead,
     "unfair-comparison": _unfair,
 }
-"""For each rule whether its advice is right; None if the world cannot tell."""
+"""For each rule, the function that returns whether its advice is right; None if the world does not determine that."""

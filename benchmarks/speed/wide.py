@@ -114,7 +114,7 @@ def write(path: Path, shape: str, seed: int = 0) -> None:
     """Write a study of this shape directly into MLflow's tables."""
     match = re.fullmatch(r"(\d+) x (\d+) (numbers|choices|flags|mixed)", shape)
     if match is None:
-        raise SystemExit(f"{shape!r} is no shape, such as {SHAPES[0]!r}")
+        raise SystemExit(f"{shape!r} is not a shape such as {SHAPES[0]!r}")
     runs, count, kind = match.groups()
     random = np.random.default_rng(seed)
     columns = [_column(random, int(runs), kind, i) for i in range(int(count))]

@@ -19,5 +19,5 @@ def test_the_advisor_reads_every_situation(situation):
 
 
 def test_rows_have_names_of_their_own():
-    names = [s.row.split()[0] for s in SITUATIONS]
+    names = [(s.row, s.fault) for s in SITUATIONS]
     assert len(set(names)) == len(names)

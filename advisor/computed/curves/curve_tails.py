@@ -37,8 +37,9 @@ REACH = 0.1
 DECAYED = 0.1
 """Maximum final learning rate, as a share of its peak, that counts as decayed: such a schedule alone puts the best step last."""
 MIN_STRETCH = 0.55
-"""Minimum share of the steps at a constant learning rate that shows whether longer training helps: a cosine has a fifth, a straight
-line a tenth, and a decay at the end (warmup, stable, decay) leaves 60 to 90 %. Our choice."""
+"""Minimum share of the steps at a constant learning rate, so that the curve shows whether longer training helps. The rate stays
+constant for a fifth of the steps with a cosine, a tenth with a straight line, and 60 to 90 % with a decay at the end (warmup,
+stable, decay). Our choice."""
 
 _ALPHA = 0.05
 _SHARES = frozenset("acc accuracy top1 top5 f1 auc auroc precision recall iou miou map dice em percent".split())
@@ -54,7 +55,7 @@ class Ending:
     steps: int
     """Last step at which the objective was evaluated."""
     until: int
-    """End of the stretch at a constant learning rate, which the other fields describe; `steps` if the rate never decays."""
+    """Last step at a constant learning rate; `steps` if the rate never decays. The other fields describe the curves up to it."""
     assumed: bool
     """True if the rate is only assumed to be constant: the schedule is unknown."""
     bend: float
@@ -77,16 +78,17 @@ class Ending:
     def bent(self, *, doubt: bool) -> bool:
         """Return True if the schedule is unknown and the curve looks as if the learning rate decayed.
 
-        doubt: whether a curve that still falls has to look less bent than straight; otherwise, only a clear bend counts.
+        doubt: whether any positive bend counts if the curve still falls; otherwise, only a clear bend counts.
         """
         clear = self.bend > max(2 * self.bend_error, MATERIAL)
         return self.assumed and (clear or (doubt and self.bend > 0 and self.end.improving(MATERIAL, _ALPHA)))
 
     def saturated(self, *, rest: float, saved: float, material: float, alpha: float, floor: float = 0.0) -> bool:
-        """Return True if the trial certainly had nothing more to gain long before its end.
+        """Return True if the trial clearly stopped improving long before its end.
 
-        The steps after `margin` times the settling step are at least a share `saved` of the stretch. In them the objective changed
-        by at most `rest`, and the training cost by at most twice `rest` or to within `floor` of a perfect fit. No curve improves.
+        The steps after `margin` times the settling step must be at least a share `saved` of the stretch. In them, the objective may
+        change by at most `rest` and the training cost by at most twice `rest`, unless it is within `floor` of a perfect fit. The
+        objective must not improve at the end.
         """
         fitted = self.train_left <= floor
         train_flat = fitted or self.train_plateau is None or self.train_plateau.flat(2 * rest)
@@ -118,7 +120,7 @@ def best_endings(
 ) -> list[Ending]:
     """Return the curve ends of the `best` good trials that ran to their planned end, best first.
 
-    Raises MissingData if there are none, or if their learning rates decay, so that their ends do not show what more steps bring.
+    Raises MissingData if there are none, or if their learning rates decay: their ends then do not show the effect of more steps.
     """
     whole = [t for t in good_trials(study, reach) if not study.cut_short(t)]
     if not whole:
@@ -128,14 +130,16 @@ def best_endings(
     steady = [t for t in whole[:best] if not 0 <= _steady_share(study, t) < MIN_STRETCH]
     if not steady:
         raise MissingData(
-            "the learning rate decays in the best trials, which bends the end of their curves: whether more or fewer steps would "
-            "do cannot be told; " + _HALF
+            "the learning rate decays in the best trials, which bends the end of their curves, so they do not show if more or "
+            "fewer steps would be better; " + _HALF,
+            needs="design",
         )
     endings = [e for t in steady if (e := _ending(study, t, tolerance, margin, tail)) is not None]
     if len(endings) > 1 and _look_decayed(endings):
         raise MissingData(
-            "the best trials improve faster again late in training, as they do if the learning rate decays: whether more or fewer "
-            "steps would do cannot be told; log the learning rate, or " + _HALF
+            "the best trials improve faster again late in training, probably because the learning rate decays, so their curves do "
+            "not show if more or fewer steps would be better; log the learning rate, or " + _HALF,
+            needs="learning_rate",
         )
     if not endings:
         raise MissingData(
@@ -159,7 +163,7 @@ class Forecast:
 
 
 def forecast(study: Study, ending: Ending, part: float = 1.0, level: float = 0.9) -> Forecast:
-    """Return the forecast for a trial. part: share of the gain from doubling the training that a shorter extension brings."""
+    """Return the forecast for a trial. part: gain from a shorter extension, as a share of the gain from doubling the training."""
     whole = study.cost_curve(ending.trial).finite
     curve, best = _until(whole, ending.until), float(whole.values.min())
     floor = cost_floor(study, whole.values)
@@ -211,7 +215,7 @@ def round_up(steps: float) -> int:
 
 
 def set_length(study: Study, steps: int, why: str) -> Change:
-    """Return the change to this number of steps; advice if the study counts time, because max_train_steps counts steps."""
+    """Return the change of `max_train_steps` to this number; if the study counts time instead of steps, return advice as text."""
     if study.unit in ("second", "millisecond"):
         return Advise(text=f"Change the length of training to {study.length(steps)}. {why}")
     return SetField(field="max_train_steps", value=steps, why=why)
@@ -233,7 +237,7 @@ def _look_decayed(endings: Sequence[Ending]) -> bool:
 
 
 def steady_end(study: Study, trial: Trial) -> trend.End | None:
-    """Return the end of the trial's objective at a constant learning rate; None if that stretch is too short to tell."""
+    """Return the end of the trial's objective at a constant learning rate; None if that stretch is too short to judge."""
     if 0 <= _steady_share(study, trial) < MIN_STRETCH:
         return None
     ending = _ending(study, trial, TOLERANCE, MARGIN, TAIL)

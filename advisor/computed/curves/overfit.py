@@ -26,7 +26,7 @@ _SURELY_FALLS = 0.05
 MIN_POOLED = 3
 """Minimum number of evaluations of a trial to pool its rise with that of other trials."""
 _PARTS = 10
-"""Number of parts of the training that are compared with its end."""
+"""Number of earlier points of the training to compare with its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,31 +113,31 @@ def beyond_chance(readings: Sequence[Overfit], level: float) -> list[Overfit]:
 
 @dataclass(frozen=True, slots=True)
 class PooledRise:
-    """The rise of a validation metric from one part of the training to its end, in most trials of a study."""
+    """The rise of a validation metric from one point of the training to its end, over all trials of a study."""
 
     rising: tuple[Trial, ...]
-    """Trials that end worse than they were at this part, best first."""
+    """Trials that end worse than they were at this point, best first."""
     judged: int
-    """Number of trials with enough evaluations that end better or worse."""
+    """Number of trials with enough evaluations whose end differs from this point."""
     step: int
-    """Median step of this part over the trials that rise."""
+    """Median step of this point over the trials that rise."""
     height: float
     """Median rise, in the metric's unit."""
     share: float
     """Median rise as a share of the range of the trial's curve."""
     p: float
-    """p-value of the signs of all trials, corrected for the choice of the part; 1 if a training metric rises as well."""
+    """p-value of the signs of all trials, corrected for the choice of the point; 1 if a training metric rises as well."""
     least_p: float
-    """p-value that so many trials would have if all of them rose."""
+    """Smallest possible p-value: if all of these trials rose."""
     training: str | None
     """The training metric that falls over the same steps, if one was logged."""
 
 
 def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRise | None:
-    """Test by signs whether most of the trials, best first, end worse than they were at some part of their training.
+    """Test by signs whether most of the trials, best first, end worse than they were at the same point of their training.
 
-    If nothing changes after this part, a trial ends higher than there as often as lower, whatever the noise. So many trials need
-    only three evaluations each. Return None if no trial has them, or if none rises.
+    If nothing changes after this point, a trial is as likely to end higher as lower, whatever the noise. Three evaluations of each
+    of many trials therefore suffice. Return None if no trial has three, or if none rises.
     """
     curves = [(t, c) for t in trials if len(c := costs(t).finite) >= MIN_POOLED]
     if not curves:
@@ -166,7 +166,7 @@ def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRi
 
 
 def _pooled_training(study: Study, starts: Sequence[tuple[Trial, int]]) -> tuple[bool, str | None]:
-    """Return (True if no training metric rises in half of the trials, metric that falls in most trials); from these steps on."""
+    """Return (True if no training metric rises in half of the trials, metric that falls in most trials) after these steps."""
     falling: str | None = None
     for signal in (s for s in _TRAINING if s in study.signals):
         moves = np.array([m for t, step in starts if not np.isnan(m := _training_move(study, t, signal, step))])

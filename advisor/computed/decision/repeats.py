@@ -1,7 +1,7 @@
 """Settings and their repeats with other seeds, from which the trial variance is estimated.
 
-A setting is often repeated because its first run was the best. That run won with the help of luck, so it says nothing about the
-setting that the selection did not say already: only fresh runs count in its mean and in comparisons.
+A setting is often repeated because its first run was the best. Luck contributed to that result, so it would bias the mean. Only
+fresh runs, those after this selection, count in means and comparisons.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Setting:
     """One setting of the hyperparameters and the trials that ran it."""
 
     trials: tuple[Trial, ...]
-    """Successful trials, one per seed, in the order of their start."""
+    """Successful trials at full length, one per seed, in the order of their start."""
     costs: FloatArray
     """Best cost of each successful trial, shape (n,)."""
     failed: tuple[Trial, ...]
@@ -57,7 +57,7 @@ class Setting:
 
 @computed
 def settings(study: Study) -> tuple[Setting, ...]:
-    """Return the settings with at least one result, in the order in which they were first tried."""
+    """Return the settings with at least one result at full length, in the order in which they were first tried."""
     return tuple(settings_of(study, study.trials))
 
 
@@ -72,11 +72,11 @@ def settings_of(study: Study, trials: Sequence[Trial]) -> list[Setting]:
     every = _groups(study, study.trials)
     found = []
     for own, group in groups.items():
-        fine = _one_per_seed([t for t in group if study.feasible[t.index] and not bad[t.index]])
+        fine = _one_per_seed([t for t in group if study.comparable[t.index] and not bad[t.index]])
         if fine:
             failed = tuple(t for t in group if bad[t.index])
             first = _selection(every, own)
-            # Without at least as many fresh runs, the plan was rather one of unequal numbers.
+            # With fewer fresh runs than first runs, unequal numbers were probably planned from the start.
             first = first if len(fine) >= 2 * first else 0
             found.append(Setting(tuple(fine), study.costs[[t.index for t in fine]], failed, first))
     return found
@@ -99,10 +99,10 @@ def _start(trial: Trial) -> tuple[float, int]:
 
 
 def _selection(every: Mapping[_Key, Sequence[Trial]], own: _Key) -> int:
-    """Return the number of first runs of a setting that decided its repeats: as many as another setting got in total.
+    """Return the number of first runs that decided to repeat a setting; 0 if there was no such selection.
 
-    Runs of other settings must lie between the first runs and the last repeat: runs that follow each other were planned together.
-    If all settings got equally many runs, there was no selection either.
+    It is the number of runs that a setting without further repeats got. Runs of other settings must lie between the first runs and
+    the last repeat, because consecutive runs were planned together.
     """
     runs = every[own]
     counts = {len(g) for g in every.values() if len(g) < len(runs)}

@@ -37,9 +37,7 @@ def learned(study: Study) -> bool:
 
 
 def weakened(finding: Finding) -> Finding:
-    """Return the finding as a note with less confidence, because its test assumes that the sampler ignored results."""
+    """Return the finding as a doubtful note, because its test assumes that the sampler ignored results."""
     reason = FigureEvidence(rows=(("sampling", "adaptive: later trials lie near good earlier ones in any case"),))
-    confidence = round(finding.confidence * WEAKENED, 3)
-    return finding.model_copy(
-        update={"severity": "note", "confidence": confidence, "evidence": (*finding.evidence, reason)}
-    )
+    doubt = finding.doubt * WEAKENED
+    return finding.model_copy(update={"severity": "note", "doubt": doubt, "evidence": (*finding.evidence, reason)})

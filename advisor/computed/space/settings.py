@@ -38,7 +38,7 @@ class Settings:
     choices: dict[str, FloatArray]
     """Index of each setting's choice over the last index, by examined category, shape (n,); NaN if a setting lacks it."""
     left_out: dict[str, FloatArray] = field(default_factory=dict)
-    """Positions on the hyperparameters that are not examined because too many were varied: those with the weakest effects."""
+    """Positions on the hyperparameters with the weakest effects, which are not examined if too many were varied."""
 
     def __len__(self) -> int:
         return len(self.trials)
@@ -51,8 +51,8 @@ class Settings:
     def level(self, false_alarms: float) -> float:
         """Return the level of a test over the examined hyperparameters.
 
-        It is `false_alarms`, divided by the number of groups of this size among all varied hyperparameters, because the examined
-        ones have the strongest effects of all and so also the strongest chance effects (Bonferroni).
+        It is `false_alarms` divided by the number of groups of this size among all varied hyperparameters (Bonferroni): choosing
+        the hyperparameters with the strongest effects also chooses those with the strongest chance effects.
         """
         examined = len(self.numeric) + len(self.choices)
         return false_alarms * examined / (examined + len(self.left_out)) if self.left_out else false_alarms
@@ -69,12 +69,13 @@ class Settings:
 
 
 def require_unpruned(study: Study) -> None:
-    """Raise MissingData if so many trials were pruned that the complete ones are a sample selected by early results."""
+    """Raise MissingData if many trials were pruned, because early results then selected the complete ones."""
     pruned, ended = sum(t.status == "pruned" for t in study.trials), int(study.ended.sum())
     if pruned > MAX_PRUNED * ended:
         raise MissingData(
             f"{pruned} of {ended} trials were pruned, and early results selected the complete ones; this needs trials that are not "
-            "pruned (in Optuna, pruner=NopPruner())"
+            "pruned (in Optuna, pruner=NopPruner())",
+            needs="full_length",
         )
 
 
@@ -95,7 +96,7 @@ def read(study: Study) -> Settings:
     groups = list(pools.values())
     costs = costs[order]
     positions = {n: u[order] for n, u in positions.items()}
-    examined = _examined(study, positions, costs)
+    examined = _choose_axes(study, positions, costs)
     numeric = {n for n, p in study.searched.items() if p.numeric}
     return Settings(
         trials=tuple(tuple(groups[i]) for i in order),
@@ -115,12 +116,12 @@ def decisions(study: Study) -> tuple[Decision, ...]:
     examined = [*tried.numeric, *tried.choices]
     text = (
         f"{len(examined) + len(tried.left_out)} hyperparameters vary. The checks of the search space examine the {len(examined)} "
-        "that explain the results best, each one alone, and allow for the others in their levels."
+        "with the strongest effects, each one alone, and correct their significance levels for the others."
     )
     return (Decision(topic="parameters", text=text, overrule="--ignore NAME leaves out a parameter that is not tuned"),)
 
 
-def _examined(study: Study, positions: dict[str, FloatArray], costs: FloatArray) -> set[str]:
+def _choose_axes(study: Study, positions: dict[str, FloatArray], costs: FloatArray) -> set[str]:
     """Return the hyperparameters to examine: all if they are few, else learning rates, declared scientific ones and the strongest.
 
     positions: by hyperparameter, shape (n,); costs: (n,).
@@ -139,7 +140,7 @@ def _examined(study: Study, positions: dict[str, FloatArray], costs: FloatArray)
 
 
 def _levels(positions: FloatArray) -> int:
-    """Return the number of levels of a choice among the trials to which a response is fitted at once."""
+    """Return the number of levels of a choice, at most the maximum number of trials to which a response is fitted."""
     return min(len(np.unique(positions[np.isfinite(positions)])), importance.MAX_TRIALS)
 
 

@@ -138,7 +138,7 @@ def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     metric, curve = judged[0]
     first = int(np.searchsorted(curve.steps, instability.early_end(study, trial), side="right"))
     rates = instability.rates_at(study, trial, curve.steps.astype(np.float64))
-    jump = _largest_of_its_own(study, trial, metric, first, rates)
+    jump = _largest_own_jump(study, trial, metric, first, rates)
     subject, sign = _subject(study, metric), _sign(study, metric)
     if jump is None:
         return Blowup(trial, metric, len(curve), subject=subject)
@@ -175,7 +175,7 @@ def _jump_event(jump: jumps.Jump, sign: float, peak: float, place: str) -> Messa
     )
 
 
-def _largest_of_its_own(
+def _largest_own_jump(
     study: Study, trial: Trial, metric: str, first: int, rates: FloatArray | None
 ) -> jumps.Jump | None:
     """Return the most significant jump of the trial's loss that is due to neither the loss's definition nor a schedule or data.
@@ -204,7 +204,7 @@ def _largest_of_its_own(
 def _largest(
     values: FloatArray, first: int, rates: FloatArray | None, explained: Sequence[jumps.Jump], *, lasting: bool
 ) -> jumps.Jump | None:
-    """Return the most significant jump, or else a collapse for good. lasting: only the latter, as rewards dip in passing."""
+    """Return the most significant jump or, without one, a collapse that lasts. lasting: only a collapse; rewards often dip."""
     jump = None if lasting else jumps.largest_jump(values, first, rates, explained)
     if jump is not None and jump.p <= _MAX_P:
         return jump
@@ -213,7 +213,7 @@ def _largest(
 
 
 def _is_shared(study: Study, trial: Trial, metric: str, step: int, points: int) -> bool:
-    """Return True if most other trials rise at this step too, or at the same part of their length, and not by chance."""
+    """Return True if most other trials also rise at this step, or at this share of their length, more often than by chance."""
     own = study.metric(trial, metric).steps
     part = (step - own[0]) / max(own[-1] - own[0], 1)
     steep, chances = np.zeros((len(study.trials), 2), dtype=np.bool_), []
@@ -278,7 +278,7 @@ def is_free(study: Study) -> bool:
 
 
 def _should_fall(study: Study, metric: str) -> bool:
-    """Return True if the metric, as a cost, falls in healthy training: the objective, and every loss of most kinds of workload."""
+    """Return True if the metric, as a cost, falls in healthy training: the objective, and, for most kinds of workload, any loss."""
     return metric == study.spec.objective.metric or not is_free(study)
 
 

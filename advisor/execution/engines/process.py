@@ -20,7 +20,7 @@ from advisor.model.errors import AdvisorError
 GRACE_S = 10.0
 """Seconds that a process may take to stop before it is killed."""
 LEFTOVER_GRACE_S = 5.0
-"""Seconds that processes left behind by a training may take to stop before they are killed."""
+"""Maximum seconds for which processes left behind by a training may run on after SIGTERM; then they are killed."""
 _TAIL_LINES = 50
 _MAX_LINE_CHARS = 500
 _OUT_OF_MEMORY = ("out of memory", "outofmemory", "cannot allocate memory", "bad_alloc", "memoryerror")
@@ -132,7 +132,7 @@ class TrainingProcess:
         return Exit(code, self._stop_reason == "timeout", self._stop_reason == "interrupted", last_line(self.log))
 
     def _has_leftovers(self) -> bool:
-        """Return whether another process of the group runs. A zombie does not: it waits for init, which may never come."""
+        """Return whether another process of the group runs. Zombies do not count: in a container, nothing may ever reap them."""
         if not hasattr(os, "killpg"):
             return False
         try:

@@ -13,6 +13,7 @@ from advisor.model.words import clean, confidence, count, sentence
 from advisor.report.formats.view import (
     MAX_UNLOCKS,
     SEVERITY_LABELS,
+    changes_next_study,
     checks_summary,
     decision_lines,
     explanation,
@@ -53,7 +54,7 @@ def print_report(report: ReportData, console: Console) -> None:
     for head, below in report.headed[:MAX_FINDINGS]:
         _print_finding(out, report, head)
         for finding in below:
-            _print_explained(out, finding)
+            _print_explained(out, report, finding)
     if (more := sum(1 + len(below) for _, below in report.headed[MAX_FINDINGS:])) > 0:
         out.gap()
         out(f"{count(more, 'more finding')} in the report.")
@@ -112,11 +113,14 @@ def _print_finding(out: Printer, report: ReportData, finding: Finding) -> None:
         out(f"Later: {sentence(reason)}", "dim", indent=2)
 
 
-def _print_explained(out: Printer, finding: Finding) -> None:
-    """Print a finding below the finding that explains it."""
+def _print_explained(out: Printer, report: ReportData, finding: Finding) -> None:
+    """Print a finding below the finding that explains it, with its action if the next study makes it."""
     line = Text(f"{_sign(out, finding)} ", style=_STYLES[finding.severity])
     line.append(out.encodable(sentence(str(finding.message))))
+    line.append(f"  {out.encodable(finding.rule)}", style="dim")
     out.line(line, indent=4)
+    if changes_next_study(report, finding):
+        out(f"→ {sentence(str(finding.action))}", "green", indent=6)
     out(sentence(explanation(finding) or ""), "dim", indent=6)
 
 

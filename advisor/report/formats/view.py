@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,6 +31,9 @@ MAX_NAMED = 10
 
 MAX_UNLOCKS = 3
 """Maximum number of lines on missing data in the terminal and in the unfolded part of Markdown."""
+
+LENGTH_TOLERANCE = 0.1
+"""Minimum difference between the trials' last steps, as a share of the largest, for their lengths to differ."""
 
 SEVERITY_LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
 
@@ -120,6 +123,14 @@ def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
     )
 
 
+def changes_next_study(report: ReportData, finding: Finding) -> bool:
+    """Return whether the first next study contains a change of the finding."""
+    if report.reason_deferred(finding) is not None:
+        return False
+    proposed = {row.name for row in diff_changes(report.spec, finding.changes)}
+    return any(row.name in proposed for step in steps(report)[:1] for row in step.diff)
+
+
 def todo(made: tuple[Card, ...]) -> list[Card]:
     """Return the cards to act on now: deferred findings and those whose changes their cause already makes are left out."""
     now = [c for c in made if c.deferred is None]
@@ -158,7 +169,21 @@ def _about_the_end(report: ReportData, finding: Finding, evidence: CurveEvidence
 def steps(report: ReportData) -> tuple[Step, ...]:
     """Return the next studies in run order, each compared with the preceding study."""
     specs = [_as_run(report), *(n.spec for n in report.next_studies)]
-    return tuple(Step(f"next-{i}", n, diff_specs(specs[i - 1], n.spec)) for i, n in enumerate(report.next_studies, 1))
+    made = [Step(f"next-{i}", n, diff_specs(specs[i - 1], n.spec)) for i, n in enumerate(report.next_studies, 1)]
+    if made and (row := _length_row(report, made[0])) is not None:
+        made[0] = replace(made[0], diff=(*made[0].diff, row))
+    return tuple(made)
+
+
+def _length_row(report: ReportData, step: Step) -> DiffRow | None:
+    """Return a row for the length of training if the trials trained for different lengths, of which the next study has one."""
+    length, name = step.study.spec.max_train_steps, "max_train_steps"
+    ends = [t.last_step for t in report.figures.trials if t.status == "complete" and t.round is None and t.last_step]
+    if length is None or not ends or min(ends) >= (1 - LENGTH_TOLERANCE) * max(ends):
+        return None
+    if any(row.name == name for row in step.diff):
+        return None
+    return DiffRow(name, f"{min(ends):,} to {max(ends):,}", f"{length:,}")
 
 
 def _as_run(report: ReportData) -> StudySpec:

@@ -69,14 +69,14 @@ def _costs(study: Study) -> FloatArray:
     return np.where(study.comparable, study.costs, np.nan)
 
 
-def _judged(study: Study) -> BoolArray:
+def _has_outcome(study: Study) -> BoolArray:
     """Return a mask (number of trials,) of the trials that failed or have a result at full length."""
     return study.ended & (study.comparable | ~study.feasible)
 
 
 def best_of(study: Study) -> BestOf | None:
     """Return the distribution of the best of 1, 2, 4, … and all trials; None with fewer than MIN_TRIALS ended trials."""
-    costs = _costs(study)[_judged(study)]
+    costs = _costs(study)[_has_outcome(study)]
     if len(costs) < MIN_TRIALS or not np.isfinite(costs).any():
         return None
     sizes = [2**k for k in range(len(costs).bit_length()) if 2**k <= 0.75 * len(costs)] + [len(costs)]
@@ -96,7 +96,7 @@ def isolations(study: Study) -> tuple[Isolation, ...]:
 
 
 def _isolation(study: Study, name: str, parameter: Parameter) -> Isolation | None:
-    judged = _judged(study)
+    judged = _has_outcome(study)
     trials = [t for t in study.trials if judged[t.index] and name in t.params]
     groups = _number_groups(study, name, trials) if parameter.numeric else _choice_groups(name, trials)
     if len(groups) < 2:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 from advisor.model.change import SetRange
-from advisor.model.finding import Finding
-from advisor.model.message import Item, Message, Name, Objective, as_sentence, say
+from advisor.model.finding import Finding, Side
+from advisor.model.message import Item, Message, Name, Objective, as_sentence, first_sentence, joined, say
+from advisor.model.prediction import significant
+from advisor.model.space import is_learning_rate
+from advisor.model.spec import Parameter
 from advisor.model.spec_yaml import share
 from advisor.model.words import capital, count, number, setting, shorten, spelled, trimmed
+from advisor.planning.stages import MIN_FEASIBLE
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
 from advisor.report.text.study_diff import describe
 
 _PARAMETERS = 4
 """Maximum number of hyperparameters that the sentence on the best trial mentions."""
+
+MIN_LENGTH = 0.5
+"""Minimum length of the best trial, as a share of the other trials' median length, for results to be of the same training."""
 
 
 def headline(report: ReportData) -> Message:
@@ -32,13 +40,21 @@ def headline(report: ReportData) -> Message:
     if not urgent:
         advice = say(" Consider: {action}", action=as_sentence(report.heads[0].action)) if report.heads else ""
         return say("{text}{advice}", text=_quiet(report), advice=advice)
-    first, *others = urgent
-    rest = _others(others) if others else as_sentence(first.message)
-    return say("{action} {rest}", action=_action(report, first), rest=rest)
+    first = urgent[0]
+    others = [f for f in urgent[1:] if report.reason_deferred(f) is None]
+    rest = f" {_others(others)}" if others else ""
+    merged = _merged_range(report, first)
+    if merged is not None:
+        name, new = merged
+        span = f"{trimmed(new.low or 0.0)} to {trimmed(new.high or 0.0)}"
+        why = joined((first_sentence(f.message) for f in _range_findings(report, first, name, new)), " ")
+        return say("Search {name} from {span}. {why}{rest}", name=Name(name), span=span, why=why, rest=rest)
+    reason = first_sentence(first.message) if others else as_sentence(first.message)
+    return say("{action} {reason}{rest}", action=as_sentence(first.action), reason=reason, rest=rest)
 
 
-def _action(report: ReportData, finding: Finding) -> Item:
-    """Return the finding's action, or the range of the next study if other findings changed the same range further."""
+def _merged_range(report: ReportData, finding: Finding) -> tuple[str, Parameter] | None:
+    """Return the parameter whose range in the next study differs from the finding's proposal, with its new range."""
     parameters = report.next_studies[0].spec.parameters if report.next_studies else {}
     if report.reason_deferred(finding) is None:
         for change in (c for c in finding.changes if isinstance(c, SetRange)):
@@ -46,9 +62,27 @@ def _action(report: ReportData, finding: Finding) -> Item:
             if new is None or new.low is None or new.high is None:
                 continue
             if not (math.isclose(new.low, change.low) and math.isclose(new.high, change.high)):
-                span = f"{trimmed(new.low)} to {trimmed(new.high)}"
-                return say("Search {name} from {span}.", name=Name(change.parameter), span=span)
-    return as_sentence(finding.action)
+                return change.parameter, new
+    return None
+
+
+def _range_findings(report: ReportData, first: Finding, name: str, new: Parameter) -> list[Finding]:
+    """Return the findings that proposed the ends of the new range, the lower end first; `first` if there are none."""
+    old = report.spec.parameters.get(name)
+    found: list[Finding] = []
+    for side in get_args(Side):
+        end = getattr(new, side)
+        if old is not None and getattr(old, side) == end:
+            continue
+        setter = next((f for f in (first, *report.findings) if _proposes(f, name, side, end)), None)
+        if setter is not None and setter not in found:
+            found.append(setter)
+    return found or [first]
+
+
+def _proposes(finding: Finding, name: str, side: Side, end: float) -> bool:
+    ranges = (c for c in finding.changes if isinstance(c, SetRange) and c.parameter == name)
+    return any(math.isclose(c.low if side == "low" else c.high, end) for c in ranges)
 
 
 def _others(findings: list[Finding]) -> str:
@@ -68,7 +102,12 @@ def _quiet(report: ReportData) -> str:
     if not passed and not notes:
         return "No check had enough data." if report.verdicts else "No check ran."
     text = f"No problem found in {spelled(passed + fired, 'check')}"
-    return text + (f"; {count(unknown, 'check')} could not run." if unknown else ".")
+    text += f"; {count(unknown, 'check')} could not run." if unknown else "."
+    compared = len(report.ranked)
+    if compared >= MIN_FEASIBLE:
+        return text
+    few = f"Only {spelled(compared, 'trial has', 'trials have')} a comparable result"
+    return f"{few}, too few to judge the search space. {text}"
 
 
 def best_sentence(report: ReportData) -> Message:
@@ -78,27 +117,56 @@ def best_sentence(report: ReportData) -> Message:
     if best is None:
         return say("No trial has a value of {metric}.{failed}", metric=metric, failed=failed)
     rank = "lowest" if report.minimize else "highest"
-    source = f"the {rank} of {counts.feasible:,} trials with a result"
+    compared = len(report.ranked)
+    trials = "trials with a result" if compared >= counts.feasible else "comparable trials"
+    source = f"the {rank} of {compared:,} {trials}"
     return say(
-        "The best {metric} is {value}, {source}{settings}.{failed}",
+        "The best {metric} is {value}, {source}{settings}.{short}{failed}",
         metric=metric,
         value=Objective(best.value),
-        source="from the only trial with a result" if counts.feasible == 1 else source,
+        source="from the only trial with a result" if compared == 1 else source,
         settings=_settings(report),
+        short=_short_training(report),
         failed=failed,
     )
 
 
 def _settings(report: ReportData) -> Item:
     assert report.best is not None
-    params = list(report.best.params.items())
+    params = report.best.params
     parts: list[Item] = []
-    for name, value in params[:_PARAMETERS]:
-        value_text = shorten(setting(value, 3), 30)
+    for name in _by_relevance(report)[:_PARAMETERS]:
+        value_text = shorten(setting(params[name], 3), 30)
         parts.append(say("{start}{name} {value}", start=", " if parts else ", at ", name=Name(name), value=value_text))
     if len(params) > _PARAMETERS:
         parts.append(f" and {len(params) - _PARAMETERS} more")
     return Message(tuple(parts))
+
+
+def _by_relevance(report: ReportData) -> list[str]:
+    """Return the best trial's hyperparameters: the headline's subject, then learning rates, then by importance."""
+    assert report.best is not None
+    subject = report.heads[0].subject if report.heads else None
+    importances = report.figures.importances
+    share = {i.parameters[0]: i.share for i in importances.each} if importances is not None else {}
+    return sorted(report.best.params, key=lambda n: (n != subject, not is_learning_rate(n), -share.get(n, 0.0)))
+
+
+def _short_training(report: ReportData) -> Message:
+    """Return a sentence if the best trial ended long before the other comparable trials."""
+    best = report.best
+    others = sorted(t.last_step for _, t in report.ranked[1:] if t.last_step)
+    if best is None or not best.last_step or not others:
+        return Message(())
+    usual = others[len(others) // 2]
+    if best.last_step >= MIN_LENGTH * usual:
+        return Message(())
+    return say(
+        " {name}, the best trial, ended at step {last}; the others ended at about {usual}.",
+        name=Name(best.name),
+        last=f"{best.last_step:,}",
+        usual=f"{round(significant(usual, 3)):,}",
+    )
 
 
 def _failed(report: ReportData) -> str:
@@ -121,12 +189,13 @@ def certainty(report: ReportData) -> Message:
     best, spread = report.best, report.spread
     if best is None:
         return Message(())
-    values = [t.best for _, t in report.ranked if t.best is not None]
-    lead = abs(values[1] - values[0]) if len(values) > 1 else None
+    lead = _lead(report)
     if spread is None and lead is None:
         return say("One trial cannot show how much of its result is chance.")
     if spread is None:
-        return say("It leads the next trial by {lead}; without repeats, that may be chance.", lead=number(lead, 2))
+        return say(
+            "It leads the next best setting by {lead}; without repeats, that may be chance.", lead=number(lead, 2)
+        )
     repeats = say(
         "Repeats of a setting vary by {deviation} (standard deviation of {trials} trials in {settings}).",
         deviation=number(spread.deviation, 2),
@@ -137,8 +206,25 @@ def certainty(report: ReportData) -> Message:
         return repeats
     chance = ", which is less: their order may be chance" if lead < spread.deviation else ""
     return say(
-        "{repeats} The best trial leads by {lead}{chance}.", repeats=repeats, lead=number(lead, 2), chance=chance
+        "{repeats} The best trial leads the next best setting by {lead}{chance}.",
+        repeats=repeats,
+        lead=number(lead, 2),
+        chance=chance,
     )
+
+
+def _lead(report: ReportData) -> float | None:
+    """Return the distance from the best trial to the best one of another setting; None if there is no such trial."""
+    other = _next_setting(report)
+    best = report.best
+    return None if other is None or other.best is None or best is None else abs(other.best - best.value)
+
+
+def _next_setting(report: ReportData) -> TrialRow | None:
+    """Return the best trial whose setting differs from the best trial's; the next trial if no setting is known to repeat."""
+    rows = [t for _, t in report.ranked]
+    repeat = rows[1] if len(rows) > 1 and report.spread is None else None
+    return next((t for t in rows[1:] if t.params != rows[0].params), repeat)
 
 
 def key_figures(report: ReportData) -> tuple[tuple[str, str, str], ...]:
@@ -155,11 +241,11 @@ def key_figures(report: ReportData) -> tuple[tuple[str, str, str], ...]:
 
 
 def _best_figure(report: ReportData) -> tuple[str, str, str]:
-    best, ranked = report.best, report.ranked
+    best, other = report.best, _next_setting(report)
     if report.spread is not None:
         note = f"repeats vary by {number(report.spread.deviation, 2)}"
-    elif len(ranked) > 1:
-        note = f"next best {number(ranked[1][1].best)}"
+    elif other is not None:
+        note = f"next best {number(other.best)}"
     else:
         note = "the only result" if best else "no trial with a result"
     return f"Best {shorten(report.spec.objective.metric, 36)}", number(best.value if best else None), note

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from advisor.history import History, HitRate, Outcome, Round, describe_prediction
 from advisor.model.message import Percent
+from advisor.model.prediction import Settled
 from advisor.model.spec import StudySpec
 from advisor.model.words import count, listed, number
 
@@ -28,8 +29,9 @@ def summary(history: History) -> tuple[str, ...]:
 
 
 def predictions(spec: StudySpec) -> tuple[str, ...]:
-    """Return the distinct predictions for a next study."""
-    return tuple(dict.fromkeys(describe_prediction(p, spec.objective) for p in spec.predictions))
+    """Return the distinct predictions for a next study. That a rule does not find its problem again goes without saying."""
+    shown = (p for p in spec.predictions if not isinstance(p.expects, Settled))
+    return tuple(dict.fromkeys(describe_prediction(p, spec.objective) for p in shown))
 
 
 def _tally(outcomes: Sequence[Outcome]) -> str:

@@ -67,7 +67,7 @@ def connect(location: Location) -> Iterator[sqlite3.Connection]:
     try:
         with closing(_connect(_read_only_uri(path), _TIMEOUT_S)) as connection:
             connection.execute("PRAGMA temp_store = MEMORY")
-            connection.text_factory = _decoded
+            connection.text_factory = _decode
             _check_schema(connection, path)
             try:
                 yield connection
@@ -80,9 +80,9 @@ def connect(location: Location) -> Iterator[sqlite3.Connection]:
 
 
 def _wrong_type(connection: sqlite3.Connection) -> str | None:
-    """Return the first value that is no number in a column of numbers, in words; None if there is none.
+    """Return a description of the first non-numeric value in a numeric column; None if there is none.
 
-    SQLite stores values of any type in any column: other programs that write NumPy's numbers leave blobs there.
+    SQLite stores values of any type in any column: programs that write NumPy's numbers leave blobs there.
     """
     for table, columns in _NUMBERS.items():
         for column in columns:
@@ -104,7 +104,7 @@ def _name(value: object) -> str:
     return " ".join(str(value).split())[:100]
 
 
-def _decoded(text: bytes) -> str:
+def _decode(text: bytes) -> str:
     return text.decode(errors="replace")
 
 

@@ -3,6 +3,7 @@
 | decision | module |
 |---|---|
 | which runs to exclude as probes | `probes` |
+| which logged parameters are hyperparameters | `hyperparameters`, `measurements` |
 | which of several populations to analyse | `populations` |
 | which objective is optimised | `objective` |
 | which runs continue an interrupted run | `continued` |
@@ -10,7 +11,7 @@
 | which points form each curve; step or epoch | `curves`, `axes` |
 | settings and facts of each trial | `trials` |
 | end status of each trial | `status`, `silent_failures`, `short_runs` |
-| which parameters are no hyperparameters of their own | `roles`, `relations`, `measurements` |
+| which parameters are not separate hyperparameters | `roles`, `relations` |
 | which space the study searched | `space`, `declared` |
 | how trials and objectives compare | `comparisons` |
 | which metric carries which signal | `metric_names` |
@@ -30,6 +31,7 @@ from advisor.tracking.study import metric_names
 from advisor.tracking.study.comparisons import with_comparisons
 from advisor.tracking.study.continued import join_continued
 from advisor.tracking.study.curves import build_curves
+from advisor.tracking.study.hyperparameters import keep_hyperparameters
 from advisor.tracking.study.kind import choose_kind
 from advisor.tracking.study.objective import choose_objective
 from advisor.tracking.study.populations import Population, select_population
@@ -55,15 +57,15 @@ def assemble(
     """
     if not experiment.runs:
         raise NothingToJudge(f"experiment {experiment.name!r} has no runs; log some trials first")
-    experiment, joined = join_continued(without_probes(experiment))
     reading = reading or (spec.reading if spec is not None else None) or Reading()
+    experiment, left_out = keep_hyperparameters(without_probes(experiment), spec, reading)
     population = _population(experiment, reading, spec, objective)
-    experiment = population.experiment
+    experiment, joined = join_continued(population.experiment)
     aim = choose_objective(experiment, spec, objective, direction)
     metric = aim.objective.metric
     chosen = find_trial_runs(experiment, metric)
     curves = build_curves(experiment, chosen.indices)
-    trials = build_trials(experiment, chosen.indices, curves, aim.objective, spec, reading)
+    trials = build_trials(experiment, chosen.indices, curves, aim.objective, spec)
     _require_results(experiment.name, metric, trials.trials, curves.blocks[metric])
     kind = choose_kind(experiment, chosen.indices, metric, reading)
     space = build_space(
@@ -83,6 +85,7 @@ def assemble(
         decisions=(
             *population.decisions,
             *joined,
+            *left_out,
             *kind.decisions,
             *curves.decisions,
             *trials.decisions,

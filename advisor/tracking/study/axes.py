@@ -24,19 +24,19 @@ _MIN_POINTS = 3
 _MIN_RATIO = 1.5
 """Minimum ratio of the optimizer steps made, judged by timestamps, to a metric's logged steps for these to count as epochs."""
 _MIN_STRIDE = 5
-"""Minimum distance between logged steps for these to count as optimizer steps where other trials count epochs."""
+"""Minimum distance between logged steps that count as optimizer steps if other trials count epochs."""
 _MAX_NAMES = 5
 """Maximum number of metrics that a warning names."""
 _MIN_OFFSET = 0.25
-"""Minimum offset of all trials, as a share of their lengths; a first evaluation that late has not been seen in practice."""
-_FIRST_TIME = 10**9
-"""First step, with an offset, that counts as a time: seconds since 1970 have exceeded it since 2001."""
+"""Minimum offset of all trials, as a share of their lengths. In practice, no first evaluation is that late."""
+FIRST_TIME = 10**9
+"""Minimum first step that counts as a time: seconds since 1970 have exceeded it since 2001."""
 _FIRST_MS = 10**12
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where the steps of the trials start."""
+    """The offsets of the logged steps."""
 
     steps: IntArray
     """Number to subtract from the logged steps of each trial, shape (trials,)."""
@@ -78,7 +78,7 @@ def from_start(blocks: Mapping[str, CurveBlock], trials: int) -> tuple[dict[str,
     }
     earliest = float(first[known].min())
     return shifted, Start(
-        starts, "step" if earliest < _FIRST_TIME else "second" if earliest < _FIRST_MS else "millisecond"
+        starts, "step" if earliest < FIRST_TIME else "second" if earliest < _FIRST_MS else "millisecond"
     )
 
 
@@ -179,7 +179,7 @@ def _warning(moved: Sequence[str], reference: str, lengths: Sequence[float]) -> 
 
 
 def mixed(blocks: Mapping[str, CurveBlock]) -> list[str]:
-    """Return warnings about metrics that some trials log by epoch and others by step: their steps cannot be compared.
+    """Return warnings about metrics that some trials log by epoch and others by step, whose steps cannot be compared.
 
     By epoch means 0, 1, 2, … or 1, 2, 3, …; by step means steps at least `_MIN_STRIDE` apart, at similar numbers of points.
     """

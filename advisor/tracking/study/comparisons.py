@@ -1,4 +1,4 @@
-"""Compares trials in other ways than the analysis does, and says where the result differs: by last values, by another metric."""
+"""Compares trials by their last values and by other metrics, and reports results that differ from the analysis."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from advisor.model.words import clean, number
 from advisor.tracking.study import metric_names
 
 _LEVEL = 0.05
-"""Maximum probability, per study, with which two metrics that depend on no hyperparameter seem to prefer opposite ends."""
+"""Maximum probability, per study, of a false disagreement between metrics that depend on no hyperparameter."""
 _MIN_TRIALS = 8
-"""Minimum trials for comparing what two metrics prefer."""
+"""Minimum number of trials to compare the preferences of two metrics."""
 
 
 def with_comparisons(study: Study, summaries: Mapping[int, float]) -> Study:
-    """Return the study with decisions and warnings about comparisons that have other results.
+    """Return the study with decisions and warnings about comparisons that give a different result.
 
-    summaries: value of the objective that a trial logged at its end without a step, which is what its tuner compared.
+    summaries: by trial, the objective's value that it logged at its end without a step; tuners compare this value.
     """
     return replace(
         study,

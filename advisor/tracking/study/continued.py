@@ -14,11 +14,11 @@ from advisor.model.reading import Decision
 from advisor.model.space import IntArray, words_of
 from advisor.system import spill
 from advisor.tracking.runs import Experiment, Points, RunStatus
-from advisor.tracking.study import inference
+from advisor.tracking.study import axes, inference
 from advisor.tracking.study.probes import select_runs
 
 _SAME_LENGTH = 0.02
-"""Maximum relative difference between the length of a trial in two parts that both count from zero and the longest run."""
+"""Maximum relative difference in length between the longest run and a trial whose two parts both count from zero."""
 _GAP = 1.5
 """Maximum distance between the end of one part and the start of the next, in intervals between logged steps."""
 
@@ -53,9 +53,9 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
     The joined run has the id of the last part. Where parts overlap, the later one counts.
     """
     groups = _same_settings(experiment)
-    if not groups:
+    parts = _parts(experiment) if groups else {}
+    if not parts or any(p.first >= axes.FIRST_TIME for p in parts.values()):  # steps that are times say nothing
         return experiment, ()
-    parts = _parts(experiment)
     longest = max((p.last for p in parts.values()), default=0)
     usual = min((p.first for p in parts.values()), default=0)
     joins: list[_Join] = []
@@ -72,14 +72,15 @@ def join_continued(experiment: Experiment) -> tuple[Experiment, tuple[Decision, 
         return experiment, ()
     verb = "1 run continues an interrupted one" if len(joins) == 1 else f"{len(joins)} runs continue interrupted ones"
     text = f"{verb} with the same parameters. Each counts as one trial together with the run that it continues."
-    return _joined(experiment, joins), (Decision(topic="status", text=text),)
+    return _join_runs(experiment, joins), (Decision(topic="status", text=text),)
 
 
 def _continues(one: _Part, two: _Part, usual: int, longest: int) -> bool | None:
-    """Return whether `two` counts its steps anew if it continues `one`, else None. usual: first step of complete runs.
+    """Return None if `two` does not continue `one`, else whether `two` counts its steps from zero.
 
-    Steps that go on after the interrupted run are evidence for any status. A killed run is also continued by a run that starts
-    again and gets further, or that counts from zero and completes the length of the longest run.
+    usual: first step of complete runs. Steps that start where `one` ended are evidence, whatever its status. If `one` was killed,
+    `two` also continues it if it starts again and gets further, or if it counts from zero and both together have the length of the
+    longest run.
     """
     if two.started < one.ended:
         return None
@@ -97,11 +98,13 @@ def _continues(one: _Part, two: _Part, usual: int, longest: int) -> bool | None:
 
 
 def _same_settings(experiment: Experiment) -> list[list[int]]:
-    """Return groups of runs with the same parameters and seed. Runs without parameters form none."""
+    """Return groups of runs with the same parameters, seed and fold. Runs without parameters form none."""
     parsed = inference.parse_params([run.params for run in experiment.runs])
     groups: dict[object, list[int]] = {}
     for i, run in enumerate(experiment.runs):
-        seeds = [(k, v) for k, v in run.params.items() if {"seed", "random"} & set(words_of(k))]
+        seeds = [
+            (k, v) for k, v in run.params.items() if {"seed", "random"} & set(words_of(k)) or inference.counts_trials(k)
+        ]
         seeds.append((contract.TAG_SEED, run.tags.get(contract.TAG_SEED, "")))
         if parsed[i]:
             key = tuple(sorted((k, repr(v)) for k, v in parsed[i].items())), tuple(sorted(seeds))
@@ -130,6 +133,8 @@ def _parts(experiment: Experiment) -> dict[int, _Part]:
     }
 
 
+_OF_END = (contract.TAG_STATUS, contract.TAG_ERROR, "state", "trial_state", "optuna.trial.state", "error")
+"""Tags that say how an interrupted part ended, which says nothing of the trial."""
 _NONE = np.iinfo(np.int64).max
 """First step of a run without points."""
 
@@ -142,14 +147,14 @@ def _extent(points: Points, runs: int) -> tuple[IntArray, IntArray]:
     return first, last
 
 
-def _joined(experiment: Experiment, joins: Sequence[_Join]) -> Experiment:
+def _join_runs(experiment: Experiment, joins: Sequence[_Join]) -> Experiment:
     """Return the experiment with the parts of each trial as one run. joins: in the order in which the later parts ran."""
     fits = experiment.fits_in_memory
     points = {metric: _joined_points(p, joins, fits=fits) for metric, p in experiment.points.items()}
     runs = list(experiment.runs)
     for join in joins:
         former, later = runs[join.former], runs[join.later]
-        tags: Mapping[str, str] = {**former.tags, **later.tags}
+        tags: Mapping[str, str] = {**{k: v for k, v in former.tags.items() if k not in _OF_END}, **later.tags}
         runs[join.later] = replace(later, started=former.started, tags=tags)
     keep = np.ones(len(runs), dtype=np.bool_)
     keep[[join.former for join in joins]] = False

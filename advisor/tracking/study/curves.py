@@ -79,9 +79,9 @@ class _Part:
     """The curves of one metric."""
 
     block: CurveBlock
-    """Has the last logged point of each step."""
+    """The curves, with the last logged point of each step."""
     stepless: bool
-    """Whether the metric has no usable steps."""
+    """True if the metric has no usable steps."""
     dropped: int
     """Number of points left out because a later one has the same step."""
     summaries: dict[int, float]
@@ -97,11 +97,13 @@ def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: boo
         trials, steps = np.delete(trials, late), np.delete(steps, late)
         values, times = np.delete(values, late), np.delete(times, late)
     stepless = _is_stepless(trials, steps, len(started))
-    logged = len(steps)
+    dropped = 0
     if stepless:
         steps = np.arange(len(steps), dtype=np.int64) - np.searchsorted(trials, trials)
     elif not ascending(trials, steps):
         last = np.append((trials[1:] != trials[:-1]) | (steps[1:] != steps[:-1]), True)
+        # Loggers repeat an equal value, such as the epoch; only values that differ are lost.
+        dropped = int(np.sum(~last[:-1] & (values[:-1] != values[1:])))
         trials, steps, values, times = trials[last], steps[last], values[last], times[last]
     if (huge := np.abs(values) > HUGE).any():
         values = np.where(huge, np.copysign(np.inf, values), values)
@@ -109,11 +111,12 @@ def _block(points: Points, trial_of: IntArray, started: FloatArray, *, fits: boo
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     steps, values, times = spill.offload((steps, values, times - started[trials]), fits=fits)
     block = CurveBlock(steps, values, times, offsets)
-    return _Part(block, stepless, logged - len(steps), summaries)
+    return _Part(block, stepless, dropped, summaries)
 
 
 def _late(trials: IntArray, steps: IntArray, times: FloatArray) -> IntArray:
-    """Return the indices of points at step 0 that were logged after all later steps of their trial, as values without a step are.
+    """Return the indices of points at step 0 that were logged after all later steps of their trial: MLflow stores values without a
+    step this way.
 
     The columns are sorted by trial, step and time.
     """

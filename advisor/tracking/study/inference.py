@@ -39,7 +39,7 @@ _BY_DECADES = re.compile(
 _LABEL = re.compile(r"(/|~|\.{1,2}/|[A-Za-z]:\\|\w+://)\S+|.*\d{4}-?\d\d-?\d\d.*|(?=.*\d)[0-9a-fA-F-]{8,}|\S*/\S*/\S*")
 """Pattern of values that are labels: a path, a URL, a date or a hash."""
 SAME = "the same in every trial"
-"""Reason of a parameter that the trials did not vary."""
+"""Reason why a parameter that the trials did not vary is fixed."""
 _MIN_TWIN_VALUES = 3
 """Minimum distinct values for treating two hyperparameters that are equal in every trial as duplicates."""
 _NONE = ("none", "null")
@@ -67,21 +67,22 @@ def parse_value(text: str) -> Value | None:
     return number if math.isfinite(number) else stripped
 
 
-def parse_params(
-    raw: Sequence[Mapping[str, str]], *, ignore: Collection[str] = (), with_none: Collection[str] = ()
-) -> list[dict[str, Value]]:
+def counts_trials(name: str) -> bool:
+    """Return True if the parameter numbers a trial, a repeat or a fold, by its name."""
+    return bool(_COUNTS_TRIALS.search(name))
+
+
+def parse_params(raw: Sequence[Mapping[str, str]], *, with_none: Collection[str] = ()) -> list[dict[str, Value]]:
     """Return each trial's hyperparameters, shape (trials,), with one type per name. Seeds, paths and other labels are removed.
 
-    ignore: names to remove as well. with_none: names for which the word None is a value in any case; for others, see `_has_none`.
+    with_none: names for which the word None is a value in any case; for others, see `_has_none`.
     """
     parsed = [
         {k: v for k, t in params.items() if 0 < len(k) <= MAX_NAME and (v := parse_value(t)) is not None}
         for params in raw
     ]
     logged = {name for params in parsed for name in params}
-    candidates = sorted(
-        n for n in logged.difference(ignore) if not (_NOT_HYPERPARAMETERS.search(n) or _COUNTS_TRIALS.search(n))
-    )
+    candidates = sorted(n for n in logged if not (_NOT_HYPERPARAMETERS.search(n) or counts_trials(n)))
     names = [name for name in candidates if not _is_label(name, [p[name] for p in parsed if name in p], len(parsed))]
     _add_none(parsed, raw, names, with_none)
     for name in names:
@@ -108,7 +109,7 @@ def _has_none(name: str, unset: Sequence[int], parsed: Sequence[Mapping[str, Val
     """Return True if None is one of the parameter's choices; False if it says that the parameter does not exist in these trials.
 
     A parameter does not exist if the value of another one determines which trials have it: Adam has no momentum. Numbers that
-    rarely repeat are no choices but a range, which has no place for None.
+    rarely repeat form a range, which cannot contain None.
     """
     values = [p[name] for p in parsed if name in p]
     distinct = set(values)

@@ -6,6 +6,7 @@ single name misleads: an entropy is logged in classification too. A kind is infe
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -51,7 +52,7 @@ class _Signature(NamedTuple):
     required: int
     """Minimum number of groups that the trials must show."""
     meaning: str
-    """Sentence about the workload and about what its curves need not do; empty if all rules apply as usual."""
+    """End of the sentence "The runs seem to ..." and its effect on the rules; empty if all rules apply as usual."""
 
 
 _SIGNATURES = (
@@ -141,7 +142,7 @@ class KindChoice:
 
 
 def choose_kind(experiment: Experiment, runs: IntArray, objective: str, reading: Reading) -> KindChoice:
-    """Return the kind of workload of these runs, as the user says or as their names show; a decision if it changes the rules."""
+    """Return the kind of workload of these runs, from the user or from logged names, with a decision if some rules do not apply."""
     if reading.kind is not None:
         return KindChoice(reading.kind)
     traces = _traces(experiment, runs, objective)
@@ -191,14 +192,19 @@ def _traces(experiment: Experiment, runs: IntArray, objective: str) -> _Traces:
     chosen = np.intersect1d(experiment.points[objective].runs, runs)
     least = _USUAL * max(len(chosen), 1)
     metrics = [m for m, p in experiment.points.items() if len(np.intersect1d(p.runs, chosen)) >= least]
-    logged: dict[str, list[str]] = {}
+    logged: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for index in chosen.tolist():
         for name, value in experiment.runs[index].params.items():
-            logged.setdefault(name, []).append(value)
-    params = {name: values for name, values in logged.items() if len(values) >= least}
-    usual = {name: max(sorted(set(values)), key=values.count) for name, values in params.items()}
-    texts = {name: value for name, value in usual.items() if params[name].count(value) >= least}
+            logged[name][value] += 1
+    params = {name: counts for name, counts in logged.items() if counts.total() >= least}
+    usual = {name: _most_common(counts) for name, counts in params.items()}
+    texts = {name: value for name, value in usual.items() if params[name][value] >= least}
     return _Traces(tuple(sorted(metrics)), tuple(sorted(params)), texts | {"the experiment's name": experiment.name})
+
+
+def _most_common(counts: Counter[str]) -> str:
+    """Return the most common value, the first in the alphabet if several are."""
+    return min(counts, key=lambda value: (-counts[value], value))
 
 
 def _library(experiment: Experiment, runs: IntArray) -> str:

@@ -125,30 +125,32 @@ def _add_losses(signals: dict[Signal, str], names: list[str], objective: str, po
 
 
 def _is_grad_norm(name: str) -> bool:
-    said = set(words(name))
+    parts = set(words(name))
     return (
-        bool(said & {"grad", "gradient", "grads", "gnorm"}) and bool(said & {"norm", "gnorm", "l2"}) and len(said) <= 5
+        bool(parts & {"grad", "gradient", "grads", "gnorm"})
+        and bool(parts & {"norm", "gnorm", "l2"})
+        and len(parts) <= 5
     )
 
 
 def _is_learning_rate(name: str) -> bool:
-    said = words(name)
-    return "lr" in said or ("learning" in said and "rate" in said)
+    parts = words(name)
+    return "lr" in parts or ("learning" in parts and "rate" in parts)
 
 
 def _is_step_time(name: str) -> bool:
-    said = set(words(name))
-    return {"step", "time"} <= said and not said & {"ms", "total", "avg"}
+    parts = set(words(name))
+    return {"step", "time"} <= parts and not parts & {"ms", "total", "avg"}
 
 
 def _is_data_wait(name: str) -> bool:
-    said = set(words(name))
-    return "data" in said and bool(said & {"wait", "time"})
+    parts = set(words(name))
+    return "data" in parts and bool(parts & {"wait", "time"})
 
 
 def _is_throughput(name: str) -> bool:
-    said = set(words(name))
-    return bool(said & {"examples", "samples", "images"}) and bool(said & {"s", "sec", "second"})
+    parts = set(words(name))
+    return bool(parts & {"examples", "samples", "images"}) and bool(parts & {"s", "sec", "second"})
 
 
 _OTHERS: tuple[tuple[Signal, str, Callable[[str], bool]], ...] = (

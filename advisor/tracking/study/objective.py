@@ -60,13 +60,13 @@ def choose_objective(
         warnings += _contradiction(metric, stated, followed=True)
     else:
         by_default = _tagged_direction(experiment, metric) or declared.direction(experiment.runs)
-        direction, source, contradictions = _settled(metric, by_default)
+        direction, source, contradictions = _choose_direction(metric, by_default)
         inferred |= source
         warnings += contradictions
     return ObjectiveChoice(Objective(metric=metric, direction=direction), inferred, tuple(warnings))
 
 
-def _settled(metric: str, logged: Direction | None) -> tuple[Direction, dict[str, str], tuple[str, ...]]:
+def _choose_direction(metric: str, logged: Direction | None) -> tuple[Direction, dict[str, str], tuple[str, ...]]:
     """Return the direction, the entry for `Study.inferred` if the name decides, and a warning if the runs contradict the name.
 
     logged: direction in the runs' tags. Tuners and hooks log "minimize" unless the user says otherwise, so a clear name decides.
@@ -115,7 +115,7 @@ def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
 
 
 def _tuned_value(experiment: Experiment) -> str | None:
-    """Return the metric of a tuner's trials whose name says nothing: Optuna's "value", or else the only possible one."""
+    """Return the objective of a tuner's trials if names do not show it: Optuna's "value", or else the only possible metric."""
     names = [m for m in experiment.points if not metric_names.is_companion(m)]
     if not any(declared.has_tags(run) for run in experiment.runs):
         return None

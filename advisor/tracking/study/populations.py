@@ -28,7 +28,7 @@ _PARENT = "mlflow.parentRunId"
 _LEVEL = 0.01
 """Maximum probability with which runs of one search would look like separate populations by chance, for each test."""
 _MIN_RUNS = 3
-"""Minimum runs of the largest population; with fewer in every population, the experiment is no study."""
+"""Minimum runs of the largest population; with fewer, the experiment is not a study."""
 _MIN_DIGITS = 6
 """Minimum significant digits of a number that a sampler drew; people type fewer."""
 _MAX_LISTED = 4
@@ -66,7 +66,7 @@ def select_population(
     chosen, others = _members(experiment), []
     title = ""
     while (groups := _split(experiment, chosen)) is not None:
-        largest = max(groups, key=lambda t: (_logged(experiment, groups[t], objective), max(groups[t])))
+        largest = max(groups, key=lambda t: (_count_members(experiment, groups[t], objective), max(groups[t])))
         others += [(t, members) for t, members in groups.items() if t != largest]
         chosen, title = groups[largest], " and ".join(filter(None, (title, largest)))
     if not others:
@@ -74,7 +74,7 @@ def select_population(
     if len(chosen) < _MIN_RUNS:
         raise AdvisorError(_no_study(experiment, [(title, chosen), *others]))
     total = len(chosen) + sum(len(members) for _, members in others)
-    # "a sweep" and "cnn" are not filters: the filters select exactly these runs.
+    # Titles such as "a sweep" or "cnn" are no filters, so each group is listed with a filter that selects exactly its runs.
     listed = _listed(experiment, sorted(others, key=lambda o: -len(o[1])))
     decision = Decision(
         topic="population",
@@ -92,7 +92,7 @@ def _members(experiment: Experiment) -> list[int]:
     return [i for i, run in enumerate(experiment.runs) if run.params and run.id not in parents]
 
 
-def _logged(experiment: Experiment, members: Sequence[int], objective: str | None) -> int:
+def _count_members(experiment: Experiment, members: Sequence[int], objective: str | None) -> int:
     if objective is None or objective not in experiment.points:
         return len(members)
     return len(set(members) & set(experiment.points[objective].runs.tolist()))
@@ -138,12 +138,12 @@ def _with_value(experiment: Experiment, wanted: str) -> Population:
 
 
 def _listed(experiment: Experiment, others: Sequence[tuple[str, Sequence[int]]]) -> str:
-    parts = [_described(experiment, title, members) for title, members in others[:_MAX_LISTED]]
+    parts = [_describe(experiment, title, members) for title, members in others[:_MAX_LISTED]]
     more = len(others) - _MAX_LISTED
     return "; ".join([*parts, *([f"{more} more kinds"] if more > 0 else [])])
 
 
-def _described(experiment: Experiment, title: str, members: Sequence[int]) -> str:
+def _describe(experiment: Experiment, title: str, members: Sequence[int]) -> str:
     words = filter_for(experiment, members)
     return f"{title}, {count(len(members), 'run')}" + (f', `--filter "{words}"`' if words else "")
 
@@ -348,7 +348,7 @@ def _starts(experiment: Experiment, groups: Groups) -> list[list[float]]:
 
 
 def _disjoint(groups: Sequence[Sequence[float]], *, tests: int) -> bool:
-    """Return True if the groups' ranges do not overlap, and random assignment would give that with at most `_LEVEL` probability."""
+    """Return True if the groups' ranges do not overlap, which has a probability of at most `_LEVEL` in random groups."""
     filled = sorted((g for g in groups if g), key=min)
     if len(filled) < max(2, len(groups)) or any(max(a) >= min(b) for a, b in itertools.pairwise(filled)):
         return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -64,30 +64,36 @@ def find_ties(params: Sequence[Mapping[str, Value]], keep: Collection[str] = ())
 
 
 def is_unknown(name: str) -> bool:
-    """Return True if the name denotes no common hyperparameter, so that the trials must show what it is."""
+    """Return True if the name denotes no common hyperparameter, so that only the trials show its role."""
     return _importance(name) <= (1,) and not is_of_optimizer(name)
 
 
 def length_factor(values: Sequence[Value | None], ends: Sequence[int]) -> float | None:
     """Return the number of steps per unit of a parameter that is the length of training; None if it is something else.
 
-    ends: last logged step of each trial, shape (trials,). A trial may end early, but none may train longer than it says.
+    ends: last logged step of each trial, shape (trials,). Trials can end before the stated length, but none after it.
     """
     pairs = [
         (as_number(v), e) for v, e in zip(values, ends, strict=True) if _is_number(v) and as_number(v) > 0 and e >= 1
     ]
-    # What did not change from one trial to the next is no evidence; see `_holds`.
+    # A pair equal to that of the trial before is no evidence; see `_holds`.
     pairs = [pair for i, pair in enumerate(pairs) if i == 0 or pair != pairs[i - 1]]
     if len({v for v, _ in pairs}) < _MIN_VALUES:
         return None
     length, end = np.array(pairs, dtype=np.float64).T
-    factor = float(np.max((end + 1) / length))
+    first = max((1, 0), key=lambda o: _exact_multiples(end + o, length))  # steps count from 0 or from 1
+    factor = float(np.max((end + first) / length))
     expected = factor * length
-    hits = np.abs(end + 1 - expected) <= np.maximum(1.0, 0.02 * expected)
+    hits = np.abs(end + first - expected) <= np.maximum(1.0, 0.02 * expected)
     chance = _collisions(end, np.maximum(1.0, 0.02 * end))
     n, k = len(hits), int(hits.sum())
     enough = 2 * k >= n and len(set(length[hits].tolist())) >= _MIN_VALUES
     return factor if enough and binom.sf(k - 2, n - 1, chance) <= _LEVEL else None
+
+
+def _exact_multiples(steps: FloatArray, length: FloatArray) -> int:
+    """Return the number of trials whose steps are exactly the largest ratio of steps to length times their length."""
+    return int(np.sum(np.abs(steps - np.max(steps / length) * length) < 0.5))
 
 
 # --- formulas -------------------------------------------------------------------------------------------------------------------
@@ -109,7 +115,7 @@ def _numbers(params: Sequence[Mapping[str, Value]]) -> dict[str, FloatArray]:
 
 
 def _importance(name: str) -> tuple[int]:
-    """Return the rank by which a name stays a hyperparameter of its own: the least important follows from the others."""
+    """Return the rank of a name. Of related hyperparameters, the one with the lowest rank follows from the others."""
     if counts_training(name) or _EXPOSURE & set(words_of(name)):
         return (0,)
     if is_batch_size(name):  # a rate that was scaled with the batch size follows from it
@@ -244,7 +250,9 @@ def _function_tie(name: str, params: Sequence[Mapping[str, Value]], ties: Collec
     for others in itertools.combinations(discrete, 2):
         keyed = [(tuple(p[o] for o in others), p[name]) for p in rows]
         keyed = [pair for i, pair in enumerate(keyed) if i == 0 or pair != keyed[i - 1]]
-        groups = {key: {v for k, v in keyed if k == key} for key, _ in keyed}
+        groups: defaultdict[tuple[Value, ...], set[Value]] = defaultdict(set)
+        for key, value in keyed:
+            groups[key].add(value)
         shares = np.array(list(Counter(v for _, v in keyed).values())) / len(keyed)
         agreeing = len(keyed) - len(groups)
         if all(len(g) == 1 for g in groups.values()) and float((shares**2).sum()) ** agreeing <= _LEVEL / tests:

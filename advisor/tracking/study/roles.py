@@ -1,4 +1,4 @@
-"""Determines which logged parameters are no hyperparameters of their own: duplicates, tied ones, and lengths of training."""
+"""Determines which logged parameters are not separate hyperparameters: duplicates, tied ones, and lengths of training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Roles:
     derived: Mapping[str, Parameter]
     """Parameters that a formula computes from others."""
     lengths: Mapping[str, Parameter]
-    """Parameters that are the length of training, as the trials' steps show; fixed, because no study searches them."""
+    """Parameters that are the length of training, by the trials' last steps. They are fixed, because no study searches them."""
     left_out: frozenset[str]
     """Duplicates of other parameters, and numbers that others determine."""
     steps: tuple[int | None, ...]
@@ -48,7 +48,7 @@ def parameter_roles(
     left = [{n: v for n, v in trial.items() if n not in twins} for trial in params]
     lengths, steps = _lengths(left, declared, last_steps)
     ties = relations.find_ties([{n: v for n, v in t.items() if n not in lengths} for t in left], declared)
-    derived = {tie.name: p for tie in ties if (p := _derived(tie, left)) is not None}
+    derived = {tie.name: p for tie in ties if (p := _derived_parameter(tie, left)) is not None}
     outside = [tie for tie in ties if tie.name not in derived]
     decisions = [
         _decision(f"{clean(n)} has the values of {clean(other)} in every trial and is left out.")
@@ -98,7 +98,7 @@ def _lengths(
     return {}, none
 
 
-def _derived(tie: relations.Tie, params: Sequence[Mapping[str, Value]]) -> Parameter | None:
+def _derived_parameter(tie: relations.Tie, params: Sequence[Mapping[str, Value]]) -> Parameter | None:
     """Return the tied parameter with its formula; None if a study file cannot express it."""
     whole = all(isinstance(p[tie.name], int) for p in params if tie.name in p)
     why = f"inferred: it follows from {listed(tie.others)} in the trials"

@@ -1,4 +1,4 @@
-"""Tells why trials are shorter than others: a tuner pruned them, they stopped early by patience, or neither.
+"""Determines why trials are shorter than others: a tuner pruned them, they stopped early by patience, or neither.
 
 A pruned trial is behind the trials that went on past its last step. A crash, an interruption or a time limit strikes at any rank.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,27 +22,26 @@ from advisor.tracking.study.silent_failures import Costs
 _SHORT = 0.95
 """Maximum length of a short trial, as a share of the longest, in steps, evaluations and examples."""
 _INTERRUPTED_LEVELS = 0.1, 0.5
-"""Maximum p-values at which trials with finite values that failed without an error, or were killed, count as pruned: in
-general, and if they end at rungs or right after an evaluation. The first is the share of studies in which crashes are taken for
-pruning."""
+"""Maximum p-values at which finite trials that failed without an error, or were killed, count as pruned: usually, and if they end
+at rungs or right after an evaluation. The first is the share of studies in which crashes are mistaken for pruning."""
 _FINISHED_LEVELS = 0.001, 0.5
 """The same for short trials that ended normally. They were rarely pruned: most have a length of their own or a time limit."""
 _CHOSEN_LEVELS = 0.001, 0.05
 """The same for short trials that ended normally, if a hyperparameter sets the length of training."""
 _RUNGS = 0.001
-"""Maximum probability that trials that end anywhere end after so few different numbers of evaluations."""
+"""Maximum p-value for an end at rungs: the probability that trials that end at random have as few distinct lengths."""
 _LATE = 0.05
 """Maximum distance of a pruned trial's last logged step from its last evaluation, as a share of its evaluation interval.
 Tuners prune right after an evaluation."""
 _DENSE = 5
-"""Minimum number of points of another metric for each evaluation, to tell an end at an evaluation from an end at any time."""
+"""Minimum points of another metric per evaluation, to distinguish an end right after an evaluation from an end at any time."""
 _MIN_PATIENCE = 2
 _MIN_STOPPED = 3
 """Minimum number of short trials that show early stopping."""
 _AGREE = 0.9
 """Minimum share of the trials that a patience must explain."""
 _MIN_DELTAS = (0.0, 1e-5, 1e-4, 1e-3, 1e-2)
-"""Minimum improvements that trainings commonly demand."""
+"""Common values of `min_delta`, the minimum improvement that resets the patience of early stopping."""
 _MAX_MONITORED = 8
 
 
@@ -82,15 +81,17 @@ def find_pruned(
     groups: Sequence[Sequence[int]],
     *,
     finished: Sequence[int],
+    length_is_searched: bool,
 ) -> set[int]:
     """Return the short trials that a tuner pruned.
 
-    groups: trials that failed without an error, or were killed, one group for each way; finished: trials that ended normally.
+    groups: trials that failed without an error, or were killed, one group for each way; finished: trials that ended normally;
+    length_is_searched: whether a hyperparameter sets the length of training.
     """
     late = _logged_after_evaluation(blocks, costs)
     rivals = _Rivals(costs, params)
     pruned: set[int] = set()
-    for_finished = _CHOSEN_LEVELS if _length_is_searched(params) else _FINISHED_LEVELS
+    for_finished = _CHOSEN_LEVELS if length_is_searched else _FINISHED_LEVELS
     for group, levels in [*((g, _INTERRUPTED_LEVELS) for g in groups), (finished, for_finished)]:
         candidates = [t for t in group if not late[t]]
         at_rungs = _end_at_rungs(costs, candidates)
@@ -134,7 +135,7 @@ def _chance_of_ranks(ranks: Sequence[_Rank]) -> float:
 
 
 def _end_at_rungs(costs: Costs, trials: Sequence[int]) -> bool:
-    """Return True if the trials end after few different numbers of evaluations, two at least: one may be the step of a bug."""
+    """Return True if the trials end after few different numbers of evaluations, at least two: a bug can end all at one step."""
     longest = max(len(c) for c in costs.curves)
     rungs = len({len(costs.curves[t]) for t in trials})
     if rungs < 2 or rungs >= longest:
@@ -153,8 +154,8 @@ class _Rivals:
     def rank(self, trial: int, *, repeats: bool) -> _Rank | None:
         """Return the trial's rank among those that went on; None if there are none.
 
-        repeats: whether longer runs of a setting that was also run for less count. Without rungs, they show only that somebody
-        chose that setting.
+        repeats: whether to count a longer trial if another run of its setting ended by this step. Without rungs, a person may have
+        chosen the setting for a longer run because it was good.
         """
         curve = self._curves[trial]
         if not len(curve):
@@ -195,8 +196,10 @@ def _logged_after_evaluation(blocks: Mapping[str, CurveBlock], costs: Costs) -> 
     return late
 
 
-def _length_is_searched(params: Sequence[Mapping[str, Value]]) -> bool:
-    return any(len({p.get(name) for p in params}) > 1 for name in {n for p in params for n in p if counts_training(n)})
+def length_is_searched(params: Sequence[Mapping[str, Value]], lengths: Collection[str] = ()) -> bool:
+    """Return True if a hyperparameter that is the length of training, by its name or as one of `lengths`, varies."""
+    names = {n for p in params for n in p if counts_training(n) or n in lengths}
+    return any(len({p.get(name) for p in params}) > 1 for name in names)
 
 
 def _logged_densely(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> bool:
@@ -222,7 +225,7 @@ def find_early_stopped(
     several = [t for t in trials if short[t]]
     if len(several) < _MIN_STOPPED:
         return None
-    for metric, curves in _monitored(blocks, costs):
+    for metric, curves in _stopping_metrics(blocks, costs):
         for min_delta in _MIN_DELTAS:
             waits = [_waits(c.values, min_delta) for c in curves]
             counts = Counter(waits[t][-1] for t in several)
@@ -238,8 +241,8 @@ def find_early_stopped(
     return None
 
 
-def _monitored(blocks: Mapping[str, CurveBlock], costs: Costs) -> list[tuple[str, Sequence[Curve]]]:
-    """Return the metrics that may decide when to stop, as costs: the objective, then those evaluated as often as it."""
+def _stopping_metrics(blocks: Mapping[str, CurveBlock], costs: Costs) -> list[tuple[str, Sequence[Curve]]]:
+    """Return the metrics that may decide when to stop, as costs: the objective, then metrics with as many evaluations."""
     points = sum(len(c) for c in costs.curves)
     found: list[tuple[str, Sequence[Curve]]] = [(costs.metric, costs.curves)]
     for metric in sorted(blocks):

@@ -24,18 +24,18 @@ _TAIL = 0.1
 _FLAT = 0.02
 """Maximum range of the values on a plateau, as a share of the plateau's distance from the best result. Our choice."""
 _CONSTANT = 0.01
-"""Maximum distance of the values on a constant from the last one, as a share of the trial's own gain before. Our choice."""
+"""Maximum distance from the last value that counts as constant, as a share of the earlier gain of the trial. Our choice."""
 _MOVED = 0.05
-"""Minimum gain over the first evaluation that shows learning, as a share of the distance to the best result. Our choice."""
+"""Minimum gain over the first evaluation that counts as learning, as a share of the distance to the best result. Our choice."""
 _LOST = 0.8
 """Minimum share of its own gain that a trial loses in a collapse. Our choice."""
 _WENT_ON = 0.05
-"""Minimum gain of the objective, as a share of its range in the study, that shows that training survived a loss that is not finite:
-only its logging broke."""
+"""Minimum gain of the objective after a loss is not finite, as a share of its range in the study, that shows that training went on
+and only the logged loss is wrong."""
 _BEYOND_NOISE = 5.0
 """Minimum gain that a trial loses, in median differences of successive evaluations afterwards. Our choice."""
 _MAX_STUCK = 0.5
-"""Maximum share of trials on a plateau. If most trials learn nothing, not they failed but the study."""
+"""Maximum share of trials on a plateau. If more trials learn nothing, the study is at fault, not single trials."""
 _MAX_CLASSES = 1000
 _CHANCE_ERROR = 0.05
 """Maximum distance of a plateau from a level of chance, as a share of the distance between the levels of k and k + 1 classes."""
@@ -43,7 +43,7 @@ _CHANCE_ERROR = 0.05
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a trial ended, and the clause that says how we know; empty if the source stated it."""
+    """The end status of a trial, and a clause with the evidence, which is empty if the source stated the status."""
 
     status: Status
     reason: str = ""
@@ -242,7 +242,7 @@ def _last_half(values: FloatArray) -> FloatArray:
 
 
 def _levels_of_chance(costs: Costs) -> FloatArray:
-    """Return the costs of guessing among 2, 3, ... classes by the objective's name; empty if the name does not tell."""
+    """Return the costs of guessing among 2, 3, ... classes, by the objective's name; empty if the name does not determine them."""
     classes = np.arange(2, _MAX_CLASSES + 1)
     quantity = metric_names.quantity(costs.metric)
     if "loss" in quantity or "entropy" in quantity:

@@ -54,7 +54,7 @@ def build_space(
     inferred = {
         name: "range inferred from the trials" if parameter.searched else str(parameter.why)
         for name, parameter in guessed.items()
-        # Two keys describe the study's own objective. What never varies is no inference about the space.
+        # "objective" and "direction" describe the objective. A parameter that never varies needs no inference.
         if name not in ("objective", "direction", *by_tuner) and (parameter.searched or name in roles)
     }
     name = (experiment.name or "study")[: MAX_NAME - _RESERVED]
@@ -66,10 +66,10 @@ def build_space(
 
 
 def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Objective) -> int | None:
-    """Return the planned length of training, from the trials that ran to their end; None if it cannot be told.
+    """Return the planned length of training, from the trials that ran to their end; None if it is unknown.
 
-    If these planned different lengths, the best one's counts. Pruned trials and trials that stopped early say only that it is not
-    less. Then, the longest of them is the best bound.
+    If these planned different lengths, the best one's counts. If every trial was pruned or stopped early, the longest of them gives
+    a lower bound.
     """
     ends = {t.index: int(c.steps[-1]) for t in trials if len(c := block.curve(t.index))}
     whole = [t for t in trials if t.status == "complete"] or [t for t in trials if t.status not in _CUT]

@@ -9,7 +9,7 @@ import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from advisor import contract
@@ -30,7 +30,7 @@ _TAGGED: tuple[Status, ...] = (
     "infeasible",
     "no_data",
 )
-"""Statuses that are accepted from a tag. "stopped" is none, because a hook does not know why a training ended early. Neither is a
+"""Statuses that are accepted from a tag. "stopped" is not, because a hook does not know why a training ended early. Neither is a
 hook's "complete", because a tuner may have set the length that the trial completed."""
 _ERROR_WORDS = frozenset("error errors exception traceback failure note".split())
 _OUT_OF_MEMORY = re.compile(
@@ -46,23 +46,28 @@ class Ends:
     ends: tuple[End, ...]
     """End of each trial, shape (trials,)."""
     errors: Mapping[int, str]
-    """Error text of trials that state one, by trial; it starts with "out of memory" if memory ran out."""
+    """Error text by trial, if one was logged; it starts with "out of memory" if memory ran out."""
     decisions: tuple[Decision, ...]
 
 
 def find_ends(
-    runs: Sequence[Run], blocks: Mapping[str, CurveBlock], objective: Objective, params: Sequence[Mapping[str, Value]]
+    runs: Sequence[Run],
+    blocks: Mapping[str, CurveBlock],
+    objective: Objective,
+    params: Sequence[Mapping[str, Value]],
+    *,
+    lengths: Collection[str] = (),
 ) -> Ends:
-    """Return how each trial ended. params: hyperparameters of each trial."""
+    """Return how each trial ended. params: hyperparameters of each trial; lengths: those that are the length of training."""
     costs = read_costs(blocks, objective.metric, minimize=objective.direction == "minimize", trials=len(runs))
     errors = {i: text for i, run in enumerate(runs) if (text := _error(run))}
     ends = {
-        i: end for i, run in enumerate(runs) if (end := _stated(run, i in errors, len(costs.curves[i]))) is not None
+        i: end for i, run in enumerate(runs) if (end := _stated_end(run, i in errors, len(costs.curves[i]))) is not None
     }
     rest = [i for i in range(len(runs)) if i not in ends]
     failed = find_silent_failures(blocks, costs, rest, _chance(runs, objective))
     rest = [i for i in rest if i not in failed]
-    stopped, patience = _short(runs, blocks, costs, params, rest)
+    stopped, patience = _short(runs, blocks, costs, params, rest, short_runs.length_is_searched(params, lengths))
     known = ends | failed | stopped
     each = tuple(known[i] if i in known else End(_plain(runs[i])) for i in range(len(runs)))
     return Ends(each, errors, tuple(_decisions(each, set(failed), patience)))
@@ -77,8 +82,8 @@ def _chance(runs: Sequence[Run], objective: Objective) -> float | None:
     return None
 
 
-def _stated(run: Run, error: bool, evaluations: int) -> End | None:
-    """Return the end that tags or the process's status state; None if the curves must tell."""
+def _stated_end(run: Run, error: bool, evaluations: int) -> End | None:
+    """Return the end that tags or the process's status state; None if only the curves can show it."""
     tag = run.tags.get(contract.TAG_STATUS)
     if tag in (None, "infeasible") and _was_pruned(run):
         return End("pruned")
@@ -126,6 +131,7 @@ def _short(
     costs: Costs,
     params: Sequence[Mapping[str, Value]],
     trials: Sequence[int],
+    length_is_searched: bool,
 ) -> tuple[dict[int, End], short_runs.Patience | None]:
     """Return the trials among these that stopped early or were pruned, and the patience if there is one."""
     mask = short_runs.short_trials(costs, params)
@@ -140,7 +146,9 @@ def _short(
     failed, killed, finished = (
         [t for t in ways[w] if mask[t] and t not in found] for w in ("infeasible", "stopped", "complete")
     )
-    for trial in short_runs.find_pruned(blocks, costs, params, (failed, killed), finished=finished):
+    for trial in short_runs.find_pruned(
+        blocks, costs, params, (failed, killed), finished=finished, length_is_searched=length_is_searched
+    ):
         step = int(costs.curves[trial].steps[-1])
         found[trial] = End("pruned", f"it ended at step {step:,} behind the trials that went on")
     return found, patience

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from advisor import contract
 from advisor.model.parameter_kinds import is_batch_size
-from advisor.model.reading import Decision, Reading
-from advisor.model.space import IntArray, Value, as_number, words_of
+from advisor.model.reading import Decision
+from advisor.model.space import IntArray, Value, words_of
 from advisor.model.spec import Objective, StudySpec
 from advisor.model.study import StepUnit, Trial
-from advisor.model.words import clean, listed
 from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.study import axes, declared, from_params, from_study_file, inference
 from advisor.tracking.study.curves import Curves
-from advisor.tracking.study.measurements import is_measurement
 from advisor.tracking.study.roles import Roles, parameter_roles
 from advisor.tracking.study.status import find_ends
 
@@ -45,16 +41,10 @@ def build_trials(
     curves: Curves,
     objective: Objective,
     spec: StudySpec | None,
-    reading: Reading,
 ) -> Trials:
     """Return the trials for the runs with these indices. spec: study file that the user passed."""
     runs = [experiment.runs[i] for i in indices]
-    measured = _measured(runs, experiment, spec)
-    params = inference.parse_params(
-        [run.params for run in runs],
-        ignore=measured | _run_names(runs) | set(reading.ignore),
-        with_none=declared.choices_with_none(runs),
-    )
+    params = inference.parse_params([run.params for run in runs], with_none=declared.choices_with_none(runs))
     spec = spec or from_study_file.find_spec(experiment, params)
     if spec is not None:
         params = [spec.completed(trial) for trial in params]
@@ -63,10 +53,11 @@ def build_trials(
     facts = [_facts(run) for run in runs]
     ends = last_steps + start.steps
     _add_stated_facts(facts, params, ends.tolist())
-    roles = parameter_roles(params, spec.parameters if spec is not None else (), ends.tolist())
+    fixed_roles = {*(spec.parameters if spec is not None else ()), *declared.parameters(runs, params)}
+    roles = parameter_roles(params, fixed_roles, ends.tolist())
     _add_lengths(facts, roles)
     _count_from_start(facts, ends, start.steps)
-    how = find_ends(runs, blocks, objective, params)
+    how = find_ends(runs, blocks, objective, params, lengths=roles.lengths)
     for i, error in how.errors.items():
         facts[i].setdefault("error", error)
     trials = tuple(
@@ -86,18 +77,8 @@ def build_trials(
     )
     by_epoch = all(fact.get("step_unit") == "epoch" for fact in facts) or axes.counts_epochs(last_steps, params)
     warnings = ["Metrics were logged by epoch: every step in this report is an epoch."] if by_epoch else []
-    decisions = (*_about_parameters(measured, reading), *roles.decisions, *how.decisions)
+    decisions = (*roles.decisions, *how.decisions)
     return Trials(trials, spec, "epoch" if by_epoch else start.unit, tuple(warnings), roles, decisions)
-
-
-def _about_parameters(measured: Collection[str], reading: Reading) -> Iterator[Decision]:
-    if measured:
-        names = listed((clean(n) for n in sorted(measured)), 6)
-        text = f"Measured and not set, so no hyperparameters: {names}."
-        yield Decision(topic="parameters", text=text, overrule="--study FILE with these parameters")
-    if reading.ignore:
-        names = listed((clean(n) for n in reading.ignore), 6)
-        yield Decision(topic="parameters", text=f"Ignored, as you asked: {names}.", overrule=None)
 
 
 def _add_lengths(facts: Sequence[dict[str, str]], roles: Roles) -> None:
@@ -105,23 +86,6 @@ def _add_lengths(facts: Sequence[dict[str, str]], roles: Roles) -> None:
     for known, steps in zip(facts, roles.steps, strict=True):
         if steps is not None:
             known.setdefault("max_train_steps", str(steps))
-
-
-def _run_names(runs: Sequence[Run]) -> set[str]:
-    """Return the parameters whose value is the run's own name in most of at least two runs."""
-    equal = Counter(name for run in runs for name, value in run.params.items() if value == run.name)
-    return {name for name, n in equal.items() if n >= 2 and 2 * n > sum(name in run.params for run in runs)}
-
-
-def _measured(runs: Sequence[Run], experiment: Experiment, spec: StudySpec | None) -> set[str]:
-    """Return the undeclared parameters that are measurements: by name, and all values are numbers."""
-    names = {name for run in runs for name in run.params} - (spec.parameters.keys() if spec is not None else set())
-    return {
-        name
-        for name in names
-        if is_measurement(name, experiment.points.keys())
-        and all(math.isfinite(as_number(run.params[name])) for run in runs if name in run.params)
-    }
 
 
 def _facts(run: Run) -> dict[str, str]:

@@ -89,7 +89,7 @@ def real_edge(random: Random, count: int) -> Made:
 
 
 def one_rate(random: Random) -> Made:
-    """Return a grid of 36 learning rates of which one trains; the others end at chance or diverge."""
+    """Return a grid of 36 learning rates. Training succeeds with one of them; with the others it ends at chance or diverges."""
     rec = Recorder(random)
     logs, best = np.linspace(-5, 2, 36), int(random.integers(8, 28))
     for i, log in enumerate(logs):
@@ -101,7 +101,7 @@ def one_rate(random: Random) -> Made:
     return rec.made(best=float(f"{10 ** logs[best]:.4g}"), near=(10 ** logs[best - 2], 10 ** logs[best + 2]))
 
 
-def _best_rate_unsaid(outcome: Outcome) -> bool:
+def _best_rate_missed(outcome: Outcome) -> bool:
     """Return True if no finding narrows the range to the neighbourhood of the only rate that trains."""
     low, high = outcome.made.truth["near"]
     ranges = [c for f in outcome.fired() for c in f.changes if isinstance(c, SetRange)]
@@ -186,7 +186,7 @@ def _wrongly_undersampled(outcome: Outcome) -> bool:
     return bool(outcome.fired("space-undersampled")) and truth["gain"] < max(truth["noise"], 0.02 * truth["third"])
 
 
-def _amount_unsaid(outcome: Outcome) -> bool:
+def _amount_missing(outcome: Outcome) -> bool:
     return any("would improve the best" not in str(f.message) for f in outcome.fired("space-undersampled"))
 
 
@@ -230,7 +230,7 @@ def repeated(
 
 
 def _adopted(outcome: Outcome) -> bool:
-    """Return True if a lead of the best setting counts as shown."""
+    """Return True if the report treats a lead of the best setting as proven."""
     return outcome.status("adopt") == "quiet"
 
 
@@ -245,7 +245,7 @@ def _compared(outcome: Outcome) -> str:
 
 
 def noisy_winner(random: Random) -> Made:
-    """Return trials that are equally good; the one whose evaluations jump most wins by its best evaluation."""
+    """Return equally good trials, of which the one with the noisiest evaluations has the best single evaluation."""
     rec = Recorder(random)
     rec.points, rec.wobble = 40, 0.002
     count = int(random.integers(8, 21))
@@ -267,10 +267,6 @@ def _row(
 
 def _quiet(*rules: str) -> Callable[[Outcome], bool]:
     return lambda outcome: not outcome.fired(*rules)
-
-
-def _said(*rules: str) -> Callable[[Outcome], bool]:
-    return lambda outcome: bool(outcome.fired(*rules))
 
 
 def _lr_end(outcome: Outcome) -> bool:
@@ -300,7 +296,7 @@ _REAL_EDGES: Sequence[Situation] = tuple(
 SITUATIONS: tuple[Situation, ...] = (
     *_EDGES,
     *_REAL_EDGES,
-    _row("D22 one of 36 rates trains", "its neighbourhood is not searched next", one_rate, _best_rate_unsaid),
+    _row("D22 one of 36 rates trains", "its neighbourhood is not searched next", one_rate, _best_rate_missed),
     _row(
         "D23 8 dimensions, the best rate beyond the end",
         "space-boundary is quiet",
@@ -342,10 +338,8 @@ SITUATIONS: tuple[Situation, ...] = (
         "D25 space sampled at random", "more trials without a gain", partial(sampled, grid=False), _wrongly_undersampled
     ),
     _row("D25 8 trials of 4 hyperparameters", "space-undersampled is quiet", sparse, _quiet("space-undersampled"), 0.1),
-    _row("D25 the amount that more trials gain", "the amount is not said", sparse, _amount_unsaid, 0.0),
-    _row(
-        "D26 the noisiest trial wins", "nothing said about noise", noisy_winner, _quiet("curve-step-variance", "adopt")
-    ),
+    _row("D25 the amount that more trials gain", "the amount is missing", sparse, _amount_missing, 0.0),
+    _row("D26 the noisiest trial wins", "noise is not reported", noisy_winner, _quiet("curve-step-variance", "adopt")),
     _row(
         "D27 equal settings, the two best repeated",
         "adopt shows a lead",

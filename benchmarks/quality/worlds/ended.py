@@ -51,12 +51,12 @@ def _optimum_left_out(outcome: Outcome) -> bool:
 
 
 def _hardly_matters(outcome: Outcome) -> bool:
-    """Return True if a hyperparameter that matters is said to hardly matter."""
+    """Return True if the report says that a hyperparameter that matters hardly matters."""
     return any(f.subject in outcome.made.truth["matters"] for f in outcome.fired("space-insensitive"))
 
 
 def _misread(outcome: Outcome) -> bool:
-    """Return True if more than a tenth of the trials of any kind are read as another kind, or trials are missing."""
+    """Return True if more than a tenth of the trials with one kind of end are read as another, or if trials are missing."""
     true, read = outcome.made.truth["states"], outcome.statuses()
     if len(true) != len(read):
         return True
@@ -69,7 +69,7 @@ def _misread(outcome: Outcome) -> bool:
 
 
 def _late_step(outcome: Outcome) -> bool:
-    """Return True if the report judges the best steps although early stopping chose them, or keeps quiet about it."""
+    """Return True if the report judges the best steps although early stopping chose them, or does not say that it did."""
     stopped = outcome.made.truth["states"].count("early_stopped")
     if stopped < 5:
         return bool(outcome.fired("step-position"))
@@ -98,7 +98,7 @@ SITUATIONS: tuple[Situation, ...] = (
     *(
         Situation(
             f"A01 pruned by {pruner}, {status}",
-            "pruned trials count as crashed, or unsaid",
+            "pruned trials count as crashed or are not reported",
             pruned_by(pruner, status),
             _called_a_bug,
         )
@@ -127,13 +127,13 @@ SITUATIONS: tuple[Situation, ...] = (
     ),
     Situation(
         "A03 ASHA, another hyperparameter matters",
-        "a hyperparameter that matters hardly matters",
+        "a hyperparameter that matters is called unimportant",
         pruned_by("asha", "FAILED", early_lead=0.5, dropout_weight=0.155),
         _hardly_matters,
     ),
     Situation(
         "A04 stopped early by patience",
-        "best steps are judged, or early stopping is unsaid",
+        "best steps are judged, or stopping is not reported",
         early_stopped,
         _late_step,
     ),

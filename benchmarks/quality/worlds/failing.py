@@ -1,4 +1,4 @@
-"""Generators of studies with trials that fail: with a loss that is not finite, at chance, by a collapse or out of memory."""
+"""Generators of studies with failed trials: a loss that is not finite, a result at chance, a collapse, or lack of memory."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _TRAINING = (
     "curve-worse-than-chance",
     "curve-overfitting",
 )
-"""Rules that take the course of a curve for a fault of the training."""
+"""Rules that could mistake the normal curves of these workloads for a fault."""
 
 
 def study(
@@ -58,7 +58,7 @@ def _misses(*rules: str) -> Callable[[Outcome], bool]:
 def _policy(collapses: float = 0.0, *, early: bool = False) -> Callable[[Random], Made]:
     """Return a maker of policy-gradient studies. collapses: share of the trials whose policy collapses for good.
 
-    early: with few evaluations, before the first of which the policy has learned most.
+    early: the study has few evaluations, and the policy learns most before the first one.
     """
 
     def make(random: Random) -> Made:
@@ -203,7 +203,7 @@ def _fine_tuning(*, overfits: bool, evaluations: tuple[int, int] = (3, 10)) -> C
 
 
 def _norms(share: float, tail: str = "none") -> Callable[[Random], Made]:
-    """Return a maker of studies whose gradient norms are log-normal, of which a share is 26 to 50 times the median."""
+    """Return a maker of studies with log-normal gradient norms; this share of them is 26 to 50 times the median."""
 
     def make(random: Random) -> Made:
         steps, spread = int(random.integers(400, 2000)), random.uniform(0.2, 0.7)
@@ -287,11 +287,11 @@ SITUATIONS: tuple[Situation, ...] = (
         for kind in shapes.OTHERS
     ),
     Situation(
-        "B05 fine-tuning, 19 of 20 overfit", "overfitting unsaid", _fine_tuning(overfits=True),
+        "B05 fine-tuning, 19 of 20 overfit", "overfitting is missed", _fine_tuning(overfits=True),
         _misses("curve-overfitting"), bound=0.1,
     ),
     Situation(
-        "B05 fine-tuning, 3 evaluations, 19 of 20 overfit", "overfitting unsaid",
+        "B05 fine-tuning, 3 evaluations, 19 of 20 overfit", "overfitting is missed",
         _fine_tuning(overfits=True, evaluations=(3, 3)), _misses("curve-overfitting"), bound=0.1,
     ),
     Situation("B05 fine-tuning, healthy", "overfitting", _fine_tuning(overfits=False), _fires("curve-overfitting")),

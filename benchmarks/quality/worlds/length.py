@@ -1,8 +1,8 @@
 """The length of training under each kind of learning-rate schedule.
 
 Curves follow one of two laws: a noisy quadratic with a power-law spectrum (Zhang et al., 2019), or a power law in the summed
-learning rate plus a noise floor that follows the learning rate (Tissue et al., 2024). What twice the steps would bring follows from
-the same law with the schedule stretched.
+learning rate plus a noise floor that follows the learning rate (Tissue et al., 2024). The same law with a stretched schedule gives
+the true effect of twice the steps.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def _promises_nothing(outcome: Outcome) -> bool:
 
 
 def _misses_lengths(outcome: Outcome) -> bool:
-    """Return True if no longer training is asked for, or if its length is no 1 to 4 times the true one."""
+    """Return True if the report does not ask for longer training, or if its length is not 1 to 4 times the true one."""
     changes = [c for f in outcome.fired("curve-still-improving") for c in f.changes if isinstance(c, SetField)]
     lengths = [float(c.value) / outcome.made.truth["steps"] for c in changes if isinstance(c.value, int | float)]
     return not outcome.fired("curve-still-improving") or any(not 1 < share <= 4 for share in lengths)
@@ -229,12 +229,12 @@ def _misses_lengths(outcome: Outcome) -> bool:
 
 DECAYS = ("wsd", "linear", "cosine", "step")
 NONE, MUCH = (-1.0, 0.005), (0.05, 10.0)
-"""Gain from twice the steps, as a share of the gain so far: next to nothing, and worth having."""
+"""Range of the gain from twice the steps, as a share of the gain so far: negligible, and material."""
 
 
 def _rows(number: int, known: str) -> list[Situation]:
     rows = []
-    bound = 0.2 if known == "unknown" else 0.05  # without the schedule, the shape of the curves has to tell
+    bound = 0.2 if known == "unknown" else 0.05  # without the schedule, only the shape of the curves shows a decay
     for kind in DECAYS:
         nothing = partial(make, kind=kind, low=NONE[0], high=NONE[1], known=known)
         much = partial(make, kind=kind, low=MUCH[0], high=MUCH[1], known=known)

@@ -26,7 +26,7 @@ def _quality(rng: Random, setting: Mapping[str, Any]) -> float:
 
 
 def _curve(rng: Random, steps: IntArray, final: float, start: float = 0.3) -> FloatArray:
-    """Return an accuracy that rises to its final value; it wanders a little, so its best is rarely its last."""
+    """Return an accuracy that rises to its final value with a little noise, so its best value is rarely the last one."""
     progress = steps / steps[-1]
     noise = rng.normal(0, 0.003, len(steps))
     curve: FloatArray = np.clip(
@@ -82,7 +82,7 @@ def _next_searched(outcome: Outcome) -> set[str]:
     return _searched(outcome).union(*nexts)
 
 
-def _said(outcome: Outcome, *words: str) -> bool:
+def _reports(outcome: Outcome, *words: str) -> bool:
     return all(word in outcome.text for word in words)
 
 
@@ -90,7 +90,7 @@ def _said(outcome: Outcome, *words: str) -> bool:
 
 
 def _summary(rng: Random, *, early: bool = False, last: bool = False) -> Made:
-    """A final value without a step, as Optuna's MLflow callback logs it. early: an evaluation before the first step as well."""
+    """A final value without a step, as Optuna's MLflow callback logs it. early: trials are also evaluated before the first step."""
     store, metric = Store(), str(rng.choice(["val_acc", "val/accuracy", "eval_f1"]))
     steps = _steps(rng)
     for setting in _sampled(rng, _count(rng)):
@@ -111,7 +111,7 @@ def _summary_in_curve(outcome: Outcome) -> bool:
         row.status != "complete" or row.evaluations != outcome.made.truth["points"] or row.best_step == 0
         for row in rows
     )
-    return learned or wrong or not _said(outcome, "without a step")
+    return learned or wrong or not _reports(outcome, "without a step")
 
 
 def _evaluated_first(rng: Random) -> Made:
@@ -210,7 +210,7 @@ def _not_contradicted(rng: Random) -> Made:
     return Made(_study(rng, _sampled(rng, _count(rng)), metric=metric, tags=tags).experiment())
 
 
-def _direction_unsaid(outcome: Outcome) -> bool:
+def _direction_missed(outcome: Outcome) -> bool:
     if outcome.report is None:
         return True
     right = outcome.report.minimize == outcome.made.truth["minimize"]
@@ -375,7 +375,7 @@ def _tags_unread(outcome: Outcome) -> bool:
 
 
 def _tied(rng: Random) -> Made:
-    """Hyperparameters of which one follows from others."""
+    """A hyperparameter that follows from others."""
     how = str(rng.choice(["tokens", "min_lr", "iterations", "one-minus", "scaled"]))
     settings: list[dict[str, Any]] = []
     for s in _sampled(rng, _count(rng)):
@@ -447,7 +447,7 @@ def _falsely_tied(outcome: Outcome) -> bool:
 
 
 def _length(rng: Random) -> Made:
-    """The length of training varies, under a name that says so, or under any."""
+    """The length of training varies, under an informative or an arbitrary name."""
     name = str(rng.choice(["budget", "horizon", "rounds", "n_passes", "kimg"]))
     factor, every = int(rng.choice([1, 1, 10, 100])), int(rng.choice([1, 10]))
     store = Store()
@@ -533,7 +533,9 @@ def _disagreements(outcome: Outcome) -> int:
 
 
 SITUATIONS: tuple[Situation, ...] = (
-    Situation("A20 best value without a step at the end", "counts as a point, or unsaid", _summary, _summary_in_curve),
+    Situation(
+        "A20 best value without a step at the end", "counts as a point, or is not reported", _summary, _summary_in_curve
+    ),
     Situation(
         "A20b the same after an evaluation at step 0", "as above", lambda r: _summary(r, early=True), _summary_in_curve
     ),
@@ -543,18 +545,23 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation("A20n healthy: a first evaluation at step 0", "a point is lost", _evaluated_first, _point_lost),
     Situation(
         "A21 best by best step is not best by last value",
-        "unsaid",
+        "not reported",
         _late_collapse,
-        lambda o: not _said(o, "tuners compare"),
+        lambda o: not _reports(o, "tuners compare"),
     ),
     Situation("A22 None among the values", "a level is dropped", _none_level, _level_dropped),
     Situation("A22n healthy: None where it does not exist", "None is a level", _none_means_absent, _absent_is_level),
-    Situation("A23 stated direction contradicts the name", "unsaid, or upside down", _contradicted, _direction_unsaid),
+    Situation(
+        "A23 stated direction contradicts the name",
+        "not reported, or the wrong direction",
+        _contradicted,
+        _direction_missed,
+    ),
     Situation(
         "A23n healthy: stated direction fits the name",
         "a contradiction is seen",
         _not_contradicted,
-        lambda o: o.report is None or _said(o, "contradicts"),
+        lambda o: o.report is None or _reports(o, "contradicts"),
     ),
     Situation("A24 runs by hand and a sweep", "mixed, or a name searched", _hand_and_sweep, _not_separated),
     Situation("A24b two models", "mixed, or no filter", _two_models, _not_separated),

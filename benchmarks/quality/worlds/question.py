@@ -1,4 +1,4 @@
-"""The question of the study: scientific hyperparameters, what matters, fair comparisons, and regularisers without an off state."""
+"""The question of the study: scientific and unimportant hyperparameters, fair comparisons, and regularisers that are always on."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def made(
     space: Mapping[str, Parameter] | None = None,
     stuck: Sequence[float] = (),
 ) -> Made:
-    """Return the study; with a study file that declares the space, if one is passed."""
+    """Return the study, with a study file if the space is passed."""
     store, objective, direction = store_of(random, params, costs, stuck)
     arguments: dict[str, Any] = {"objective": objective, "direction": direction}
     if space is not None:
@@ -108,7 +108,7 @@ def asked(
     shifted: bool = False,
     conditional: bool = False,
 ) -> Callable[[Random], Made]:
-    """Studies that compare the values of one hyperparameter, all others drawn at random.
+    """Return a maker of studies that compare the values of one hyperparameter, all others drawn at random.
 
     worse: distance of the last value behind the others at their best, in standard deviations between seeds. shifted: each value has
     its best learning rate at another place. conditional: the first value has a hyperparameter of its own, which matters.
@@ -165,10 +165,10 @@ def verdicts(outcome: Outcome) -> list[Any]:
 
 
 def unanswered(outcome: Outcome) -> bool:
-    """Whether the worse value is not named, or is named without an interval."""
+    """Return whether the worse value is not named, or is named without an interval."""
     worse = outcome.made.truth["worse"].lower()
-    said = [str(f.message) for f in verdicts(outcome)]
-    return not any(worse in text.lower() and re.search(r"interval", text) for text in said)
+    messages = [str(f.message) for f in verdicts(outcome)]
+    return not any(worse in text.lower() and re.search(r"interval", text) for text in messages)
 
 
 def false_answer(outcome: Outcome) -> bool:
@@ -176,12 +176,12 @@ def false_answer(outcome: Outcome) -> bool:
 
 
 def silent(outcome: Outcome) -> bool:
-    """Whether the report has neither a finding on the question nor a reason why it cannot be answered."""
+    """Return whether the report has neither a finding on the question nor a reason why it cannot be answered."""
     return not outcome.fired(QUESTION) and outcome.status(QUESTION) != "not-assessed"
 
 
 def question_fixed(outcome: Outcome) -> bool:
-    """Whether the report calls the scientific hyperparameter unimportant."""
+    """Return whether the report calls the scientific hyperparameter unimportant."""
     return any(f.subject == outcome.made.truth["name"] for f in outcome.fired("space-insensitive"))
 
 
@@ -189,7 +189,7 @@ def question_fixed(outcome: Outcome) -> bool:
 
 
 def unfair(kind: str) -> Callable[[Random], Made]:
-    """Studies in which one value had no chance: only high (or low) learning rates, no result, or results at chance level.
+    """Return a maker of studies in which one value had no fair chance: bad learning rates, no result, or results at chance level.
 
     kind: "rates", "failed", "chance", or "fair" for the healthy twin.
     """
@@ -228,8 +228,8 @@ def unfair(kind: str) -> Callable[[Random], Made]:
 
 def unfairness_missed(outcome: Outcome) -> bool:
     name, worse = outcome.made.truth["name"], outcome.made.truth["worse"].lower()
-    said = [str(f.message).lower() for f in outcome.fired("unfair-comparison") if f.subject == name]
-    return not any(worse in text for text in said)
+    messages = [str(f.message).lower() for f in outcome.fired("unfair-comparison") if f.subject == name]
+    return not any(worse in text for text in messages)
 
 
 def unfairness_invented(outcome: Outcome) -> bool:
@@ -240,7 +240,7 @@ def unfairness_invented(outcome: Outcome) -> bool:
 
 
 def many(trials: tuple[int, ...], count: int, *, shares: tuple[float, ...] | None = None) -> Callable[[Random], Made]:
-    """Studies of `count` hyperparameters. The truth holds the share of the variance of each, with its interactions.
+    """Return a maker of studies of `count` hyperparameters. The truth holds each one's share of the variance, with interactions.
 
     shares: approximate shares of the first hyperparameters; the others have no effect.
     """
@@ -270,12 +270,12 @@ def many(trials: tuple[int, ...], count: int, *, shares: tuple[float, ...] | Non
 
 
 def fixes_what_matters(share: float) -> Callable[[Outcome], bool]:
-    """Whether something that explains this share of the variation is called unimportant."""
+    """Return a test whether the report calls a hyperparameter with this share of the variation unimportant."""
     return lambda outcome: any(outcome.made.truth[str(f.subject)] >= share for f in outcome.fired("space-insensitive"))
 
 
 def keeps_what_does_not(outcome: Outcome) -> bool:
-    """Whether none of the hyperparameters without effect is found."""
+    """Return whether the report finds none of the hyperparameters without effect."""
     return not any(outcome.made.truth[str(f.subject)] <= 0.02 for f in outcome.fired("space-insensitive"))
 
 
@@ -290,7 +290,7 @@ STRONG: Mapping[str, Parameter] = {
 
 
 def regularised(*, strong: bool) -> Callable[[Random], Made]:
-    """Studies that search a regulariser: only where it is strong and hurts, or from none on."""
+    """Return a maker of studies that search a regulariser: from no effect up, or only where it is strong and hurts."""
 
     def make(random: Random) -> Made:
         n = int(random.choice((16, 20, 24, 36)))
@@ -315,9 +315,9 @@ def regularised(*, strong: bool) -> Callable[[Random], Made]:
 
 
 def none_left_out(outcome: Outcome) -> bool:
-    """Whether the report does not say that the range leaves out no regularisation, with a change that includes it."""
-    said = [f for f in outcome.fired("regulariser-floor") if f.subject == outcome.made.truth["name"] and f.changes]
-    return not said
+    """Return whether the report lacks the advice to extend the range to no regularisation."""
+    advised = [f for f in outcome.fired("regulariser-floor") if f.subject == outcome.made.truth["name"] and f.changes]
+    return not advised
 
 
 def none_asked_for(outcome: Outcome) -> bool:
@@ -375,22 +375,24 @@ SITUATIONS: tuple[Situation, ...] = tuple(
                 false_answer,
             ),
             Situation("D03 no difference", "no answer and no reason", asked((12, 24, 48)), silent),
-            Situation("D04 one value 10 sd worse", "it hardly matters", asked((24, 48), worse=10), question_fixed),
-            Situation("D04 no difference", "it hardly matters", asked((24, 48)), question_fixed),
+            Situation(
+                "D04 one value 10 sd worse", "it is called unimportant", asked((24, 48), worse=10), question_fixed
+            ),
+            Situation("D04 no difference", "it is called unimportant", asked((24, 48)), question_fixed),
             *(
-                Situation(f"D05 one value {what}", "unfairness unsaid", unfair(kind), unfairness_missed, 0.1)
+                Situation(f"D05 one value {what}", "unfairness is missed", unfair(kind), unfairness_missed, 0.1)
                 for kind, what in (("rates", "only high rates"), ("failed", "failed"), ("chance", "at chance"))
             ),
             Situation("D06 a fair comparison", "called unfair", unfair("fair"), unfairness_invented),
             Situation(
                 "D07 8 hyperparameters, 24 to 36 trials",
-                "one with 10 % of the variance hardly matters",
+                "one with 10 % of the variance is called unimportant",
                 many((24, 30, 36), 8),
                 fixes_what_matters(0.1),
             ),
             Situation(
                 "D07 one with 36 % of the variance",
-                "it hardly matters",
+                "it is called unimportant",
                 many((16, 24, 36), 5, shares=(0.6, 0.36)),
                 fixes_what_matters(0.3),
             ),
@@ -403,14 +405,14 @@ SITUATIONS: tuple[Situation, ...] = tuple(
             ),
             Situation(
                 "D09 regulariser only where it is strong",
-                "none is left out",
+                "no advice to include zero",
                 regularised(strong=True),
                 none_left_out,
                 0.1,
             ),
             Situation(
                 "D10 regulariser from none on",
-                "the range is said to lack none",
+                "advice to include zero",
                 regularised(strong=False),
                 none_asked_for,
             ),

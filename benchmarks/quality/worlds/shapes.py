@@ -78,9 +78,9 @@ def collapsed(random: Random, values: FloatArray) -> FloatArray:
 
 
 def policy(random: Random, points: int, off: float, *, start: float = 0.25, collapse: bool = False) -> FloatArray:
-    """Return a success rate: near zero at first, then a noisy S-curve; an outlying learning rate learns late or not.
+    """Return a success rate: near zero at first, then a noisy S-curve. With an outlying learning rate, it rises late or never.
 
-    start: the part of the training in which the best trials learn; about zero if they learn before their first evaluation.
+    start: share of the training after which the best trials learn; about zero if they learn before their first evaluation.
     """
     t = np.linspace(0, 1, points)
     middle = np.clip(start + 1.4 * start * abs(off) + 0.3 * start * random.normal(), 0.4 * start, 1.5)

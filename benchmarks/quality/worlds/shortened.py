@@ -98,7 +98,7 @@ def _pruned(
     dropout_weight: float = 0.01,
     budgets: bool = False,
 ) -> Made:
-    """Return a study of Optuna's own sampler and pruner. budgets: each run notes how long it was allowed to train."""
+    """Return a study of Optuna's own sampler and pruner. budgets: each run logs its maximum length."""
     world = World(random, int(random.choice([27, 30])), early_lead=early_lead, dropout_weight=dropout_weight)
     seed = int(random.integers(1 << 30))
     sampler = optuna.samplers.TPESampler(seed=seed) if random.integers(2) else optuna.samplers.RandomSampler(seed=seed)
@@ -243,7 +243,7 @@ def chosen_length(random: Random) -> Made:
 
 
 def preempted(random: Random) -> Made:
-    """Some runs are killed, and a second run with the same parameters continues them, anew or from a checkpoint."""
+    """Some runs are killed. Their second runs continue from a checkpoint, start again, or count from zero."""
     world, store = World(random), Store("preempted")
     trials, every = int(random.choice([8, 16, 24])), int(random.choice([1, 100]))
     way = str(random.choice(["checkpoint", "anew", "from zero"]))

@@ -111,8 +111,8 @@ class Outcome:
         """All sentences of the report: findings, decisions, warnings."""
         if self.report is None:
             return self.error
-        said = [f"{f.message} {f.action}" for f in self.report.findings]
-        return "\n".join([*said, *(d.text for d in self.report.decisions), *self.report.warnings])
+        findings = [f"{f.message} {f.action}" for f in self.report.findings]
+        return "\n".join([*findings, *(d.text for d in self.report.decisions), *self.report.warnings])
 
 
 @dataclass(frozen=True)

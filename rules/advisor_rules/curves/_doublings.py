@@ -1,4 +1,4 @@
-"""Trials of the same settings and different lengths: they show what more steps bring under any schedule."""
+"""Compares trials of the same settings and different lengths, which show the effect of more steps under any schedule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from advisor.model.space import counts_training
 from advisor.model.study import Study, Trial
 
 _MIN_RATIO, _MAX_RATIO = 1.5, 4.0
-"""Minimum and maximum ratio of two lengths that say what longer training brings."""
+"""Minimum and maximum ratio of the two lengths."""
 
 
 @dataclass(frozen=True, slots=True)

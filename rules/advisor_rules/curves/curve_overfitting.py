@@ -38,8 +38,8 @@ class CurveOverfitting(Rule):
     the trial is unstable. The best trial of each scientific setting is tested first. If the objective is not a loss, the validation
     loss is tested second, because it often rises although the accuracy does not fall.
 
-    With few evaluations, no single trial shows it, but many trials together do. They overfit if most of them end worse than they
-    were at the same earlier part of the training (sign test) and their training metric falls.
+    With few evaluations, no single trial can show overfitting, but many trials together can. They overfit if most of them end worse
+    than they were at the same earlier point of the training (sign test), and if their training metric falls.
 
     ## Why it matters
     If trials overfit, the study prefers anything that hampers training, such as a tiny learning rate or a small model. Scientific
@@ -111,7 +111,7 @@ class CurveOverfitting(Rule):
             )
 
     def _matters(self, study: Study, pooled: PooledRise, trials: list[Trial], gain: float) -> bool:
-        """Return True if the trials lose a material part of their gain, whatever their regularisation."""
+        """Return True if the trials lose a material part of their gain, and not only at low settings of a regulariser."""
         material = pooled.share >= self.material and pooled.height >= self.material * gain
         return material and not only_low_settings(study, pooled.rising, trials)
 

@@ -29,8 +29,8 @@ class CurveSaturated(Rule):
     - the cost on training data, if logged, is flat too (a cost that still falls may indicate overfitting).
 
     A decaying learning rate keeps a curve flat by itself, so only the stretch at a constant rate counts. It must be at least 55 %
-    of the steps; the decay after it is kept as long as it is. Otherwise the rule cannot tell; the same schedule at half the
-    length can.
+    of the steps; the advice keeps the length of the decay after it. With a shorter stretch, the rule cannot judge; comparing with
+    the same schedule at half the length can.
 
     ## Why it matters
     Compute does not limit this study. The steps without a gain could pay for more trials.

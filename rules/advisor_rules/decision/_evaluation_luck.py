@@ -34,12 +34,12 @@ class Luck:
     """Standard deviation of the best trial's noise between evaluations."""
     less: float
     """The same for the other trial."""
-    p: float
-    """p-value of the lead beyond luck."""
+    probability: float
+    """Probability that the other trial is at least as good: 0.5 if the lead is exactly the expected one."""
 
 
-def of_best(study: Study, level: float) -> Luck | None:
-    """Return the best trial's luck if its lead over a trial with less noise is no larger than that; None if it is larger."""
+def of_best(study: Study) -> Luck | None:
+    """Return the luck of the best trial if luck alone would give it a larger lead over a trial with less noise, else None."""
     ranked = study.ranked()
     if len(ranked) < 2 or (own := _around(study, ranked[0])) is None:
         return None
@@ -50,8 +50,10 @@ def of_best(study: Study, level: float) -> Luck | None:
         lead = float(study.costs[rival.index] - study.costs[ranked[0].index])
         luck = _gain_by_luck(own) - _gain_by_luck(other)
         error = math.sqrt(_VARIANCE) * math.hypot(_noise(own), _noise(other))
-        p = float(stats.norm.sf((lead - luck) / error))
-        return Luck(ranked[0], rival, lead, luck, _noise(own), _noise(other), p) if p > level and lead > 0 else None
+        # The posterior of the lead beyond luck under a flat prior: nothing else is known about the two trials.
+        probability = float(stats.norm.cdf((luck - lead) / error))
+        found = Luck(ranked[0], rival, lead, luck, _noise(own), _noise(other), probability)
+        return found if 0 < lead <= luck else None
     return None
 
 

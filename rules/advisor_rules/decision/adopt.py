@@ -26,7 +26,7 @@ class Adopt(Rule):
     the repeats of the best setting agree, or do some fail or fall so far behind that they lose to the next setting? Second: is the
     lead of its mean larger than the variation between seeds explains, and large enough to matter? A run that decided which setting
     to repeat does not count, and runs with the same seed are not repeats. Without repeats, the rule asks if the best trial leads
-    only because its evaluations vary most, so that the best of them is the luckiest.
+    only because its evaluations vary most: the best of many noisy values is a lucky one.
 
     ## Why it matters
     Many studies are won by one lucky seed. A change adopted for that reason brings nothing, and later results are compared with a
@@ -42,11 +42,14 @@ class Adopt(Rule):
     from all repeated settings. Disagreeing repeats are found by the widest gap between them, compared with simulated normal
     repeats. Confidence is the probability that a repetition of the comparison would again show no lead. Of 200 simulated studies
     per design with equal settings, 0 to 6 % showed a lead. A lead of 4 standard deviations was doubted in 0 to 4 % with 4 or more
-    repeats, one of 3 in 0 to 13 %. With 2 or 3 repeats hardly any lead can be shown. Without repeats it only says what to repeat.
+    repeats, one of 3 in 0 to 13 %. With 2 or 3 repeats, hardly any lead can be shown. Without repeats, confidence
+    is the probability that the other trial is at least as good, from the noise between evaluations. In 76 findings on simulated
+    studies it was 0.69 on average, and the other trial was as good in 95 %.
     """
 
     playbook: ClassVar[str] = "Determining whether to adopt a training pipeline change or hyperparameter configuration"
     goal: ClassVar[Goal] = "exploitation"
+    unmeasured: ClassVar[frozenset[str]] = frozenset({"evaluations", "seed"})
 
     false_alarms: Share = 0.05
     """Maximum p-value of a significant lead, and of repeats that disagree."""
@@ -64,10 +67,10 @@ class Adopt(Rule):
         tried = repeats.settings(study)
         ranked = study.ranked()
         known = repeats.trial_variance(tried)
-        luck = _evaluation_luck.of_best(study, self.false_alarms)
-        if luck is not None:
-            yield self._lucky(study, luck)
-        if luck is None and (known is None or not ranked):
+        if known is None or not ranked:
+            if (luck := _evaluation_luck.of_best(study)) is not None:
+                yield self._lucky(study, luck)
+                return
             raise MissingData(
                 "no setting was run with two seeds or folds, so the variation between seeds is unknown; repeat the best trial "
                 f"{self.first} times",
@@ -77,7 +80,7 @@ class Adopt(Rule):
         own = repeats.key(ranked[0])
         best = next((s for s in tried if repeats.key(s.trials[0]) == own), None)
         others = [s for s in tried if s is not best]
-        if best is None or known is None:
+        if best is None:
             return
         rival = _rival(best, others)
         behind = self._behind(best, rival)
@@ -97,6 +100,7 @@ class Adopt(Rule):
             one=one,
             other=other,
         )
+        why = "its lead may be luck, and the variation between seeds is unknown"
         return self.finding(
             say(
                 "The best trial, {one}, leads {other} by {lead}, but its evaluations of {metric} vary more: by {noise} against "
@@ -109,9 +113,14 @@ class Adopt(Rule):
                 less=Number(luck.less, 2),
                 luck=Number(luck.luck, 2),
             ),
-            action=advice,
+            action=say(
+                "Repeat {one} {first} times, and compare it with {other} by the average of several evaluations.",
+                one=one,
+                other=other,
+                first=self.first,
+            ),
             severity="note",
-            confidence=luck.p,
+            confidence=luck.probability,
             subject="evaluations",
             trials=[luck.best, luck.rival],
             evidence=(
@@ -119,11 +128,14 @@ class Adopt(Rule):
                     rows=(
                         ("lead", say("{lead}", lead=Number(luck.lead))),
                         ("lead expected by luck", say("{luck}", luck=Number(luck.luck))),
-                        ("p-value of the lead without luck", say("{p}", p=Probability(luck.p))),
+                        ("probability that the other is as good", say("{p}", p=Probability(luck.probability))),
                     )
                 ),
             ),
-            changes=(Advise(text=str(advice)),),
+            changes=(
+                Advise(text=str(advice)),
+                RepeatTrial(parameters=dict(luck.best.params), seeds=self.first, why=why),
+            ),
         )
 
     def _behind(self, best: repeats.Setting, rival: repeats.Setting | None) -> list[int]:
@@ -232,7 +244,7 @@ class Adopt(Rule):
 
 
 def _rival(best: repeats.Setting, others: Sequence[repeats.Setting]) -> repeats.Setting | None:
-    """Return the best of the other settings; of those that do not lead, a repeated one, as the best single run was lucky."""
+    """Return the best of the other settings. If none leads, prefer repeated ones, because the best single run was lucky."""
     ranked = sorted(others, key=lambda s: s.mean)
     repeated = [s for s in ranked if len(s.fresh) > 1]
     ahead = ranked and ranked[0].mean <= best.mean

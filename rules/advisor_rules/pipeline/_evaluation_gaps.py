@@ -91,6 +91,6 @@ def rhythm(times: FloatArray, tolerance: float, *, slack: float = 0.0) -> Rhythm
 
 
 def _mostly_skipped(gaps: FloatArray, grid: float) -> bool:
-    """Return True if significantly more than half of the events on this grid are missing: then there is no plan to follow it."""
+    """Return True if significantly more than half of the events on this grid are missing, so that the grid was not planned."""
     planned = round(float(gaps.sum()) / grid)
     return float(binom.sf(planned - len(gaps) - 1, planned, 0.5)) <= _MOSTLY

@@ -29,7 +29,7 @@ class BatchNorm(Rule):
     ## Why it matters
     With few examples, the batch statistics are noisy and differ from the running statistics that evaluations use. This noise also
     regularises. If it changes with the batch size or the number of devices, trials seem to differ in one respect but differ in two.
-    With very many examples, the noise and its regularisation are gone, so large batches seem worse than they are.
+    With very many examples, this noise and its regularising effect disappear, so large batches seem worse than they are.
 
     ## What to do
     Replace batch norm by layer norm or group norm if you can; they do not depend on the batch. Otherwise compute statistics from
@@ -77,8 +77,8 @@ class BatchNorm(Rule):
         large = [(t, n) for t, n in known if n.examples > self.many]
         if 2 * len(large) > len(known):
             message = say(
-                "In {n} of {known} trials, batch norm takes its statistics from {sizes} examples. So many leave little of its "
-                "regularising noise.",
+                "In {n} of {known} trials, batch norm takes its statistics from {sizes} examples. With so many, little of its "
+                "regularising noise is left.",
                 n=len(large),
                 known=len(known),
                 sizes=_sizes(large),

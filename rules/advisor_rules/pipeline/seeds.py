@@ -21,8 +21,8 @@ class Seeds(Rule):
     """Seeds are missing in some trials, identical in every trial, or wrong across ranks.
 
     ## What it looks at
-    - Did some trials log a seed, as a tag of the hook or as a parameter named seed, and others not? If no trial did, the report
-      lists the seed among the data to log.
+    - Did only some trials log a seed, as a tag of the hook or as a parameter named seed? If no trial did, the report lists the seed
+      among the data to log.
     - Do (nearly) all trials have the same seed, although no setting was repeated with another seed?
     - In distributed training: do ranks that each draw from all of the data shuffle it with the same seed, or do ranks that share
       the data shuffle it with different seeds? Do ranks have different seeds although nothing copies the weights of rank 0 to the

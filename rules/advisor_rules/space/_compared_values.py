@@ -12,6 +12,9 @@ from advisor.model.message import Message, Name, Setting, say
 from advisor.model.space import FloatArray, IntArray, Value, counts_training
 from advisor.model.study import Study, Trial
 
+MAX_VALUES = 6
+"""Maximum number of values that a study compares. A number with more values is tuned, not compared. Our choice."""
+
 
 @dataclass(frozen=True)
 class Compared:

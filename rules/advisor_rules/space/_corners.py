@@ -51,7 +51,7 @@ def corner(positions: FloatArray, failed: BoolArray) -> Corner | None:
     rng = np.random.default_rng(SEED)
     labels = np.vstack([failed, rng.permuted(np.tile(failed, (PERMUTATIONS, 1)), axis=1)])
     halves = [[(side, m) for side in _SIDES for m in _beyond(positions[:, axis], side)] for axis in range(d)]
-    examined = _examined(halves, labels)
+    examined = _choose_axes(halves, labels)
     highest, best = np.zeros(len(labels)), 0.0
     found: tuple[tuple[int, int], tuple[Side, Side], BoolArray] | None = None
     for axes in combinations(range(d), 2):
@@ -77,11 +77,11 @@ def corner(positions: FloatArray, failed: BoolArray) -> Corner | None:
     return Corner(axes, sides, (float(edges[0]), float(edges[1])), mask, best, p)
 
 
-def _examined(halves: list[list[tuple[Side, BoolArray]]], labels: BoolArray) -> BoolArray:
+def _choose_axes(halves: list[list[tuple[Side, BoolArray]]], labels: BoolArray) -> BoolArray:
     """Return the axes whose pairs are examined, for each row of labels (k, n), shape (k, axes).
 
-    If there are many axes, they are those that best separate failed trials alone, by thresholds `halves`. The choice is repeated
-    for each row of permuted labels, so it does not distort the p-value.
+    If there are many axes, these are the axes that separate failed trials best, each one alone, at the thresholds in `halves`. The
+    choice is repeated for each row of permuted labels, so it does not distort the p-value.
     """
     if len(halves) <= _MAX_AXES:
         return np.ones((len(labels), len(halves)), dtype=np.bool_)

@@ -97,7 +97,7 @@ def _thresholds(tried: settings.Settings, false_alarms: float) -> list[tuple[str
 
 
 def _band(study: Study, tried: settings.Settings) -> Cut | None:
-    """Return the cut around the successful settings if one number is searched, most settings failed, and failures enclose these."""
+    """Return the cut around the successful settings if one number is searched, and most settings failed, on both sides of these."""
     if len(study.searched) != 1 or len(tried.numeric) != 1 or 2 * tried.failed.sum() < len(tried):
         return None
     ((name, at),) = tried.numeric.items()

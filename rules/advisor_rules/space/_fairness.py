@@ -257,7 +257,7 @@ class Failing(NamedTuple):
 
 
 def failing(groups: IntArray, costs: FloatArray, *, level: float) -> list[Failing]:
-    """Return the groups of which nearly all points failed, most significant first; arguments as for `elsewhere`."""
+    """Return the groups in which nearly all points failed, most significant first; arguments as for `elsewhere`."""
     bad = np.isnan(costs)
     found = []
     for group in (labels := np.unique(groups).tolist()):

@@ -123,7 +123,7 @@ def matters(positions: FloatArray, costs: FloatArray, level: float = 1.0) -> flo
 
     It is a permutation test of ranks. The statistic is the best contrast between a run of neighbours along the axis, of any length,
     and the rest. All points are used, because with many axes the few good points that `region` uses are weak evidence. Points at
-    the same position are treated alike. There are more permutations if fewer cannot tell a p-value at most `level`.
+    the same position are treated alike. The number of permutations grows until p-values as small as `level` are possible.
     """
     some = evenly_by_rank(costs, _MAX_SHUFFLED)
     _, at = np.unique(positions[some], return_inverse=True)
@@ -189,8 +189,8 @@ def range_with_optimum(
 def separate(positions: FloatArray, costs: FloatArray, tolerance: float) -> Region | None:
     """Return the region around a few neighbouring points that are far better than all others; None if there is no such region.
 
-    The test by ranks needs four good points; here the size of the difference speaks: the best points lead by more than the range
-    of the others, at least `MIN_POINTS` of them, none of which lies between. The margin reaches to the nearest other points.
+    The rank test needs four good points. This test uses the size of the difference instead: the best points must lead by more than
+    the range of all others, of which there must be at least `MIN_POINTS`, none between them. The region ends at the nearest others.
     """
     best = float(np.nanmin(costs))
     marked, others = costs <= best + tolerance, costs > best + tolerance

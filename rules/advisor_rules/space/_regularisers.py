@@ -1,4 +1,4 @@
-"""Ranges of regularisers that leave out no regularisation."""
+"""Detects regularisers that every trial uses strongly: ranges without weak values or zero."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_only_strong(name: str, domain: Domain, strong: float = STRONG, strong_dec
 
 
 def ends(domain: Domain) -> tuple[float, float]:
-    """Return the lowest and the highest value; minus infinity and infinity if some values are no numbers."""
+    """Return the lowest and the highest value; minus infinity and infinity if some values are not numbers."""
     if domain.low is not None and domain.high is not None:
         return domain.low, domain.high
     numbers = [float(v) for v in domain.options if isinstance(v, int | float) and not isinstance(v, bool)]

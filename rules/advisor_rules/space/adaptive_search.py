@@ -51,7 +51,8 @@ class AdaptiveSearch(Rule):
         p = sampler.p_value(study)
         if p is None:
             raise MissingData(
-                "telling how trials were drawn needs at least 10 ended trials and a varied hyperparameter"
+                "at least 10 ended trials and a varied hyperparameter are needed to see how trials were drawn",
+                needs="trials",
             )
         if p <= self.false_alarms:
             yield self.finding(

@@ -19,13 +19,13 @@ from advisor.model.study import Study
 from advisor_rules.space import _regularisers
 
 _MIN_TRIALS = 5
-"""Minimum number of results to see whether strong values help."""
+"""Minimum number of results to test whether strong values help."""
 _CONFIDENCE = 0.8
-"""Probability that the range should reach down; a judgement, because no trial was run there."""
+"""Probability that the range should be extended downwards. Our choice, because no trial was run there."""
 
 
 class RegulariserFloor(Rule):
-    """A regulariser is searched only where it is strong, so the range leaves out no regularisation.
+    """A regulariser is searched only where it is strong, so no trial goes without it.
 
     ## What it looks at
     The low end of the range of each searched regulariser: dropout, label smoothing, weight decay. The rule fires if even the lowest
@@ -62,7 +62,7 @@ class RegulariserFloor(Rule):
     """Maximum p-value of a gain towards the high end to conclude that strong regularisation helps."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding per regulariser whose range leaves out no regularisation."""
+        """Yield one finding per regulariser that is strong in every trial."""
         strong = {
             n: p
             for n, p in study.searched.items()
@@ -70,7 +70,8 @@ class RegulariserFloor(Rule):
         }
         if strong and len(study.ranked()) < _MIN_TRIALS:
             raise MissingData(
-                f"{len(study.ranked())} trials have a result; whether strong values help needs {_MIN_TRIALS}"
+                f"{len(study.ranked())} trials have a result; at least {_MIN_TRIALS} are needed to see if strong values help",
+                needs="trials",
             )
         for name, parameter in strong.items():
             p = _chance_of_gain(study, name)

@@ -21,7 +21,7 @@ from advisor.stats import group_effect
 from advisor_rules.space import _compared_values
 
 _Gap: TypeAlias = tuple[float, float, float]
-"""How far a value lies behind the best one: (estimate, low, high)."""
+"""Distance of a value's best result from that of the best value: (estimate, low, high)."""
 
 
 class ScientificEffect(Rule):
@@ -43,40 +43,41 @@ class ScientificEffect(Rule):
     it just as well.
 
     ## How sure
-    Intervals come from draws of the fitted response and its parameters, corrected for the number of values and questions. They hold
-    the variation between seeds; if no setting was repeated, that variation is estimated from the fit. In simulated studies of 24
+    Intervals come from draws of the fitted response and its parameters, corrected for the number of values and questions. They
+    include the variation between seeds, which the fit estimates if no setting was repeated. In simulated studies of 24
     trials with 1 to 4 other hyperparameters, a value that was 10 standard deviations between seeds worse was named in 87 to 97 % of
-    studies, and in 83 to 90 % if each value had its best learning rate elsewhere. Without a difference, 0 to 5 % named one, and 5
-    to 10 % if each value had its best learning rate elsewhere.
+    studies, and in 83 to 90 % if each value had its best learning rate elsewhere. If no value was worse, 0 to 5 % of studies named
+    one, and 5 to 10 % if each value had its best learning rate elsewhere.
     """
 
     playbook: ClassVar[str] = "Extracting insight from experimental results"
     goal: ClassVar[Goal] = "sampling"
 
-    levels: Count = 6
+    levels: Count = _compared_values.MAX_VALUES
     """Maximum number of values that a study compares; a hyperparameter with more values is tuned."""
-    each: Count = 4
+    each: Count = group_effect.MIN_EACH
     """Minimum number of settings with a result for each value; with fewer, its best result is unknown."""
     false_alarms: Share = 0.05
     """Maximum share of studies without any difference in which one is stated; intervals hold with one minus this probability."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per scientific hyperparameter, either the difference or how large one may be."""
-        questions, lacking = self._questions(study)
+        tried = settings.read(study)
+        questions, lacking = self._questions(study, tried)
         if not questions and lacking:
             raise MissingData(lacking[0])
         learned = bool(questions) and sampler.learned(study)
         for question in questions:
-            finding = self._answer(study, question, len(questions))
+            finding = self._answer(study, question, tried.level(self.false_alarms) / len(questions))
             yield sampler.weakened(finding) if learned else finding
 
-    def _questions(self, study: Study) -> tuple[list[_Question], list[str]]:
+    def _questions(self, study: Study, tried: settings.Settings) -> tuple[list[_Question], list[str]]:
         """Return the questions that can be answered, and what the others lack."""
-        tried = settings.read(study)
         found, lacking = [], []
         for these in _compared_values.compared(study, tried, levels=self.levels):
             if study.searched[these.name].role != "scientific" or len(these.values) > self.levels:
                 continue
+            settings.require_unpruned(study)
             fine = np.isfinite(these.costs)
             groups = [g for g in range(len(these.values)) if np.sum(fine & (these.groups == g)) >= self.each]
             if len(groups) < 2:
@@ -90,9 +91,9 @@ class ScientificEffect(Rule):
                 lacking.append(f"all results are equal; the values of {Name(these.name)} need results that differ")
         return found, lacking
 
-    def _answer(self, study: Study, question: _Question, questions: int) -> Finding:
+    def _answer(self, study: Study, question: _Question, false_alarms: float) -> Finding:
         effect, these = question.effect, question.these
-        level = 1 - self.false_alarms / ((len(question.groups) - 1) * questions)
+        level = 1 - false_alarms / (len(question.groups) - 1)
         lead = effect.leader
         gaps = {g: effect.behind(g, level) for g in range(len(question.groups)) if g != lead}
         worse = sorted((g for g, (_, low, _) in gaps.items() if low > 0), key=lambda g: -gaps[g][0])

@@ -30,7 +30,7 @@ class SpaceUndersampled(Rule):
     The average loss of the best of a random half of the trials, compared with the best of all trials. It is computed exactly from
     the ranks of the trials. The rule fires if this loss exceeds both the variation between seeds and a tenth of the difference
     within the best third of the trials: then the last doubling of the trials still improved the best result. If the trials form a
-    grid, whose halves are no samples of the space, the gain of twice as many trials comes from the fitted response instead. Failed
+    grid, whose halves are not samples of the space, the gain of twice as many trials comes from the fitted response. Failed
     trials count as the worst; repeats of a setting count once.
 
     ## Why it matters
@@ -142,7 +142,7 @@ class SpaceUndersampled(Rule):
         n, loss = len(tried), Number(halves.loss)
         means = {k: study.objective_value(best_of.expected_best(tried.costs, k)) for k in (n // 4, n // 2, n) if k}
         low, high = map(Number, halves.interval(0.95))
-        source = "the fitted response, as the trials form a grid" if gain.on_grid else "the last doublings"
+        source = "the fitted response, because the trials form a grid" if gain.on_grid else "the last doublings"
         return (
             _rows.tried_row(tried),
             *((f"mean of the best of {k}", say("{best}", best=Objective(v))) for k, v in means.items()),

@@ -58,7 +58,7 @@ class UnfairComparison(Rule):
         ),
     )
 
-    levels: Count = 5
+    levels: Count = _compared_values.MAX_VALUES
     """Maximum number of distinct values at which a whole number counts as compared instead of tuned."""
     edge: Share = 0.1
     """Share of a value's own range of another hyperparameter that counts as its end."""

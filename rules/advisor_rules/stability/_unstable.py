@@ -1,4 +1,4 @@
-"""The trials of a study whose loss is unstable, and what a finding says of them."""
+"""Finds the unstable trials of a study, and describes them in findings."""
 
 from __future__ import annotations
 
@@ -65,6 +65,6 @@ def find_unstable(
     material: float,
     severity: Callable[[Blowup], Any],
 ) -> Unstable | None:
-    """Return the trials whose instability is beyond chance and material; None without any. severity: the least is the worst."""
+    """Return the trials with material instability beyond chance; None if there are none. severity: smallest for the worst one."""
     blowups = tuple(b for b in seen if b.p * len(seen) <= false_alarms and b.share >= material)
     return Unstable(near, len(seen), blowups, min(blowups, key=severity)) if blowups else None

@@ -20,7 +20,7 @@ from advisor.model.words import trimmed
 from advisor.stats import boundaries, outliers
 
 MAX_P_UNDECIDED = 0.5
-"""p-value above which results more probably turn before the edge than not."""
+"""Maximum p-value of an undecided test; above it, results probably turn before the edge."""
 MIN_STABLE = 4
 """Minimum number of successful settings below the edge that can show where results turn."""
 
@@ -87,7 +87,7 @@ class StabilityEdge(Rule):
     next: Factor = 10.0
     """Maximum ratio of the edge to the best learning rate at which the rule asks for rates between, if none was tried."""
     gain: Factor = 2.0
-    """Ratio of the edge to the learning rate up to which results must improve: below the edge by one doubling."""
+    """Ratio of the edge to the learning rate up to which results must improve: half of the edge."""
     improves: Share = 0.1
     """Maximum p-value of the test that results improve up to there."""
     raise_to: Factor = 10.0
@@ -102,7 +102,7 @@ class StabilityEdge(Rule):
         searched = instability.learning_rates(study)
         if searched is None:
             raise MissingData(
-                "no learning rate was varied among the trials; try some above and below the present one",
+                "no learning rate was varied among the trials; search rates above and below the present one",
                 needs="searched",
             )
         name, rates = searched
@@ -132,8 +132,9 @@ class StabilityEdge(Rule):
                 yield self._finding(study, name, found, tried.trials[rows[best]][0])
             elif turns < MAX_P_UNDECIDED or stable.sum() < MIN_STABLE:
                 raise MissingData(
-                    f"trials fail from {name} {trimmed(found.edge, 3)} on, and it is open if results improve up to there; the "
-                    f"rule needs more trials between {trimmed(found.best, 3)} and {trimmed(found.edge, 3)}"
+                    f"trials fail from {name} {trimmed(found.edge, 3)} on; to see if results improve up to there, the rule "
+                    f"needs more trials between {trimmed(found.best, 3)} and {trimmed(found.edge, 3)}",
+                    needs="trials",
                 )
 
     def _finding(self, study: Study, name: str, found: _Edge, best: Trial) -> Finding:

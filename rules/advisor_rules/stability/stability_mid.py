@@ -27,8 +27,8 @@ class StabilityMid(Rule):
     stays NaN or infinite counts too.
 
     Not counted: a single odd minibatch, slow overfitting, a loss that always fluctuates, a jump at a rise of the logged learning
-    rate, a jump of less than a fiftieth of the best trial's gain, and two jumps that are no instability. If evaluations stay as
-    good, only the definition of the loss changed, for example because augmentation started. If most trials rise at the same step,
+    rate, a jump of less than a fiftieth of the best trial's gain, and jumps with two other causes. If evaluations do not get
+    worse, only the definition of the loss changed, for example because augmentation started. If most trials rise at the same step,
     it is a step of the schedule (a warm restart) or of the data (a curriculum). In reinforcement learning, results dip in passing,
     so only a collapse that lasts to the end counts.
 

@@ -81,7 +81,8 @@ class StepPosition(Rule):
         if stopped > self.stopped * ended:
             raise MissingData(
                 f"{stopped} of {ended} trials stopped early, so their patience sets the distance of the best step from the end; "
-                "train to the planned end and choose the best checkpoint afterwards"
+                "train to the planned end and choose the best checkpoint afterwards",
+                needs="full_length",
             )
         placed = _best_steps.read(study, self.best, self.reach, evaluations=self.evaluations)
         if len(placed) < 2:

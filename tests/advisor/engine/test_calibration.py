@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from studies import make_study
 
+from advisor.computed.space import sampler
 from advisor.engine import calibration
 from advisor.engine.calibration import Knot, calibrated, corrected, table
 from advisor.engine.judge import judge
@@ -27,6 +28,26 @@ def finding(confidence: float, rule: str = "mine") -> Finding:
 def test_a_confidence_is_interpolated_and_constant_beyond_the_knots(stated, shown):
     assert corrected(stated, KNOTS) == pytest.approx(shown)
     assert corrected(stated, ()) == stated
+
+
+def test_a_doubt_applies_after_the_map_and_once(monkeypatch):
+    monkeypatch.setattr(
+        calibration, "table", lambda: {"mine": (Knot("mine", 0.6, 0.7, 50), Knot("mine", 1.0, 0.7, 50))}
+    )
+    shown = calibrated(sampler.weakened(finding(0.9)))
+    assert (shown.confidence, shown.doubt) == (0.56, 1.0)
+    assert calibrated(sampler.weakened(finding(0.9)), measured=False).confidence == 0.72
+    assert "doubt" not in shown.model_dump()
+
+
+def test_findings_that_the_map_was_not_measured_on_are_not_corrected(monkeypatch):
+    study = make_study([{"lr": 0.1 / (i + 1), "seed": 7} for i in range(8)], {"val/loss": [[1.0, 0.5]] * 8})
+    (rule,) = [r for r in load_rules() if r.rule_id() == "seeds"]
+    monkeypatch.setattr(calibration, "table", lambda: {"seeds": (Knot("seeds", 0.9, 0.3, 50),)})
+    (stated,) = judge(study, [rule], calibrate=False)[0].findings
+    assert stated.subject is not None
+    monkeypatch.setattr(type(rule), "unmeasured", frozenset({stated.subject}))
+    assert judge(study, [rule])[0].findings == (stated,)
 
 
 def test_only_rules_with_a_map_are_corrected(monkeypatch):

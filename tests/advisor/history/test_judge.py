@@ -63,6 +63,24 @@ def test_no_probability_is_rounded_to_0_or_1(probability, said):
     assert describe_prediction(failing, objective) == f"at most 10% of the trials fail (it was over 99%), {said} likely"
 
 
+@pytest.mark.parametrize(
+    ("expected", "said"),
+    [
+        (0.334, "the best val/loss is at most 0.35, most likely 0.334 (it was 0.3456), 90% likely"),
+        (
+            0.346,
+            "the best val/loss is at most 0.35 (it was 0.3456), 90% likely; "
+            "no better value is expected from this change, which saves trials or steps",
+        ),
+    ],
+)
+def test_a_change_without_a_gain_says_so(expected, said):
+    expects = BestReaches(value=0.35, expected=expected, than=0.3456)
+    objective = round_of(RATES, (0.3,) * 4, low=1e-3, high=0.1).spec.objective
+    made = Prediction(rule="space-insensitive", expects=expects, probability=0.9)
+    assert describe_prediction(made, objective) == said
+
+
 def test_a_share_that_is_likely_by_chance_is_unclear():
     fewer = ShareOfTrials(of="failed", at_most=0.0, was=0.1)
     status, said = judged(fewer, [0.3] * 4)

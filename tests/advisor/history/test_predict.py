@@ -8,6 +8,7 @@ from history_studies import round_of
 from planning_studies import RULES, found
 from studies import make_study, verdict
 
+from advisor.computed.curves import curve_tails
 from advisor.engine.judge import judge
 from advisor.history import predicted
 from advisor.history.judge import outcomes
@@ -112,6 +113,29 @@ def test_longer_training_predicts_a_value_that_the_curves_promise():
     truth = 0.2 + 0.8 * math.exp(-first.max_train_steps / 100 / 25)
     assert truth - 0.03 < made.expects.expected < made.expects.value < best
     assert made.probability == 0.95
+
+
+def test_longer_training_has_the_forecast_of_the_finding():
+    steps = np.arange(1, 41)
+    # The trials slow down at different rates, so that each has a forecast of its own.
+    curves = [0.2 + 0.03 * i + 0.8 * np.exp(-steps / (25 - i)) + 0.001 * np.cos(9 * steps + i) for i in range(8)]
+    params = [{"learning_rate": r} for r in RATES[:8]]
+    study = make_study(params, {"val/loss": curves}, tags=[{"max_train_steps": "4000"}] * 8)
+    finding = verdict("curve-still-improving", study).findings[0]
+    ending = next(
+        e
+        for e in curve_tails.best_endings(study, curve_tails.BEST, curve_tails.REACH)
+        if e.trial.id == finding.trials[0]
+    )
+    first = next_studies(study, "curve-still-improving")[0]
+    (made,) = first.predictions
+    part = ending.end.part_of_forecast(first.max_train_steps / 4000)
+    assert isinstance(made.expects, BestReaches)
+    assert made.expects.expected == pytest.approx(curve_tails.forecast(study, ending, part).middle, rel=0.01)
+    few = first.model_copy(update={"trials": 1})  # one other draw may well be worse than the best trial
+    (bound,) = predicted(study, [verdict("curve-still-improving", study)], [few], RULES)[0].predictions
+    assert isinstance(bound.expects, BestReaches)
+    assert (bound.expects.value, bound.probability) == (bound.expects.than, None)
 
 
 def test_a_rule_without_a_prediction_of_its_own_expects_to_find_nothing_again():

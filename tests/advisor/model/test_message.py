@@ -21,6 +21,7 @@ from advisor.model.message import (
     Percent,
     Probability,
     Setting,
+    first_sentence,
     listed,
     say,
 )
@@ -102,3 +103,9 @@ def test_an_empty_message_is_false() -> None:
     empty: Any = Model(text="")  # type: ignore[arg-type]
     assert not empty.text
     assert empty.text == Message(())
+
+
+def test_only_literal_text_ends_the_first_sentence() -> None:
+    nested = say("{name} ends at {low}.", name=Name("a. b"), low=0.5)
+    assert first_sentence(say("{nested} Later. More.", nested=nested)) == "a. b ends at 0.5."
+    assert first_sentence(say("One sentence")) == "One sentence."

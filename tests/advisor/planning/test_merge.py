@@ -145,6 +145,21 @@ def test_two_rules_that_agree_are_no_contradiction():
     assert [d.rule for d in made.deferred] == ["flat"]
 
 
+def test_longer_training_is_never_shorter_than_the_length_of_the_study():
+    # The best trial trained for 300 steps, which the study keeps; the others planned 200.
+    made = study()
+    trials = tuple(t if t.index == 0 else replace(t, facts={"max_train_steps": "200"}) for t in made.trials)
+    made = replace(made, trials=trials)
+    fix = SetField(field="max_train_steps", value=300, why="the best trial's")
+    supports = tuple(t.id for t in made.trials[:3])
+    assert plan(made, [found("lengths", "sampling", fix, trials=supports)]).specs[0].max_train_steps == 300
+    for proposed, expected in ((270, 410), (500, 500), (100, 100)):  # 270 steps are 1.35 times the usual 200
+        length = SetField(field="max_train_steps", value=proposed, why="of the curves")
+        changes = [found("lengths", "sampling", fix, trials=supports), found("ends", "steps", length, trials=supports)]
+        (spec,) = plan(made, changes).specs
+        assert spec.max_train_steps == expected
+
+
 def test_an_unsure_finding_changes_nothing():
     made = plan(study(), [found("edge", "boundary", wider(), confidence=0.3)])
     assert made.specs[0].goal.startswith("Measure trial variance")

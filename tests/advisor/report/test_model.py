@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.model.change import Advise, SetRange
 from advisor.model.finding import Verdict
 from advisor.planning import Deferred
 from advisor.report import Report
@@ -41,3 +42,15 @@ def test_notes_come_after_findings_that_need_action() -> None:
         ),
     )
     assert [f.severity for f in made.model_copy(update={"deferred": ()}).findings] == ["warning", "note"]
+
+
+def test_pure_advice_comes_after_warnings_that_change_a_study() -> None:
+    study = make_study(12, dense=False)
+    finding = make_verdicts(study)[2].findings[0].model_copy(update={"severity": "warning", "confidence": 0.9})
+    range_change = SetRange(parameter="learning_rate", low=1e-5, high=1.0, scale="log", why="w")
+    changes = {"advice": ("pipeline", (Advise(text="Evaluate by steps."),)), "change": ("boundary", (range_change,))}
+    verdicts = [
+        Verdict(rule=r, status="fired", findings=(finding.model_copy(update={"rule": r, "goal": g, "changes": c}),))
+        for r, (g, c) in changes.items()
+    ]
+    assert [f.rule for f in make_report(study, verdicts).heads] == ["change", "advice"]

@@ -33,7 +33,8 @@ def test_the_best_results_count_not_the_averages() -> None:
     """One group is worse on average, as its optimum lies further out, but equally good at its best."""
     rng = np.random.default_rng(1)
     groups, numeric, costs = bowl(rng, 48, 0.0, (0.5, 0.75))
-    low, high = group_effect.compare(groups, numeric, [], costs).behind(1, 0.95, 0)[1:]
+    effect = group_effect.compare(groups, numeric, [], costs)
+    low, high = effect.behind(1 - effect.leader, 0.95)[1:]
     assert low <= 0 <= high
 
 
@@ -41,10 +42,23 @@ def test_a_group_with_an_own_hyperparameter_and_no_hyperparameter_at_all() -> No
     rng = np.random.default_rng(2)
     groups, numeric, costs = bowl(rng, 24, 10.0)
     own = np.where(groups == 1, rng.random(24), np.nan)
-    assert group_effect.compare(groups, [*numeric, own], [], costs).behind(1, 0.95, 0)[1] > 0
+    assert group_effect.compare(groups, [*numeric, own], [], costs).behind(1, 0.95)[1] > 0
     flat = 5.0 * (groups == 1) + 0.1 * rng.standard_normal(24)
-    low, high = group_effect.compare(groups, [], [], flat).behind(1, 0.95, 0)[1:]
+    low, high = group_effect.compare(groups, [], [], flat).behind(1, 0.95)[1:]
     assert 4 < low < high < 6
+
+
+@pytest.mark.parametrize(("large", "small"), [(996, 4), (130, 5), (126, 3)])
+def test_a_small_group_in_many_results_is_still_compared(large: int, small: int) -> None:
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        groups = np.repeat([0, 1], [large, small])
+        x = rng.random(large + small)
+        costs = 50 * (x - 0.5) ** 2 + 20.0 * groups + rng.standard_normal(large + small)
+        effect = group_effect.compare(groups, [x], [], costs)
+        assert effect.best.shape[1] == 2
+        assert effect.leader == 0
+        assert effect.behind(1, 0.95)[0] > 5
 
 
 @pytest.mark.parametrize(("count", "optima"), [(24, (0.5, 0.5)), (24, (0.4, 0.65)), (36, (0.5, 0.4, 0.6))])

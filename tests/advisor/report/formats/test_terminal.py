@@ -9,6 +9,9 @@ import unicodedata
 import pytest
 from rich.console import Console
 
+from advisor.model.change import SetField
+from advisor.model.finding import Explanation, Verdict
+from advisor.model.message import say
 from advisor.report import Report
 from advisor.report.formats.terminal import print_report
 from tests.advisor.report.studies import explained_report
@@ -69,4 +72,20 @@ def test_an_explained_finding_is_below_its_cause() -> None:
     at = lines.index("Follows from stability-spikes: spikes drown what it does.")
     assert "warmup_steps explains 0 to 3 %" in lines[at - 1]
     assert lines[at - 2].startswith("→ Clip the gradient norm")
+    assert lines[at - 1].endswith("  space-insensitive")  # it waits, so its action is not shown
     assert "Follows from stability-spikes: spikes drown what it does." in made.to_markdown()
+
+
+def test_an_explained_finding_has_its_action_if_the_next_study_makes_it(report: Report) -> None:
+    longer = SetField(field="trials", value=64, why="w")
+    spec = longer.apply(report.next_studies[0].spec)
+    cause, effect = report.findings[0], report.findings[-1]
+    because = Explanation(rule=cause.rule, subject=cause.subject, because="Too few trials.", waits=False)
+    update = {"explained_by": because, "changes": (longer,), "action": say("Run 64 trials"), "rule": "space-few"}
+    verdicts = [Verdict(rule=f.rule, status="fired", findings=(f,)) for f in (cause, effect.model_copy(update=update))]
+    first = report.next_studies[0].model_copy(update={"spec": spec})
+    made = report.model_copy(update={"verdicts": tuple(verdicts), "next_studies": (first,), "deferred": ()})
+    for name in ("headed", "heads", "findings"):
+        made.__dict__.pop(name, None)  # the copy carries the values of the first report
+    lines = [line.strip() for line in printed(made).splitlines()]
+    assert lines.index("→ Run 64 trials.") == lines.index("Follows from stability-spikes: too few trials.") - 1

@@ -33,3 +33,17 @@ def test_the_reading_of_a_study_is_a_few_lines() -> None:
     assert lines[0].startswith("Direction: minimize, inferred from the metric's name.")
     assert lines[1] == "Decision 0. Overrule: --ignore x"
     assert lines[3:] == ("And 7 more decisions in the report.",)
+
+
+def test_trials_of_different_lengths_are_a_line_of_the_next_study() -> None:
+    report = make_report(make_study(12))
+    (first, *_) = view.steps(report)
+    assert "max_train_steps" not in {row.name for row in first.diff}
+    rows = list(report.figures.trials)
+    complete = next(i for i, t in enumerate(rows) if t.status == "complete")
+    longest = max(t.last_step for t in rows if t.status == "complete" and t.last_step)
+    rows[complete] = rows[complete].model_copy(update={"last_step": longest // 2})
+    varied = report.model_copy(update={"figures": report.figures.model_copy(update={"trials": tuple(rows)})})
+    (line,) = (row for row in view.steps(varied)[0].diff if row.name == "max_train_steps")
+    length = report.next_studies[0].spec.max_train_steps
+    assert (line.before, line.after) == (f"{longest // 2:,} to {longest:,}", f"{length:,}")

@@ -9,6 +9,9 @@ from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Name, say
 from advisor.model.spec import Objective, StudySpec
 from advisor.model.study import Status
+from advisor.model.words import number
+from advisor.planning import Deferred
+from advisor.report.model import ReportData
 from advisor.report.text.headline import best_sentence, certainty, headline, key_figures
 from tests.advisor.report.studies import make_report, make_study
 
@@ -48,6 +51,19 @@ def test_without_findings_it_follows_from_the_trials(statuses: list[Status], exp
 
 
 @pytest.mark.parametrize(
+    ("verdicts", "rest"),
+    [
+        ([QUIET, UNKNOWN], "No problem found in one check; 1 check could not run."),
+        ([fired("note", "steps")], "No problem found in one check. Consider: Search higher lr."),
+    ],
+)
+def test_few_results_are_no_clean_bill(verdicts: list[Verdict], rest: str) -> None:
+    study = make_study(3, dense=False, statuses=dict.fromkeys(range(3), "complete"))
+    text = str(headline(make_report(study, verdicts)))
+    assert text == f"Only three trials have a comparable result, too few to judge the search space. {rest}"
+
+
+@pytest.mark.parametrize(
     ("verdicts", "expected"),
     [
         ([], "No check ran."),
@@ -58,11 +74,11 @@ def test_without_findings_it_follows_from_the_trials(statuses: list[Status], exp
         ([fired("warning", "steps")], "Search higher lr. The best trials lie at the top of lr."),
         (
             [fired("warning", "steps"), fired("critical", "boundary", "wd"), fired("note", "sampling")],
-            "Search higher wd. Then act on one more finding.",
+            "Search higher wd. The best trials lie at the top of wd. Then act on one more finding.",
         ),
         (
             [*(fired("critical", "boundary", n) for n in ("lr", "wd", "b")), fired("warning", "steps")],
-            "Search higher b. Then fix two more problems and act on one more finding.",
+            "Search higher b. The best trials lie at the top of b. Then fix two more problems and act on one more finding.",
         ),
     ],
 )
@@ -114,4 +130,70 @@ def test_it_has_the_range_of_the_next_study_if_findings_changed_it_together() ->
     (study,) = report.next_studies
     narrow = study.spec.with_parameter("lr", study.spec.parameters["lr"].model_copy(update={"low": 0.01}))
     merged = report.model_copy(update={"next_studies": (study.model_copy(update={"spec": narrow}),)})
-    assert str(headline(merged)).startswith("Search lr from 0.01 to 1.")
+    assert headline(merged) == "Search lr from 0.01 to 1. The best trials lie at the top of lr."
+
+
+def test_a_range_that_two_findings_made_has_the_reason_of_each_end() -> None:
+    cut = SetRange(parameter="learning_rate", low=1e-4, high=0.2, scale="log", why="w")
+    lower = SetRange(parameter="learning_rate", low=1e-7, high=1.0, scale="log", why="w")
+    texts = {cut: "All trials from {high} up diverged. That is 5 of 9.", lower: "The best trials lie at {high}."}
+    verdicts = []
+    for change, goal in ((cut, "infeasible"), (lower, "boundary")):
+        verdict = fired("warning", goal)
+        message = say(texts[change], high=0.251 if change is cut else 1e-3)
+        finding = verdict.findings[0].model_copy(update={"changes": (change,), "message": message})
+        verdicts.append(verdict.model_copy(update={"findings": (finding,)}))
+    text = str(headline(make_report(make_study(4), verdicts)))
+    assert text == (
+        "Search learning_rate from 1e-7 to 0.2. The best trials lie at 0.001. All trials from 0.251 up diverged. "
+        "Then act on one more finding."
+    )
+
+
+def test_findings_for_later_are_not_counted() -> None:
+    verdicts = [fired("critical", "boundary"), fired("warning", "steps", "wd")]
+    report = make_report(make_study(12, dense=False), verdicts)
+    later = Deferred(rule=verdicts[1].rule, message=verdicts[1].findings[0].message, reason="it is unlikely")
+    waiting = report.model_copy(update={"deferred": (later,)})
+    assert headline(waiting) == "Search higher lr. The best trials lie at the top of lr."
+
+
+def with_trials(report: ReportData, **changes: dict[int, object]) -> ReportData:
+    """Return the report with new values of fields of its trials, by rank."""
+    trials = list(report.figures.trials)
+    for rank, (index, row) in enumerate(report.ranked):
+        trials[index] = row.model_copy(update={f: v[rank] for f, v in changes.items() if rank in v})
+    return report.model_copy(update={"figures": report.figures.model_copy(update={"trials": tuple(trials)})})
+
+
+def test_the_lead_is_over_another_setting_and_not_over_a_repeat() -> None:
+    report = make_report(make_study(9, dense=False), ())
+    assert report.best is not None
+    first, second, third = (report.ranked[i][1] for i in range(3))
+    assert third.best is not None
+    repeated = with_trials(report, params={1: first.params})
+    assert second.params != third.params
+    assert f"leads the next best setting by {number(abs(third.best - report.best.value), 2)};" in certainty(repeated)
+
+
+def test_only_comparable_trials_are_counted() -> None:
+    report = make_report(make_study(9, dense=False), ())
+    assert "the lowest of 8 trials with a result" in best_sentence(report)
+    assert "the lowest of 6 comparable trials" in best_sentence(with_trials(report, comparable={6: False, 7: False}))
+
+
+def test_the_subject_and_the_learning_rate_come_first() -> None:
+    report = make_report(make_study(9, dense=False), [fired("warning", "steps", "warmup_steps")])
+    settings = str(best_sentence(report)).partition(" at ")[2]
+    assert [part.split()[0] for part in settings.split(", ")][:2] == ["warmup_steps", "learning_rate"]
+
+
+def test_a_best_trial_that_ended_early_is_named() -> None:
+    report = make_report(make_study(9, dense=False), ())
+    assert "ended at" not in best_sentence(report)
+    assert report.best is not None
+    stump = report.model_copy(update={"best": report.best.model_copy(update={"last_step": 87})})
+    rows = with_trials(stump, last_step=dict.fromkeys(range(1, 8), 10_337))
+    assert f"{stump.best.name}, the best trial, ended at step 87; the others ended at about 10,300." in best_sentence(
+        rows
+    )

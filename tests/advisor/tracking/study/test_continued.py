@@ -61,3 +61,26 @@ def test_several_interruptions():
     study = _study([*parts, *OTHERS])
     assert [t.name for t in study.trials] == ["r2", "r3", "r4"]
     np.testing.assert_array_equal(study.cost_curve(study.trials[0]).steps, range(1, 21))
+
+
+def test_repeats_whose_steps_are_times_are_not_joined():
+    base = 1_700_000_000
+    parts = [("FINISHED", 1 + i // 2, range(base + 20 * i, base + 20 * i + 15)) for i in range(10)]
+    assert len(_study(parts).trials) == 10
+
+
+def test_folds_are_not_joined():
+    runs = [_run(i, "KILLED" if i == 0 else "FINISHED", 100.0 + 30 * i, lr=1 + i // 3, fold=i % 3) for i in range(9)]
+    steps = [range(1, 9) if i == 0 else range(1, 21) for i in range(9)]
+    rows = [(i, s, 1 / s, 100.0 + 30 * i + s) for i in range(9) for s in steps[i]]
+    assert len(assemble(experiment(runs, val__loss=points(*rows)), objective="val/loss").trials) == 9
+
+
+def test_the_end_of_the_interrupted_part_is_not_the_end_of_the_trial():
+    study_runs = [_run(0, "FAILED", 100.0, lr=1), _run(1, "FINISHED", 130.0, lr=1), _run(2, "FINISHED", 160.0, lr=2)]
+    tags = {"advisor.status": "infeasible", "advisor.error": "SIGTERM"}
+    study_runs[0] = Run(study_runs[0].id, "r0", "FAILED", {"lr": "1"}, tags, started=100.0)
+    rows = [(0, s, 1 / s, 100.0 + s) for s in range(1, 9)] + [(1, s, 1 / s, 130.0 + s) for s in range(9, 21)]
+    rows += [(2, s, 1 / s, 160.0 + s) for s in range(1, 21)]
+    study = assemble(experiment(study_runs, val__loss=points(*rows)), objective="val/loss")
+    assert [t.status for t in study.trials] == ["complete", "complete"]

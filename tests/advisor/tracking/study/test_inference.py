@@ -90,10 +90,6 @@ def test_none_is_no_level_in_a_range():
     assert inference.parse_params(raw, with_none=["clip"])[0]["clip"] == "None"
 
 
-def test_ignored_names_are_no_hyperparameters():
-    assert inference.parse_params([{"lr": "1", "note_id": "2"}], ignore=["note_id"]) == [{"lr": 1}]
-
-
 def test_what_never_varies_is_fixed():
     parameter = inference.infer_parameter("depth", [3, 3, 3])
     assert (parameter.role, parameter.value) == ("fixed", 3)

@@ -71,7 +71,7 @@ def test_a_sampler_that_learned_makes_it_less_sure():
     costs = np.abs(np.array(x) - 0.4) + rng.normal(0, 0.01, len(x))
     again = costs.min() + np.array([0.01, 0.02, 0.03, 0.0])
     found = verdict("tuning-saturated", tuned(costs, again, positions=np.array(x)[:, None])).findings[0]
-    assert found.confidence <= 0.8
+    assert found.doubt == 0.8
     assert any("adaptive" in v for e in found.evidence for _, v in e.rows)
 
 

@@ -3,11 +3,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from promise import kept, studies
 from studies import make_study, verdict
 
+from advisor.computed.space import settings
 from advisor.model.change import Advise, FixParameter
 from advisor.model.spec import Parameter
+from advisor_rules.space.scientific_effect import ScientificEffect
+from advisor_rules.space.unfair_comparison import UnfairComparison
 
 RULE = "scientific-effect"
 
@@ -81,6 +85,35 @@ def test_cannot_tell_from_few_results() -> None:
     assert verdict(RULE, equal).status == "not-assessed"
 
 
+def test_needs_trials_that_early_results_did_not_select() -> None:
+    def with_pruned(count: int) -> Any:
+        return study({"gelu": 0.0, "relu": 10.0}, status=["pruned"] * count + ["complete"] * (24 - count))
+
+    assert verdict(RULE, with_pruned(4)).status == "fired"
+    said = verdict(RULE, with_pruned(6))
+    assert (said.status, "6 of 24 trials were pruned" in str(said.reason)) == ("not-assessed", True)
+
+
+def test_intervals_are_wider_if_weaker_hyperparameters_were_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = {
+        "activation": Parameter(role="scientific", type="categorical", choices=("gelu", "relu")),
+        "lr": Parameter(low=1e-4, high=1e-1, scale="log"),
+        "dropout": Parameter(low=0.0, high=0.5),
+    }
+    monkeypatch.setattr(settings, "MAX_AXES", 2)
+    made, rule = study({"gelu": 0.0, "relu": 10.0}, space=space), ScientificEffect()
+    tried = settings.read(made)
+    assert set(tried.left_out) == {"dropout"}
+    (question,), _ = rule._questions(made, tried)
+    (finding,) = rule.check(made)
+    assert finding.message == rule._answer(made, question, 0.05 * 2 / 3).message
+    assert finding.message != rule._answer(made, question, 0.05).message
+
+
 def test_keeps_its_promise_where_the_values_do_not_differ() -> None:
     said = [verdict(RULE, study({"a": 0.0, "b": 0.0}, seed)).findings[0] for seed in studies(60)]
     assert kept(sum("No difference" not in f.message for f in said), len(said))
+
+
+def test_the_rules_about_a_comparison_agree_on_the_number_of_values() -> None:
+    assert ScientificEffect().levels == UnfairComparison().levels

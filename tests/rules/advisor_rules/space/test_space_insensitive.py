@@ -161,7 +161,7 @@ def test_a_sampler_that_learned_makes_it_less_sure() -> None:
     costs = list((u[:, 0] - 0.5) ** 2 + 0.002 * rng.standard_normal(80))
     (finding,) = verdict(RULE, make_study(params, {"val/loss": costs}, space=space)).findings
     assert finding.subject == "alpha"
-    assert finding.confidence <= 0.8
+    assert finding.doubt == 0.8
     assert "adaptive" in str(finding.evidence[-1])
 
 

@@ -121,7 +121,7 @@ def test_a_sampler_that_learned_makes_it_a_note() -> None:
     costs = [(math.log10(p["rate_scale"]) + 1.8) ** 2 + 0.05 * rng.standard_normal() for p in params]
     space = {"rate_scale": Parameter(low=0.001, high=1.0), "dropout": Parameter(low=0.0, high=1.0)}
     (finding,) = verdict(RULE, make_study(params, {"val/loss": costs}, space=space)).findings
-    assert (finding.severity, finding.confidence <= 0.8) == ("note", True)
+    assert (finding.severity, finding.doubt) == ("note", 0.8)
 
 
 def test_a_range_that_nobody_declared_makes_it_less_sure() -> None:

@@ -163,7 +163,7 @@ def test_what_crowds_because_a_sampler_learned_is_a_note_and_less_sure() -> None
     study = make_study(params, {"val/loss": [valley(p) for p in points]}, space=space)
     (finding,) = verdict("space-shrink", study).findings
     assert finding.severity == "note"
-    assert finding.confidence <= 0.8
+    assert finding.doubt == 0.8
     assert "adaptive" in str(finding.evidence)
 
 

@@ -1,0 +1,60 @@
+"""Leaves out logged parameters that are no hyperparameters: measurements, run names, and those that the user ignores.
+
+This comes before all other decisions, so that they agree on which runs have the same setting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from advisor.model.reading import Decision, Reading
+from advisor.model.space import as_number
+from advisor.model.spec import StudySpec
+from advisor.model.words import clean, listed
+from advisor.tracking.runs import Experiment, Run
+from advisor.tracking.study.measurements import is_measurement
+
+
+def keep_hyperparameters(
+    experiment: Experiment, spec: StudySpec | None, reading: Reading
+) -> tuple[Experiment, tuple[Decision, ...]]:
+    """Return the experiment without parameters that are no hyperparameters, and the decisions about them."""
+    measured = _measured(experiment, spec)
+    left_out = measured | _run_names(experiment.runs) | set(reading.ignore)
+    runs = tuple(
+        replace(run, params={n: v for n, v in run.params.items() if n not in left_out})
+        if left_out & run.params.keys()
+        else run
+        for run in experiment.runs
+    )
+    return replace(experiment, runs=runs), tuple(_decisions(measured, reading))
+
+
+def _decisions(measured: Collection[str], reading: Reading) -> Iterator[Decision]:
+    if measured:
+        names = listed((clean(n) for n in sorted(measured)), 6)
+        text = f"Measured and not set, so no hyperparameters: {names}."
+        yield Decision(topic="parameters", text=text, overrule="--study FILE with these parameters")
+    if reading.ignore:
+        names = listed((clean(n) for n in reading.ignore), 6)
+        yield Decision(topic="parameters", text=f"Ignored, as you asked: {names}.", overrule=None)
+
+
+def _run_names(runs: Sequence[Run]) -> set[str]:
+    """Return the parameters whose value is the run's own name in most of at least two runs."""
+    equal = Counter(name for run in runs for name, value in run.params.items() if value == run.name)
+    return {name for name, n in equal.items() if n >= 2 and 2 * n > sum(name in run.params for run in runs)}
+
+
+def _measured(experiment: Experiment, spec: StudySpec | None) -> set[str]:
+    """Return the undeclared parameters that are measurements: by name, and all values are numbers."""
+    names = {n for run in experiment.runs for n in run.params} - (spec.parameters.keys() if spec is not None else set())
+    return {
+        name
+        for name in names
+        if is_measurement(name, experiment.points.keys())
+        and all(math.isfinite(as_number(run.params[name])) for run in experiment.runs if name in run.params)
+    }

@@ -1,0 +1,33 @@
+"""Order of the stages of planning."""
+
+from __future__ import annotations
+
+import pytest
+from planning_studies import found
+from studies import make_study
+
+from advisor.model.change import SetField, SetRange
+from advisor.planning.stages import in_order
+
+STUDY = make_study([{"lr": 10.0 ** -(i + 1)} for i in range(6)], {"val/loss": [[1.0, 0.5, 0.4]] * 6})
+WIDER = SetRange(parameter="lr", low=1e-6, high=1.0, scale="log", why="w")
+LONGER = SetField(field="max_train_steps", value=900, why="w")
+
+
+@pytest.mark.parametrize(
+    ("edge", "length", "goal", "first"),
+    [
+        (0.6, 0.95, "boundary", "steps"),
+        (0.6, 0.6, "boundary", "boundary"),
+        (0.9, 0.95, "boundary", "boundary"),
+        (0.6, 0.95, "sampling", "boundary"),
+    ],
+)
+def test_an_unsure_end_does_not_put_off_a_sure_length(edge: float, length: float, goal: str, first: str) -> None:
+    findings = [
+        found("space-boundary", goal, WIDER, severity="warning", confidence=edge).findings[0],
+        found("curve-still-improving", "steps", LONGER, severity="warning", confidence=length).findings[0],
+    ]
+    goals = [g for stage in in_order(STUDY, findings) for g in stage.goals]
+    assert min(("boundary", "steps"), key=goals.index) == first
+    assert sorted(goals) == sorted(set(goals))
