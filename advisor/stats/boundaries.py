@@ -302,11 +302,11 @@ def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, flo
     positive values ends at 0. If a hard limit is in the way, the end moves nine tenths of the way to it (a beta of 0.99 becomes
     0.999). Limits that the user declared may be reached.
     """
-    assert domain.low is not None
-    assert domain.high is not None
-    is_rate = is_learning_rate(name) and 0 < domain.low < domain.high
+    is_rate = is_learning_rate(name) and domain.low is not None and domain.low > 0
     if is_rate and domain.scale != "log":
         step, domain = _on_log_scale(domain, side, step), domain.model_copy(update={"scale": "log"})
+    assert domain.low is not None
+    assert domain.high is not None
     minimum, maximum = 0.5, 1.0
     if domain.scale != "linear":
         ends = to_scale(np.array([domain.low, domain.high]), domain.scale)

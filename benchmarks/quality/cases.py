@@ -1,7 +1,7 @@
 """Reads labelled cases and assembles a `Study` for each from an `Experiment`, as for any experiment.
 
-Two folders hold cases in the same format: other people's real studies, which are not part of the project (`ADVISOR_BENCHMARK` names
-the folder), and our own recordings, which are.
+Three folders hold cases in the same format: other people's real studies, which are not part of the project (`ADVISOR_BENCHMARK`
+names the folder), and our own recordings, with our hook and in a plain MLflow store, which are.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from advisor import contract
+from advisor.model.space import FloatArray
 from advisor.model.spec import Direction, Objective, Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.tracking.runs import Experiment, Points, Run, RunStatus
@@ -64,7 +65,9 @@ REAL = Source(
 """Other people's studies, labelled by hand or computed from all of their data; may be missing."""
 RECORDED = Source("recordings", Path(__file__).resolve().parent / "recordings" / "data", hooked=True)
 """Our own small trainings, each with one cause switched on or off; see `record.py`."""
-SOURCES = (REAL, RECORDED)
+PLAIN = Source("recordings, plain", Path(__file__).resolve().parent / "recordings" / "plain" / "data")
+"""Our own trainings by scripts that log to a plain MLflow store; see `record_plain.py`. Runs have the status that MLflow stored."""
+SOURCES = (REAL, RECORDED, PLAIN)
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,11 @@ class Case:
         raw = self.raw
         experiment = _experiment(self.source, raw)
         spec = _spec(raw, experiment) if raw["space"] else None
-        return experiment, {"spec": spec, "objective": raw["objective"], "direction": _direction(raw)}
+        return experiment, {
+            "spec": spec,
+            "objective": raw["objective"],
+            "direction": raw["direction"] and _direction(raw),
+        }
 
     def study(self) -> Study:
         experiment, arguments = self.assemble_arguments()
@@ -188,7 +195,7 @@ def _experiment(source: Source, raw: Mapping[str, Any]) -> Experiment:
         rows = sorted((t for t in rows if t["trial"] in order), key=lambda t: order[t["trial"]])
     runs = tuple(_run(t, source, raw) for t in rows)
     index = {(t["study"], t["trial"]): i for i, t in enumerate(rows)}
-    points = _points(folder, raw, index)
+    points = _points(folder, raw, index, np.array([run.started for run in runs]))
     if raw["derived"]:
         points["learning_rate"] = _derived(raw["derived"], rows, points)
     return Experiment(name="+".join(raw["studies"][:2]), runs=runs, points=points)
@@ -212,14 +219,23 @@ def _run(trial: Mapping[str, Any], source: Source, raw: Mapping[str, Any]) -> Ru
     return Run(
         id=name,
         name=name,
-        status="FINISHED" if truncated else _RUN_STATUS.get(trial["status"], "FINISHED"),
+        status="FINISHED" if truncated else _run_status(trial),
         params=params,
         tags=tags,
-        started=0.0,
+        started=trial.get("started", 0.0),
+        ended=trial.get("ended"),
     )
 
 
-def _points(folder: Path, raw: Mapping[str, Any], index: Mapping[tuple[str, str], int]) -> dict[str, Points]:
+def _run_status(trial: Mapping[str, Any]) -> RunStatus:
+    """Return the run's status as MLflow stored it, or as it would have."""
+    stored: RunStatus | None = trial.get("run_status")
+    return stored or _RUN_STATUS.get(trial["status"], "FINISHED")
+
+
+def _points(
+    folder: Path, raw: Mapping[str, Any], index: Mapping[tuple[str, str], int], started: FloatArray
+) -> dict[str, Points]:
     parts: dict[str, list[tuple[Any, ...]]] = {}
     for study in raw["studies"]:
         for metric, columns in _curves(folder, study).items():
@@ -228,7 +244,8 @@ def _points(folder: Path, raw: Mapping[str, Any], index: Mapping[tuple[str, str]
             if raw["until_step"] is not None:
                 keep &= columns["step"] <= raw["until_step"]
             if keep.any():
-                part = (runs[keep], columns["step"][keep], columns["value"][keep], columns["time"][keep])
+                times = columns["time"][keep] + started[runs[keep]]
+                part = (runs[keep], columns["step"][keep], columns["value"][keep], times)
                 parts.setdefault(metric, []).append(part)
     return {m: Points(*(np.concatenate([p[i] for p in ps]) for i in range(4))) for m, ps in parts.items()}
 

@@ -14,6 +14,7 @@ import atexit
 import json
 import shutil
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from recordings.causes import RecordedStudy, studies
+from recordings.causes import Label, RecordedStudy, studies
 from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 
@@ -87,7 +88,7 @@ def tables(experiment: Experiment, study: RecordedStudy) -> tuple[pa.Table, pa.T
         {
             "study": study.name,
             "trial": run.name,
-            "params": json.dumps(_numbers(run.params)),
+            "params": json.dumps(as_numbers(run.params)),
             "status": run.tags[contract.TAG_STATUS],
             "objective": study.training.objective,
             "direction": "min",
@@ -114,7 +115,8 @@ def tables(experiment: Experiment, study: RecordedStudy) -> tuple[pa.Table, pa.T
     return pa.Table.from_pylist(trial_rows), pa.concat_tables(parts)
 
 
-def _numbers(params: Any) -> dict[str, Any]:
+def as_numbers(params: Any) -> dict[str, Any]:
+    """Return parameters that were logged as text as numbers where possible."""
     values: dict[str, Any] = {}
     for name, text in params.items():
         try:
@@ -139,12 +141,12 @@ def _rounded(values: FloatArray, bits: int) -> FloatArray:
     return rounded
 
 
-def _compact(table: pa.Table) -> pa.Table:
+def _compact(table: pa.Table, tick_s: float) -> pa.Table:
     """Return the table of curves without insignificant digits."""
     values, times = (table[name].cast(pa.float64()).to_numpy(zero_copy_only=False) for name in ("value", "time_s"))
     timing = pc.is_in(table["metric"], pa.array(sorted(_TIMINGS))).to_numpy(zero_copy_only=False)
     values = np.where(timing, _rounded(values, TIMING_BITS), _rounded(values, BITS))
-    for name, column in (("value", values), ("time_s", TICK_S * np.round(times / TICK_S))):
+    for name, column in (("value", values), ("time_s", tick_s * np.round(times / tick_s))):
         table = table.set_column(table.column_names.index(name), name, pa.array(column.astype(np.float32)))
     return table
 
@@ -163,27 +165,40 @@ def cases(study: RecordedStudy) -> dict[str, Any]:
         "direction": "min",
         "confidence": "high",
         "kind": study.cause,
-        "labels": [
-            {
-                "case": f"recorded-{study.name}-{label.rule}" + (f"-{label.subject}" if label.subject else ""),
-                "rule": label.rule,
-                "fires": label.fires,
-                "weight_group": f"{label.rule}:{'+' if label.fires else '-'}:{study.name}",
-            }
-            | ({"accept": list(label.accept)} if label.accept else {})
-            | ({"subject": label.subject} if label.subject else {})
-            | ({"side": label.side} if label.side else {})
-            for label in study.labels
-        ],
+        "labels": label_lines(study.name, study.labels),
     }
+
+
+def label_lines(study: str, labels: Sequence[Label]) -> list[dict[str, Any]]:
+    """Return a study's labels as `cases.jsonl` holds them."""
+    return [
+        {
+            "case": f"recorded-{study}-{label.rule}" + (f"-{label.subject}" if label.subject else ""),
+            "rule": label.rule,
+            "fires": label.fires,
+            "weight_group": f"{label.rule}:{'+' if label.fires else '-'}:{study}",
+        }
+        | ({"accept": list(label.accept)} if label.accept else {})
+        | ({"subject": label.subject} if label.subject else {})
+        | ({"side": label.side} if label.side else {})
+        for label in labels
+    ]
 
 
 def write(recorded: dict[str, tuple[pa.Table, pa.Table]]) -> None:
     """Replace the recordings of the same names, keep the others, and write all labels."""
-    DATA.mkdir(parents=True, exist_ok=True)
-    known = [study.name for study in studies()]
+    write_tables(DATA, [study.name for study in studies()], recorded, tick_s=TICK_S)
+    lines = [json.dumps(cases(study)) for study in studies()]
+    (DATA / "cases.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_tables(
+    folder: Path, known: Sequence[str], recorded: dict[str, tuple[pa.Table, pa.Table]], *, tick_s: float
+) -> None:
+    """Replace the studies of the same names in the folder's tables and drop unknown ones. tick_s: resolution of times."""
+    folder.mkdir(parents=True, exist_ok=True)
     for i, file in enumerate(("trials.parquet", "curves.parquet")):
-        path = DATA / file
+        path = folder / file
         parts = [tables[i] for tables in recorded.values()]
         if path.exists():
             old = pq.read_table(path)
@@ -192,10 +207,8 @@ def write(recorded: dict[str, tuple[pa.Table, pa.Table]]) -> None:
         merged = merged.sort_by(
             [(c, "ascending") for c in ("study", "trial", "metric", "step") if c in merged.column_names]
         )
-        merged = _compact(merged) if "value" in merged.column_names else merged
+        merged = _compact(merged, tick_s) if "value" in merged.column_names else merged
         pq.write_table(merged, path, compression="zstd", compression_level=19, **_encodings(merged.schema))
-    lines = [json.dumps(cases(study)) for study in studies()]
-    (DATA / "cases.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _encodings(schema: pa.Schema) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def _is_derived(name: str) -> bool:
 
 
 def _only_one(metrics: list[str]) -> str | None:
-    preferred = [m for m in metrics if "loss" not in quantity(m)] or metrics
+    preferred = [m for m in metrics if not {"loss", "entropy"} & set(quantity(m))] or metrics
     return preferred[0] if len(preferred) == 1 else None
 
 

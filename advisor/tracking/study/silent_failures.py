@@ -1,7 +1,8 @@
 """Finds trials that failed although their process ended normally: by their curves alone.
 
-A trial diverged if a loss is not finite to its end, or if the objective fell back to a constant. It learned nothing if the
-objective never left a degenerate plateau, such as ln 10, while most other trials did.
+A trial diverged if a loss is not finite to its end, if the objective fell back to a constant, or if both the objective and the
+training loss fell back to their start. It learned nothing if the objective never left a degenerate plateau, such as ln 10, while
+most other trials did.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _LOST = 0.8
 _WENT_ON = 0.05
 """Minimum gain of the objective after a loss is not finite, as a share of its range in the study, that shows that training went on
 and only the logged loss is wrong."""
+_BEYOND_NOISE = 5.0
+"""Minimum gain that a trial loses, in median differences of successive evaluations afterwards. Our choice."""
 _MAX_STUCK = 0.5
 """Maximum share of trials on a plateau. If more trials learn nothing, the study is at fault, not single trials."""
 _MAX_CLASSES = 1000
@@ -86,7 +89,7 @@ def find_silent_failures(
             found[trial] = End("diverged", reason)
     rest = [t for t in trials if t not in found and len(costs.curves[t].finite) > _MIN_FLAT]
     for trial in rest:
-        if reason := _collapse(costs, trial):
+        if reason := _collapse(costs, trial) or _undone(blocks, costs, trial):
             found[trial] = End("diverged", reason)
     return found | _plateaus(costs, [t for t in rest if t not in found], chance)
 
@@ -160,10 +163,47 @@ def _collapse(costs: Costs, trial: int) -> str:
     length = _length_of_tail(constant)
     if length < max(_MIN_FLAT, _TAIL * len(curve)) or not level - best >= _LOST * gain > 0:
         return ""
-    if gain <= _MOVED * costs.range:
+    if gain <= _MOVED * costs.range or length <= _longest_stay(costs, level, _CONSTANT * gain):
         return ""
     step = int(curve.steps[len(curve) - length])
     return f"{costs.metric} fell back from {costs.text(best)} to the constant {costs.text(level)} at step {step:,}"
+
+
+def _undone(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> str:
+    """Return the clause that the trial lost what it had gained, and that its training loss ends above its start; empty otherwise.
+
+    A broken classifier guesses one class after another, so its accuracy need not be constant.
+    """
+    curve = costs.curves[trial].finite
+    gain = float(curve.values[0] - curve.values.min())
+    length = _length_of_tail(curve.values >= curve.values.min() + _LOST * gain)
+    if length < max(_MIN_FLAT, _TAIL * len(curve)) or gain <= _MOVED * costs.range:
+        return ""
+    tail = curve.values[len(curve) - length :]
+    if gain < _BEYOND_NOISE * float(np.median(np.abs(np.diff(tail)))):
+        return ""
+    for metric, block in blocks.items():
+        loss = block.curve(trial).finite.values
+        if metric_names.quantity(metric) != ("loss",) or metric_names.split_of(metric) not in ("train", None):
+            continue
+        end = loss[-max(_MIN_FLAT, int(_TAIL * len(loss))) :]
+        if metric != costs.metric and len(loss) > 2 * _MIN_FLAT and end.min() >= loss[0]:
+            step, best = int(curve.steps[len(curve) - length]), costs.text(float(curve.values.min()))
+            level = costs.text(float(np.median(tail)))
+            return f"{costs.metric} fell back from {best} to about {level} at step {step:,}, and {metric} ends above its start"
+    return ""
+
+
+def _longest_stay(costs: Costs, level: float, error: float) -> int:
+    """Return the maximum number of evaluations in a row at this level after which a trial went on to another one.
+
+    A success rate may be zero for a while: training that left a level before has not ended there.
+    """
+    longest = 0
+    for curve in costs.curves:
+        away = np.flatnonzero(np.abs(curve.finite.values - level) > max(error, 1e-12))
+        longest = max(longest, int(np.diff(away, prepend=-1).max(initial=1)) - 1)
+    return longest
 
 
 def _plateaus(costs: Costs, trials: Sequence[int], chance: float | None) -> dict[int, End]:

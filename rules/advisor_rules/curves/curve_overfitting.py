@@ -59,7 +59,7 @@ class CurveOverfitting(Rule):
 
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "regularisation"
-    not_for: ClassVar[frozenset[Kind]] = frozenset({"reinforcement-learning"})
+    not_for: ClassVar[frozenset[Kind]] = frozenset({"reinforcement-learning", "gan"})
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
             rules=("ckpt-best-lost",),
@@ -84,11 +84,12 @@ class CurveOverfitting(Rule):
         first = {t.index for t in winners}
         looks = validation_curves(study)
         # The false-alarm level is shared among the metrics, and between the best trials per setting, the others and all together.
-        level = self.false_alarms / (3 * len(looks))
+        # With too few evaluations to test a trial on its own, only the test of all together is left.
         assessed = False
         for metric, costs in looks:
             read = read_overfits(study, trials, metric, costs, material=self.material)
             assessed = assessed or bool(read)
+            level = self.false_alarms / ((3 if read else 1) * len(looks))
             hits = beyond_chance([r for r in read if r.trial.index in first], level)
             hits += beyond_chance([r for r in read if r.trial.index not in first], level)
             # A trial that learned nothing has little to lose, so its rise is compared with the gain of the best trial.

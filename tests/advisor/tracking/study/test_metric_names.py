@@ -70,6 +70,7 @@ def test_the_objective_is_what_a_user_reports_on_validation_data():
         (["ctc_loss", "aux_loss"], None),
         (["accuracy", "val_loss"], "val_loss"),
         (["time", "train_loss"], None),
+        (["success_rate", "policy_loss", "value_loss", "entropy"], "success_rate"),
     ],
 )
 def test_without_validation_data_the_only_metric_of_success_is_the_objective(metrics, objective):

@@ -51,3 +51,20 @@ def test_a_single_trial_at_a_level_of_chance():
     assert [t.status for t in study.trials] == ["complete"] * 5 + ["not_learned"]
     assert study.trials[5].reason == "val/accuracy stays at 0.25 from its start"
     assert not study.feasible[5]
+
+
+@pytest.mark.parametrize(("zeros", "status"), [(5, "complete"), (2, "diverged")])
+def test_a_level_that_training_left_before_is_no_end(zeros, status):
+    """A policy that never succeeded in its first evaluations may fall back to zero for three evaluations and recover."""
+    study = _study(lambda i, s: 0.0 if s <= zeros or (i == 2 and s > 17) else _rising(i, s))
+    assert study.trials[2].status == status
+
+
+@pytest.mark.parametrize(("end", "status"), [(2.4, "diverged"), (1.0, "complete")])
+def test_an_accuracy_that_falls_back_to_chance_need_not_be_constant(end, status):
+    """A broken classifier guesses one class after another. Without a training loss above its start, it may recover."""
+    study = _study(
+        lambda i, s: 0.1 + 0.01 * (s % 3) if i == 2 and s > 12 else _rising(i, s),
+        train__loss=lambda i, s: end if i == 2 and s > 12 else 2.3 / s,
+    )
+    assert study.trials[2].status == status

@@ -1,0 +1,109 @@
+"""The studies in a plain MLflow store, and the rules that should or should not fire on each.
+
+Labels follow from the training, as in `recordings.causes`: a policy's loss need not fall, a trial that Optuna pruned is no crash,
+and a run that continues another is no repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from recordings.causes import Label
+from recordings.plain import blowups, diffusion, finetune, gan, letters, policy, preempted, pruning, simclr
+
+
+@dataclass(frozen=True)
+class PlainStudy:
+    """A script that logs to a plain store."""
+
+    name: str
+    cause: str
+    script: Callable[[], Mapping[str, str]]
+    """Trains all trials and returns the true status of runs by id; a run without one is complete."""
+    objective: str
+    direction: str
+    labels: tuple[Label, ...]
+    trials: int
+    """Number of trials; a trial may have several runs."""
+
+
+COURSE = (
+    "stability-early stability-mid stability-spikes stability-edge curve-train-loss-rises curve-worse-than-chance curve-periodic"
+).split()
+"""Rules that take the course of a curve for a fault."""
+FACTS = (
+    "clip-aggressive clip-insufficient space-tuned-steps space-tuned-batch unfair-comparison eval-regular ckpt-best-lost "
+    "batch-norm multi-host"
+).split()
+"""Rules about facts that no script changes."""
+FAILURES = ("space-infeasible", "space-boundary-infeasible")
+
+
+def _off(*rules: str) -> tuple[Label, ...]:
+    return tuple(Label(rule, fires=False) for rule in rules)
+
+
+def _matters(parameter: str) -> Label:
+    """Return the label that a learning rate, searched over more than two decades, is not called unimportant."""
+    return Label("space-insensitive", fires=False, subject=parameter)
+
+
+def studies() -> list[PlainStudy]:
+    """Return all studies."""
+    healthy = _off(*COURSE, *FACTS, *FAILURES)
+    overfit = Label("curve-overfitting")
+    no_overfit = Label("curve-overfitting", fires=False)
+    diverged = Label("space-infeasible", subject="lr", accept=("space-boundary-infeasible", "stability-edge"))
+    few, enough = finetune.few_examples, finetune.enough_examples
+    accuracy, best = "val_accuracy", "maximize"
+    return [
+        PlainStudy(
+            "plain-median", "Optuna's median pruner ends trials behind the others", pruning.median, accuracy, best,
+            (*healthy, _matters("lr")), pruning.TRIALS,
+        ),
+        PlainStudy(
+            "plain-halving", "Optuna's successive halving ends most trials at a rung", pruning.halving, accuracy, best,
+            (*healthy, _matters("lr")), pruning.TRIALS,
+        ),
+        PlainStudy(
+            "plain-cart-pole", "a policy is trained: its losses need not fall", policy.ppo, "success_rate", best,
+            (*healthy, no_overfit), policy.TRIALS,
+        ),
+        PlainStudy(
+            "plain-views", "features are learned without labels", simclr.contrastive, "probe_accuracy", best,
+            (*healthy, no_overfit), simclr.TRIALS,
+        ),
+        PlainStudy(
+            "plain-adversarial", "two networks are trained against each other", gan.adversarial, "fid", "minimize",
+            (*healthy, no_overfit), gan.TRIALS,
+        ),
+        PlainStudy(
+            "plain-moons", "a network predicts noise", diffusion.moons, "val/loss", "minimize",
+            (*healthy, no_overfit, _matters("learning_rate")), diffusion.TRIALS,
+        ),
+        PlainStudy(
+            "plain-letters", "a language model", letters.characters, "val_loss", "minimize",
+            (*healthy, no_overfit, _matters("lr")), letters.TRIALS,
+        ),
+        PlainStudy(
+            "plain-finetune-few", "60 examples, a quarter of them with a wrong label, are seen 60 times", few, "eval_accuracy",
+            best, (*_off(*COURSE, *FACTS, *FAILURES), overfit), finetune.TRIALS,
+        ),
+        PlainStudy(
+            "plain-finetune-enough", "500 examples are seen four times", enough, "eval_accuracy", best,
+            (*healthy, no_overfit), finetune.TRIALS,
+        ),
+        PlainStudy(
+            "plain-preempted", "half of the trials are interrupted and continued by a second run", preempted.preempted,
+            accuracy, best, (*healthy, *_off("seeds", "tuning-saturated"), _matters("lr")), preempted.TRIALS,
+        ),
+        PlainStudy(
+            "plain-nan", "the training loss ends as NaN at high rates, and the accuracy stays finite", blowups.not_a_number,
+            accuracy, best, (diverged, *_off(*FACTS)), blowups.TRIALS,
+        ),
+        PlainStudy(
+            "plain-collapse", "high rates end at chance with a finite loss", blowups.collapse, accuracy, best,
+            (diverged, *_off(*FACTS)), blowups.TRIALS,
+        ),
+    ]  # fmt: skip
