@@ -31,7 +31,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Set the navigation."""
     config.nav = [
         {"Start": "index.md"},
-        {"Reports": ["reports.md", "ci.md"]},
+        {"Reports": ["reports.md", "reading.md", "ci.md"]},
         {"Worked examples": sorted(worked.nav())},
         {"Rules": ["rules/index.md", *reference.rules_nav()]},
         {"Plans": ["plans/index.md", *reference.plans_nav()]},
