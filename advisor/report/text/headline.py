@@ -38,8 +38,11 @@ def headline(report: ReportData) -> Message:
         action = say(" {action}", action=as_sentence(urgent[0].action)) if urgent else ""
         return say("No trial produced a usable result.{action}", action=action)
     if not urgent:
-        advice = say(" Consider: {action}", action=as_sentence(report.heads[0].action)) if report.heads else ""
-        return say("{text}{advice}", text=_quiet(report), advice=advice)
+        if not report.heads:
+            return say("{text}", text=_quiet(report))
+        few = len(report.ranked) < MIN_FEASIBLE
+        order = "{text} Consider: {action}" if few else "{action} {text}"
+        return say(order, action=as_sentence(report.heads[0].action), text=_quiet(report))
     first = urgent[0]
     others = [f for f in urgent[1:] if report.reason_deferred(f) is None]
     rest = f" {_others(others)}" if others else ""
