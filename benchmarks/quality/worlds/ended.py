@@ -77,7 +77,8 @@ def _late_step(outcome: Outcome) -> bool:
 
 
 def _decided(outcome: Outcome) -> bool:
-    return bool(outcome.fired("adopt", "tuning-saturated"))
+    """Return True if a finding counts runs as repeats. The luck of evaluations needs no repeats."""
+    return any(f.subject != "evaluations" for f in outcome.fired("adopt", "tuning-saturated"))
 
 
 def _no_limit(outcome: Outcome) -> bool:
