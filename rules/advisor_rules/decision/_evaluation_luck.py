@@ -13,6 +13,8 @@ from advisor.model.study import Study, Trial
 
 NOISIER = 2.0
 """Minimum ratio of the best trial's noise between evaluations to that of the trial it is compared with."""
+_LEVEL = 0.05
+"""Maximum probability that the other trial is at least as good for a lead to count as more than luck."""
 _MAX_RIVALS = 10
 """Maximum number of next best trials to search for one with less noise."""
 _DRAWS = 500
@@ -39,7 +41,7 @@ class Luck:
 
 
 def of_best(study: Study) -> Luck | None:
-    """Return the luck of the best trial if luck alone would give it a larger lead over a trial with less noise, else None."""
+    """Return the luck of the best trial if its lead over a trial with less noise is not clearly more than luck, else None."""
     ranked = study.ranked()
     if len(ranked) < 2 or (own := _around(study, ranked[0])) is None:
         return None
@@ -53,7 +55,7 @@ def of_best(study: Study) -> Luck | None:
         # The posterior of the lead beyond luck under a flat prior: nothing else is known about the two trials.
         probability = float(stats.norm.cdf((luck - lead) / error))
         found = Luck(ranked[0], rival, lead, luck, _noise(own), _noise(other), probability)
-        return found if 0 < lead <= luck else None
+        return found if lead > 0 and probability > _LEVEL else None
     return None
 
 

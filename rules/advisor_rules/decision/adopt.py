@@ -104,7 +104,7 @@ class Adopt(Rule):
         return self.finding(
             say(
                 "The best trial, {one}, leads {other} by {lead}, but its evaluations of {metric} vary more: by {noise} against "
-                "{less}. The best of such evaluations is {luck} better by luck alone.",
+                "{less}. {part} of its lead may be luck: the best of such evaluations is {luck} better by chance.",
                 one=one,
                 other=other,
                 lead=Number(luck.lead),
@@ -112,6 +112,7 @@ class Adopt(Rule):
                 noise=Number(luck.noise, 2),
                 less=Number(luck.less, 2),
                 luck=Number(luck.luck, 2),
+                part="All" if luck.lead <= luck.luck else "Part",
             ),
             action=say(
                 "Repeat {one} {first} times, and compare it with {other} by the average of several evaluations.",
