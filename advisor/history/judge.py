@@ -161,7 +161,7 @@ def describe_prediction(prediction: Prediction, objective: Objective) -> str:
 
 
 def _only_saves(expects: Expected) -> bool:
-    """Return whether the best value is expected to stay as it is, within the digits that a prediction keeps."""
+    """Return whether the prediction expects no better value, after rounding."""
     return isinstance(expects, BestReaches) and expects.expected in (expects.than, significant(expects.than, 3))
 
 

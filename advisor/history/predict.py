@@ -2,13 +2,6 @@
 
 Each prediction belongs to one rule and to one change in the next study. Its probability is computed from the rule's test or
 interval; if neither exists, no probability is stated. The attribute `predicts` of a rule declares what its advice predicts.
-
-Results in 172 simulated first rounds (quadratic responses of 1 to 3 hyperparameters, half of them with a cliff, 12 to 32 trials):
-
-- widened range: the best trial lay where predicted in 56 % of 84 cases (mean stated probability: 65 %); in 23 % of the 26 cases
-  with a stated probability below 0.5, and in 82 % of the 40 cases with one of at least 0.7
-- cut range: as few failures as predicted in 32 of 32 cases · narrowed range: results as good as predicted in 22 of 25 cases
-- longer training: predicted value reached in 8 of 8 cases · change predicted to cost nothing: true in 14 of 15 cases
 """
 
 from __future__ import annotations

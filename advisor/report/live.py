@@ -19,7 +19,7 @@ ADDRESS = "127.0.0.1"
 """The server listens on the loopback address only, because reports may be confidential and it has no authentication."""
 
 MAX_CONNECTIONS = 64
-"""Maximum number of open connections, each of which has a thread. A further connection closes the oldest one."""
+"""Maximum number of open connections. Each has its own thread; a further connection closes the oldest."""
 TIMEOUT_S = 10.0
 """Seconds without data after which a connection is closed."""
 

@@ -17,12 +17,16 @@ from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 from scipy.stats import binomtest
-from worlds import edges, ended, healthy, kinds, length, logged, question
+from worlds import edges, ended, healthy, kinds, length, logged, parameters, populations, question
 from worlds.world import Situation, analyze
 
 SITUATIONS: tuple[Situation, ...] = tuple(
     sorted(
-        (s for part in (ended, logged, kinds, length, question, edges, healthy) for s in part.SITUATIONS),
+        (
+            s
+            for part in (ended, logged, populations, parameters, kinds, length, question, edges, healthy)
+            for s in part.SITUATIONS
+        ),
         key=lambda s: s.row,
     )
 )

@@ -4,6 +4,10 @@ from advisor.engine.registry import load_rules
 from advisor.model.finding import MissingData
 
 
+OF_OTHER_STUDIES = {"eval-sample-skew", "params-ignored", "warmup-shortest", "steps-to-fit", "batch-changed"}
+"""Rules that need a study of another kind."""
+
+
 def findings(rule, study):
     try:
         return list(rule.check(study))
@@ -15,9 +19,9 @@ def test_most_rules_judge_the_study_and_none_breaks():
     seconds, verdicts = engine.clock(engine.study(40, 60, None))
     assert set(seconds) == set(verdicts) == {r.rule_id() for r in load_rules()}
     assert not [s for s in verdicts.values() if s.startswith("broken")]
-    assert (
-        sum(s.startswith("not-assessed") for s in verdicts.values()) <= 8
-    )  # three about the length, under a decaying rate
+    missing = {rule for rule, s in verdicts.items() if s.startswith("not-assessed")}
+    # The learning rate decays in this study, so the end of a curve does not show if another length is better.
+    assert missing <= {*OF_OTHER_STUDIES, "curve-saturated", "curve-still-improving", "steps-compute-bound"}
 
 
 def test_readings_that_rules_share_do_not_change_what_they_say():

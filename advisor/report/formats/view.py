@@ -176,7 +176,7 @@ def steps(report: ReportData) -> tuple[Step, ...]:
 
 
 def _length_row(report: ReportData, step: Step) -> DiffRow | None:
-    """Return a row for the length of training if the trials trained for different lengths, of which the next study has one."""
+    """Return a row for the length of training if the lengths of the trials differ; the next study has only one length."""
     length, name = step.study.spec.max_train_steps, "max_train_steps"
     ends = [t.last_step for t in report.figures.trials if t.status == "complete" and t.round is None and t.last_step]
     if length is None or not ends or min(ends) >= (1 - LENGTH_TOLERANCE) * max(ends):

@@ -160,7 +160,7 @@ SITUATIONS: tuple[Situation, ...] = (
         out_of_memory,
         lambda o: _misread(o) or _no_limit(o),
     ),
-    Situation("A10 random crashes (control)", _RANDOM_END, crashing, _misread, bound=0.1),
+    Situation("A10 random crashes (control)", _RANDOM_END, crashing, _misread),
     Situation("A10 time limit (control)", _RANDOM_END, time_limit, _misread),
     Situation("A10 length as a hyperparameter (control)", _RANDOM_END, chosen_length, _misread),
     Situation("A10 healthy trials (control)", "a healthy trial is misread", healthy, _misread),

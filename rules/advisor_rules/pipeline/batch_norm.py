@@ -77,8 +77,8 @@ class BatchNorm(Rule):
         large = [(t, n) for t, n in known if n.examples > self.many]
         if 2 * len(large) > len(known):
             message = say(
-                "In {n} of {known} trials, batch norm takes its statistics from {sizes} examples. With so many, little of its "
-                "regularising noise is left.",
+                "In {n} of {known} trials, batch norm takes its statistics from {sizes} examples. Statistics of so "
+                "many examples have little of the noise that regularises.",
                 n=len(large),
                 known=len(known),
                 sizes=_sizes(large),

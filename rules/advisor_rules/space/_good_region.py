@@ -189,8 +189,8 @@ def range_with_optimum(
 def separate(positions: FloatArray, costs: FloatArray, tolerance: float) -> Region | None:
     """Return the region around a few neighbouring points that are far better than all others; None if there is no such region.
 
-    The rank test needs four good points. This test uses the size of the difference instead: the best points must lead by more than
-    the range of all others, of which there must be at least `MIN_POINTS`, none between them. The region ends at the nearest others.
+    The rank test needs four good points. This test uses the size of the difference instead: the best points must be neighbours and
+    lead by more than the range of all others. At least `MIN_POINTS` others are needed. The region ends at the nearest of them.
     """
     best = float(np.nanmin(costs))
     marked, others = costs <= best + tolerance, costs > best + tolerance

@@ -25,7 +25,7 @@ def test_a_new_optimizer_on_the_same_parameters_is_followed() -> None:
     assert [step for step, _ in rows] == list(range(220))
     assert all(contract.TRAIN_LOSS in values for _, values in rows)
     assert [values[contract.LEARNING_RATE] for _, values in rows] == [0.1] * 20 + [0.25] * 200
-    assert contract.GRAD_NORM not in rows[20][1]  # it was measured by nobody
+    assert contract.GRAD_NORM not in rows[20][1]  # no hook measured this step
     assert [values[contract.GRAD_NORM] for _, values in rows[21:]] == pytest.approx(norms[1:])
     assert training.capture.missing() == ""
 

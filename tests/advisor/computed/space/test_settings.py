@@ -23,7 +23,7 @@ def test_repeats_of_one_setting_are_one_setting() -> None:
 
 
 def _pruned(count: int) -> Any:
-    """Return 10 trials, of which the first `count` were pruned at a low cost."""
+    """Return 10 trials. The first `count` were pruned at a low cost."""
     params = [{"lr": 0.1 * (i + 1)} for i in range(10)]
     costs = [[0.0 if i < count else 1.0 + i] for i in range(10)]
     return make_study(params, {"val/loss": costs}, status=["pruned"] * count + ["complete"] * (10 - count))
@@ -42,7 +42,7 @@ def test_early_results_must_not_select_the_trials() -> None:
 
 
 def wide(seed: int, numbers: int, runs: int, effect: float) -> Study:
-    """A study of many hyperparameters, of which `p7` matters by `effect`."""
+    """Return a study of many hyperparameters. Only `p7` has an effect on the cost, of size `effect`."""
     rng = np.random.default_rng(seed)
     values = rng.random((runs, numbers))
     costs = effect * values[:, 7] + rng.random(runs)

@@ -49,7 +49,7 @@ def test_no_process_of_a_training_survives_it(ignores, tmp_path, monkeypatch):
     assert ended == Exit(0, last_line=log.read_text().strip())
     child = int(ended.last_line)
     while psutil.pid_exists(child) and time.monotonic() < deadline:
-        if psutil.Process(child).status() == psutil.STATUS_ZOMBIE:  # nobody collects orphans here
+        if psutil.Process(child).status() == psutil.STATUS_ZOMBIE:  # no init process collects orphans here
             break
         time.sleep(0.05)
     else:

@@ -171,7 +171,7 @@ def test_a_policy_that_gets_worse_does_not_overfit():
 
 
 def few(rng, evaluations, *, rise):
-    """Twenty fine-tunings of few evaluations each, one of which does not overfit."""
+    """Return twenty fine-tunings with few evaluations each. All but one overfit."""
     t = np.arange(1, evaluations + 1) / evaluations
     valid, train = [], []
     for i in range(20):
