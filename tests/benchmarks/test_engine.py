@@ -3,7 +3,6 @@ import engine
 from advisor.engine.registry import load_rules
 from advisor.model.finding import MissingData
 
-
 OF_OTHER_STUDIES = {"eval-sample-skew", "params-ignored", "warmup-shortest", "steps-to-fit", "batch-changed"}
 """Rules that need a study of another kind."""
 

@@ -253,7 +253,7 @@ def test_an_explained_finding_is_in_the_card_of_its_cause_and_not_in_the_headlin
     first, second = page.index('id="finding-1"'), page.index('id="finding-2"')
     assert first < page.index("This explains 1 more finding") < second < page.index("It draws the line.")
     assert page[first:second].count("<article") == 1
-    assert f"<h1>{cause.action} {cause.message}.</h1>" in page
+    assert f'<h1>{cause.action}</h1>\n<p class="lead why">{cause.message}.</p>' in page
 
 
 def test_changes_of_two_findings_are_merged_and_to_be_done_once() -> None:

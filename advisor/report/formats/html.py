@@ -39,6 +39,7 @@ def render_html(report: ReportData) -> str:
         script=Markup(script),  # noqa: S704 - our own file
         policy=_policy(css, script),
         headline=headline.headline(report),
+        first_step=headline.first_step(report),
         best_sentence=headline.best_sentence(report),
         certainty=headline.certainty(report),
         decisions=view.decisions(report),

@@ -57,7 +57,11 @@ def md(value: object) -> str:
 
 def _summary(report: ReportData) -> Iterator[str]:
     """Yield the unfolded lines: the headline, the next study and one line per cause."""
-    yield f"## {md(headline.headline(report))}"
+    action, reason = headline.first_step(report)
+    yield f"## {md(action)}"
+    if str(reason):
+        yield ""
+        yield md(reason)
     yield ""
     yield f"{md(headline.best_sentence(report))} {md(headline.certainty(report))}".strip()
     rounds = history.summary(report.history) if report.history is not None else ()

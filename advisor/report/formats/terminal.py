@@ -45,7 +45,10 @@ def render_terminal(report: ReportData) -> str:
 def print_report(report: ReportData, console: Console) -> None:
     """Print the report's main points. Control sequences and markup in names have no effect."""
     out = Printer(console)
-    out(str(headline.headline(report)), "bold")
+    action, reason = headline.first_step(report)
+    out(str(action), "bold")
+    if str(reason):
+        out(str(reason))
     out(f"{headline.best_sentence(report)} {headline.certainty(report)}".strip())
     for line in history.summary(report.history) if report.history is not None else ():
         out(line)

@@ -27,22 +27,29 @@ MIN_LENGTH = 0.5
 
 def headline(report: ReportData) -> Message:
     """Return the first thing to do and the reason for it, or the reason that nothing needs to be done."""
-    counts = report.counts
+    return joined((part for part in first_step(report) if str(part)), " ")
+
+
+def first_step(report: ReportData) -> tuple[Message, Message]:
+    """Return the two parts of the headline: the first thing to do, and the reason for it; the second one may be empty."""
+    counts, nothing = report.counts, Message(())
     if counts.total == 0:
-        return say("This study has no trials yet.")
+        return say("This study has no trials yet."), nothing
     if counts.total == counts.running + counts.no_data:
         none = f"None of the {counts.total:,} trials logged" if counts.total > 1 else "The only trial did not log"
-        return say("No trial has ended yet.") if counts.running else say("{none} the objective.", none=none)
+        return (say("No trial has ended yet.") if counts.running else say("{none} the objective.", none=none)), nothing
     urgent = [f for f in report.heads if f.severity != "note"]
     if counts.feasible == 0:
-        action = say(" {action}", action=as_sentence(urgent[0].action)) if urgent else ""
-        return say("No trial produced a usable result.{action}", action=action)
+        action = say("{action}", action=as_sentence(urgent[0].action)) if urgent else nothing
+        return say("No trial produced a usable result."), action
     if not urgent:
+        text = say("{text}", text=_quiet(report))
         if not report.heads:
-            return say("{text}", text=_quiet(report))
-        few = len(report.ranked) < MIN_FEASIBLE
-        order = "{text} Consider: {action}" if few else "{action} {text}"
-        return say(order, action=as_sentence(report.heads[0].action), text=_quiet(report))
+            return text, nothing
+        action = say("{action}", action=as_sentence(report.heads[0].action))
+        if len(report.ranked) < MIN_FEASIBLE:
+            return text, say("Consider: {action}", action=action)
+        return action, text
     first = urgent[0]
     others = [f for f in urgent[1:] if report.reason_deferred(f) is None]
     rest = f" {_others(others)}" if others else ""
@@ -50,10 +57,10 @@ def headline(report: ReportData) -> Message:
     if merged is not None:
         name, new = merged
         span = f"{trimmed(new.low or 0.0)} to {trimmed(new.high or 0.0)}"
-        why = joined((first_sentence(f.message) for f in _range_findings(report, first, name, new)), " ")
-        return say("Search {name} from {span}. {why}{rest}", name=Name(name), span=span, why=why, rest=rest)
-    reason = first_sentence(first.message) if others else as_sentence(first.message)
-    return say("{action} {reason}{rest}", action=as_sentence(first.action), reason=reason, rest=rest)
+        reason = joined((first_sentence(f.message) for f in _range_findings(report, first, name, new)), " ")
+        return say("Search {name} from {span}.", name=Name(name), span=span), say("{why}{rest}", why=reason, rest=rest)
+    why = first_sentence(first.message) if others else as_sentence(first.message)
+    return say("{action}", action=as_sentence(first.action)), say("{why}{rest}", why=why, rest=rest)
 
 
 def _merged_range(report: ReportData, finding: Finding) -> tuple[str, Parameter] | None:

@@ -21,8 +21,8 @@ from advisor_rules.space import _regularisers
 
 _MIN_SETTINGS = 10
 """Minimum number of settings with a result to see if high values help: a strong trend (rank correlation 0.6) then shows."""
-_CONFIDENCE = 0.8
-"""Probability that the range should be extended downwards. Our choice, because no trial was run there."""
+_CONFIDENCE = 0.5
+"""Probability that the range should be extended downwards: even odds, because no trial was run there."""
 
 
 class RegulariserFloor(Rule):
