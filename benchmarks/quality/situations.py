@@ -11,25 +11,25 @@ A row fails if its share exceeds the maximum.
 from __future__ import annotations
 
 import argparse
+import pkgutil
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
 
 import numpy as np
+import worlds
 from scipy.stats import binomtest
-from worlds import edges, ended, healthy, kinds, length, logged, parameters, populations, question
 from worlds.world import Situation, analyze
 
-SITUATIONS: tuple[Situation, ...] = tuple(
-    sorted(
-        (
-            s
-            for part in (ended, logged, populations, parameters, kinds, length, question, edges, healthy)
-            for s in part.SITUATIONS
-        ),
-        key=lambda s: s.row,
-    )
-)
+
+def _all() -> tuple[Situation, ...]:
+    """Return the situations of all modules of `worlds`, sorted by row."""
+    modules = [import_module(f"worlds.{m.name}") for m in pkgutil.iter_modules(worlds.__path__)]
+    return tuple(sorted((s for m in modules for s in getattr(m, "SITUATIONS", ())), key=lambda s: s.row))
+
+
+SITUATIONS = _all()
 
 
 def faults(number: int, first_seed: int, studies: int | None, *, tell: bool = False) -> tuple[int, int]:
