@@ -221,24 +221,31 @@ def find_early_stopped(
     """Return the trials that stopped a constant number of evaluations after their own best one; None if no such number fits.
 
     The number must fit nearly all short trials, and nearly no trial of the study may train on for longer without an improvement.
+    Of the common values of `min_delta`, the one that explains the most ends counts.
     """
-    several = [t for t in trials if short[t]]
-    if len(several) < _MIN_STOPPED:
+    if sum(short[t] for t in trials) < _MIN_STOPPED:
         return None
     for metric, curves in _stopping_metrics(blocks, costs):
-        for min_delta in _MIN_DELTAS:
-            waits = [_waits(c.values, min_delta) for c in curves]
-            counts = Counter(waits[t][-1] for t in several)
-            if not counts:
-                continue
-            patience, fitting = counts.most_common(1)[0]
-            patient = np.mean([max(w, default=0) <= patience for w in waits])
-            if patience >= _MIN_PATIENCE and fitting >= _AGREE * len(several) and patient >= _AGREE:
-                longest = max(len(w) for w in waits)
-                whole = any(len(w) == longest and w[-1] < patience for w in waits)  # trials reached the planned end
-                stopped = [t for t in trials if waits[t] and waits[t][-1] == patience]
-                return Patience(tuple(t for t in stopped if not whole or len(waits[t]) < longest), patience, metric)
+        fits = [_fit_patience([_waits(c.values, d) for c in curves], trials, short) for d in _MIN_DELTAS]
+        best = max((f for f in fits if f is not None), key=lambda f: len(f[1]), default=None)
+        if best is not None:
+            return Patience(best[1], best[0], metric)
     return None
+
+
+def _fit_patience(
+    waits: Sequence[Sequence[int]], trials: Sequence[int], short: BoolArray
+) -> tuple[int, tuple[int, ...]] | None:
+    """Return the patience that ended most short trials, and all trials that it ended; None if it does not explain the study.
+
+    waits: waits of each trial; see `_waits`.
+    """
+    ends = [waits[t][-1] for t in trials if short[t]]
+    patience, fitting = Counter(ends).most_common(1)[0]
+    patient = sum(max(w, default=0) <= patience for w in waits)
+    if patience < _MIN_PATIENCE or fitting < _AGREE * len(ends) or patient < _AGREE * len(waits):
+        return None
+    return patience, tuple(t for t in trials if waits[t] and waits[t][-1] == patience)
 
 
 def _stopping_metrics(blocks: Mapping[str, CurveBlock], costs: Costs) -> list[tuple[str, Sequence[Curve]]]:
