@@ -17,7 +17,7 @@ from advisor.model.study import Study
 from advisor.planning import price
 from advisor.planning.base import name_of_round, validate
 from advisor.planning.designs.catalogue import DESIGNS
-from advisor.planning.designs.explore import EFFECT, explore, goal
+from advisor.planning.designs.explore import EFFECT, explore
 from advisor.planning.designs.ladder import ladder
 from advisor.planning.designs.reseed import reseed
 from advisor.planning.states import Evidence, assess
@@ -40,14 +40,20 @@ def closing_study(
     return None
 
 
-def requested_trials(study: Study, base: StudySpec) -> StudySpec:
-    """Return the study if more trials are all that rules recommend: fewer hyperparameters if that many trials are too few."""
-    smaller = ladder(study, base)
-    if smaller is not None:
-        return smaller
-    tried = len(settings.read(study))
-    notes = (price.cost(base), price.power_of(tried, base.trials or 1, len(base.searched)))
-    return base.model_copy(update={"goal": goal(base), "notes": notes})
+def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> StudySpec:
+    """Return the study, which only has more trials or shorter ones, such that it also tells what is unknown, with its cost.
+
+    If the trials are too few for all hyperparameters, it searches fewer of them.
+    """
+    evidence = assess(study, verdicts, rules)
+    if study.probe is not None or study.spec.baseline is not None or evidence.effect == evidence.variation == "fine":
+        return spec
+    smaller = ladder(study, spec)
+    if smaller is not None or not spec.searched:
+        return smaller or spec
+    earlier = len(settings.read(study)) if spec.max_train_steps == study.spec.max_train_steps else 0
+    notes = (price.cost(spec), price.power_of(earlier, spec.trials or 1, len(spec.searched)))
+    return spec.model_copy(update={"notes": (*notes, *spec.notes)})
 
 
 def _candidates(
@@ -70,6 +76,7 @@ def _candidates(
 def _with_power(study: Study, spec: StudySpec, evidence: Evidence) -> StudySpec:
     """Return the repeats with a note on the effect that the trials so far would have shown, if none was found."""
     tried, searched = len(settings.read(study)), len(study.searched)
-    if evidence.effect == "fine" or not searched or power.detectable(tried, searched) > EFFECT:
+    pruned = any(t.status == "pruned" for t in study.trials)
+    if pruned or evidence.effect == "fine" or not searched or power.detectable(tried, searched) > EFFECT:
         return spec
     return spec.model_copy(update={"notes": (*spec.notes, price.power_so_far(tried, searched))})

@@ -34,7 +34,7 @@ from advisor.model.message import MessageField
 from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.planning.base import base, name_of_round, validate
-from advisor.planning.closing import closing_study, requested_trials
+from advisor.planning.closing import closing_study, more_telling
 from advisor.planning.designs.catalogue import DESIGNS
 from advisor.planning.designs.rate_sweep import of_one_setting, rate_sweep
 from advisor.planning.draft import Conflict, Draft
@@ -84,6 +84,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
             merger.add_sweep()
         merger.add_stage(stage)
     merger.add_savings()
+    merger.tell_more(verdicts, rules)
     if not merger.specs and (last := closing_study(study, verdicts, rules, merger.draft.current)) is not None:
         merger.add_last(last)
     return Plan(specs=tuple(merger.specs), deferred=tuple(merger.deferred))
@@ -137,7 +138,9 @@ class _Merger:
     settled: list[Finding] = field(default_factory=list)
     """Findings whose changes or advice are in the studies so far, and findings that wait for one of them."""
     savings: list[_StageEdits] = field(default_factory=list)
-    """Stages that only save trials and are not part of a study yet."""
+    """Stages that only save trials or only give advice, and are not part of a study yet."""
+    minor: bool = False
+    """Whether the first study only has more trials or shorter ones."""
 
     # --- stages -----------------------------------------------------------------------------------------------------------------
 
@@ -173,7 +176,13 @@ class _Merger:
         elif saves:
             self.savings.append(edits)
         else:
+            self.minor = not self.specs and (edits.only_trials or edits.only_shortens(before))
             self._add_study(edits)
+
+    def tell_more(self, verdicts: Sequence[Verdict], rules: Sequence[Rule]) -> None:
+        """Make the only study tell what is unknown, if it changes no more than the number of trials or shortens them."""
+        if self.minor and len(self.specs) == 1:
+            self.specs = [more_telling(self.study, verdicts, rules, self.specs[0])]
 
     def add_savings(self) -> None:
         """Add a study for the stages that only save trials, unless a study already includes their changes."""
@@ -215,8 +224,6 @@ class _Merger:
         designed = DESIGNS[request.plan](request, self.study, current) if request is not None else ()
         if isinstance(designed, StudySpec):
             spec = designed
-        elif edits.only_trials and not self.specs and not self.savings_change:
-            spec = requested_trials(self.study, current.model_copy(update={"goal": edits.goal}))
         else:
             spec = current.model_copy(update={"goal": edits.goal})
         if self.specs:
@@ -227,11 +234,6 @@ class _Merger:
         self.savings = []
         if request is None:
             self.draft.current = plain.model_copy(update={"notes": ()})
-
-    @property
-    def savings_change(self) -> bool:
-        """Whether stages that only save trials changed the draft."""
-        return any(edits.changes for edits in self.savings)
 
     def _in_its_round(self, spec: StudySpec) -> StudySpec:
         """Return the study with its name, parent, round number and seed."""

@@ -24,11 +24,11 @@ def power_of(trials: int, more: int, searched: int) -> str:
     """Return the effect that `more` trials, together with `trials` existing ones, find with a probability of 80 %."""
     effect = power.detectable(trials + more, searched)
     if not math.isfinite(effect):
-        return "Too few trials to find any effect."
+        return "More trials are needed to find any effect."
     with_all = f"With these {count(more, 'trial')}" + (f" and the {trials:,} so far" if trials else "")
     return (
-        f"{with_all}, an effect of {significant(effect, 2):g} seed deviations between the ends of a range would be found with "
-        "80 % probability."
+        f"{with_all}, an effect of {significant(effect, 2):g} standard deviations between seeds, from one end of a range to the "
+        "other, would be found with 80 % probability."
     )
 
 
@@ -36,6 +36,6 @@ def power_so_far(trials: int, searched: int) -> str:
     """Return the effect that the existing trials would have shown."""
     effect = significant(power.detectable(trials, searched), 2)
     return (
-        f"{count(trials, 'trial')} would have shown an effect of {effect:g} seed deviations between the ends of a range with 80 % "
-        "probability. None was found, so the searched hyperparameters matter little here. Repeats show the variation between seeds."
+        f"{count(trials, 'trial')} would have shown an effect of {effect:g} standard deviations between seeds, from one end of a "
+        "range to the other, with 80 % probability. None was found, so the searched hyperparameters matter little here."
     )

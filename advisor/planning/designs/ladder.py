@@ -48,6 +48,7 @@ def ladder(study: Study, base: StudySpec) -> StudySpec | None:
     spec = spec.model_copy(update={"trials": trials, "forbidden": _still_searched(spec)})
     every = settings_needed(len(base.searched))
     notes = (
+        *spec.notes,
         price.cost(spec),
         price.power_of(0, trials, len(spec.searched)),
         f"The alternative is to search all {len(base.searched)} hyperparameters, which takes about {every} trials.",

@@ -19,6 +19,7 @@ from advisor.model.prediction import significant
 from advisor.model.space import as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
+from advisor.model.words import trimmed
 from advisor.planning import price
 from advisor.planning.base import best_setting, fixed_parameters
 from advisor.planning.designs.reseed import reseed
@@ -53,7 +54,7 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
     name, used = rates[0], as_number(setting[rates[0]])
     low, high = significant(used / DECADE, 3), significant(used * DECADE, 3)
     parameters = fixed_parameters(setting, base)
-    why = f"a decade on each side of {used:g}, the only rate that was tried"
+    why = f"a decade on each side of {trimmed(used)}, the only rate that was tried"
     parameters[name] = Parameter(type="float", low=low, high=high, scale="log", why=why)
     for other in rates[1:]:
         ratio = significant(as_number(setting[other]) / used, 6)
@@ -62,9 +63,15 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
         )
     spec = _shorter(base.model_copy(update={"parameters": parameters, "trials": TRIALS, "seeds": None}), study)
     length = f", {study.length(spec.max_train_steps)} each" if spec.max_train_steps else ""
-    shows = f"It shows which rates diverge and the best rate to within about a factor of 2. {price.power_of(0, TRIALS, 1)}"
+    shows = (
+        f"It shows which rates diverge and the best rate to within about a factor of 2. {price.power_of(0, TRIALS, 1)}"
+    )
     return spec.model_copy(
-        update={"goal": f"Sweep {name}: {low:g} to {high:g}{length}", "forbidden": (), "notes": (price.cost(spec), shows)}
+        update={
+            "goal": f"Sweep {name}: {trimmed(low)} to {trimmed(high)}{length}",
+            "forbidden": (),
+            "notes": (price.cost(spec), shows),
+        }
     )
 
 

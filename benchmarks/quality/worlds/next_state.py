@@ -12,7 +12,6 @@ from advisor.model import parameter_kinds
 from advisor.model.space import FloatArray, is_learning_rate
 from advisor.model.spec import Objective, Parameter, StudySpec
 from worlds import shapes
-from worlds.question import curve
 from worlds.world import Made, Metric, Outcome, Random, Situation, Store
 
 RATES = ("lr", "learning_rate", "optimizer.lr", "optim/learning_rate", "base_lr", "peak_learning_rate")
@@ -45,6 +44,12 @@ def settings(random: Random, count: int, axes: int) -> tuple[list[dict[str, Any]
     return params, at
 
 
+def curve(random: Random, cost: float, points: int) -> FloatArray:
+    """Return a falling curve that is flat in its second half and ends at `cost`."""
+    at = np.arange(1, points + 1) / points
+    return np.asarray(cost + 1.5 * np.exp(-random.uniform(12, 16) * at), dtype=np.float64)
+
+
 def logged(random: Random, params: list[dict[str, Any]], costs: FloatArray, noise: float = 1e-3) -> Store:
     """Return a store of these trials with losses whose noise between evaluations is small."""
     store, steps = Store(), int(random.choice([500, 2_000, 20_000]))
@@ -67,11 +72,18 @@ def _loss(store: Store, **arguments: Any) -> Made:
 
 
 def _noise(random: Random) -> Made:
-    """Return 6 to 20 trials of 1 to 5 hyperparameters that have no effect; now and then the best setting was repeated."""
+    """Return 6 to 20 trials of 1 to 5 hyperparameters that have no effect."""
     params, _ = settings(random, int(random.integers(6, 21)), int(random.integers(1, 6)))
     costs = 0.5 + 10 ** random.uniform(-3, -1) * random.standard_normal(len(params))
     store = logged(random, params, np.clip(costs, 0.1, None), 10 ** random.uniform(-4, -2.5))
     return _loss(store)
+
+
+def _effect(random: Random) -> Made:
+    """Return studies in which one hyperparameter has a clear effect with its optimum inside: the twin of the noise."""
+    params, at = settings(random, int(random.integers(6, 21)), int(random.integers(1, 6)))
+    costs = 0.5 + random.uniform(0.5, 2) * (at[:, 0] - random.uniform(0.35, 0.65)) ** 2
+    return _loss(logged(random, params, costs + 0.005 * random.standard_normal(len(params))))
 
 
 def _ships(outcome: Outcome) -> bool:
@@ -103,7 +115,10 @@ _KINDS: Mapping[str, Callable[[Random], tuple[str, str, Callable[[Random, float]
 
 def _language_model(random: Random, off: float) -> shapes.Curves:
     loss = 2.5 * shapes.falling(random, 1000, off) * np.exp(0.02 * random.normal(size=1000))
-    return {"train/loss": (10 * np.arange(1000), loss), "eval_loss": (10 * np.arange(24, 1000, 25), 1.02 * loss[24::25])}
+    return {
+        "train/loss": (10 * np.arange(1000), loss),
+        "eval_loss": (10 * np.arange(24, 1000, 25), 1.02 * loss[24::25]),
+    }
 
 
 def _policy(random: Random, off: float) -> shapes.Curves:
@@ -139,7 +154,7 @@ def _no_sweep(outcome: Outcome) -> bool:
     spec, name = outcome.report.next_studies[0].spec, outcome.made.truth["rate"]
     used, length = outcome.made.truth["params"][name], outcome.report.spec.max_train_steps
     searched = spec.searched
-    if [n for n in searched] != [name] or not spec.max_train_steps or not length:
+    if list(searched) != [name] or not spec.max_train_steps or not length:
         return True
     low, high = searched[name].low or 0.0, searched[name].high or 0.0
     around = np.isclose(low, used / 10, rtol=0.02) and np.isclose(high, used * 10, rtol=0.02)
@@ -208,12 +223,15 @@ def _overdoes(outcome: Outcome) -> bool:
         changed = [
             n
             for n, p in spec.parameters.items()
-            if parameter_kinds.is_regulariser(n) and p.searched and p.domain != getattr(before.parameters.get(n), "domain", None)
+            if parameter_kinds.is_regulariser(n)
+            and p.searched
+            and p.domain != getattr(before.parameters.get(n), "domain", None)
         ]
         if not changed:
             continue
         p = spec.parameters[changed[0]]
-        none = p.low == 0 or 0 in p.options or "none" in p.options
+        old = before.parameters[changed[0]].high if changed[0] in before.parameters else None
+        none = p.low == 0 or 0 in p.options or (p.scale == "log" and (p.low or 1) <= 0.01 * (old or 1))
         return len(changed) > 1 or not none or not any("steps" in note for note in spec.notes)
     return True
 
@@ -255,7 +273,12 @@ def _short_runs(random: Random) -> Made:
     made = _explored(random)
     spec: StudySpec = made.arguments["spec"]
     return Made(
-        made.experiment, {"spec": spec.model_copy(update={"final_train_steps": FINAL, "sampler": spec.sampler.model_copy(update={"kind": "adaptive"})})}
+        made.experiment,
+        {
+            "spec": spec.model_copy(
+                update={"final_train_steps": FINAL, "sampler": spec.sampler.model_copy(update={"kind": "adaptive"})}
+            )
+        },
     )
 
 
@@ -264,8 +287,10 @@ def _untested(outcome: Outcome) -> bool:
     if outcome.report is None:
         return True
     long = [n.spec for n in outcome.report.next_studies if n.spec.max_train_steps == FINAL]
-    if not long:
-        return bool(outcome.report.next_studies and outcome.report.next_studies[0].spec.sampler.kind == "adaptive")
+    if not long:  # the length or another range has to change first
+        return not outcome.report.next_studies[0].spec.goal.startswith(
+            ("Shorten", "Lengthen", "Narrow", "Widen", "Move")
+        )
     from advisor.planning.sampling.halton import sample
 
     tried = [dict(t.params) for _, t in outcome.report.ranked[:6]]
@@ -287,7 +312,13 @@ def _explored(random: Random) -> Made:
     space = {n: Parameter(low=ends[n][0], high=ends[n][1], scale="log" if ends[n][2] else "linear") for n in params[0]}
     aim = Objective(metric="val_loss", direction="minimize")
     store = logged(random, params, costs)
-    spec = StudySpec(study="s", objective=aim, parameters={**space, "batch_size": Parameter(role="fixed", value=64)}, trials=count, max_train_steps=2_000)
+    spec = StudySpec(
+        study="s",
+        objective=aim,
+        parameters={**space, "batch_size": Parameter(role="fixed", value=64)},
+        trials=count,
+        max_train_steps=2_000,
+    )
     return Made(store.experiment(), {"spec": spec})
 
 
@@ -295,9 +326,10 @@ def _hesitates(outcome: Outcome) -> bool:
     """Return whether nothing needs to change, and yet the first study does not exploit."""
     if outcome.report is None or not outcome.report.next_studies:
         return True
-    if any(f.severity != "note" or f.goal == "sampling" for f in outcome.fired()):
+    first = outcome.report.next_studies[0].spec
+    if any(f.severity != "note" or f.goal == "sampling" for f in outcome.fired()) or first.goal.startswith("Shorten"):
         return False
-    return outcome.report.next_studies[0].spec.sampler.kind != "adaptive"
+    return first.sampler.kind != "adaptive"
 
 
 # --- the same step everywhere ---------------------------------------------------------------------------------------------------
