@@ -181,6 +181,8 @@ class StudySpec(BaseModel):
     parameters: Mapping[Name, Parameter] = {}
     forbidden: tuple[Region, ...] = ()
     """Regions without trials, because earlier trials failed there."""
+    settings: tuple[Mapping[Name, Value], ...] = ()
+    """Settings of the searched parameters to train in this order, instead of points drawn from the space."""
     trials: Annotated[int, Field(ge=1, le=MAX_TRIALS)] | None = None
     sampler: Sampler = Sampler()
     max_train_steps: Annotated[int, Field(ge=1)] | None = None
@@ -223,6 +225,10 @@ class StudySpec(BaseModel):
             for name in region.where:
                 if name not in self.parameters:
                     raise MisplacedError(f"{name!r} is not in the study", "forbidden", str(i), "where", name)
+        for i, setting in enumerate(self.settings):
+            for name in setting:
+                if name not in self.parameters:
+                    raise MisplacedError(f"{name!r} is not in the study", "settings", str(i), name)
         return self
 
     def _check_condition(self, name: str, parameter: Parameter) -> None:

@@ -206,6 +206,10 @@ def _space(spec: StudySpec, parent: StudySpec | None) -> Iterator[str]:
         yield "forbidden:"
         for region in spec.forbidden:
             yield from _region(region)
+    if spec.settings:
+        yield "settings:"
+        for setting in spec.settings:
+            yield f"  - {_flow(dict(setting))}"
 
 
 _KEYS = (
@@ -275,9 +279,13 @@ def share(part: float) -> str:
 
 def _entry(key: str, value: Any, *, flow: bool = False) -> str:
     if isinstance(value, dict | list | tuple) and flow:
-        body = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, width=10**6, sort_keys=False)
-        return f"{key}: {body.rstrip()}"
+        return f"{key}: {_flow(value)}"
     return f"{key}: {_scalar(value)}"
+
+
+def _flow(value: Any) -> str:
+    body: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, width=10**6, sort_keys=False)
+    return body.rstrip()
 
 
 def _scalar(value: Any) -> str:
