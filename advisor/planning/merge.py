@@ -31,6 +31,7 @@ from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.planning.base import base, name_of_round, validate
 from advisor.planning.closing import closing_study
+from advisor.planning.designs import per_optimizer
 from advisor.planning.designs.catalogue import DESIGNS
 from advisor.planning.designs.reseed import REPEAT_GOAL
 from advisor.planning.draft import Conflict, Draft, target
@@ -80,7 +81,8 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     specs = merger.specs
     if not specs and (last := closing_study(study, verdicts, rules, merger.draft.current)) is not None:
         specs = [last]
-    return Plan(specs=tuple(_with_notes(specs, merger.notes)), deferred=tuple(merger.deferred))
+    specs = per_optimizer.divided(_with_notes(specs, merger.notes))
+    return Plan(specs=tuple(specs), deferred=tuple(merger.deferred))
 
 
 def _with_notes(specs: Sequence[StudySpec], notes: Sequence[Advise]) -> list[StudySpec]:
