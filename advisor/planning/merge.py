@@ -35,6 +35,7 @@ from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.planning.base import base, name_of_round, validate
 from advisor.planning.closing import closing_study, more_telling
+from advisor.planning.designs import per_optimizer
 from advisor.planning.designs.catalogue import DESIGNS
 from advisor.planning.designs.rate_sweep import of_one_setting, rate_sweep
 from advisor.planning.draft import Conflict, Draft
@@ -87,7 +88,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     merger.tell_more(verdicts, rules)
     if not merger.specs and (last := closing_study(study, verdicts, rules, merger.draft.current)) is not None:
         merger.add_last(last)
-    return Plan(specs=tuple(merger.specs), deferred=tuple(merger.deferred))
+    return Plan(specs=tuple(per_optimizer.divided(merger.specs)), deferred=tuple(merger.deferred))
 
 
 @dataclass
