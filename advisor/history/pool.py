@@ -61,6 +61,7 @@ def pool(own: Study, earlier: Sequence[Study]) -> Pooled:
         chosen += [(study, _labelled(study, trial, number)) for trial in trials]
         counted.append(len(trials))
         notes.append(_note(study, number, len(trials), others))
+    own = replace(own, outside=tuple(t for study in earlier for t in _outside(own, study, facts)))
     if not chosen:
         return Pooled(own, tuple(counted), tuple(notes))
     every = [*chosen, *((own, _labelled(own, trial, None)) for trial in own.trials)]
@@ -101,6 +102,14 @@ def _select(own: Study, study: Study, facts: Mapping[str, str | None]) -> tuple[
     reasons = [next(_reasons(own, study, trial, facts), None) for trial in ended]
     trials = [t for t, reason in zip(ended, reasons, strict=True) if reason is None]
     return trials, Counter(r for r in reasons if r is not None)
+
+
+def _outside(own: Study, study: Study, facts: Mapping[str, str | None]) -> list[Trial]:
+    """Return the ended trials that do not count only because they lie outside the search space."""
+    if _incomparable(own, study) is not None:
+        return []
+    ended = [t for t in study.trials if study.ended[t.index]]
+    return [t for t in ended if set(_reasons(own, study, t, facts)) == {OUTSIDE}]
 
 
 def _incomparable(own: Study, study: Study) -> str | None:
