@@ -150,16 +150,6 @@ def _out_of_space(own: Study, study: Study, trial: Trial) -> Iterator[str]:
         yield OUTSIDE
 
 
-def trials_inside(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
-    """Return the trials whose settings lie in the search space; missing parameters are ignored."""
-    params = [spec.completed(trial.params) for trial in trials]
-    fits = np.ones(len(trials), dtype=np.bool_)
-    for name, parameter in spec.searched.items():
-        having = [i for i, p in enumerate(params) if name in p]
-        fits[having] &= parameter.allows_each([params[i][name] for i in having])
-    return [t for t, p, fine in zip(trials, params, fits, strict=True) if fine and spec.forbids(p) is None]
-
-
 def _common_facts(own: Study) -> dict[str, str | None]:
     """Return the facts that are equal in all own trials that recorded them; None means that the fact is absent in all of them."""
     hooked = [t for t in own.trials if "schema" in t.facts]

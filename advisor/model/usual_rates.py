@@ -12,7 +12,7 @@ These are no limits: trials right at the top of a usual range extend it by a sma
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from advisor.model.space import words_of
@@ -49,6 +49,9 @@ BY_OPTIMIZER = {
 }
 """Usual rates by a word in the name of the optimizer: adamw_torch is AdamW, paged_adamw_8bit as well."""
 
+MAX_TEXT = 200
+"""Maximum number of characters of a name or value that are read."""
+_OFF = frozenset(("", "0", "false", "no", "none", "null"))
 _PRETRAINED = frozenset("finetune finetuned finetuning pretrained lora qlora peft".split())
 _PRETRAINED_PAIRS = ({"fine", "tune"}, {"fine", "tuning"}, {"fine", "tuned"}, {"base", "model"}, {"pre", "trained"})
 
@@ -58,7 +61,18 @@ def of_optimizer(name: str) -> UsualRates | None:
     return next((BY_OPTIMIZER[w] for w in words_of(name) if w in BY_OPTIMIZER), None)
 
 
-def starts_from_pretrained(words: Iterable[str]) -> bool:
-    """Return whether a name or value with these words shows that a pretrained model is fine-tuned."""
-    found = set(words)
-    return bool(found & _PRETRAINED) or any(pair <= found for pair in _PRETRAINED_PAIRS)
+def starts_from_pretrained(params: Mapping[str, object]) -> bool:
+    """Return whether the logged parameters of a run show that it fine-tunes a pretrained model."""
+    return any(_shows_pretrained(str(name), str(value)) for name, value in params.items())
+
+
+def named_pretrained(text: str) -> bool:
+    """Return whether a name, such as that of a study, shows that a pretrained model is fine-tuned."""
+    words = set(words_of(text[:MAX_TEXT]))
+    return bool(words & _PRETRAINED) or any(pair <= words for pair in _PRETRAINED_PAIRS)
+
+
+def _shows_pretrained(name: str, value: str) -> bool:
+    if value.strip().lower() in _OFF:
+        return False
+    return named_pretrained(name) or name.endswith("name_or_path") or named_pretrained(value)

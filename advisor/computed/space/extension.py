@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from advisor.computed.space import failures
 from advisor.model import parameter_kinds
-from advisor.model.space import is_learning_rate, rounded, words_of
-from advisor.model.study import Study, Trial
-from advisor.model.usual_rates import FINE_TUNING, SGD, UsualRates, of_optimizer, starts_from_pretrained
+from advisor.model.space import is_learning_rate, rounded
+from advisor.model.study import Study
+from advisor.model.usual_rates import FINE_TUNING, SGD, UsualRates, named_pretrained, of_optimizer
 from advisor.model.words import setting
 from advisor.stats import boundaries
 from advisor.stats.outliers import Side
@@ -19,7 +19,6 @@ from advisor.stats.outliers import Side
 MIN_FACTOR = boundaries.MIN_FACTOR
 """Factor by which a range of learning rates may exceed the usual ones, if the best trials lie at its end."""
 _FAILED = ("diverged", "not_learned")
-_NO = {"false", "none", "0", "no", "null", ""}
 
 
 class Limit(NamedTuple):
@@ -121,17 +120,5 @@ def _optimizers(study: Study, name: str) -> Iterator[str]:
 
 
 def is_fine_tuning(study: Study) -> bool:
-    """Return whether the study fine-tunes a pretrained model, by the names and values of what its trials logged."""
-    return any(map(_from_pretrained, study.trials[:1])) or starts_from_pretrained(words_of(study.name))
-
-
-def _from_pretrained(trial: Trial) -> bool:
-    return any(
-        starts_from_pretrained(_words(n)) and str(v).lower() not in _NO or starts_from_pretrained(_words(str(v)))
-        for n, v in trial.params.items()
-    ) or any("name_or_path" in n and str(v) for n, v in trial.params.items())
-
-
-def _words(text: str) -> Iterable[str]:
-    return words_of(text[:200])
-
+    """Return whether the study fine-tunes a pretrained model, by its name or by what its trials logged."""
+    return named_pretrained(study.name) or any("pretrained" in t.facts for t in study.trials)
