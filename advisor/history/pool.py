@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from advisor.model.space import Value, same
-from advisor.model.spec import Parameter, StudySpec
+from advisor.model.spec import Parameter
 from advisor.model.study import Curve, CurveBlock, Study, Trial
 from advisor.system import spill
 

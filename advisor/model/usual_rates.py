@@ -2,10 +2,10 @@
 
 | training | usual rates | source |
 |---|---|---|
-| SGD, also with momentum | 1e-4 to 1 | 0.1 for batches of 256, at most 3 for batches of 8,192: Goyal et al. 2017, arXiv:1706.02677 |
-| Adam, AdamW, NAdam, RMSprop, LAMB, Adafactor | 1e-6 to 0.03 | default 1e-3; best rates of small language models reach 1e-2: Wortsman et al. 2023, arXiv:2309.14322 |
+| SGD, also with momentum | 1e-4 to 1 | 0.1 for a batch of 256, 3.2 for 8,192: Goyal et al. 2017, arXiv:1706.02677 |
+| Adam, AdamW, RMSprop, LAMB | 1e-6 to 0.03 | the best rates of small language models: Wortsman et al. 2023, arXiv:2309.14322 |
 | Lion | 1e-7 to 3e-3 | 3 to 10 times below AdamW: Chen et al. 2023, arXiv:2302.06675 |
-| fine-tuning with any of these except SGD | 1e-7 to 1e-3 | 2e-5 to 5e-5: Devlin et al. 2019, arXiv:1810.04805; 2e-4 for low-rank adapters: Hu et al. 2021, arXiv:2106.09685 |
+| fine-tuning, except with SGD | 1e-7 to 1e-3 | 2e-5 to 5e-5: Devlin et al. 2019, arXiv:1810.04805; adapters 2e-4: Hu et al. 2021 |
 
 These are no limits: trials right at the top of a usual range extend it by a small step.
 """

@@ -38,9 +38,10 @@ MIN_TRIALS = 5
 """Minimum number of trials of a search; with fewer, no rule about the space has enough data."""
 MAX_GROWTH = 2
 """Maximum ratio of the next study's trials to the last one's. More trials at once are not worth it: look at half of them first."""
-LARGE_EFFECT = 0.35
-"""Ratio of explained to unexplained variance if the study does not show it: a large effect by Cohen's convention."""
-_MAX_EFFECT, _MIN_EFFECT = 50.0, 0.15
+USUAL_EFFECT = 1.0
+"""Ratio of explained to unexplained variance if too few trials show it: the hyperparameters explain half of the variance."""
+MIN_EFFECT, MAX_EFFECT = 0.25, 9.0
+"""Limits of that ratio: the hyperparameters explain 20 % to 90 % of the variance."""
 _MAX_NEEDED = 1000
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hours": 3600.0, "d": 86400.0, "days": 86400.0}
 _COST = "This costs "
@@ -51,25 +52,36 @@ _COST = "This costs "
 
 def sized(study: Study, specs: Sequence[StudySpec]) -> tuple[StudySpec, ...]:
     """Return the next studies with as many trials as their questions need, and with their costs in the notes."""
-    carried = base(study).trials
+    carried = base(study).trials or 1
     made = []
     for spec in specs:
         new, notes = spec, spec.notes
-        if spec.trials == carried and spec.probe is None and spec.searched and (spec.seeds or 1) == 1 and study.ranked():
-            every = trials_needed(study, spec)
-            new = spec.model_copy(update={"trials": _next_trials(study, spec, every)})
-            if every > MAX_GROWTH * (carried or 1) and (ladder := _ladder_note(study, spec, carried or 1, every)):
+        explores = (
+            spec.probe is None is study.spec.baseline
+            and bool(spec.searched)
+            and (spec.seeds or 1) == 1
+            and bool(study.ranked())
+        )
+        if explores and (spec.trials or 0) >= carried:
+            needed = trials_needed(study, spec)
+            if spec.trials == carried:
+                new = spec.model_copy(update={"trials": _next_trials(study, spec, needed)})
+            if not made and needed > MAX_GROWTH * carried and (ladder := _ladder_note(study, spec, carried, needed)):
                 notes = (*notes, ladder)
-        notes = (*(n for n in notes if not n.startswith(_COST)), cost(study, new).sentence)
-        made.append(new.model_copy(update={"notes": notes}))
+        made.append(_with_cost(study, new.model_copy(update={"notes": notes})))
     return tuple(made)
 
 
 def trials_needed(study: Study, spec: StudySpec) -> int:
     """Return the number of trials that show the optimum of all searched hyperparameters of a study."""
+    terms = _coefficients(spec) - 1
+    return _enough_for(terms, _effect(study))
+
+
+def _coefficients(spec: StudySpec) -> int:
+    """Return the number of coefficients of a quadratic response of the searched hyperparameters."""
     numbers = sum(p.numeric for p in spec.searched.values())
-    levels = sum(len(p.options) - 1 for p in spec.searched.values() if not p.numeric)
-    return _enough_for(math.comb(numbers + 2, 2) - 1 + levels, _effect(study))
+    return math.comb(numbers + 2, 2) + sum(len(p.options) - 1 for p in spec.searched.values() if not p.numeric)
 
 
 def _enough_for(terms: int, effect: float) -> int:
@@ -84,21 +96,22 @@ def _enough_for(terms: int, effect: float) -> int:
 def _effect(study: Study) -> float:
     """Return the ratio of explained to unexplained variance between this study's settings."""
     try:
-        noise = math.exp(float(importance.read(study).response.mode[-1]))
+        found = importance.read(study)
     except MissingData:
-        return LARGE_EFFECT
-    return min(max((1 - noise) / noise, _MIN_EFFECT), _MAX_EFFECT)
+        return USUAL_EFFECT
+    if len(found.tried) < 2 * _coefficients(study.spec):
+        return USUAL_EFFECT
+    noise = math.exp(float(found.response.mode[-1]))
+    return min(max((1 - noise) / noise, MIN_EFFECT), MAX_EFFECT)
 
 
 def _next_trials(study: Study, spec: StudySpec, needed: int) -> int:
-    """Return the number of further trials, at least half of those needed and at least one for each choice."""
-    if not _extends(study.spec, spec) and (spec.max_train_steps, spec.schedule) == (
-        study.spec.max_train_steps,
-        study.spec.schedule,
-    ):
-        counted = len(trials_inside(spec, [t for t in study.trials if study.ended[t.index]]))
-        needed = max(needed - counted, math.ceil(needed / 2))
-    return max(min(needed, MAX_GROWTH * (spec.trials or needed)), _fewest(spec))
+    """Return the number of further trials; they alone determine a quadratic response, and each choice gets at least one."""
+    longer = (spec.max_train_steps, spec.schedule) != (study.spec.max_train_steps, study.spec.schedule)
+    if not longer and not _extends(study.spec, spec):
+        needed -= len(trials_inside(spec, [t for t in study.trials if study.ended[t.index]]))
+    most = MAX_GROWTH * (spec.trials or needed)
+    return max(min(max(needed, _coefficients(spec)), most), _fewest(spec))
 
 
 def _fewest(spec: StudySpec) -> int:
@@ -153,10 +166,10 @@ def _ladder_note(study: Study, spec: StudySpec, trials: int, needed: int) -> str
     fewer, fixed = _fitting(study, spec, MAX_GROWTH * trials)
     if not fixed:
         return ""
-    enough = max(trials_needed(study, fewer), _fewest(fewer))
+    enough, names = max(trials_needed(study, fewer), _fewest(fewer)), _by_relevance(study, fewer)
     return (
         f"About {needed} trials show the best values of {len(spec.searched)} hyperparameters. Cheaper: search only the "
-        f"hyperparameters that matter most, {listed(fewer.searched)}, with {count(enough, 'trial')}, and fix the others at the best "
+        f"hyperparameters that matter most, {listed(names)}, with {count(enough, 'trial')}, and fix the others at the best "
         "trial's values."
     )
 
@@ -205,6 +218,12 @@ def cost(study: Study, spec: StudySpec) -> Cost:
     return Cost((spec.trials or 1) * (spec.seeds or 1), steps, seconds, gpus, unit)
 
 
+def _with_cost(study: Study, spec: StudySpec) -> StudySpec:
+    """Return the study with its cost as the last note."""
+    others = (note for note in spec.notes if not note.startswith(_COST))
+    return spec.model_copy(update={"notes": (*others, cost(study, spec).sentence)})
+
+
 def _seconds_per_step(study: Study, index: int) -> float:
     """Return the time of one step of a trial, evaluations and pauses included; NaN if its points have no times."""
     curve = study.cost_curve(study.trials[index])
@@ -241,7 +260,7 @@ class Budget:
 
 
 def parse(text: str) -> Budget:
-    """Return the budget that a text such as `40h`, `90 min` or `2e6 steps` states. Raises AdvisorError if it is not of this form."""
+    """Return the budget that a text such as `40h`, `90 min` or `2e6 steps` states. Raises AdvisorError if it has another form."""
     match = re.fullmatch(r"\s*([\d.,_]+(?:e\d+)?)\s*([a-z]+)\s*", text.lower())
     if match is not None:
         number, unit = match[1].replace(",", "").replace("_", ""), match[2]
@@ -268,7 +287,7 @@ def within(study: Study, specs: Sequence[StudySpec], budget: Budget) -> tuple[St
         if paid is None:
             dropped.append(spec)
             continue
-        made.append(paid.model_copy(update={"notes": _with_cost(study, paid)}))
+        made.append(_with_cost(study, paid))
         left -= each * (paid.trials or 1) * (paid.seeds or 1)
     if specs and not made:
         raise AdvisorError(f"--budget {budget} pays for no trial of the next study. {cost(study, specs[0]).sentence}")
@@ -290,7 +309,3 @@ def _paid(study: Study, spec: StudySpec, runs: int, *, first: bool) -> StudySpec
     text = f"The budget pays for {count(trials, 'trial')} of the {spec.trials} that this study needs"
     text += f". It leaves out {listed(fixed)}, fixed at the best trial's values." if fixed else "."
     return fewer.model_copy(update={"trials": trials, "notes": (*spec.notes, text)})
-
-
-def _with_cost(study: Study, spec: StudySpec) -> tuple[str, ...]:
-    return (*(n for n in spec.notes if not n.startswith(_COST)), cost(study, spec).sentence)

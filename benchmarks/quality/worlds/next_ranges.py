@@ -147,9 +147,7 @@ def diverged_beyond(random: Random) -> Made:
         rec.log({name: float(f"{10 ** (fails + beyond):.4g}"), **constants}, 0.9, failed=True)
     made = rec.made(name=name, kind=kind, fails=10**fails)
     range_ = Parameter(low=float(f"{10 ** (top - width):.3g}"), high=float(f"{10**top:.3g}"), scale="log")
-    spec = StudySpec(
-        study="s", objective=Objective.model_validate(_objective(made)), parameters={name: range_}
-    )
+    spec = StudySpec(study="s", objective=Objective.model_validate(_objective(made)), parameters={name: range_})
     return Made(made.experiment, {"spec": spec}, made.truth)
 
 
@@ -208,7 +206,10 @@ def six(random: Random) -> Made:
     best = random.uniform(0.3, 0.7, size=2)
     for u in random.uniform(size=(12, 6)):
         excess = 0.05 + 0.8 * float(((u[:2] - best) ** 2).sum()) + 0.003 * random.standard_normal()
-        rec.log({"lr": float(f"{10 ** (-5 + 3 * u[0]):.4g}"), **{f"h{i}": float(f"{x:.4f}") for i, x in enumerate(u[1:])}}, excess)
+        rec.log(
+            {"lr": float(f"{10 ** (-5 + 3 * u[0]):.4g}"), **{f"h{i}": float(f"{x:.4f}") for i, x in enumerate(u[1:])}},
+            excess,
+        )
     return rec.made(name="lr")
 
 
@@ -226,7 +227,9 @@ def _over_budget(outcome: Outcome) -> bool:
     study = assemble(made.experiment, **made.arguments)
     steps = sum(float(study.cost_curve(t).steps[-1]) for t in study.trials if len(study.cost_curve(t)))
     report = analyze_study(study, rules=load_rules(), budget=f"{steps / 2:.0f} steps")
-    planned = sum((s.trials or 1) * (s.seeds or 1) * (s.max_train_steps or steps / len(study.trials)) for s in report.next)
+    planned = sum(
+        (s.trials or 1) * (s.seeds or 1) * (s.max_train_steps or steps / len(study.trials)) for s in report.next
+    )
     free = analyze_study(study, rules=load_rules())
     before = [s for s in free.next if (s.trials or 1) > 0]
     less = len(report.next) < len(before) or any(
@@ -246,9 +249,13 @@ def unstable_start(random: Random) -> Made:
         rec.log({"lr": float(f"{10 ** logs[i]:.4g}")}, excess)
     points = np.arange(1, rec.steps + 1, max(rec.steps // 400, 1))
     early = 2.3 + np.where(points < 0.08 * rec.steps, 3.0 * points / (0.08 * rec.steps), -1.0)
+    noise = 0.02 * random.standard_normal(len(points))
     rec.store.log(
         {"lr": float(f"{10 ** (logs[odd] * 1.001):.4g}")},
-        {rec.metric: ([rec.steps // 2, rec.steps], [0.4, 0.5]), "train_loss": (points, early + 0.02 * random.standard_normal(len(points)))},
+        {
+            rec.metric: ([rec.steps // 2, rec.steps], [0.4, 0.5]),
+            "train_loss": (points, early + noise),
+        },
     )
     return rec.made(name="lr")
 
@@ -285,9 +292,7 @@ SITUATIONS: tuple[Situation, ...] = (
         _past_visible_optimum,
     ),
     Situation("E45 Rates beyond the range diverged", "the range goes there", diverged_beyond, _past_divergence),
-    Situation(
-        "E46 60 trials, optimum inside", "as many trials again", partial(settled, count=60), _as_many_trials
-    ),
+    Situation("E46 60 trials, optimum inside", "as many trials again", partial(settled, count=60), _as_many_trials),
     Situation(
         "E47 One-axis sweep, best rate beyond",
         "the other side stays",
@@ -296,6 +301,17 @@ SITUATIONS: tuple[Situation, ...] = (
     ),
     Situation("E48 Noise, the two best trials at the top", "leads as a warning", two_trials, _leads_as_warning),
     Situation("E49 12 trials of six hyperparameters", "no word on fewer hyperparameters", six, _no_ladder),
-    Situation("E50 A low rate is unstable, higher ones are not", "the warmup's peak is below the best", unstable_start, _peak_below_best),
-    Situation("E51 Half the budget", "the plan costs more, or does not say what is left out", partial(settled, count=24), _over_budget, studies=20),
+    Situation(
+        "E50 A low rate is unstable, higher ones are not",
+        "the warmup's peak is below the best",
+        unstable_start,
+        _peak_below_best,
+    ),
+    Situation(
+        "E51 Half the budget",
+        "the plan costs more, or does not say what is left out",
+        partial(settled, count=24),
+        _over_budget,
+        studies=20,
+    ),
 )

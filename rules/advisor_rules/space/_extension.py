@@ -28,9 +28,7 @@ class Moved(NamedTuple):
     why: str
 
 
-def moved(
-    study: Study, tried: settings.Settings, name: str, side: Side, response: boundaries.Response
-) -> Moved | None:
+def moved(study: Study, tried: settings.Settings, name: str, side: Side, response: boundaries.Response) -> Moved | None:
     """Return the range with one end extended; None if there is no room beyond the end."""
     domain = study.spec.parameters[name]
     step = response.step_low if side == "low" else response.step_high
@@ -40,7 +38,8 @@ def moved(
     (low, high), limit = found
     end, to = (domain.high, high) if side == "high" else (domain.low, low)
     turn = math.inf if not math.isfinite(step) else as_number(domain.from_unit(1 + step if side == "high" else -step))
-    why = f"The best values lie at the {'upper' if side == 'high' else 'lower'} end, {setting(end)}. {_reach(to, turn, side, limit)}"
+    where = "upper" if side == "high" else "lower"
+    why = f"The best values lie at the {where} end, {setting(end)}. {_reach(to, turn, side, limit)}"
     inner = _other_end(study, tried, name, side, response)
     if inner is None:
         return Moved(low, high, why)

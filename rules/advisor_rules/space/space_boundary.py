@@ -170,7 +170,9 @@ def _message(study: Study, tried: settings.Settings, name: str, side: Side, good
     fine = np.isfinite(tried.costs) & np.isfinite(outer)
     improve = say("Results still improve towards {end}", end=end)
     if boundaries.worse_outermost(outer[fine], tried.costs[fine], "high"):
-        improve = say("The fitted results are best at {end}, but the outermost trial is worse than its neighbours", end=end)
+        improve = say(
+            "The fitted results are best at {end}, but the outermost trial is worse than its neighbours", end=end
+        )
     if not zone[good].any():
         return say(f"{{improve}}, the {side} end of {{name}} ({{span}}).", improve=improve, name=Name(name), span=span)
     best = say("{count} of the best {of} trials", count=int(zone[good].sum()), of=len(good))
