@@ -17,6 +17,7 @@ from advisor.model.reading import Kind, Reading
 from advisor.model.spec import Direction, StudySpec
 from advisor.model.spec_yaml import load
 from advisor.model.study import Study
+from advisor.planning import budget as planning_budget
 from advisor.planning import plan
 from advisor.report import Report, build_report
 from advisor.tracking import read_rounds, runs_url
@@ -36,6 +37,7 @@ def analyze(
     rules: Iterable[Path | str] = (),
     settings: Settings | None = None,
     only_this_round: bool = False,
+    budget: str | None = None,
     command: str | None = None,
     on_progress: Progress | None = None,
 ) -> Report:
@@ -47,7 +49,7 @@ def analyze(
     ignore, population, kind: how to read the experiment, see `Reading`; by default as the study file says, else inferred.
     rules: folders with custom rules. settings: thresholds by rule, `{"many-stopped": {"at_most": 0.5}}`; by default from
     `advisor.toml` or `pyproject.toml` in the working directory or its parents. only_this_round: ignore the trials of earlier
-    rounds. command: command line that the report shows.
+    rounds. budget: what the next studies may cost together, `40h` or `2e6 steps`. command: command line that the report shows.
 
     If the input cannot be analysed, raises AdvisorError with one line that says what to do.
     """
@@ -74,6 +76,7 @@ def analyze(
         earlier=rounds.earlier,
         notes=rounds.notes,
         only_this_round=only_this_round,
+        budget=budget,
         command=command,
         on_progress=report_progress,
     )
@@ -87,6 +90,7 @@ def analyze_study(
     earlier: Sequence[Study] = (),
     notes: Sequence[str] = (),
     only_this_round: bool = False,
+    budget: str | None = None,
     command: str | None = None,
     on_progress: Progress | None = None,
 ) -> Report:
@@ -95,6 +99,7 @@ def analyze_study(
     earlier: the studies of earlier rounds, oldest first. notes: the reasons why some earlier studies could not be read.
     """
     report_progress = on_progress or no_progress
+    limit = None if budget is None else planning_budget.parse(budget)
     rules = tuple(rules)
     done = iter(range(1, len(rules) + 1))
 
@@ -103,7 +108,10 @@ def analyze_study(
         pooled.study, rules, on_rule=lambda rule: report_progress(f"Checking {rule}", next(done), len(rules))
     )
     next_round = plan(pooled.study, verdicts, rules)
-    specs = predicted(pooled.study, verdicts, next_round.specs, rules)
+    sized = planning_budget.sized(pooled.study, next_round.specs)
+    if limit is not None:
+        sized = planning_budget.within(pooled.study, sized, limit)
+    specs = predicted(pooled.study, verdicts, sized, rules)
     past = None
     if earlier or notes or study.spec.predictions:
         report_progress("Judging predictions", 0, 1)

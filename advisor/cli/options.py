@@ -62,6 +62,7 @@ class AnalysisOptions:
     kind: Kind | None
     rules: tuple[Path, ...]
     only_this_round: bool
+    budget: str | None
     out: Path
     quiet: bool
 
@@ -85,6 +86,7 @@ class AnalysisOptions:
             ("--population", self.population),
             ("--kind", self.kind),
             *(("--rules", folder) for folder in self.rules),
+            ("--budget", self.budget),
         ]
         words = [str(word) for flag, value in options if value is not None for word in (flag, value)]
         return [*words, *(["--only-this-round"] if self.only_this_round else [])]
@@ -132,6 +134,9 @@ analysis_options = collect(
         "--only-this-round",
         is_flag=True,
         help="Ignore the trials of earlier rounds.  [default: those in this study's space count as data]",
+    ),
+    click.option(
+        "--budget", metavar="COST", help="Plan studies that cost at most this much together: 40h, or '2e6 steps'."
     ),
     quiet_option,
 )

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from advisor.model.space import Value, same
-from advisor.model.spec import Parameter, StudySpec
+from advisor.model.spec import Parameter
 from advisor.model.study import Curve, CurveBlock, Study, Trial
 from advisor.system import spill
 
@@ -61,6 +61,7 @@ def pool(own: Study, earlier: Sequence[Study]) -> Pooled:
         chosen += [(study, _labelled(study, trial, number)) for trial in trials]
         counted.append(len(trials))
         notes.append(_note(study, number, len(trials), others))
+    own = replace(own, outside=tuple(t for study in earlier for t in _outside(own, study, facts)))
     if not chosen:
         return Pooled(own, tuple(counted), tuple(notes))
     every = [*chosen, *((own, _labelled(own, trial, None)) for trial in own.trials)]
@@ -103,6 +104,14 @@ def _select(own: Study, study: Study, facts: Mapping[str, str | None]) -> tuple[
     return trials, Counter(r for r in reasons if r is not None)
 
 
+def _outside(own: Study, study: Study, facts: Mapping[str, str | None]) -> list[Trial]:
+    """Return the ended trials that do not count only because they lie outside the search space."""
+    if _incomparable(own, study) is not None:
+        return []
+    ended = [t for t in study.trials if study.ended[t.index]]
+    return [t for t in ended if set(_reasons(own, study, t, facts)) == {OUTSIDE}]
+
+
 def _incomparable(own: Study, study: Study) -> str | None:
     """Return the reason why no trial of the study can count; None if some trials can."""
     if study.spec.objective != own.spec.objective:
@@ -139,16 +148,6 @@ def _out_of_space(own: Study, study: Study, trial: Trial) -> Iterator[str]:
             yield OUTSIDE
     if own.spec.forbids(params) is not None:
         yield OUTSIDE
-
-
-def trials_inside(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
-    """Return the trials whose settings lie in the search space; missing parameters are ignored."""
-    params = [spec.completed(trial.params) for trial in trials]
-    fits = np.ones(len(trials), dtype=np.bool_)
-    for name, parameter in spec.searched.items():
-        having = [i for i, p in enumerate(params) if name in p]
-        fits[having] &= parameter.allows_each([params[i][name] for i in having])
-    return [t for t, p, fine in zip(trials, params, fits, strict=True) if fine and spec.forbids(p) is None]
 
 
 def _common_facts(own: Study) -> dict[str, str | None]:

@@ -16,9 +16,9 @@ from scipy import stats
 from advisor.computed.curves import curve_tails, noise
 from advisor.computed.decision import repeats
 from advisor.computed.space import failures
+from advisor.computed.space.inside import trials_inside
 from advisor.engine.rule import Expectation, Rule
 from advisor.history import forecast
-from advisor.history.pool import trials_inside
 from advisor.model.change import AddParameter, Change, FixParameter, RunPlan, SetField, SetRange, SetSchedule
 from advisor.model.finding import Finding, MissingData, Verdict
 from advisor.model.prediction import (

@@ -143,6 +143,8 @@ class Study:
     """Kind of workload."""
     decisions: tuple[Decision, ...] = ()
     """Decisions about how the experiment was read as a study, for the report."""
+    outside: tuple[Trial, ...] = ()
+    """Trials of earlier rounds that would count as data if they lay in this study's space; their indices are not valid here."""
 
     @property
     def name(self) -> str:

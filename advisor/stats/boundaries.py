@@ -41,6 +41,10 @@ DEGREE = 3
 """Degree of the polynomial along one axis."""
 MIN_FACTOR = 3.0
 """Minimum factor by which the end of a range of learning rates moves. Our choice: half a decade."""
+MAX_DECADES = 1.0
+"""Maximum number of decades by which the end of a range on a log scale moves. The next round can extend it again."""
+MAX_LINEAR = 0.5
+"""Maximum share of its width by which the end of a range on a linear scale moves."""
 _DECAY = 0.25
 """Prior variance of each polynomial degree relative to the next lower degree: smooth responses are more likely."""
 _GRID = np.linspace(0, 1, 41)
@@ -267,6 +271,10 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
     return Response(float(np.mean(best <= edge)), float(np.mean(best >= 1 - edge)), steps[0], steps[1], optimum)
 
 
+CERTAIN_TURN = 0.95
+"""Probability that noise alone does not make the outermost point as much worse than its neighbour."""
+MIN_TURN = 4
+"""Minimum number of points that can show a turn."""
 MIN_LOCAL = 8
 """Minimum number of points for a local parabola; it uses the better half of the points, or all of them if there are fewer."""
 
@@ -291,30 +299,54 @@ def p_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> float:
     return float(stats.t.cdf(weights[1] / error, freedom))
 
 
+def turned(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
+    """Return whether results along the only axis turn before the end, so that the optimum is visible inside the range.
+
+    positions, costs: (n,), finite. Either the parabola fitted to the better half of the points most likely turns before the end,
+    or the outermost point is worse than its neighbours by more than noise. The second differences of the better half of the other
+    points give an upper bound of the noise.
+    """
+    order = np.argsort(positions if side == "low" else -positions, kind="stable")
+    x, y = (positions if side == "high" else 1 - positions)[order], costs[order]
+    if len(y) < MIN_TURN:
+        return False
+    if p_of_turn(x, y, float(x[0])) > 1 / 2:
+        return True
+    good = y[1:][y[1:] <= np.median(y)]
+    bends = np.diff(good if len(good) >= 3 else y[1:], n=2)
+    noise = math.sqrt(float(np.mean(bends**2)) / 6)
+    beyond = float(stats.t.ppf(CERTAIN_TURN, len(bends))) * math.sqrt(2) * noise
+    return worse_outermost(positions, costs, side) and bool(y[0] - y[1:3].max() > beyond)
+
+
+def worse_outermost(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
+    """Return whether the outermost point is worse than both of its next two neighbours; positions, costs: (n,), finite."""
+    order = np.argsort(positions if side == "low" else -positions, kind="stable")
+    return len(order) > 2 and bool(costs[order[0]] > costs[order[1:3]].max())
+
+
 # --- how far to widen -----------------------------------------------------------------------------------------------------------
 
 
 def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, float] | None:
     """Return (low, high) with one end moved outwards by `step` range widths, or None if a hard limit leaves no room.
 
-    The end moves by between half and all of the range width; on a log scale by at most two decades, and by at least one if the
-    range spans at least 0.9 decades. The end of a learning rate moves on a log scale, by at least `MIN_FACTOR`. A range of
-    positive values ends at 0. If a hard limit is in the way, the end moves nine tenths of the way to it (a beta of 0.99 becomes
-    0.999). Limits that the user declared may be reached.
+    On a linear scale the end moves by a quarter to half of the width. On a log scale it moves by half to all of the width, and at
+    most a decade. The end of a learning rate moves on a log scale, by at least `MIN_FACTOR`. A range of positive values ends at 0.
+    If a hard limit is in the way, the end moves nine tenths of the way to it (a beta of 0.99 becomes 0.999). Limits that the user
+    declared may be reached.
     """
     is_rate = is_learning_rate(name) and domain.low is not None and domain.low > 0
     if is_rate and domain.scale != "log":
         step, domain = _on_log_scale(domain, side, step), domain.model_copy(update={"scale": "log"})
     assert domain.low is not None
     assert domain.high is not None
-    minimum, maximum = 0.5, 1.0
+    minimum, maximum = MAX_LINEAR / 2, MAX_LINEAR
     if domain.scale != "linear":
         ends = to_scale(np.array([domain.low, domain.high]), domain.scale)
         decades = float(ends[1] - ends[0]) / math.log(10)
-        minimum = min(max(decades / 2, 1 if decades >= 0.9 else 0), 2) / decades
-        if is_rate:
-            minimum = max(minimum, math.log10(MIN_FACTOR) / decades)
-        maximum = max(min(decades, 2) / decades, minimum)
+        least = max(min(decades / 2, MAX_DECADES), math.log10(MIN_FACTOR) if is_rate else 0)
+        minimum, maximum = least / decades, max(min(decades, MAX_DECADES), least) / decades
     share = min(max(step, minimum), maximum)
     floor, ceiling = hard_limits(name, domain.type)
     try:

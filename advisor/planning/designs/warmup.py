@@ -3,8 +3,8 @@
 Playbook: "Learning rate warmup".
 
 *When.* The best learning rate is just below rates that fail, or the loss rises early in training. Numbers:
-`unstable_learning_rate` (the lowest that failed) and `times` (the multiple of it at which training should become
-stable: 10, or 100 on request).
+`unstable_learning_rate` (the lowest that failed; if it is below the best rate, that one counts instead) and `times` (the multiple
+of it at which training should become stable: 10, or 100 on request).
 
 *What.* A short study of warmups at `times` the unstable learning rate, with the best trial's values for everything else. The rate
 rises linearly from 0 over `warmup_steps` and then stays constant for twice as long. `warmup_steps` takes four log-spaced values
@@ -23,6 +23,7 @@ from advisor.computed.batch import targets
 from advisor.computed.stability import warmups
 from advisor.model.change import AddParameter, Advise, Change, RunPlan, SetRange
 from advisor.model.prediction import significant
+from advisor.model.space import as_number
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.planning.base import best_setting, fixed_parameters, learning_rate
@@ -52,10 +53,13 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
     name = warmups.parameter(base.parameters) or "warmup_steps"
     if rate is None or not setting or not math.isfinite(unstable) or warmups.is_share(base, name):
         return _within(base, name, steps)
-    times = request.numbers.get("times", TIMES)
+    times, best = request.numbers.get("times", TIMES), as_number(setting.get(rate))
+    # A low rate that was unstable for another reason is no limit: the best trial trains above it.
+    above_best = best > unstable
+    unstable = best if above_best else unstable
     peak, lengths = significant(times * unstable, 3), candidates(steps)
     parameters = fixed_parameters(setting, base)
-    why = f"{times:.3g} times {unstable:.3g}, the lowest unstable learning rate"
+    why = f"{times:.3g} times {unstable:.3g}, the {'best' if above_best else 'lowest unstable'} learning rate"
     parameters[rate] = Parameter(role="fixed", value=peak, why=why)
     why = f"log-spaced from {lengths[0]} to {lengths[-1]:,}, a tenth of the {steps:,} training steps"
     parameters[name] = Parameter(role="scientific", type="int", choices=lengths, why=why)

@@ -12,6 +12,7 @@ from advisor.model.reading import Decision
 from advisor.model.space import IntArray, Value, words_of
 from advisor.model.spec import Objective, StudySpec
 from advisor.model.study import StepUnit, Trial
+from advisor.model.usual_rates import starts_from_pretrained
 from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.study import axes, declared, from_params, from_study_file, inference
 from advisor.tracking.study.curves import Curves
@@ -91,7 +92,8 @@ def _add_lengths(facts: Sequence[dict[str, str]], roles: Roles) -> None:
 def _facts(run: Run) -> dict[str, str]:
     autologging = {"autologging": name} if (name := run.tags.get("mlflow.autologging")) else {}
     facts = {k.removeprefix(contract.TAG_PREFIX): v for k, v in run.tags.items() if k.startswith(contract.TAG_PREFIX)}
-    return autologging | facts
+    pretrained = {"pretrained": "true"} if starts_from_pretrained(run.params) else {}
+    return autologging | pretrained | facts
 
 
 def _add_stated_facts(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -15,11 +14,10 @@ from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Side
 from advisor.model.message import Message, Name, Percent, Setting, say
-from advisor.model.space import Domain, IntArray, as_number, counts_training, is_learning_rate
+from advisor.model.space import IntArray, counts_training, is_learning_rate
 from advisor.model.study import Study
-from advisor.model.words import setting, trimmed
 from advisor.stats import boundaries
-from advisor_rules.space import _rows
+from advisor_rules.space import _extension, _rows
 
 
 class SpaceBoundary(Rule):
@@ -37,10 +35,12 @@ class SpaceBoundary(Rule):
     alone puts the best trial into the outer tenth of some range in two of three studies.
 
     ## What to do
-    Extend the range on that side to the expected turning point of the fitted response: by at least half and at most all of its
-    width, on a log scale by one to two decades, and for a learning rate at least by a factor of 3. Do not cross a hard limit, such
-    as a dropout of 0. Keep the other end. A larger architecture costs more in training and serving: compare it only if a better
-    result is worth that; the finding is then a note.
+    Extend the range on that side to the expected turning point of the fitted response: on a linear scale by a quarter to half of
+    its width; on a log scale by half to all of its width and at most a decade; a learning rate at least by a factor of 3. Do not
+    cross a hard limit, such as a dropout of 0, and stay below values at which trials failed. A learning rate that leaves the range
+    usual for its optimizer, or for fine-tuning, is extended by a factor of 3 only. If only one hyperparameter is searched, move the
+    other end as well, to where the good trials begin; otherwise keep it. A larger architecture
+    costs more in training and serving: compare it only if a better result is worth that; the finding is then a note.
 
     ## How sure
     The tests permute positions and correct for the number of ranges and ends; at least five trials are needed. If the best
@@ -113,10 +113,12 @@ class SpaceBoundary(Rule):
             return
         shape = boundaries.responses(numeric, choices, boundaries.gains(tried.costs), self.edge)
         for end in found:
-            name, step = axes[end.axis], shape[end.axis].step_low if end.side == "low" else shape[end.axis].step_high
-            new = boundaries.widen(name, study.spec.parameters[name], end.side, step)
-            if new is not None and not _fails_beyond(tried, name, end.side):
-                yield self._finding(study, tried, name, end, new, step)
+            name, response = axes[end.axis], shape[end.axis]
+            if _fails_beyond(tried, name, end.side) or _turns_inside(study, tried, name, end.side):
+                continue
+            moved = _extension.moved(study, tried, name, end.side, response)
+            if moved is not None:
+                yield self._finding(study, tried, name, end, moved)
 
     def _finding(
         self,
@@ -124,15 +126,15 @@ class SpaceBoundary(Rule):
         tried: settings.Settings,
         name: str,
         crowded: boundaries.Crowded,
-        new: tuple[float, float],
-        step: float,
+        moved: _extension.Moved,
     ) -> Finding:
-        domain, side = study.spec.parameters[name], crowded.side
+        side, new = crowded.side, (moved.low, moved.high)
         chance, certainty = "probability of such crowding by chance", "probability that the best value lies at this end"
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
         best = [t for i in good for t in tried.trials[i][:1]]
-        action, change = _advice(study, name, side, new, step)
+        action, change = _advice(study, name, side, moved)
         sure = crowded.probability >= self.certainty and isinstance(change, SetRange)
+        sure = sure and _without_two(tried, name, side, self.false_alarms)
         return self.finding(
             _message(study, tried, name, side, good),
             action=action,
@@ -167,19 +169,20 @@ def _has_ends(name: str) -> bool:
     return not counts_training(name) and not parameter_kinds.is_batch_size(name)
 
 
-def _advice(study: Study, name: str, side: Side, new: tuple[float, float], step: float) -> tuple[Message, Change]:
+def _advice(study: Study, name: str, side: Side, moved: _extension.Moved) -> tuple[Message, Change]:
     """Return the action and its change: a new range or, for the architecture, which costs more if it grows, only advice."""
     domain = study.spec.parameters[name]
-    end, to = (domain.high, new[1]) if side == "high" else (domain.low, new[0])
+    end, to = (domain.high, moved.high) if side == "high" else (domain.low, moved.low)
     if parameter_kinds.searches_architecture(study, name):
-        text = "Decide if {name} {beyond} {end} is worth its cost. If so, compare {end} and {to} in a study of their own."
+        text = (
+            "Decide if {name} {beyond} {end} is worth its cost. If so, compare {end} and {to} in a study of their own."
+        )
         beyond = "above" if side == "high" else "below"
         action = say(text, name=Name(name), beyond=beyond, end=Setting(end), to=Setting(to))
         return action, Advise(text=str(action))
-    scale = "log" if is_learning_rate(name) and new[0] > 0 else domain.scale
-    why = _why(domain, end, to, step)
-    action = _rows.range_advice(f"Search {side}er values of {{name}}", name, *new)
-    return action, SetRange(parameter=name, low=new[0], high=new[1], scale=scale, why=why)
+    scale = "log" if is_learning_rate(name) and moved.low > 0 else domain.scale
+    action = _rows.range_advice(f"Search {side}er values of {{name}}", name, moved.low, moved.high)
+    return action, SetRange(parameter=name, low=moved.low, high=moved.high, scale=scale, why=moved.why)
 
 
 def _message(study: Study, tried: settings.Settings, name: str, side: Side, good: IntArray) -> Message:
@@ -188,40 +191,39 @@ def _message(study: Study, tried: settings.Settings, name: str, side: Side, good
     zone = outer >= 0.8 - 1e-9
     domain, span = study.spec.parameters[name], _rows.range_of(study, name)
     end = Setting(domain.high if side == "high" else domain.low)
-    if not zone[good].any():
-        return say(
-            f"Results still improve towards {{end}}, the {side} end of {{name}} ({{span}}).",
-            end=end,
-            name=Name(name),
-            span=span,
+    fine = np.isfinite(tried.costs) & np.isfinite(outer)
+    improve = say("Results still improve towards {end}", end=end)
+    if boundaries.worse_outermost(outer[fine], tried.costs[fine], "high"):
+        improve = say(
+            "The fitted results are best at {end}, but the outermost trial is worse than its neighbours", end=end
         )
+    if not zone[good].any():
+        return say(f"{{improve}}, the {side} end of {{name}} ({{span}}).", improve=improve, name=Name(name), span=span)
     best = say("{count} of the best {of} trials", count=int(zone[good].sum()), of=len(good))
     return say(
-        f"The {side}est fifth of {{name}} ({{span}}) holds {{best}} and {{share}} of all trials. "
-        "Results still improve towards {end}.",
+        f"The {side}est fifth of {{name}} ({{span}}) holds {{best}} and {{share}} of all trials. {{improve}}.",
         name=Name(name),
         span=span,
         best="the best trial" if len(good) == 1 else best,
         share=Percent(float(zone.mean())),
-        end=end,
+        improve=improve,
     )
 
 
-def _why(domain: Domain, end: float | None, to: float, step: float) -> str:
-    """Return the reason for the new end: the fitted response turns `step` range widths beyond the old end."""
-    assert domain.low is not None
-    assert domain.high is not None
-    upper = end == domain.high
-    start = f"The best values lie at the {'upper' if upper else 'lower'} end, {setting(end)}"
-    if not math.isfinite(step):
-        return f"{start}, and the fitted response shows no optimum. We extend to {setting(to)}; the optimum may lie further"
-    turn = as_number(domain.from_unit(1 + step if upper else -step))
-    before = f"{start}. The optimum lies before {trimmed(turn, 3)} with {Percent(boundaries.TURN_QUANTILE)} probability"
-    if math.isclose(turn, to, rel_tol=0.02):
-        return f"{before}, so we extend to there"
-    if turn < to if upper else turn > to:
-        return f"{before}. We extend to {setting(to)}, the minimum step"
-    return f"{before}. We extend to {setting(to)}, the maximum step; the optimum may lie further"
+def _turns_inside(study: Study, tried: settings.Settings, name: str, side: Side) -> bool:
+    """Return True if the optimum of the only searched hyperparameter is visible inside its range."""
+    fine = np.isfinite(tried.costs) & np.isfinite(tried.numeric[name])
+    return len(study.searched) == 1 and boundaries.turned(tried.numeric[name][fine], tried.costs[fine], side)
+
+
+def _without_two(tried: settings.Settings, name: str, side: Side, level: float) -> bool:
+    """Return True if good trials cluster at this end even without the best two, at this significance level."""
+    rest = np.argsort(tried.costs, kind="stable")[2:]
+    known = rest[np.isfinite(tried.numeric[name][rest])]
+    if len(known) < 3 or not np.isfinite(tried.costs[known]).any():
+        return False
+    p = boundaries.crowding(tried.numeric[name][known][:, None], boundaries.scores(tried.costs[known]))
+    return bool(p[0, 0 if side == "low" else 1] <= level)
 
 
 def _fails_beyond(tried: settings.Settings, name: str, side: Side) -> bool:

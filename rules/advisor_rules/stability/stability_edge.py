@@ -8,10 +8,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from advisor.computed.space import failures, settings
+from advisor.computed.space import extension, failures, settings
 from advisor.computed.stability import instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Relation, Rule, Settled, Share
-from advisor.model.change import Change, RunPlan, SetRange
+from advisor.model.change import Advise, Change, RunPlan, SetRange
 from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
@@ -141,6 +141,11 @@ class StabilityEdge(Rule):
         edge, rate, region, _ = found
         low, high = float(f"{rate / 2:.3g}"), float(f"{self.raise_to * edge:.3g}")
         why = f"Training fails at {trimmed(edge, 3)}; once it is stable, up to {trimmed(self.raise_to, 3)} times that may train"
+        usual = extension.usual_rates(study, name)
+        if usual is not None and high > (limit := max(usual.high, extension.MIN_FACTOR * edge)):
+            high = float(f"{limit:.3g}")
+            why = f"Training fails at {trimmed(edge, 3)}; once it is stable, higher rates may train. "
+            why += f"Rates above {trimmed(usual.high, 3)} are unusual for {usual.training}"
         higher = SetRange(parameter=name, low=low, high=high, scale="log", why=why)
         failing = failures.failures(study).any
         failed = [t for t in study.trials if failing[t.index] and t.id != best.id]
@@ -209,7 +214,9 @@ class StabilityEdge(Rule):
         jumps = [b for t in failed if (b := loss_blowups.in_mid_training(study, t)) is not None]
         early, mid = (any(b.p <= self.false_alarms and b.share > 0 for b in seen) for seen in (starts, jumps))
         if mid and not early:
-            return (*instability.clip_changes(instability.late_norms(study, study.trials)), higher)
+            clip = instability.clip_changes(instability.late_norms(study, study.trials))
+            # Without a threshold to clip at, the next study would only repeat the failures at higher rates.
+            return clip if all(isinstance(c, Advise) for c in clip) else (*clip, higher)
         if not early and not any(b.points for b in starts):
             why = f"Trials fail from {trimmed(edge, 3)} on, and their losses are too sparse to show their start"
             return (RunPlan(plan="probe-early", parameter=higher.parameter, why=why),)

@@ -1,0 +1,124 @@
+"""How far a range may be extended: not to values at which trials failed, and not far beyond the usual learning rates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from advisor.computed.space import failures
+from advisor.model import parameter_kinds
+from advisor.model.space import is_learning_rate, rounded
+from advisor.model.study import Study
+from advisor.model.usual_rates import FINE_TUNING, SGD, UsualRates, named_pretrained, of_optimizer
+from advisor.model.words import setting
+from advisor.stats import boundaries
+from advisor.stats.outliers import Side
+
+MIN_FACTOR = boundaries.MIN_FACTOR
+"""Factor by which a range of learning rates may exceed the usual ones, if the best trials lie at its end."""
+_FAILED = ("diverged", "not_learned")
+
+
+class Limit(NamedTuple):
+    """The outermost value to which one end of a range is extended."""
+
+    value: float
+    why: str
+    """The reason, as a clause: "trials with lr of 0.3 failed"."""
+
+
+def extended(study: Study, name: str, side: Side, step: float) -> tuple[tuple[float, float], Limit | None] | None:
+    """Return the range with one end moved outwards by about `step` range widths, and the limit that stopped it.
+
+    The limit is None if the range did not reach one. The result is None if there is no room.
+    """
+    domain = study.spec.parameters[name]
+    free = boundaries.widen(name, domain, side, step)
+    if free is None:
+        return None
+    limit = limit_of(study, name, side)
+    if limit is None:
+        return free, None
+    low, high = free
+    if side == "high" and high > limit.value:
+        return ((low, limit.value), limit) if limit.value > low and limit.value > (domain.high or low) else None
+    if side == "low" and low < limit.value:
+        return ((limit.value, high), limit) if limit.value < high and limit.value < (domain.low or high) else None
+    return free, None
+
+
+def limit_of(study: Study, name: str, side: Side) -> Limit | None:
+    """Return the tightest limit of an extension to this side; None if there is none."""
+    limits = [x for x in (_before_failures(study, name, side), _usual(study, name, side)) if x is not None]
+    return (min if side == "high" else max)(limits, key=lambda x: x.value, default=None)
+
+
+# --- where trials failed --------------------------------------------------------------------------------------------------------
+
+
+def _before_failures(study: Study, name: str, side: Side) -> Limit | None:
+    """Return the middle between the end of the range and the nearest value beyond it at which a trial failed."""
+    domain = study.spec.parameters[name]
+    failed = failures.failures(study).any
+    trials = [t for t in study.trials if failed[t.index]]
+    trials += [t for t in study.outside if t.status in _FAILED]
+    positions = domain.to_unit([t.params.get(name, "") for t in trials])
+    beyond = positions[np.isfinite(positions) & (positions > 1 if side == "high" else positions < 0)]
+    if not len(beyond):
+        return None
+    nearest = float(beyond.min() if side == "high" else beyond.max())
+    value = domain.from_unit((nearest + (1 if side == "high" else 0)) / 2)
+    why = f"a trial with {name} of {setting(domain.from_unit(nearest), 3)} failed"
+    return Limit(boundaries.tidy(float(value), domain), why)
+
+
+# --- usual learning rates -------------------------------------------------------------------------------------------------------
+
+
+def _usual(study: Study, name: str, side: Side) -> Limit | None:
+    """Return the usual end of the learning rates, or a small step beyond the range if that has reached it already."""
+    rates = usual_rates(study, name)
+    domain = study.spec.parameters[name]
+    if rates is None or domain.low is None or domain.high is None or domain.low <= 0:
+        return None
+    if side == "high":
+        value, where = max(rates.high, MIN_FACTOR * domain.high), "above"
+    else:
+        value, where = min(rates.low, domain.low / MIN_FACTOR), "below"
+    usual = rates.high if side == "high" else rates.low
+    return Limit(rounded(value), f"rates {where} {setting(usual)} are unusual for {rates.training}")
+
+
+def usual_rates(study: Study, name: str) -> UsualRates | None:
+    """Return the usual rates of a learning rate; None if it is none, or if the optimizer is unknown.
+
+    If the study compares several optimizers, the widest range counts.
+    """
+    if not is_learning_rate(name):
+        return None
+    found = [r for r in map(of_optimizer, dict.fromkeys(_optimizers(study, name))) if r is not None]
+    if is_fine_tuning(study) and not any(r.high == SGD.high for r in found):
+        return FINE_TUNING
+    if not found:
+        return None
+    widest = max(found, key=lambda r: r.high)
+    return widest._replace(low=min(r.low for r in found))
+
+
+def _optimizers(study: Study, name: str) -> Iterator[str]:
+    """Yield the names of the optimizers whose rate this is: in its own name, in other hyperparameters, or as noted."""
+    if of_optimizer(name) is not None:
+        yield name
+        return
+    for trial in study.trials:
+        yield from (str(v) for n, v in trial.params.items() if parameter_kinds.chooses_optimizer(n))
+        noted = trial.facts.get("optimizer")
+        if noted:
+            yield noted
+
+
+def is_fine_tuning(study: Study) -> bool:
+    """Return whether the study fine-tunes a pretrained model, by its name or by what its trials logged."""
+    return named_pretrained(study.name) or any("pretrained" in t.facts for t in study.trials)

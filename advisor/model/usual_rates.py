@@ -1,0 +1,78 @@
+"""Usual learning rates of optimizers and of fine-tuning: how far a search of the learning rate is extended at most.
+
+| training | usual rates | source |
+|---|---|---|
+| SGD, also with momentum | 1e-4 to 1 | 0.1 for a batch of 256, 3.2 for 8,192: Goyal et al. 2017, arXiv:1706.02677 |
+| Adam, AdamW, RMSprop, LAMB | 1e-6 to 0.03 | the best rates of small language models: Wortsman et al. 2023, arXiv:2309.14322 |
+| Lion | 1e-7 to 3e-3 | 3 to 10 times below AdamW: Chen et al. 2023, arXiv:2302.06675 |
+| fine-tuning, except with SGD | 1e-7 to 1e-3 | 2e-5 to 5e-5: Devlin et al. 2019, arXiv:1810.04805; adapters 2e-4: Hu et al. 2021 |
+
+These are no limits: trials right at the top of a usual range extend it by a small step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from advisor.model.space import words_of
+
+
+class UsualRates(NamedTuple):
+    """The learning rates that one kind of training usually needs."""
+
+    training: str
+    """The kind of training, as it is called in a sentence."""
+    low: float
+    high: float
+
+
+SGD = UsualRates("SGD", 1e-4, 1.0)
+ADAM = UsualRates("Adam", 1e-6, 0.03)
+ADAMW = ADAM._replace(training="AdamW")
+LION = UsualRates("Lion", 1e-7, 3e-3)
+FINE_TUNING = UsualRates("fine-tuning", 1e-7, 1e-3)
+
+BY_OPTIMIZER = {
+    "sgd": SGD,
+    "nesterov": SGD,
+    "momentum": SGD,
+    "adam": ADAM,
+    "adamw": ADAMW,
+    "nadam": ADAM._replace(training="NAdam"),
+    "radam": ADAM._replace(training="RAdam"),
+    "adamax": ADAM._replace(training="Adamax"),
+    "rmsprop": ADAM._replace(training="RMSprop"),
+    "lamb": ADAM._replace(training="LAMB"),
+    "adafactor": ADAM._replace(training="Adafactor"),
+    "lion": LION,
+}
+"""Usual rates by a word in the name of the optimizer: adamw_torch is AdamW, paged_adamw_8bit as well."""
+
+MAX_TEXT = 200
+"""Maximum number of characters of a name or value that are read."""
+_OFF = frozenset(("", "0", "false", "no", "none", "null"))
+_PRETRAINED = frozenset("finetune finetuned finetuning pretrained lora qlora peft".split())
+_PRETRAINED_PAIRS = ({"fine", "tune"}, {"fine", "tuning"}, {"fine", "tuned"}, {"base", "model"}, {"pre", "trained"})
+
+
+def of_optimizer(name: str) -> UsualRates | None:
+    """Return the usual rates of the optimizer with this name; None if the table does not contain it."""
+    return next((BY_OPTIMIZER[w] for w in words_of(name) if w in BY_OPTIMIZER), None)
+
+
+def starts_from_pretrained(params: Mapping[str, object]) -> bool:
+    """Return whether the logged parameters of a run show that it fine-tunes a pretrained model."""
+    return any(_shows_pretrained(str(name), str(value)) for name, value in params.items())
+
+
+def named_pretrained(text: str) -> bool:
+    """Return whether a name, such as that of a study, shows that a pretrained model is fine-tuned."""
+    words = set(words_of(text[:MAX_TEXT]))
+    return bool(words & _PRETRAINED) or any(pair <= words for pair in _PRETRAINED_PAIRS)
+
+
+def _shows_pretrained(name: str, value: str) -> bool:
+    if value.strip().lower() in _OFF:
+        return False
+    return named_pretrained(name) or name.endswith("name_or_path") or named_pretrained(value)
