@@ -92,6 +92,8 @@ class NextStudy(FrozenModel):
     file: str
     spec: StudySpec
     yaml: str
+    training: str = "python train.py"
+    """Command that trains one trial, with placeholders for what the study sets."""
 
 
 class Provenance(FrozenModel):
@@ -136,6 +138,9 @@ class ReportData(FrozenModel):
     """All rounds up to this study, with their predictions; None for a first round."""
     runs_url: str | None = None
     """URL prefix of run pages in the MLflow UI, to which a run id is appended; None if the store is not a server."""
+
+    folder: str = "advisor-report"
+    """Folder of the report as commands in it name it."""
 
     @property
     def minimize(self) -> bool:
