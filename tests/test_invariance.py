@@ -23,13 +23,13 @@ from cases import RECORDED, Case, load_cases
 from commands import ADVISOR
 
 from advisor import contract
+from advisor.contract.metric_direction import quantity
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
 from advisor.model.finding import Verdict
 from advisor.model.study import CurveBlock, Signal, Study
 from advisor.tracking.runs import Experiment, Points
 from advisor.tracking.study.assemble import assemble
-from advisor.tracking.study.metric_names import quantity
 from tests.promise import ALL
 
 ABSOLUTE = {
