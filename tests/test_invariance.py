@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import null_studies
 import nulls
 import numpy as np
 import pyarrow.parquet as pq
@@ -59,7 +60,7 @@ def _of_family(number: int) -> tuple[Experiment, dict[str, Any]]:
         return assemble(experiment, **how)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nulls, "assemble", assembled)
+        patch.setattr(null_studies, "assemble", assembled)
         nulls.FAMILIES[number].make(np.random.default_rng(number))
     return calls[-1]
 
