@@ -12,6 +12,7 @@ import click
 from pydantic import ValidationError
 
 from advisor.cli.options import direction_option
+from advisor.contract.metric_direction import direction_of
 from advisor.execution.command import option
 from advisor.model import parameter_kinds
 from advisor.model.errors import AdvisorError
@@ -24,7 +25,6 @@ from advisor.planning.designs.one_each import one_each
 from advisor.planning.designs.steps_initial import sweep_first
 from advisor.system import shell
 from advisor.system.atomic import write
-from advisor.tracking.study.metric_names import direction_of
 
 OPTIMIZERS = ("adam", "adamw", "nadam", "nesterov", "rmsprop", "sgd")
 _RANGE = re.compile(r"^([^:]+)\.\.([^:]+)(?::(log|linear|reverse-log))?$")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from advisor.contract import metric_direction
 from advisor.model.space import Value, as_number, counts_training, words_of
 from advisor.model.spec import Direction
 from advisor.tracking.study import metric_names
@@ -39,8 +40,10 @@ def _metric_named(value: str, metrics: Collection[str]) -> str | None:
         return None
     if value in metrics:
         return value
-    quantity = metric_names.quantity(value)
-    similar = [m for m in metrics if metric_names.split_of(m) == "valid" and metric_names.quantity(m) == quantity != ()]
+    quantity = metric_direction.quantity(value)
+    similar = [
+        m for m in metrics if metric_names.split_of(m) == "valid" and metric_direction.quantity(m) == quantity != ()
+    ]
     if metric_names.split_of(value) not in (None, "valid") or not similar:
         return None
     return min(similar, key=lambda m: (len(m), m))

@@ -43,21 +43,23 @@ SAME = "the same in every trial"
 _MIN_TWIN_VALUES = 3
 """Minimum distinct values for treating two hyperparameters that are equal in every trial as duplicates."""
 _NONE = ("none", "null")
-_MISSING = ("", *_NONE, "nan")
+_MISSING = (*_NONE, "nan")
+_BOOLS = {"true": True, "false": False}
 
 
 def parse_value(text: str) -> Value | None:
     """Return a logged parameter as bool, int, float or text; None for "None", "null", "nan" and the empty string."""
     stripped = text.strip()
-    lowered = stripped.lower()
-    if lowered in _MISSING:
+    if not stripped:
         return None
-    if lowered in ("true", "false"):
-        return lowered == "true"
+    if stripped[0].isalpha():
+        lowered = stripped.lower()
+        return None if lowered in _MISSING else _BOOLS.get(lowered, stripped)
     if len(stripped) > 40:  # too long for a number; int() is slow for thousands of digits
         return stripped
     try:
-        return int(stripped)
+        if "." not in stripped:
+            return int(stripped)
     except ValueError:
         pass
     try:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from advisor.contract import metric_direction
 from advisor.model.parameter_kinds import is_batch_size
 from advisor.model.space import BoolArray, FloatArray, Value, as_number, counts_training
 from advisor.model.study import Curve, CurveBlock
-from advisor.tracking.study import axes, metric_names
+from advisor.tracking.study import axes
 from advisor.tracking.study.silent_failures import Costs
 
 _SHORT = 0.95
@@ -253,7 +254,7 @@ def _stopping_metrics(blocks: Mapping[str, CurveBlock], costs: Costs) -> list[tu
     points = sum(len(c) for c in costs.curves)
     found: list[tuple[str, Sequence[Curve]]] = [(costs.metric, costs.curves)]
     for metric in sorted(blocks):
-        direction = metric_names.direction_of(metric)
+        direction = metric_direction.direction_of(metric)
         if metric == costs.metric or direction is None or len(blocks[metric].steps) != points:
             continue
         curves = [blocks[metric].curve(i) for i in range(len(costs.curves))]

@@ -17,7 +17,7 @@ from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.study import axes, declared, from_params, from_study_file, inference
 from advisor.tracking.study.curves import Curves
 from advisor.tracking.study.roles import Roles, parameter_roles
-from advisor.tracking.study.status import find_ends
+from advisor.tracking.study.status import Ends, find_ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +51,10 @@ def build_trials(
         params = [spec.completed(trial) for trial in params]
     blocks, start = curves.blocks, curves.start
     last_steps = axes.last_steps(blocks)
-    facts = [_facts(run) for run in runs]
-    ends = last_steps + start.steps
-    _add_stated_facts(facts, params, ends.tolist())
     fixed_roles = {*(spec.parameters if spec is not None else ()), *declared.parameters(runs, params)}
-    roles = parameter_roles(params, fixed_roles, ends.tolist())
-    _add_lengths(facts, roles)
-    _count_from_start(facts, ends, start.steps)
+    roles = parameter_roles(params, fixed_roles, (last_steps + start.steps).tolist())
     how = find_ends(runs, blocks, objective, params, lengths=roles.lengths)
-    for i, error in how.errors.items():
-        facts[i].setdefault("error", error)
+    facts = _all_facts(runs, params, roles, how, last_steps, start)
     trials = tuple(
         Trial(
             index=i,
@@ -80,6 +74,25 @@ def build_trials(
     warnings = ["Metrics were logged by epoch: every step in this report is an epoch."] if by_epoch else []
     decisions = (*roles.decisions, *how.decisions)
     return Trials(trials, spec, "epoch" if by_epoch else start.unit, tuple(warnings), roles, decisions)
+
+
+def _all_facts(
+    runs: Sequence[Run],
+    params: Sequence[Mapping[str, Value]],
+    roles: Roles,
+    how: Ends,
+    last_steps: IntArray,
+    start: axes.Start,
+) -> list[dict[str, str]]:
+    """Return the facts of each trial: those that adapters logged, then those that parameters, curves and errors show."""
+    facts = [_facts(run) for run in runs]
+    ends = last_steps + start.steps
+    _add_stated_facts(facts, params, ends.tolist())
+    _add_lengths(facts, roles)
+    _count_from_start(facts, ends, start.steps)
+    for i, error in how.errors.items():
+        facts[i].setdefault("error", error)
+    return facts
 
 
 def _add_lengths(facts: Sequence[dict[str, str]], roles: Roles) -> None:
