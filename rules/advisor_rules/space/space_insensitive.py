@@ -102,7 +102,9 @@ class SpaceInsensitive(Rule):
         This concerns learning rates, what the study compares, and regularisers that no trial did without.
         """
         parameter = study.spec.parameters[name]
-        return is_learning_rate(name) or parameter.role == "scientific" or _regularisers.is_only_strong(name, parameter)
+        if is_learning_rate(name) or parameter.role == "scientific":
+            return True
+        return _regularisers.is_only_strong(name, parameter, strong_decay=_regularisers.strong_decay(study))
 
     def _finding(self, study: Study, found: importance.Importances, axis: int, top: int, small: float) -> Finding:
         name, leader, domain = found.names[axis], found.names[top], study.spec.parameters[found.names[axis]]
