@@ -106,8 +106,9 @@ class SpaceInsensitive(Rule):
         """
         parameter = study.spec.parameters[name]
         cost = parameter_kinds.is_batch_size(name) or parameter_kinds.searches_architecture(study, name)
-        compared = parameter.role == "scientific"
-        return cost or compared or is_learning_rate(name) or _regularisers.is_only_strong(name, parameter)
+        if cost or is_learning_rate(name) or parameter.role == "scientific":
+            return True
+        return _regularisers.is_only_strong(name, parameter, strong_decay=_regularisers.strong_decay(study))
 
     def _finding(self, study: Study, found: importance.Importances, axis: int, top: int, small: float) -> Finding:
         name, leader, domain = found.names[axis], found.names[top], study.spec.parameters[found.names[axis]]
