@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import socket
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 
 from advisor.contract.redact import redact
 from advisor_logging.limits import clean_name, clean_text, clean_time
+from advisor_logging.spool import user_name
 
 NEW_RUN = "new"
 """A `run_id` that always creates a run, whatever MLflow's variables and active run are."""
@@ -61,12 +61,8 @@ def describe(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
         run_id = None
     elif run_id is None and settings.begun_by is None and (active := _active_run(uri)) is not None:
         run_id, ends_run = active, False  # the code that started it ends it
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):
-        user = "unknown"
     script = clean_text(sys.argv[0] if sys.argv else "")
-    source = {"mlflow.user": clean_text(user), "mlflow.source.name": script, "mlflow.source.type": "LOCAL"}
+    source = {"mlflow.user": clean_text(user_name()), "mlflow.source.name": script, "mlflow.source.type": "LOCAL"}
     experiment = settings.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
     return {
         "spool": settings.begun_by or identity,

@@ -14,6 +14,7 @@ import errno
 import getpass
 import json
 import os
+import re
 import shutil
 import struct
 import sys
@@ -42,9 +43,17 @@ _HEAD = struct.Struct("<IIB")
 _SHAPE = struct.Struct("<IH")
 
 
+def user_name() -> str:
+    """Return the user's name, "unknown" if the system has none, such as for a number in a container."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return "unknown"
+
+
 def user_id() -> str:
     """Return the user's number, or the user's name on Windows."""
-    return str(os.getuid()) if hasattr(os, "getuid") else getpass.getuser()
+    return str(os.getuid()) if hasattr(os, "getuid") else re.sub(r"\W", "_", user_name())
 
 
 def default_folders() -> list[Path]:

@@ -38,7 +38,7 @@ from advisor import contract
 
 TRAINING = Path(__file__).with_name("chaos_training.py")
 ADVISOR = [sys.executable, "-c", "from advisor.cli import main; main()"]
-AT_ONCE = 3
+AT_ONCE = 5
 """Trainings that run at the same time."""
 SETTLE_S = 300.0
 """Maximum seconds after the last fault until processes have delivered what they can."""
@@ -305,7 +305,9 @@ def once(folder: Path, minutes: float, trainings: int, seed: int) -> tuple[Damag
     truth = undisturbed(seeds)
     outcomes = {one: Outcome(one) for one in seeds}
     damage, waiting, stage = Damage(), list(seeds), Disturbed(folder, seed)
-    seconds = 60 * minutes * min(AT_ONCE, trainings) / trainings - 15
+    seconds = (
+        60 * minutes * min(AT_ONCE, trainings) / trainings - 30
+    )  # the start and the end of a training take as long
     try:
         with chaos(stage), reporting(stage, truth, 12.0, damage):
 
