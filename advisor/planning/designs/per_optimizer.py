@@ -87,13 +87,17 @@ def _rate_of(value: Value) -> Rung:
 
 def _foreign(spec: StudySpec, own: Sequence[Rung]) -> list[str]:
     """Return the searched hyperparameters of other optimizers, unless another hyperparameter depends on them."""
-    rungs = {r.name for ladder in LADDERS.values() for r in ladder if not is_learning_rate(r.name)} - {r.name for r in own}
+    rungs = {r.name for ladder in LADDERS.values() for r in ladder if not is_learning_rate(r.name)} - {
+        r.name for r in own
+    }
     used = {n for p in spec.parameters.values() for n in (p.when or {})}
     texts = " ".join(p.formula or p.equals or "" for p in spec.parameters.values())
     return [
         name
         for name in spec.searched
-        if name not in used and name not in texts and any(optimizers.denotes(r, name, o) for r in rungs for o in LADDERS)
+        if name not in used
+        and name not in texts
+        and any(optimizers.denotes(r, name, o) for r in rungs for o in LADDERS)
     ]
 
 

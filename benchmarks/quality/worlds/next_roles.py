@@ -8,14 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from advisor.model import parameter_kinds
 from advisor.model.space import FloatArray, IntArray, Value, counts_training, is_learning_rate
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.spec_yaml import dump, loads
 from worlds.question import COMPARED, RATES, curve, nuisances, response
 from worlds.world import Made, Metric, Outcome, Random, Situation, Store
 
-BATCHES = ("batch_size", "train_batch_size", "per_device_train_batch_size", "data.batch_size", "bs", "global_batch_size")
+BATCHES = (
+    "batch_size",
+    "train_batch_size",
+    "per_device_train_batch_size",
+    "data.batch_size",
+    "bs",
+    "global_batch_size",
+)
 SHAPES: Mapping[str, Parameter] = {
     "depth": Parameter(type="int", low=2, high=8),
     "num_layers": Parameter(type="int", low=1, high=5),
@@ -214,17 +220,23 @@ def architecture_widened(outcome: Outcome) -> bool:
     """Return whether a next study tunes a number of the architecture as nuisance, or goes beyond the values that were asked for."""
     if outcome.report is None:
         return True
+    tried = outcome.made.truth["tried"]
     for spec in following(outcome):
-        for name, (low, high) in outcome.made.truth["tried"].items():
+        for name, used in tried.items():
             p = spec.parameters.get(name)
             if p is None or (p.searched and p.role == "nuisance") or too_few_trials(spec):
                 return True
-            asked = SHAPES[name] if outcome.made.arguments.get("spec") else None
+            low, high = _asked(outcome, name, used)
             values = [v for v in (p.low, p.high, p.value, *p.options) if v is not None]
-            low, high = (low, high) if asked is None or asked.low is None else (asked.low, asked.high or high)
             if not all(low <= float(v) <= high for v in values):
                 return True
-    return any(f.subject in outcome.made.truth["tried"] for f in outcome.fired("space-boundary") if _widens(f))
+    return any(f.subject in tried for f in outcome.fired("space-boundary") if _widens(f))
+
+
+def _asked(outcome: Outcome, name: str, used: tuple[float, float]) -> tuple[float, float]:
+    """Return the range in the study file or, if there is none, the range of the values that trials used."""
+    asked = SHAPES[name] if outcome.made.arguments.get("spec") else None
+    return used if asked is None or asked.low is None or asked.high is None else (asked.low, asked.high)
 
 
 def _widens(finding: Any) -> bool:
@@ -360,7 +372,8 @@ def tied(random: Random) -> Made:
             p |= {"batch_size": int(batch[i]), "base_lr": p[rate] * 256 / int(batch[i])}
         else:
             p |= {"max_steps": int(ends[i]), "batch_size": int(batch[i]), "tokens": int(ends[i]) * int(batch[i]) * 512}
-    costs = scaled(random, response(random, at, random.uniform(0.3, 0.7, at.shape[1]), np.ones(at.shape[1])))
+    optimum = np.asarray(random.uniform(0.3, 0.7, at.shape[1]))
+    costs = scaled(random, response(random, at, optimum, np.ones(at.shape[1])))
     store = log(random, params, costs, ends=ends if how == "tokens" else None)
     return made(*store, {"tied": {"min": ["min_lr"], "scaled": ["base_lr"], "tokens": ["tokens", "max_steps"]}[how]})
 
@@ -457,7 +470,12 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation("E22m Adam and its variants share a rate", "divided", optimizers("alike"), optimizers_apart),
     Situation("E23 a question without effect", "no longer compared", questions(0.0), question_dropped),
     Situation("E23b a question with a small effect", "no longer compared", questions(1.5), question_dropped),
-    Situation("E23c the architecture is the question", "no longer compared", shaped("none", declared="scientific"), question_dropped),
+    Situation(
+        "E23c the architecture is the question",
+        "no longer compared",
+        shaped("none", declared="scientific"),
+        question_dropped,
+    ),
     Situation("E24 ties, lengths and measurements", "searched next", tied, tied_searched),
     Situation("E25 80 logged arguments", "among the parameters, or lost", trainer_arguments, cluttered, studies=20),
     Situation("E26n the rate's optimum lies beyond", "not widened", beyond, not_widened, bound=0.15),

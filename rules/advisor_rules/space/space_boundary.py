@@ -26,11 +26,11 @@ class SpaceBoundary(Rule):
     """The best trials cluster at one end of the searched range, and results still improve towards it.
 
     ## What it looks at
-    Every searched number except the length of training and the batch size, on its own scale. The rule asks two questions. Do better trials lie nearer
-    to one end than the sampled trials in general? And is the fitted response best at that end, with the other hyperparameters
-    accounted for? Each hyperparameter is tested alone and, if several were searched, with a response surface that includes
-    interactions. Failed trials count as the worst, and the successful trials alone must tend to the same end. If trials fail at an
-    end, see `space-boundary-infeasible`.
+    Every searched number except the length of training and the batch size, on its own scale. The rule asks two questions. Do
+    better trials lie nearer to one end than the sampled trials in general? And is the fitted response best at that end, with the
+    other hyperparameters accounted for? Each hyperparameter is tested alone and, if several were searched, with a response surface
+    that includes interactions. Failed trials count as the worst, and the successful trials alone must tend to the same end. If
+    trials fail at an end, see `space-boundary-infeasible`.
 
     ## Why it matters
     A better value may lie just outside the range. One good trial near an end is weak evidence: with five hyperparameters, chance
@@ -127,7 +127,7 @@ class SpaceBoundary(Rule):
         new: tuple[float, float],
         step: float,
     ) -> Finding:
-        domain, side = study.spec.parameters[name], crowded.side
+        side = crowded.side
         chance, certainty = "probability of such crowding by chance", "probability that the best value lies at this end"
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
         best = [t for i in good for t in tried.trials[i][:1]]
@@ -172,7 +172,9 @@ def _advice(study: Study, name: str, side: Side, new: tuple[float, float], step:
     domain = study.spec.parameters[name]
     end, to = (domain.high, new[1]) if side == "high" else (domain.low, new[0])
     if parameter_kinds.searches_architecture(study, name):
-        text = "Decide if {name} {beyond} {end} is worth its cost. If so, compare {end} and {to} in a study of their own."
+        text = (
+            "Decide if {name} {beyond} {end} is worth its cost. If so, compare {end} and {to} in a study of their own."
+        )
         beyond = "above" if side == "high" else "below"
         action = say(text, name=Name(name), beyond=beyond, end=Setting(end), to=Setting(to))
         return action, Advise(text=str(action))
