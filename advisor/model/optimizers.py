@@ -77,7 +77,7 @@ def differ(values: Iterable[Value]) -> bool:
 
 
 def shared_rate(spec: StudySpec) -> tuple[str, str] | None:
-    """Return (choice of optimizer, learning rate) if the spec searches optimizers of different usual rates with one rate for all."""
+    """Return (choice of optimizer, learning rate) if optimizers of different usual rates are searched with one rate for all."""
     chooser = next((n for n, p in spec.searched.items() if p.options and parameter_kinds.chooses_optimizer(n)), None)
     if chooser is None or not differ(spec.searched[chooser].options):
         return None

@@ -24,14 +24,14 @@ _MACHINE = frozenset(
     "save saving checkpoint checkpoints debug".split()
 )
 _SHAPE = frozenset(
-    "depth depths width widths layer layers nlayers block blocks nblocks unit units nunits neurons hidden nhid dim dims channel channels "
-    "filter filters kernel kernels head heads nhead nheads expert experts embed embd nembd embedding embeddings bottleneck intermediate "
-    "mlp ffn patch stride dilation".split()
+    "depth depths width widths layer layers nlayers block blocks nblocks unit units nunits neurons hidden nhid dim dims channel "
+    "channels filter filters kernel kernels head heads nhead nheads expert experts embed embd nembd embedding embeddings "
+    "bottleneck intermediate mlp ffn patch stride dilation".split()
 )
 _SHAPE_PAIRS = ({"d", "model"}, {"d", "ff"}, {"lora", "r"}, {"lora", "rank"}, {"growth", "rate"}, {"model", "size"})
 _NO_SHAPE = frozenset(
-    "norm std scale noise temperature weight loss coef coefficient penalty freeze frozen unfreeze activation act bias tree trees leaf "
-    "leaves".split()
+    "norm std scale noise temperature weight loss coef coefficient penalty freeze frozen unfreeze activation act bias tree trees "
+    "leaf leaves".split()
 )
 
 

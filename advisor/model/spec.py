@@ -21,6 +21,8 @@ MAX_SEEDS = 10_000
 Probe = Literal["batch-size", "learning-rate", "early-instability", "warmup", "steps"]
 MAX_NAME = 500
 """Maximum number of characters of a name; most experiment trackers allow fewer."""
+SAME = "the same in every trial"
+"""Reason why a parameter that the trials did not vary is fixed. Study files list such parameters as constants."""
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 
 

@@ -34,7 +34,9 @@ def in_next_study(study: Study, name: str, best: Value | None) -> Parameter:
     value = size if _is_listed(study, name) else _power_of_two(size, parameter, throughput.ran_out(study))
     reason = _reason(study, name, fastest, value, size)
     whole = int(value) if value.is_integer() else value
-    return Parameter(role="fixed", type=parameter.type, value=whole, limits=parameter.limits, when=parameter.when, why=reason)
+    return Parameter(
+        role="fixed", type=parameter.type, value=whole, limits=parameter.limits, when=parameter.when, why=reason
+    )
 
 
 def needs_throughput(study: Study) -> bool:
@@ -52,7 +54,9 @@ def _reason(study: Study, name: str, fastest: float | None, value: float, size: 
     limit = throughput.ran_out(study)
     memory = f"; {limit:g} ran out of memory" if math.isfinite(limit) else ""
     tried = [as_number(t.params[name]) for t in study.trials if name in t.params]
-    what = "larger batches hardly raise the throughput" if size < max(tried) else "the highest throughput that was tried"
+    what = (
+        "larger batches hardly raise the throughput" if size < max(tried) else "the highest throughput that was tried"
+    )
     return f"{what}{near}{memory}"
 
 
@@ -84,7 +88,9 @@ def _listed(parameter: Parameter, study: Study, name: str) -> Parameter:
         return parameter
     why = f"{name} is a list of powers of two: hardware uses other sizes less well"
     if len(sizes) == 1:
-        return Parameter(role="fixed", type="int", value=sizes[0], limits=parameter.limits, when=parameter.when, why=why)
+        return Parameter(
+            role="fixed", type="int", value=sizes[0], limits=parameter.limits, when=parameter.when, why=why
+        )
     return Parameter(
         role=parameter.role, type="int", choices=sizes, limits=parameter.limits, when=parameter.when, why=why
     )

@@ -62,18 +62,23 @@ def in_next_study(study: Study, name: str, best: Mapping[str, Value]) -> Paramet
         source = "the range was inferred from the trials" if name in study.inferred else "since the last round"
         kept = f"unchanged; {source}" if name in study.inferred else f"unchanged {source}"
         return parameter.model_copy(update={"why": why(name, parameter.role, kept)})
-    return Parameter(role="fixed", type=parameter.type, value=best[name], when=parameter.when, why=why(name, "fixed", more))
+    return Parameter(
+        role="fixed", type=parameter.type, value=best[name], when=parameter.when, why=why(name, "fixed", more)
+    )
 
 
 def _compared(parameter: Parameter) -> Parameter:
-    reason = "compared in this study, because it changes the cost of training and serving; unchanged since the last round"
+    reason = (
+        "compared in this study, because it changes the cost of training and serving; unchanged since the last round"
+    )
     return parameter.model_copy(update={"role": "scientific", "why": reason})
 
 
 def _tunes_others(study: Study, name: str) -> bool:
     """Return whether the study searches more than its architecture and batch size, so that these are not its question."""
     return any(
-        n != name and not parameter_kinds.searches_architecture(study, n) and not parameter_kinds.is_batch_size(n) for n in study.searched
+        n != name and not parameter_kinds.searches_architecture(study, n) and not parameter_kinds.is_batch_size(n)
+        for n in study.searched
     )
 
 

@@ -36,6 +36,19 @@ REGULARISE = (
 )
 
 
+ARCHITECTURE = (
+    "Start from a well-known architecture that is easy to train: reproduce a paper on a problem like yours, then change it step by "
+    "step."
+)
+FAIR = "Tune every value as well as the others, also the baseline without the change: give each equally many trials."
+EQUAL_STEPS = (
+    "Compare batch sizes at equally many steps. With equally many epochs a larger batch takes fewer steps; the comparison then "
+    "shows at best that it needs no more examples."
+)
+NONE = "Every trial uses {name}. To see whether it helps at all, list its values with 0 among them: --tune {name}=0,1e-5,1e-4,1e-3."
+MEASURE = "Measure the throughput again for each value: the feasible batch sizes depend on the model and the optimizer."
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wish:
     """The user's requirements for a project's first study."""
@@ -112,9 +125,16 @@ def tuned(rung: Rung) -> Parameter:
 
 
 def _notes(wish: Wish, steps: int | None) -> list[str]:
-    notes = [f"The optimizer is {wish.optimizer}; its hyperparameters do not carry over to another one."]
+    compared = [n for n, p in wish.parameters.items() if p.role == "scientific"]
+    searched = [n for n, p in wish.parameters.items() if p.role == "nuisance"]
+    notes = [ARCHITECTURE, f"The optimizer is {wish.optimizer}; its hyperparameters do not carry over to another one."]
+    if compared:
+        notes.append(FAIR)
+    notes += [EQUAL_STEPS for n in compared if parameter_kinds.is_batch_size(n)]
+    notes += [MEASURE for n in compared if parameter_kinds.is_architecture(n)]
     if not any(parameter_kinds.is_regulariser(n) for n in wish.parameters):
         notes.append(REGULARISE)
+    notes += [NONE.format(name=n) for n in searched if _never_none(n, wish.parameters[n])]
     if not any(parameter_kinds.is_batch_size(n) for n in wish.parameters):
         notes.append(f"Choose the batch size by throughput before the first study. {PROBE}")
     if wish.final_train_steps and steps:
@@ -122,3 +142,10 @@ def _notes(wish: Wish, steps: int | None) -> list[str]:
             f"Trials of {steps:,} steps answer most questions about one of {wish.final_train_steps:,}; a few long runs follow."
         )
     return notes
+
+
+def _never_none(name: str, parameter: Parameter) -> bool:
+    """Return whether every trial uses the regulariser: its range or choices do not hold 0."""
+    return (
+        parameter_kinds.is_regulariser(name) and not parameter.contains(0) and "none" not in map(str, parameter.options)
+    )

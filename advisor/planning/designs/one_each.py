@@ -18,7 +18,7 @@ MAX_STUDIES = 3
 
 
 def one_each(spec: StudySpec, name: str, *, limit: int = MAX_STUDIES) -> tuple[StudySpec, ...]:
-    """Return one study per value with an equal share of the trials; return the given study if there are more values than `limit`."""
+    """Return one study per value with an equal share of the trials, or the given study if there are more than `limit` values."""
     options = spec.parameters[name].options if name in spec.parameters else ()
     if not 1 < len(options) <= limit:
         return (spec,)

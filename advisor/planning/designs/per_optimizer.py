@@ -2,27 +2,30 @@
 
 Playbook: "Identifying scientific, nuisance, and fixed hyperparameters", "How should Adam's hyperparameters be tuned?".
 
-*When.* Several optimizers were searched with one learning rate for all, or the user runs `advisor init --compare optimizer=sgd,adam`.
-The learning rate is a conditional hyperparameter: SGD's is about a hundred times Adam's, so no common range is fair to both.
+*When.* Several optimizers were searched with one learning rate for all, or the user runs
+`advisor init --compare optimizer=sgd,adam`. The learning rate is a conditional hyperparameter: SGD's is about a hundred times
+Adam's, so no common range is fair to both.
 
 *What.* One study per optimizer with an equal share of the trials. Each tunes the hyperparameters that its ladder
-(`advisor.model.optimizers`) allows for this number of trials. The ends of a learning rate's range follow the ladder, but the searched
-range shifts them if it lies lower, as in fine-tuning.
+(`advisor.model.optimizers`) allows for this number of trials. The range of the learning rate is the ladder's, or lower if the
+searched range is lower, as in fine-tuning.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from advisor.model import optimizers
 from advisor.model.change import RunPlan
+from advisor.model.errors import AdvisorError
 from advisor.model.optimizers import LADDERS, Rung
 from advisor.model.prediction import significant
 from advisor.model.space import Value, as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
-from advisor.planning.designs.initial import tuned
+from advisor.planning.designs.initial import FAIR, Wish, initial, tuned
 from advisor.planning.designs.one_each import one_each
 
 GOAL = "Tune each optimizer in a study of its own"
@@ -46,6 +49,34 @@ def divided(specs: Sequence[StudySpec]) -> list[StudySpec]:
     return list(specs)
 
 
+def first_studies(wish: Wish, chooser: str) -> list[StudySpec]:
+    """Return the first study of each optimizer that `chooser` compares. Raises AdvisorError if an optimizer is unknown."""
+    options = wish.parameters[chooser].options
+    unknown = [str(v) for v in options if optimizers.optimizer_of(v) is None]
+    if unknown:
+        known = ", ".join(sorted(LADDERS))
+        raise AdvisorError(
+            f"no usual ranges are known for {', '.join(unknown)}; optimizers that can be compared: {known}"
+        )
+    rate = next((n for n, p in wish.parameters.items() if is_learning_rate(n) and p.numeric), None)
+    if rate is not None:
+        raise AdvisorError(
+            f"one range of {rate} does not suit all optimizers; leave it out, or write their studies one by one"
+        )
+    return [_first_study(wish, chooser, value) for value in options]
+
+
+def _first_study(wish: Wish, chooser: str, value: Value) -> StudySpec:
+    optimizer, count = optimizers.optimizer_of(value) or wish.optimizer, len(wish.parameters[chooser].options)
+    why = f"one study for each of {count} optimizers; compare their best trials"
+    foreign = _foreign(wish.parameters, LADDERS[optimizer])
+    others = {n: p for n, p in wish.parameters.items() if n != chooser and n not in foreign}
+    parameters = {chooser: Parameter(role="fixed", value=value, why=why), **others}
+    spec = initial(replace(wish, optimizer=optimizer, trials=max(wish.trials // count, 1), parameters=parameters))
+    goal = f"Tune {value} in a study of its own: {', '.join(spec.searched)}"
+    return spec.model_copy(update={"goal": goal, "notes": (*spec.notes, FAIR, MEASURE)})
+
+
 def one_each_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[StudySpec]:
     """Return one study for each optimizer among the choices of `chooser`. rate: name of the learning rate that they share."""
     options = spec.parameters[chooser].options
@@ -63,7 +94,7 @@ def _own(spec: StudySpec, rate: str, value: Value, lowest: float) -> StudySpec:
     parameters = dict(spec.parameters)
     if optimizer is not None:
         own = [r for r in LADDERS[optimizer] if not is_learning_rate(r.name)]
-        for name in _foreign(spec, own):
+        for name in _foreign(parameters, own):
             del parameters[name]
         parameters[rate] = _shifted(parameters[rate], _rate_of(value), lowest, value)
         for rung in own:
@@ -85,16 +116,14 @@ def _rate_of(value: Value) -> Rung:
     return LADDERS[optimizers.optimizer_of(value) or "adam"][0]
 
 
-def _foreign(spec: StudySpec, own: Sequence[Rung]) -> list[str]:
+def _foreign(parameters: Mapping[str, Parameter], own: Sequence[Rung]) -> list[str]:
     """Return the searched hyperparameters of other optimizers, unless another hyperparameter depends on them."""
-    rungs = {r.name for ladder in LADDERS.values() for r in ladder if not is_learning_rate(r.name)} - {r.name for r in own}
-    used = {n for p in spec.parameters.values() for n in (p.when or {})}
-    texts = " ".join(p.formula or p.equals or "" for p in spec.parameters.values())
-    return [
-        name
-        for name in spec.searched
-        if name not in used and name not in texts and any(optimizers.denotes(r, name, o) for r in rungs for o in LADDERS)
-    ]
+    rungs = {r.name for ladder in LADDERS.values() for r in ladder if not is_learning_rate(r.name)}
+    rungs -= {r.name for r in own}
+    used = {n for p in parameters.values() for n in (p.when or {})}
+    texts = " ".join(p.formula or p.equals or "" for p in parameters.values())
+    free = [n for n, p in parameters.items() if p.searched and n not in used and n not in texts]
+    return [n for n in free if any(optimizers.denotes(rung, n, o) for rung in rungs for o in LADDERS)]
 
 
 def _shifted(shared: Parameter, usual: Rung, lowest: float, value: Value) -> Parameter:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from advisor.model.space import FloatArray, Scale, Value
-from advisor.model.spec import MAX_NAME, Parameter, Role
+from advisor.model.spec import MAX_NAME, SAME, Parameter
 
 _NOT_HYPERPARAMETERS = re.compile(
     r"(^|[_./-])(seed|seeds|random_state|run|run_id|run_name|uuid|guid|hash|host|hostname|path|paths|dir|directory|folder|file|"
@@ -38,8 +38,6 @@ _BY_DECADES = re.compile(
 )
 _LABEL = re.compile(r"(/|~|\.{1,2}/|[A-Za-z]:\\|\w+://)\S+|.*\d{4}-?\d\d-?\d\d.*|(?=.*\d)[0-9a-fA-F-]{8,}|\S*/\S*/\S*")
 """Pattern of values that are labels: a path, a URL, a date or a hash."""
-SAME = "the same in every trial"
-"""Reason why a parameter that the trials did not vary is fixed."""
 _MIN_TWIN_VALUES = 3
 """Minimum distinct values for treating two hyperparameters that are equal in every trial as duplicates."""
 _NONE = ("none", "null")
@@ -166,9 +164,8 @@ def infer_parameter(name: str, values: Sequence[Value]) -> Parameter:
             role="scientific", type="categorical", choices=choices, why="inferred: the values that trials used"
         )
     numbers = np.array(distinct, dtype=np.float64)
-    role: Role = "nuisance"
     return Parameter(
-        role=role,
+        role="nuisance",
         type="int" if isinstance(distinct[0], int) else "float",
         low=float(numbers.min()),
         high=float(numbers.max()),

@@ -14,10 +14,9 @@ import numpy as np
 from scipy import stats
 
 from advisor.contract import metric_direction
-from advisor.model.parameter_kinds import is_batch_size
-from advisor.model.space import BoolArray, FloatArray, Value, as_number, counts_training
+from advisor.model.space import BoolArray, FloatArray, Value, counts_training
 from advisor.model.study import Curve, CurveBlock
-from advisor.tracking.study import axes
+from advisor.tracking.study import axes, from_params
 from advisor.tracking.study.silent_failures import Costs
 
 _SHORT = 0.95
@@ -60,16 +59,12 @@ def short_trials(costs: Costs, params: Sequence[Mapping[str, Value]]) -> BoolArr
     """Return a mask (trials,) of the trials that are shorter than the longest in steps, evaluations and examples."""
     steps = np.array([c.steps[-1] if len(c) else 0 for c in costs.curves], dtype=np.float64)
     evaluations = np.array([len(c) for c in costs.curves], dtype=np.float64)
-    examples = steps * np.array([_batch_size(p) for p in params])
+    examples = steps * np.array([from_params.batch_size(p) for p in params])
     lengths = [steps, evaluations] + ([examples] if np.isfinite(examples).all() else [])
     shares = [length / max(float(length.max(initial=0)), 1e-300) for length in lengths]
     known = np.array([len(c) > 0 for c in costs.curves], dtype=np.bool_)
     short: BoolArray = known & (np.max(shares, axis=0) < _SHORT)
     return short
-
-
-def _batch_size(params: Mapping[str, Value]) -> float:
-    return next((as_number(params[name]) for name in sorted(params, key=len) if is_batch_size(name)), math.nan)
 
 
 # --- pruned by a tuner -----------------------------------------------------------------------------------------------------------

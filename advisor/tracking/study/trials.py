@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from advisor import contract
-from advisor.model.parameter_kinds import is_batch_size
 from advisor.model.reading import Decision
 from advisor.model.space import IntArray, Value, words_of
 from advisor.model.spec import Objective, StudySpec
@@ -116,13 +115,7 @@ def _add_stated_facts(
     for known, trial, steps in zip(facts, params, from_params.max_train_steps(params, last_steps), strict=True):
         if steps is not None:
             known.setdefault("max_train_steps", str(steps))
-        names = sorted(filter(is_batch_size, trial), key=lambda n: (not from_params.is_whole_batch(n), len(n)))
-        sizes = (
-            size * (1 if from_params.is_whole_batch(name) else from_params.micro_batches(trial))
-            for name in names
-            if (size := from_params.count(trial[name])) >= 1
-        )
-        for size in islice(sizes, 1):
+        if math.isfinite(size := from_params.batch_size(trial)):
             known.setdefault("batch_size", f"{size:.0f}")
 
 

@@ -24,11 +24,11 @@ class SpaceBoundary(Rule):
     """The best trials cluster at one end of the searched range, and results still improve towards it.
 
     ## What it looks at
-    Every searched number except the length of training and the batch size, on its own scale. The rule asks two questions. Do better trials lie nearer
-    to one end than the sampled trials in general? And is the fitted response best at that end, with the other hyperparameters
-    accounted for? Each hyperparameter is tested alone and, if several were searched, with a response surface that includes
-    interactions. Failed trials count as the worst, and the successful trials alone must tend to the same end. If trials fail at an
-    end, see `space-boundary-infeasible`.
+    Every searched number except the length of training and the batch size, on its own scale. The rule asks two questions. Do
+    better trials lie nearer to one end than the sampled trials in general? And is the fitted response best at that end, with the
+    other hyperparameters accounted for? Each hyperparameter is tested alone and, if several were searched, with a response surface
+    that includes interactions. Failed trials count as the worst, and the successful trials alone must tend to the same end. If
+    trials fail at an end, see `space-boundary-infeasible`.
 
     ## Why it matters
     A better value may lie just outside the range. One good trial near an end is weak evidence: with five hyperparameters, chance
