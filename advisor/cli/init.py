@@ -12,8 +12,7 @@ import click
 from pydantic import ValidationError
 
 from advisor.cli.options import direction_option
-from advisor.execution.command import option
-from advisor.model import parameter_kinds
+from advisor.model import parameter_kinds, placeholders
 from advisor.model.errors import AdvisorError
 from advisor.model.space import is_learning_rate, words_of
 from advisor.model.spec import Objective, Parameter, StudySpec
@@ -225,7 +224,9 @@ def _write(specs: Sequence[StudySpec], compared: str, explicit: Collection[str],
     for file, spec in zip(files, named, strict=True):
         click.echo(f"{file}: {spec.goal}")
     passed = [name for name, p in specs[0].parameters.items() if p.searched or name in explicit]
-    click.echo(f"\nadvisor run {shell.quote(str(files[0]))} -- python train.py {' '.join(map(option, passed))}")
+    passed += ["seed", *(name for name in placeholders.to_pass(specs[0]) if name != "seed")]
+    options = " ".join(map(placeholders.option, passed))
+    click.echo(f"\nadvisor run {shell.quote(str(files[0]))} -- python train.py {options}")
 
 
 def _slugs(values: Sequence[str]) -> list[str]:
