@@ -10,6 +10,7 @@ from advisor.engine.registry import Settings, load_rules
 from advisor.engine.rule import Rule
 from advisor.engine.settings import find_settings
 from advisor.history import history, pool, predicted
+from advisor.history.advice import advice_records
 from advisor.model.change import Advise
 from advisor.model.finding import Verdict
 from advisor.model.progress import Progress, no_progress
@@ -80,7 +81,8 @@ def analyze(
         command=command,
         on_progress=report_progress,
     )
-    return report.model_copy(update={"runs_url": runs_url(experiment, tracking_uri=tracking_uri)})
+    found = {"runs_url": runs_url(experiment, tracking_uri=tracking_uri), "advice": advice_records(tracking_uri)}
+    return report.model_copy(update=found)
 
 
 def analyze_study(

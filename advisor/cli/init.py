@@ -13,8 +13,7 @@ from pydantic import ValidationError
 
 from advisor.cli.options import direction_option
 from advisor.contract.metric_direction import direction_of
-from advisor.execution.command import option
-from advisor.model import parameter_kinds
+from advisor.model import parameter_kinds, placeholders
 from advisor.model.errors import AdvisorError
 from advisor.model.optimizers import LADDERS, optimizer_of
 from advisor.model.space import is_learning_rate, words_of
@@ -246,10 +245,17 @@ def _write(specs: Sequence[StudySpec], compared: str, explicit: Collection[str],
         raise AdvisorError(f"cannot write {str(out)!r}: {error.strerror or error}; pass another --out") from None
     for file, spec in zip(files, named, strict=True):
         click.echo(f"{file}: {spec.goal}")
-    passed = [[n for n, p in s.parameters.items() if p.searched or n in explicit] for s in specs]
-    shown = files if any(names != passed[0] for names in passed) else files[:1]
-    for file, names in zip(shown, passed, strict=False):
-        click.echo(f"\nadvisor run {shell.quote(str(file))} -- python train.py {' '.join(map(option, names))}")
+    passed = [_options(spec, explicit) for spec in specs]
+    shown = files if any(options != passed[0] for options in passed) else files[:1]
+    for file, options in zip(shown, passed, strict=False):
+        click.echo(f"\nadvisor run {shell.quote(str(file))} -- python train.py {options}")
+
+
+def _options(spec: StudySpec, explicit: Collection[str]) -> str:
+    """Return the options, with placeholders, that a training needs for this study."""
+    names = [name for name, p in spec.parameters.items() if p.searched or name in explicit]
+    names += ["seed", *(name for name in placeholders.to_pass(spec) if name != "seed")]
+    return " ".join(map(placeholders.option, names))
 
 
 def _slugs(values: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ from advisor.execution.engines.local import Local
 from advisor.execution.engines.ray import Ray
 from advisor.execution.engines.slurm import Slurm
 from advisor.execution.job import default_seed, job_name
-from advisor.execution.job_env import check, job_command, study_folder
+from advisor.execution.job_env import check, job_command, study_folder, warnings
 from advisor.execution.plan import OnUpdate
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
@@ -125,17 +125,21 @@ def run(
     advisor run study.yaml -- python train.py --learning-rate {learning_rate} --seed {seed}
     advisor run study.yaml -- python train.py --seed {seed}    no hyperparameter: appends --learning_rate 0.1 ...
     advisor run study.yaml -- python train.py --config {json}  a JSON file with all of them
+    advisor run study.yaml -- python train.py {args} --max-train-steps {max_train_steps} --schedule {schedule}
     advisor run study.yaml -j 4 --timeout 60 -- ./train.sh {args}
     advisor run study.yaml --on ray --ray-address auto -- python train.py
     advisor run study.yaml --on slurm --timeout 60 --slurm partition=gpu --gpus-per-trial 1 -- python train.py
 
     The training logs into the MLflow run that its environment names, as TuningLogger and mlflow.start_run() do by themselves
-    (MLFLOW_TRACKING_URI, MLFLOW_RUN_ID; also ADVISOR_PARAMS, ADVISOR_SEED and others). Crashes, lack of memory, timeouts and
-    non-finite results are recorded. Ctrl-C stops cleanly; run the same command again to resume, also after a kill -9 or on another
-    machine: finished trials are never trained again. A larger --trials continues the same sequence.
+    (MLFLOW_TRACKING_URI, MLFLOW_RUN_ID). ADVISOR_PARAMS, ADVISOR_SEED, ADVISOR_MAX_TRAIN_STEPS and ADVISOR_SCHEDULE hold what
+    the study sets. Crashes, lack of memory, timeouts and non-finite results are recorded. Ctrl-C stops cleanly; run the same
+    command again to resume, also after a kill -9 or on another machine: finished trials are never trained again. A larger
+    --trials continues the same sequence.
     """
     spec = load(study)
     check(spec, command, append=not no_args)
+    for warning in warnings(spec, command, append=not no_args):
+        click.echo(f"Warning: {warning}", err=True)
     folder = study_folder(out, spec.study)
     first_seed = default_seed(spec) if seed is None else seed
     if dry_run:

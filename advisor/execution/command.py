@@ -3,6 +3,7 @@
     python train.py --learning-rate {learning_rate} --momentum={momentum}    filled in place
     python train.py --seed {seed}                                            no hyperparameter: appends --learning_rate 0.1 ...
     python train.py --config {json}                                          path of a JSON file with all of them
+    python train.py {args} --max-train-steps {max_train_steps} --schedule {schedule} --decay-steps {schedule.decay_steps}
 
 `{{` and `}}` produce literal braces. `BUILT_IN` lists the placeholders that are not hyperparameters.
 """
@@ -14,9 +15,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from advisor.model.errors import AdvisorError
+from advisor.model.placeholders import SCHEDULE, option
 from advisor.model.space import Value
 
-BUILT_IN = ("trial", "seed", "json", "args", "study", "run_id", "max_train_steps", "evaluate_every")
+BUILT_IN = ("trial", "seed", "json", "args", "study", "run_id", "max_train_steps", "evaluate_every", SCHEDULE)
 """Placeholders that are not hyperparameters. A hyperparameter with the same name takes precedence."""
 _COLLECTIVE = {"json", "args"}
 """Placeholders that expand to all hyperparameters at once."""
@@ -32,7 +34,7 @@ def check(words: Sequence[str], parameters: Iterable[str], available: Iterable[s
     """Raise AdvisorError for an unknown placeholder. available: the names in `BUILT_IN` that have a value for this job."""
     known = {*parameters, *available}
     for name in sorted(placeholders(words) - known):
-        if name in BUILT_IN:
+        if name.partition(".")[0] in BUILT_IN:
             raise AdvisorError(
                 f"the command asks for {{{name}}}, which the study does not say; add it to the study file"
             )
@@ -58,14 +60,10 @@ def check_all(words: Sequence[str], searched: Mapping[str, str], parameters: Ite
         )
 
 
-def option(name: str) -> str:
-    """Return the usual command-line option with placeholder for a hyperparameter."""
-    return f"--{name.replace('_', '-')} {{{name}}}"
-
-
 def appends(words: Sequence[str], parameters: Iterable[str]) -> bool:
     """Return True if the hyperparameters must be appended, because the command has no placeholder for any of them."""
-    return placeholders(words) <= set(BUILT_IN) - _COLLECTIVE - set(parameters)
+    names = {n.partition(".")[0] if n.startswith(f"{SCHEDULE}.") else n for n in placeholders(words)}
+    return names <= set(BUILT_IN) - _COLLECTIVE - set(parameters)
 
 
 def fill(

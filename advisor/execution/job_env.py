@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -11,12 +12,13 @@ from pathlib import Path
 
 from advisor.execution import command
 from advisor.execution.job import Job
-from advisor.model import formula
+from advisor.model import formula, placeholders
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
 from advisor.tracking.stores.location import Location, from_anywhere
 
 OUT = Path("advisor-runs")
+_NUMBERS = ("max_train_steps", "evaluate_every")
 
 
 def check(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> None:
@@ -26,9 +28,35 @@ def check(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> None
     """
     if any("\0" in text for text in _texts(spec)):
         raise AdvisorError("the study contains a text with a zero byte, which no command line can pass; remove it")
-    command.check(words, spec.parameters, {*_study_values(spec), "trial", "seed", "json", "args", "run_id"})
+    command.check(words, spec.parameters, {*placeholders.values(spec), "trial", "seed", "json", "args", "run_id"})
     if append:
         command.check_all(words, _substitutes(spec), spec.parameters)
+        if "seed" in _not_passed(spec, words):
+            raise AdvisorError(
+                f"the study repeats each trial with {spec.seeds} seeds, and the command does not pass them; add --seed {{seed}}, "
+                "or pass --no-args if the training reads ADVISOR_SEED from its environment"
+            )
+
+
+def warnings(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> list[str]:
+    """Return a warning, if necessary: the command does not pass the length of training or the schedule that the study sets."""
+    missing = [name for name in _not_passed(spec, words) if name != "seed"] if append else []
+    if not missing:
+        return []
+    values = placeholders.values(spec)
+    named = ", ".join(f"{name} {values[name]}" for name in missing)
+    variables = " and ".join(dict.fromkeys(f"ADVISOR_{name.partition('.')[0].upper()}" for name in missing))
+    return [
+        f"The study sets {named}, and the command does not pass {'it' if len(missing) == 1 else 'them'}. Unless the training reads "
+        f"{variables} from its environment, add {' '.join(map(placeholders.option, missing))}."
+    ]
+
+
+def _not_passed(spec: StudySpec, words: Sequence[str]) -> list[str]:
+    """Return the placeholders of what the study sets that are not in the command, neither as placeholders nor as values."""
+    values, passed = placeholders.values(spec), command.placeholders(words)
+    stated = {part for word in words for part in re.split(r"[=\s]", word)}
+    return [n for n in placeholders.to_pass(spec) if n not in passed and values.get(n) not in stated]
 
 
 def _texts(spec: StudySpec) -> Iterator[str]:
@@ -58,7 +86,7 @@ def job_command(
 ) -> list[str]:
     """Return the command line of a job. file: path of the file with its hyperparameters."""
     job_values = {"trial": str(job.number), "seed": str(job.seed), "json": str(file.resolve()), "run_id": run_id}
-    return command.fill(words, job.params, {**_study_values(spec), **job_values}, append=append)
+    return command.fill(words, job.params, {**placeholders.values(spec), **job_values}, append=append)
 
 
 def job_environment(spec: StudySpec, job: Job, run_id: str, location: Location, experiment: str) -> dict[str, str]:
@@ -71,14 +99,9 @@ def job_environment(spec: StudySpec, job: Job, run_id: str, location: Location, 
         "ADVISOR_TRIAL": str(job.number),
         "ADVISOR_SEED": str(job.seed),
         "ADVISOR_PARAMS": job.params_json(),
-        **{f"ADVISOR_{name.upper()}": value for name, value in _study_values(spec).items() if name != "study"},
+        **{f"ADVISOR_{name.upper()}": value for name in _NUMBERS if (value := placeholders.values(spec).get(name))},
+        **({"ADVISOR_SCHEDULE": json.dumps(dict(spec.schedule))} if spec.schedule else {}),
     }
-
-
-def _study_values(spec: StudySpec) -> dict[str, str]:
-    """Return the values of the placeholders that are the same for all jobs of the study."""
-    values = {"study": spec.study, "max_train_steps": spec.max_train_steps, "evaluate_every": spec.evaluate_every}
-    return {name: str(value) for name, value in values.items() if value is not None}
 
 
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")

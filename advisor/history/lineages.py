@@ -58,6 +58,12 @@ def read_lineages(
 
 def _history(group: Sequence[Place], reader: Reader, rules: Sequence[Rule]) -> History | None:
     """Return the rounds of one lineage; None if none of its studies has a trial."""
+    studies, notes = read_studies(group, reader)
+    return history(studies, rules, notes=notes) if studies else None
+
+
+def read_studies(group: Sequence[Place], reader: Reader) -> tuple[list[Study], list[str]]:
+    """Return the studies of one lineage that can be read, oldest first, and the reasons why the others cannot."""
     objective = next((p.spec.objective for p in reversed(group) if p.spec is not None), None)
     studies: list[Study] = []
     notes: list[str] = []
@@ -66,7 +72,7 @@ def _history(group: Sequence[Place], reader: Reader, rules: Sequence[Rule]) -> H
             studies.append(_read(place, reader, objective))
         except AdvisorError as error:
             notes.append(f"{place.study} is left out: {error}.")
-    return history(studies, rules, notes=notes) if studies else None
+    return studies, notes
 
 
 def _read(place: Place, reader: Reader, objective: Objective | None) -> Study:

@@ -12,6 +12,7 @@ These are no limits: trials right at the top of a usual range extend it by a sma
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -58,7 +59,8 @@ _PRETRAINED_PAIRS = ({"fine", "tune"}, {"fine", "tuning"}, {"fine", "tuned"}, {"
 
 def of_optimizer(name: str) -> UsualRates | None:
     """Return the usual rates of the optimizer with this name; None if the table does not contain it."""
-    return next((BY_OPTIMIZER[w] for w in words_of(name) if w in BY_OPTIMIZER), None)
+    words = re.split(r"[^a-z]+", name.lower())
+    return next((BY_OPTIMIZER[w] for w in words if w in BY_OPTIMIZER), None)
 
 
 def starts_from_pretrained(params: Mapping[str, object]) -> bool:

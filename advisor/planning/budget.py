@@ -220,8 +220,13 @@ def cost(study: Study, spec: StudySpec) -> Cost:
 
 def _with_cost(study: Study, spec: StudySpec) -> StudySpec:
     """Return the study with its cost as the last note."""
-    others = (note for note in spec.notes if not note.startswith(_COST))
+    others = (note for note in spec.notes if note != cost_note(spec))
     return spec.model_copy(update={"notes": (*others, cost(study, spec).sentence)})
+
+
+def cost_note(spec: StudySpec) -> str:
+    """Return the sentence about the cost in a study's notes; empty if there is none."""
+    return next((note for note in spec.notes if note.startswith(_COST)), "")
 
 
 def _seconds_per_step(study: Study, index: int) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 from advisor.engine.explain import first_cause
 from advisor.history import History
+from advisor.history.advice import AdviceRecord
 from advisor.model.finding import Finding, Goal, Verdict, by_priority
 from advisor.model.frozen import FrozenModel
 from advisor.model.message import MessageField
@@ -136,6 +137,8 @@ class ReportData(FrozenModel):
     provenance: Provenance
     history: History | None = None
     """All rounds up to this study, with their predictions; None for a first round."""
+    advice: tuple[AdviceRecord, ...] = ()
+    """What following the advice of each rule has gained so far in this store."""
     runs_url: str | None = None
     """URL prefix of run pages in the MLflow UI, to which a run id is appended; None if the store is not a server."""
 

@@ -8,6 +8,7 @@ from itertools import accumulate
 
 from advisor.model.finding import Finding
 from advisor.model.words import clean, confidence, count, sentence
+from advisor.planning.budget import cost_note
 from advisor.report.formats.view import (
     MAX_UNLOCKS,
     SEVERITY_LABELS,
@@ -65,7 +66,7 @@ def _summary(report: ReportData) -> Iterator[str]:
         yield md(reason)
     yield ""
     yield f"{md(headline.best_sentence(report))} {md(headline.certainty(report))}".strip()
-    rounds = history.summary(report.history) if report.history is not None else ()
+    rounds = (*(history.summary(report.history) if report.history is not None else ()), *history.track_record(report))
     for line in (*rounds, *report.warnings):
         yield ""
         yield md(sentence(line))
@@ -92,6 +93,9 @@ def _next(report: ReportData) -> Iterator[str]:
         yield ""
     for step in following[:1]:
         yield f"**Next study:** {md(sentence(step.study.spec.goal))} `{_code(run_command(report))}`"
+        if price := cost_note(step.study.spec):
+            yield ""
+            yield md(price)
         yield ""
         yield from _diff(step.diff)
     if following[1:]:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from advisor.model.finding import Finding
 from advisor.model.words import clean, confidence, count, sentence
+from advisor.planning.budget import cost_note
 from advisor.report.formats.view import (
     MAX_UNLOCKS,
     SEVERITY_LABELS,
@@ -51,7 +52,10 @@ def print_report(report: ReportData, console: Console) -> None:
     if str(reason):
         out(str(reason))
     out(f"{headline.best_sentence(report)} {headline.certainty(report)}".strip())
-    for line in history.summary(report.history) if report.history is not None else ():
+    for line in (
+        *(history.summary(report.history) if report.history is not None else ()),
+        *history.track_record(report),
+    ):
         out(line)
     for line in (*report.warnings, *decision_lines(report, MAX_DECISIONS)):
         out(sentence(line), "dim")
@@ -136,6 +140,8 @@ def _print_next(out: Printer, report: ReportData) -> None:
             out(f"next/{step.study.file}", "dim", indent=2)
             continue
         out(run_command(report), indent=2)
+        if price := cost_note(step.study.spec):
+            out(price, "dim", indent=2)
         for line in history.predictions(step.study.spec):
             out(f"predicted: {line}", "dim", indent=2)
         for row in step.diff:

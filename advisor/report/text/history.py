@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.history import History, HitRate, Outcome, Round, describe_prediction
+from advisor.history.advice import AdviceRecord
 from advisor.model.message import Percent
 from advisor.model.prediction import Settled
 from advisor.model.spec import StudySpec
 from advisor.model.words import count, listed, number
+from advisor.report.model import ReportData
 
 ICONS = {"kept": "passed", "not kept": "broken", "cannot tell": "unknown"}
 """Icon of each judgement of a prediction."""
@@ -26,6 +28,22 @@ def summary(history: History) -> tuple[str, ...]:
     if latest.outcomes:
         lines.append(f"Predictions for this round: {_tally(latest.outcomes)}.")
     return (*lines, *((history.stop,) if history.stop else ()))
+
+
+def track_record(report: ReportData) -> tuple[str, ...]:
+    """Return what following such advice has gained so far in the store, one sentence for each rule behind the next study."""
+    fired = dict.fromkeys(f.rule for f in report.heads if f.severity != "note" and f.changes)
+    return tuple(_track_record(r) for r in report.advice if r.rule in fired)
+
+
+def _track_record(record: AdviceRecord) -> str:
+    start = f"Advice of {record.rule} was followed {record.followed} times in this store"
+    if record.median_gain is None:
+        return f"{start}; the best result never improved."
+    return (
+        f"{start}. The best result improved {record.gained} of {record.followed} times; the median improvement was "
+        f"{Percent(record.median_gain)}."
+    )
 
 
 def predictions(spec: StudySpec) -> tuple[str, ...]:

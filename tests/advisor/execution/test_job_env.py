@@ -1,11 +1,13 @@
 """The command, environment and folder of each job."""
 
+from pathlib import Path
+
 import pytest
 from launches import CONDITIONAL as SPEC
 from launches import SPEC as LAUNCHED
 
 from advisor.execution import jobs
-from advisor.execution.job_env import check, job_environment, make_private, study_folder
+from advisor.execution.job_env import check, job_command, job_environment, make_private, study_folder, warnings
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter
 from advisor.tracking.stores.location import Location, from_anywhere, locate
@@ -72,3 +74,31 @@ def test_the_uri_in_the_environment_is_absolute_and_only_it_has_the_password(pro
     elsewhere = Location("database", "postgresql://me:s3cret@host/db")
     assert "s3cret" in job_environment(LAUNCHED, jobs(LAUNCHED)[0], "id", elsewhere, "e")["MLFLOW_TRACKING_URI"]
     assert "s3cret" not in elsewhere.display
+
+
+def test_a_command_that_omits_repeated_seeds_is_refused() -> None:
+    spec = SPEC.model_copy(update={"seeds": 3})
+    with pytest.raises(AdvisorError, match=r"repeats each trial with 3 seeds, .* add --seed \{seed\}, or .*--no-args"):
+        check(spec, ["t"])
+    check(spec, ["t", "--seed={seed}"])
+    check(spec, ["t"], append=False)
+
+
+def test_a_command_that_omits_the_length_or_the_schedule_gets_a_warning() -> None:
+    spec = SPEC.model_copy(update={"max_train_steps": 500, "schedule": {"kind": "linear", "decay_steps": 100}})
+    (warning,) = warnings(spec, ["t"])
+    assert "max_train_steps 500, schedule linear, schedule.decay_steps 100" in warning
+    assert (
+        "add --max-train-steps {max_train_steps} --schedule {schedule} --decay-steps {schedule.decay_steps}." in warning
+    )
+    assert warnings(spec, ["t", "--steps=500", "--kind", "{schedule}", "{schedule.decay_steps}"]) == []
+    assert warnings(spec, ["t"], append=False) == []
+
+
+def test_placeholders_of_the_study_do_not_replace_the_hyperparameters() -> None:
+    spec = SPEC.model_copy(update={"schedule": {"kind": "linear", "decay_steps": 100}})
+    words = ["t", "--schedule", "{schedule}", "--decay", "{schedule.decay_steps}"]
+    check(spec, words)
+    line = job_command(spec, jobs(spec, 1)[0], words, Path("p.json"))
+    assert line[:5] == ["t", "--schedule", "linear", "--decay", "100"]
+    assert "--lr" in line

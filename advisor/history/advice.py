@@ -1,0 +1,82 @@
+"""What following the advice of each rule has gained so far, in all lineages of a tracking store.
+
+A next study names in its predictions the rules whose advice it follows. The gain is the improvement of its best trial over the best
+result of all earlier rounds, relative to that result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from advisor.history.lineages import read_studies
+from advisor.model.errors import AdvisorError
+from advisor.model.frozen import FrozenModel
+from advisor.model.study import Study
+from advisor.tracking.lineage import Reader, lineages
+
+MIN_FOLLOWED = 3
+"""Minimum number of studies that followed a rule's advice; with fewer, their gains say little."""
+MAX_STUDIES = 100
+"""Maximum number of studies that are read."""
+
+
+class AdviceRecord(FrozenModel):
+    """What following the advice of one rule has gained so far."""
+
+    rule: str
+    followed: int
+    """Number of studies that followed such advice and have a result."""
+    gained: int
+    """Number of them whose best result improved on all earlier rounds."""
+    median_gain: float | None = None
+    """Median relative improvement of those that gained; None if none did."""
+
+
+def advice_records(tracking_uri: str | None) -> tuple[AdviceRecord, ...]:
+    """Return the records of all rules whose advice was followed often enough in this store; empty if it cannot be read."""
+    try:
+        reader = Reader(tracking_uri)
+        groups = [g for g in lineages(reader.places) if any(p.spec is not None and p.spec.predictions for p in g)]
+        if sum(p.spec is not None and bool(p.spec.predictions) for g in groups for p in g) < MIN_FOLLOWED:
+            return ()
+        gains: list[tuple[str, float]] = []
+        number = 0
+        for group in reversed(groups):
+            number += len(group)
+            if number > MAX_STUDIES and gains:
+                break
+            gains += gains_of(read_studies(group, reader)[0])
+    except AdvisorError:
+        return ()
+    return records(gains)
+
+
+def gains_of(studies: Sequence[Study]) -> list[tuple[str, float]]:
+    """Return (rule, relative gain) for the advice that each study followed; studies: the rounds of a lineage, oldest first."""
+    gains = []
+    best = math.inf
+    for study in studies:
+        own = float(np.min(study.costs[study.feasible], initial=math.inf))
+        if math.isfinite(best) and math.isfinite(own) and best != 0:
+            gain = (best - own) / abs(best)
+            gains += [(rule, gain) for rule in dict.fromkeys(p.rule for p in study.spec.predictions)]
+        best = min(best, own)
+    return gains
+
+
+def records(gains: Iterable[tuple[str, float]]) -> tuple[AdviceRecord, ...]:
+    """Return one record for each rule whose advice was followed at least `MIN_FOLLOWED` times, sorted by rule id."""
+    by_rule: dict[str, list[float]] = defaultdict(list)
+    for rule, gain in gains:
+        by_rule[rule].append(gain)
+    return tuple(_record(rule, found) for rule, found in sorted(by_rule.items()) if len(found) >= MIN_FOLLOWED)
+
+
+def _record(rule: str, gains: Sequence[float]) -> AdviceRecord:
+    positive = [g for g in gains if g > 0]
+    median = float(np.median(positive)) if positive else None
+    return AdviceRecord(rule=rule, followed=len(gains), gained=len(positive), median_gain=median)

@@ -1,0 +1,29 @@
+"""The placeholders for what a study sets besides hyperparameters."""
+
+from advisor.model.placeholders import option, to_pass, values
+from advisor.model.spec import Objective, Parameter, StudySpec
+
+SPEC = StudySpec(
+    study="s",
+    objective=Objective(metric="loss", direction="minimize"),
+    parameters={"lr": Parameter(low=1e-4, high=1e-1, scale="log")},
+    max_train_steps=500,
+    evaluate_every=50,
+    schedule={"kind": "linear", "decay_steps": 100},
+)
+
+
+def test_values_are_those_of_the_study() -> None:
+    assert values(SPEC) == {
+        "study": "s",
+        "max_train_steps": "500",
+        "evaluate_every": "50",
+        "schedule": "linear",
+        "schedule.decay_steps": "100",
+    }
+
+
+def test_the_training_needs_the_length_the_schedule_and_repeated_seeds() -> None:
+    assert to_pass(SPEC) == ("max_train_steps", "schedule", "schedule.decay_steps")
+    assert to_pass(SPEC.model_copy(update={"seeds": 3, "schedule": None})) == ("seed", "max_train_steps")
+    assert option("schedule.decay_steps") == "--decay-steps {schedule.decay_steps}"

@@ -1,0 +1,34 @@
+"""Usual learning rates by optimizer and for fine-tuning."""
+
+import pytest
+
+from advisor.model import usual_rates
+
+
+@pytest.mark.parametrize(
+    ("name", "training", "high"),
+    [("SGD", "SGD", 1.0), ("torch.optim.AdamW", "AdamW", 0.03), ("adamw_torch", "AdamW", 0.03), ("lion", "Lion", 3e-3)],
+)
+def test_the_name_of_an_optimizer_gives_its_rates(name: str, training: str, high: float) -> None:
+    found = usual_rates.of_optimizer(name)
+    assert found is not None
+    assert (found.training, found.high) == (training, high)
+
+
+def test_unknown_optimizers_have_no_usual_rates() -> None:
+    assert usual_rates.of_optimizer("shampoo") is None
+
+
+@pytest.mark.parametrize(
+    ("params", "fine_tunes"),
+    [
+        ({"pretrained": "True"}, True),
+        ({"pretrained": "False"}, False),
+        ({"model_name_or_path": "bert-base-uncased"}, True),
+        ({"lora_r": "8"}, True),
+        ({"experiment": "finetune-bert"}, True),
+        ({"model": "resnet50", "lr": "0.1"}, False),
+    ],
+)
+def test_fine_tuning_shows_in_logged_parameters(params: dict[str, str], fine_tunes: bool) -> None:
+    assert usual_rates.starts_from_pretrained(params) is fine_tunes

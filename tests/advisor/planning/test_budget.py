@@ -1,0 +1,108 @@
+"""The number of trials of the next study, its cost, and studies within a budget."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from history_studies import round_of
+from studies import make_study
+
+from advisor.model.errors import AdvisorError
+from advisor.model.spec import Parameter
+from advisor.planning import budget
+from advisor.planning.base import base
+
+RATES = [float(r) for r in np.geomspace(1e-4, 1e-2, 40)]
+
+
+def falling(rate: float) -> float:
+    return 0.2 + 0.05 * math.log10(rate / 1e-3) ** 2 + 0.001 * math.sin(1e6 * rate)
+
+
+@pytest.fixture(scope="module")
+def searched():
+    return round_of(RATES, [falling(r) for r in RATES], max_train_steps=1000)
+
+
+def many(names: int = 6, count: int = 12):
+    rng = np.random.default_rng(0)
+    at = rng.uniform(size=(count, names))
+    return make_study(
+        [{"lr": float(10 ** (-4 + 2 * u[0])), **{f"x{i}": float(v) for i, v in enumerate(u[1:])}} for u in at],
+        {"val/loss": [float(0.2 + ((u - 0.5) ** 2).sum()) for u in at]},
+    )
+
+
+def test_a_narrower_range_needs_fewer_trials(searched) -> None:
+    spec = base(searched)
+    narrow = spec.with_parameter("learning_rate", Parameter(low=5e-4, high=2e-3, scale="log"))
+    (made,) = budget.sized(searched, [narrow])
+    assert made.trials == 5
+    wider = spec.with_parameter("learning_rate", Parameter(low=1e-3, high=1e-1, scale="log"))
+    (made,) = budget.sized(searched, [wider])
+    assert made.trials is not None
+    assert 5 <= made.trials < 40
+
+
+def test_never_fewer_trials_than_choices(searched) -> None:
+    spec = base(searched).with_parameter("activation", Parameter(choices=tuple("abcdefgh")))
+    (made,) = budget.sized(searched, [spec])
+    assert (made.trials or 0) >= 8
+
+
+def test_more_noise_and_more_hyperparameters_need_more_trials() -> None:
+    few, noisy = budget._enough_for(2, 9.0), budget._enough_for(2, 0.5)
+    assert few < noisy
+    assert few < budget._enough_for(9, 9.0)
+
+
+def test_few_trials_of_many_hyperparameters_offer_fewer() -> None:
+    study = many()
+    (made,) = budget.sized(study, [base(study)])
+    note = made.notes[0]
+    assert "search only the hyperparameters that matter most, lr and" in note
+    assert made.trials == 24
+
+
+def test_the_cost_is_stated_in_steps_and_hours(searched) -> None:
+    spec = base(searched).model_copy(update={"trials": 20})
+    assert budget.cost(searched, spec).sentence.startswith("This costs 20,000 steps: 20 runs of 1,000 steps, about ")
+
+
+@pytest.mark.parametrize(
+    ("text", "amount", "unit"),
+    [
+        ("40h", 144_000, "seconds"),
+        ("90 min", 5400, "seconds"),
+        ("2e6 steps", 2e6, "steps"),
+        ("1,000 steps", 1000, "steps"),
+    ],
+)
+def test_budgets_are_times_or_steps(text: str, amount: float, unit: str) -> None:
+    assert budget.parse(text) == budget.Budget(amount, unit)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["40", "h", "-3h", "0 steps", "ten hours"])
+def test_other_budgets_are_refused(text: str) -> None:
+    with pytest.raises(AdvisorError, match="--budget"):
+        budget.parse(text)
+
+
+def test_a_budget_leaves_out_hyperparameters_and_later_studies(searched) -> None:
+    study = many(count=24)
+    first = base(study).model_copy(update={"goal": "Search the right space: lr", "trials": 24, "max_train_steps": 100})
+    later = first.model_copy(update={"goal": "Train for the right number of steps: max_train_steps"})
+    (made,) = budget.within(study, [first, later], budget.Budget(1200, "steps"))
+    assert made.trials == 12
+    assert len(made.searched) < 6
+    assert "lr" in made.searched
+    notes = " ".join(made.notes)
+    assert "The budget pays for 12 trials of the 24 that this study needs. It leaves out" in notes
+    assert "The budget of 1,200 steps leaves out later studies: Train for the right number of steps." in notes
+
+
+def test_a_budget_for_no_trial_is_an_error(searched) -> None:
+    with pytest.raises(AdvisorError, match="pays for no trial"):
+        budget.within(searched, [base(searched)], budget.Budget(10, "steps"))
