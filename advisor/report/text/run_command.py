@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from advisor.contract.redact import redact_arguments
+from advisor.model import placeholders
 from advisor.model.space import Value, as_number, counts_training, is_learning_rate, words_of
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
@@ -24,17 +25,18 @@ _SEED = {"seed", "random_seed"}
 def training_command(study: Study, spec: StudySpec) -> str:
     """Return the command that trains one trial of the study `spec`, quoted for a shell, with placeholders in braces.
 
-    It is the command of the best trial that recorded one, else `python train.py`. Searched hyperparameters that it does not name
-    are appended as options, so `advisor run` accepts it.
+    It is the command of the best trial that recorded one, else `python train.py`. What the study searches or changes and the
+    command does not name is appended as options, so `advisor run` accepts it.
     """
     best = next((t for t in (*study.ranked(), *study.trials) if t.facts.get("command")), None)
     words = _words(best.facts["command"]) if best is not None else []
     params = best.params if best is not None else {}
     filled = list(_filled(words or _PLAIN, params, spec, study.spec.max_train_steps))
-    named = {word for word, _ in filled}
-    missing = [n for n in spec.searched if f"{{{n}}}" not in "".join(named)]
-    options = [word for n in missing for word in (f"--{n.replace('_', '-')}", f"{{{n}}}")]
-    return " ".join([*(w if braced else shell.quote(w) for w, braced in filled), *options])
+    text = " ".join(word if braced else shell.quote(word) for word, braced in filled)
+    before, now = placeholders.values(study.spec), placeholders.values(spec)
+    changed = [n for n in placeholders.to_pass(spec) if n == "seed" or now[n] != before.get(n)]
+    missing = [n for n in (*spec.searched, *changed) if f"{{{n}}}" not in text]
+    return " ".join([text, *map(placeholders.option, missing)])
 
 
 def run_command(report: ReportData) -> str:
