@@ -192,7 +192,11 @@ def _failed_evaluations(ends: Sequence[End], costs: Costs) -> list[Decision]:
     missing = [len(c) - len(c.finite) for c in trained if len(c) > len(c.finite) > 0]
     if not missing:
         return []
-    many = f"{sum(missing)} evaluations of {costs.metric} are" if sum(missing) > 1 else f"1 evaluation of {costs.metric} is"
+    many = (
+        f"{sum(missing)} evaluations of {costs.metric} are"
+        if sum(missing) > 1
+        else f"1 evaluation of {costs.metric} is"
+    )
     where = f"{len(missing)} trials" if len(missing) > 1 else "1 trial"
     text = f"{many} not finite, in {where} whose training went on. They are left out; check the evaluation for these steps."
     return [Decision(topic="status", text=text)]
