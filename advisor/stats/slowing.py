@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from scipy import stats
@@ -27,7 +28,7 @@ _BROKEN = 0.01
 _SLOWER = 0.05
 """Level of the test that they slow down."""
 _LINE = 0.75
-"""Maximum ratio of the rate of fall in the last window to that in the second window, to distinguish a curve from the nearly straight
+"""Maximum ratio of the rate of fall in the last window to that in the second, to distinguish a curve from the nearly straight
 line that a linear decay of the learning rate gives."""
 
 
@@ -85,7 +86,7 @@ def _fall(steps: IntArray, costs: FloatArray) -> tuple[FloatArray, FloatArray] |
         return None
     rates, variances = np.empty(_WINDOWS), np.empty(_WINDOWS)
     edges = np.linspace(START, 1.0, _WINDOWS + 1)
-    for i, (low, high) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+    for i, (low, high) in enumerate(pairwise(edges)):
         inside = (t >= low - 1e-9) & (t <= high + 1e-9)
         if inside.sum() < 2:
             return None
