@@ -184,34 +184,6 @@ def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin
     return Plateau(settled=settled, tolerance=tolerance, rise=rise, rest=gain + half, loss=half - gain)
 
 
-def late_bend(steps: IntArray, costs: FloatArray) -> tuple[float, float]:
-    """Return (excess of the gain from the last doubling of the steps over the doubling before, its standard error).
-
-    Both are shares of the run's gain. At a constant learning rate, gains per doubling rise to one peak and then shrink. A second
-    rise has another cause, such as a decay of the learning rate or a sudden step of the training. The excess is 0 if no earlier
-    doubling gained more, and for a curve that `read_end` cannot read.
-    """
-    curve = _prepare(steps, costs)
-    if curve is None:
-        return 0.0, 0.0
-    width = max(1, len(curve.t) // 20)
-    first = float(curve.t[min(width, len(curve.t) - 1)])
-    levels = [_level(curve, 0.5**k, width) for k in range(8) if 0.5**k >= first]
-    if len(levels) < 3:
-        return 0.0, 0.0
-    gains = np.diff(levels)
-    last, before = float(gains[0]), max(float(gains[1]), 0.0)
-    earlier = max([_level(curve, 0.0, 1) - levels[-1], *gains[2:].tolist()])
-    error = curve.scatter * math.sqrt((1 + 2**2 + 1) * curve.inflation / width)
-    return (last - before, error) if earlier > before else (0.0, error)
-
-
-def _level(curve: _Prepared, at: float, width: int) -> float:
-    """Return the mean of the `width` points nearest to the share `at` of the steps; at 1, of the last ones."""
-    nearest = np.argsort(np.abs(curve.t - at), kind="stable")[:width]
-    return float(curve.y[nearest].mean())
-
-
 def left_to_floor(costs: FloatArray) -> float:
     """Return the remaining share, at the end, of the way from the start of `costs` (n,) to a perfect score; NaN if unknown.
 

@@ -19,7 +19,7 @@ from advisor.model.change import Advise, Change, SetField
 from advisor.model.finding import MissingData
 from advisor.model.space import FloatArray, words_of
 from advisor.model.study import Curve, Study, Trial
-from advisor.stats import trend
+from advisor.stats import slowing, trend
 
 TAIL = 0.2
 """Share of the steps that counts as the end of a training run."""
@@ -63,9 +63,6 @@ class Ending:
     """Last step at a constant learning rate; `steps` if the rate never decays. The other fields describe the curves up to it."""
     assumed: bool
     """True if the rate is only assumed to be constant: the schedule is unknown."""
-    bend: float
-    """Excess of the gain over the second half of the stretch (see `trend.late_bend`): a sign that the learning rate decays."""
-    bend_error: float
     margin: float
     """Sufficient length of training as a multiple of the steps until the curves settle."""
     end: trend.End
@@ -79,14 +76,6 @@ class Ending:
     def settled(self) -> float:
         """Share of the stretch after which the objective and, if logged, the training cost have settled."""
         return max(self.plateau.settled, self.train_plateau.settled if self.train_plateau else 0.0)
-
-    def bent(self, *, doubt: bool) -> bool:
-        """Return True if the schedule is unknown and the curve looks as if the learning rate decayed.
-
-        doubt: whether any positive bend counts if the curve still falls; otherwise, only a clear bend counts.
-        """
-        clear = self.bend > max(2 * self.bend_error, MATERIAL)
-        return self.assumed and (clear or (doubt and self.bend > 0 and self.end.improving(MATERIAL, _ALPHA)))
 
     def saturated(self, *, rest: float, saved: float, material: float, alpha: float, floor: float = 0.0) -> bool:
         """Return True if the trial clearly stopped improving long before its end.
@@ -140,10 +129,10 @@ def best_endings(
             needs="design",
         )
     endings = [e for t in steady if (e := _ending(study, t, tolerance, margin, tail)) is not None]
-    if len(endings) > 1 and _look_decayed(endings):
+    if 2 * sum(e.assumed and _may_decay(study, e) for e in endings) > len(endings) > 1:
         raise MissingData(
-            "the best trials improve faster again late in training, probably because the learning rate decays, so their curves do "
-            "not show if more or fewer steps would be better; log the learning rate, or " + _HALF,
+            "the learning rate of the best trials is unknown, and the course of their loss does not show that it is constant, so "
+            "their curves do not show if more or fewer steps would be better; log the learning rate, or " + _HALF,
             needs="learning_rate",
         )
     if not endings:
@@ -271,12 +260,23 @@ def length(study: Study, trial: Trial, last: int) -> int:
     return max(last, round(planned)) if known and math.isfinite(planned) else last
 
 
-def _look_decayed(endings: Sequence[Ending]) -> bool:
-    """Return True if most of the curves, whose schedules are unknown, look as if the learning rate decayed."""
-    clear = sum(e.bent(doubt=False) for e in endings)
-    falling = [e for e in endings if e.assumed and e.end.improving(MATERIAL, _ALPHA)]
-    doubtful = 2 * len(falling) > len(endings) and sum(e.bend for e in falling) > 0
-    return 2 * clear > len(endings) or doubtful
+def _may_decay(study: Study, ending: Ending) -> bool:
+    """Return True if the curves of the study do not show that the unknown learning rate of this trial is constant.
+
+    A flat end only needs curves that could belong to a constant rate. An end that still falls needs curves that slow down: a linear
+    decay, too, keeps the pace of the fall up to the end.
+    """
+    fall = _fall(study)
+    improving = ending.end.improving(MATERIAL, _ALPHA)
+    return improving if fall is None else fall.broken or (improving and not fall.slows)
+
+
+@computed
+def _fall(study: Study) -> slowing.Fall | None:
+    """Return the pooled fall of the objective and the training cost in all complete trials whose schedule is unknown."""
+    trials = [t for t in study.ranked() if not study.cut_short(t) and math.isnan(_steady_share(study, t))]
+    curves = [c.finite for t in trials for c in (study.cost_curve(t), study.train_cost_curve(t))]
+    return slowing.pooled_fall([(c.steps, c.values) for c in curves])
 
 
 def steady_end(study: Study, trial: Trial) -> trend.End | None:
@@ -284,7 +284,7 @@ def steady_end(study: Study, trial: Trial) -> trend.End | None:
     if 0 <= _steady_share(study, trial) < MIN_STRETCH:
         return None
     ending = _ending(study, trial, TOLERANCE, MARGIN, TAIL)
-    return None if ending is None or ending.bent(doubt=True) else ending.end
+    return None if ending is None or (ending.assumed and _may_decay(study, ending)) else ending.end
 
 
 def _steady_share(study: Study, trial: Trial) -> float:
@@ -307,14 +307,11 @@ def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: f
     plateau = trend.read_plateau(curve.steps, curve.values, tolerance=tolerance, margin=margin)
     if end is None or plateau is None:
         return None
-    bend, error = trend.late_bend(curve.steps, curve.values)
     return Ending(
         trial=trial,
         steps=int(whole.steps[-1]),
         until=int(curve.steps[-1]),
         assumed=math.isnan(steady),
-        bend=bend,
-        bend_error=error,
         margin=margin,
         end=end,
         plateau=plateau,

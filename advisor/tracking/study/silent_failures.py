@@ -108,7 +108,9 @@ def _not_finite(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> s
     range_of_costs = costs.range
     for metric, loss in losses.items():
         tail = _length_of_tail(~np.isfinite(loss.values))
-        if tail and not _survived(curve, int(loss.steps[-tail]), range_of_costs, single=tail == 1):
+        if not tail or (metric_names.split_of(metric) not in ("train", None) and _training_was_finite(loss, losses)):
+            continue
+        if not _survived(curve, int(loss.steps[-tail]), range_of_costs, single=tail == 1):
             return _since(metric, loss)
     return ""
 
@@ -118,13 +120,22 @@ def _is_loss(metric: str) -> bool:
 
 
 def _training_was_finite(curve: Curve, losses: Mapping[str, Curve]) -> bool:
-    """Return True if only the evaluation failed: the objective was finite before, and the training loss is finite to its end.
+    """Return True if only the evaluation failed: `curve` was finite before, and the training loss is finite to its end.
 
-    A training loss that ends before the objective's last step is no evidence.
+    A training loss that ends before the last evaluation is no evidence, unless its next value is due after it.
     """
-    train = [c for m, c in losses.items() if metric_names.split_of(m) == "train" and c.steps[-1] >= curve.steps[-1]]
-    finite = [c for c in train if np.isfinite(c.values).all()]
+    finite = [
+        c
+        for m, c in losses.items()
+        if metric_names.split_of(m) in ("train", None)
+        and (c.steps[-1] >= curve.steps[-1] or c.steps[-1] + _usual_interval(c) > curve.steps[-1])
+        and np.isfinite(c.values).all()
+    ]
     return bool(np.isfinite(curve.values).any()) and bool(finite)
+
+
+def _usual_interval(curve: Curve) -> float:
+    return float(np.median(np.diff(curve.steps))) if len(curve) > 1 else 0.0
 
 
 def _survived(curve: Curve, step: int, range_of_costs: float, *, single: bool) -> bool:

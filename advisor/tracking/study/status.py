@@ -70,7 +70,7 @@ def find_ends(
     stopped, patience = _short(runs, blocks, costs, params, rest, short_runs.length_is_searched(params, lengths))
     known = ends | failed | stopped
     each = tuple(known[i] if i in known else End(_plain(runs[i])) for i in range(len(runs)))
-    return Ends(each, errors, tuple(_decisions(each, set(failed), patience)))
+    return Ends(each, errors, (*_decisions(each, set(failed), patience), *_failed_evaluations(each, costs)))
 
 
 def _chance(runs: Sequence[Run], objective: Objective) -> float | None:
@@ -184,3 +184,19 @@ def _decisions(ends: Sequence[End], failed: set[int], patience: short_runs.Patie
             text = f"{len(reasons)} of {len(ends)} trials {words} by their curves: {example}."
             decisions.append(Decision(topic="status", text=text, overrule=_OVERRULE))
     return decisions
+
+
+def _failed_evaluations(ends: Sequence[End], costs: Costs) -> list[Decision]:
+    """Return the decision to leave out evaluations that are not finite, in trials whose training went on."""
+    trained = [c for end, c in zip(ends, costs.curves, strict=True) if end.status not in ("diverged", "infeasible")]
+    missing = [len(c) - len(c.finite) for c in trained if len(c) > len(c.finite) > 0]
+    if not missing:
+        return []
+    many = (
+        f"{sum(missing)} evaluations of {costs.metric} are"
+        if sum(missing) > 1
+        else f"1 evaluation of {costs.metric} is"
+    )
+    where = f"{len(missing)} trials" if len(missing) > 1 else "1 trial"
+    text = f"{many} not finite, in {where} whose training went on. They are left out; check the evaluation for these steps."
+    return [Decision(topic="status", text=text)]

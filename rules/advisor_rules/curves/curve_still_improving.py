@@ -37,7 +37,9 @@ class CurveStillImproving(Rule):
     A decay of the learning rate bends the end of a curve, which then falls although longer training would not help. So the rule
     needs a stretch at a constant rate over at least 55 % of the steps, as before the decay at the end of a "warmup, stable, decay"
     schedule. With a cosine or a straight line to zero, it cannot judge; a comparison with the same schedule at half the length can.
-    If the schedule is unknown, the rate is taken as constant, unless most of the best trials fall faster again late in training.
+    If the schedule is unknown, the rule also needs curves that slow down gradually, pooled over all trials: only a constant rate
+    gives them. A decay speeds up the fall, keeps its pace to the end or stops it abruptly. With one trial, the rate is taken as
+    constant, and the finding says so.
 
     Trials of the same settings and different lengths directly show the effect of more steps, under any schedule. If there are such
     trials, the rule compares them instead.

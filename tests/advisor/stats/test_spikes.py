@@ -45,3 +45,9 @@ def test_odd_series_raise_nothing(values):
     with np.errstate(all="raise", under="ignore"):
         spikes.outliers(values, 0.05, 3.0)
     assert spikes.outliers(values[:5], 0.05, 3.0) is None
+
+
+def test_regular_heavy_tails_have_no_outliers():
+    """Log-Laplace norms: the exponential tail is exact, and its scale is only estimated."""
+    norms = [np.exp(0.5 * RNG.laplace(size=400)) for _ in range(200)]
+    assert sum(len(spikes.outliers(n, 0.05, 3.0).indices) > 0 for n in norms) <= 10

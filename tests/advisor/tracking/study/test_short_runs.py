@@ -50,3 +50,14 @@ def test_early_stopping_may_watch_another_metric():
     study = assemble(experiment(runs, val__loss=loss, val__accuracy=accuracy), objective="val/accuracy")
     assert [t.status for t in study.trials] == ["early_stopped"] * 4 + ["complete"]
     assert study.trials[0].reason == "it ended 2 evaluations after its best val/loss"
+
+
+def test_the_minimum_improvement_that_explains_the_most_ends_counts():
+    """Each trial stops 3 evaluations after its last improvement by more than 1e-3; trial 4 still improves by less."""
+
+    def costs(trial, step):
+        best = 6 + trial
+        tiny = 4e-4 * max(step - best, 0) if trial == 4 else -0.01 * max(step - best, 0)
+        return 1 - 0.1 * min(step, best) - tiny
+
+    assert _statuses([9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20], costs) == ["early_stopped"] * 12

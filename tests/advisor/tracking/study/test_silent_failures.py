@@ -68,3 +68,12 @@ def test_an_accuracy_that_falls_back_to_chance_need_not_be_constant(end, status)
         train__loss=lambda i, s: end if i == 2 and s > 12 else 2.3 / s,
     )
     assert study.trials[2].status == status
+
+
+@pytest.mark.parametrize("train", ["loss", "train__loss"])
+def test_an_evaluation_that_is_not_finite_is_no_divergence(train):
+    """The training loss is finite to its end: the evaluation failed, and the report says so."""
+    study = _study(lambda i, s: math.nan if (i, s) == (2, 12) else _rising(i, s), **{train: lambda i, s: 1.0 / s})
+    assert {t.status for t in study.trials} == {"complete"}
+    (text,) = [d.text for d in study.decisions if "not finite" in d.text]
+    assert text.startswith("1 evaluation of val/accuracy is not finite, in 1 trial whose training went on.")

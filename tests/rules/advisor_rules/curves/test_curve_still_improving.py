@@ -18,7 +18,7 @@ def noisy(costs, size=0.005, seed=0):
 
 
 def falling(seed=0):
-    return noisy(2 - T - 0.02 * seed, seed=seed)
+    return noisy(0.5 + 1.5 / (1 + 2 * T) - 0.02 * seed, seed=seed)
 
 
 def flat(seed=0, size=0.01):

@@ -19,11 +19,11 @@ def noisy(costs, seed=0, size=0.002):
 
 
 def falling(seed=0):
-    return noisy(2 - T, seed)
+    return noisy(0.5 + 1.5 / (1 + 2 * T), seed)
 
 
 def flat(seed=0):
-    return noisy(1 + np.maximum(1 - T / 0.3, 0), seed)
+    return noisy(1 + np.exp(-T / 0.06), seed)
 
 
 def example():

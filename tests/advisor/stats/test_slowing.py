@@ -1,0 +1,48 @@
+"""Whether curves fall like curves at a constant learning rate."""
+
+import numpy as np
+import pytest
+
+from advisor.stats import slowing
+
+STEPS = np.arange(1, 101)
+T = STEPS / 100
+POWER = (1 + 20 * T) ** -0.7
+NOISE = 0.002
+
+
+def fall(curve, trials=4, noise=NOISE, seed=0):
+    rng = np.random.default_rng(seed)
+    return slowing.pooled_fall([(STEPS, curve + noise * rng.normal(size=100)) for _ in range(trials)])
+
+
+@pytest.mark.parametrize("curve", [POWER, np.exp(-3 * T), 0.5 * np.exp(-40 * T) + 0.5 * np.exp(-T)])
+def test_curves_at_a_constant_rate_slow_down_gradually(curve):
+    assert fall(curve).slows
+    assert not fall(curve).broken
+
+
+def test_a_linear_decay_keeps_the_pace_to_the_end():
+    assert not fall(np.exp(-40 * T) + 0.3 * (1 - T)).slows
+
+
+@pytest.mark.parametrize(
+    "drop", [0.15 * (1 + np.cos(np.pi * T)), 0.3 * (T < 0.5), 0.3 * np.minimum(1, (1 - T) / 0.2)], ids=str
+)
+def test_a_decay_breaks_the_fall(drop):
+    assert fall(0.3 * np.exp(-40 * T) + drop).broken
+
+
+def test_curves_at_a_constant_rate_are_rarely_called_broken():
+    curves = [POWER, np.exp(-3 * T), np.exp(-40 * T)]
+    assert sum(fall(curves[seed % 3], noise=0.01, seed=seed).broken for seed in range(150)) <= 15
+
+
+def test_trials_are_pooled():
+    faint = np.exp(-40 * T) + 0.05 * (T < 0.5)
+    assert not fall(faint, trials=1, noise=0.06).broken
+    assert fall(faint, trials=60, noise=0.06).broken
+
+
+def test_short_or_flat_curves_cannot_be_judged():
+    assert slowing.pooled_fall([(STEPS[:4], POWER[:4]), (STEPS, np.ones(100))]) is None
