@@ -68,9 +68,9 @@ class SpaceUndersampled(Rule):
     grids it separated studies without a setting near the optimum from those with eight or more."""
     little_of_all: Share = 0.02
     """Maximum acceptable loss as a share of the best trial's lead over the median, for studies whose best third is all alike."""
-    seed_noise: Share = 0.1
-    """Maximum plausible standard deviation between seeds if none was measured, as a share of the result: three times the largest
-    in the better half of 278 repeated settings."""
+    seed_noise: Share = 0.05
+    """Maximum plausible standard deviation between seeds if none was measured, as a share of the result: one and a half times the
+    largest in the better half of 278 repeated settings."""
     enough_for_one: Count = 10
     """Number of trials that always suffices for one hyperparameter; the playbook tunes a learning rate alone with fewer."""
     most: Count = 4
