@@ -1,8 +1,10 @@
 """The difference between groups of settings after all other hyperparameters are optimised away, with its uncertainty.
 
 A Gaussian process is fitted to the costs of all groups together: a response that the groups share, a constant for each group, and a
-deviation of each group's own, so that the groups may have their optima at different places. The best value of a group is the
-minimum of its response near the good settings. Source of the model: Swersky, Snoek and Adams, "Multi-task Bayesian optimization".
+deviation of each group's own, so that the groups may have their optima at different places. Each of these functions is the sum of
+one function per hyperparameter and a joint function of all; their shares are fitted, because single effects show in fewer settings
+than joint ones. The best value of a group is the minimum of its response near the good settings. Sources of the model: Swersky,
+Snoek and Adams, "Multi-task Bayesian optimization", and Duvenaud, Nickisch and Rasmussen, "Additive Gaussian processes".
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.special import expit
 
 from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.stats.importance import coordinates, evenly_by_rank, squared_distances
@@ -26,15 +29,17 @@ _MAX_POINTS = 128
 """Number of settings to fit the response to; more only if small groups need them for `MIN_EACH`."""
 _MAX_PLACES = 240
 """Maximum product of the numbers of places and groups at which responses are drawn."""
+_CANDIDATES = 2400
+"""Number of random places near good settings, from which the most promising ones of each group are chosen."""
 _GOOD = 4
 """Minimum number of good settings of each group; the search for its best value covers the lines between them."""
 _CONSTANT = 4.0
 """Prior variance of a group's constant, in variances of the costs."""
 _JITTER = 1e-4
-# Logarithms of the relevances, the shared variance, the groups' own variance and the noise: prior means and variances, bounds.
-_PRIOR_MEANS = (0.0, 0.0, -1.0, -4.0)
-_PRIOR_VARIANCES = (4.0, 2.25, 2.0, 4.0)
-_BOUNDS = ((-7.0, 5.0), (-3.0, 5.0), (-12.0, 3.0), (-11.0, 1.0))
+# Prior means and variances, and bounds, of the model's parameters; see `_Model.mode` for their order.
+_PRIOR_MEANS = (0.0, 0.0, 0.0, -1.0, -4.0)
+_PRIOR_VARIANCES = (4.0, 4.0, 2.25, 2.0, 4.0)
+_BOUNDS = ((-7.0, 5.0), (-5.0, 5.0), (-3.0, 5.0), (-12.0, 3.0), (-11.0, 1.0))
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,11 @@ def _subset(groups: IntArray, costs: FloatArray) -> IntArray:
 
 
 def _places(blocks: list[FloatArray], groups: IntArray, costs: FloatArray) -> FloatArray:
-    """Return places (m, coordinates) at which to seek the best value: good settings, and points on lines through two of them."""
+    """Return places (m, coordinates) at which to seek the best value: good settings, and random places between and around two.
+
+    Half of the random places lie on lines through two good settings. In the others, each coordinate is drawn separately: the best
+    value of one hyperparameter is often known from other settings than that of another.
+    """
     rng = np.random.default_rng(SEED)
     points = np.hstack(blocks) if blocks else np.zeros((len(costs), 1))
     count = int(groups.max()) + 1
@@ -98,16 +107,19 @@ def _places(blocks: list[FloatArray], groups: IntArray, costs: FloatArray) -> Fl
     for g in range(count):
         mine = np.flatnonzero(groups == g)
         good.append(mine[np.argsort(costs[mine], kind="stable")][: max(_GOOD, len(mine) // 3)])
-    own = points[np.concatenate(good)]
-    more = max(_MAX_PLACES // count - len(own), 20)
-    pairs = [rng.choice(good[k % count], 2) for k in range(more)]
-    share = rng.uniform(-0.5, 1.5, (more, 1))
-    between = np.array([share[k] * points[a] + (1 - share[k]) * points[b] for k, (a, b) in enumerate(pairs)])
-    return np.vstack([own[: _MAX_PLACES // count], between])
+    pairs = np.array([rng.choice(good[k % count], 2) for k in range(_CANDIDATES)])
+    share = rng.uniform(-0.5, 1.5, (_CANDIDATES, points.shape[1]))
+    share[::2] = share[::2, :1]
+    between = share * points[pairs[:, 0]] + (1 - share) * points[pairs[:, 1]]
+    return np.clip(np.vstack([points[np.concatenate(good)], between]), points.min(0), points.max(0))
 
 
 class _Model:
-    """The fitted Gaussian process. `mode` holds the logarithms of the relevances, the shared and own variance, and the noise."""
+    """The fitted Gaussian process.
+
+    `mode` holds the logarithms of the relevances, the logit of the additive share, and the logarithms of the shared variance, the
+    groups' own variance and the noise.
+    """
 
     def __init__(self, blocks: list[FloatArray], groups: IntArray, y: FloatArray, scatter: FloatArray) -> None:
         """scatter: (n,), relative noise variance of each point."""
@@ -120,23 +132,28 @@ class _Model:
             np.array([squared_distances(b, b) for b in blocks]) if blocks else np.zeros((1, len(y), len(y)))
         )
         axes = len(self.distances)
-        repeat = np.array([axes, 1, 1, 1])
+        repeat = np.array([axes, 1, 1, 1, 1])
         self.means, self.variances = np.repeat(_PRIOR_MEANS, repeat), np.repeat(_PRIOR_VARIANCES, repeat)
         self.bounds = np.repeat(np.array(_BOUNDS), repeat, axis=0)
         self.mode = self._fit()
 
     def _loss(self, at: FloatArray) -> tuple[float, FloatArray]:
         """Return minus the logarithm of the penalised likelihood, and its gradient."""
-        relevance, (shared, own, noise) = np.exp(at[:-3]), np.exp(at[-3:])
-        similar, slope = _matern(np.tensordot(relevance, self.distances, 1))
+        relevance, (shared, own, noise) = np.exp(at[:-4]), np.exp(at[-3:])
+        single, bends = _kernel(relevance[:, None, None] * self.distances)
+        joint, bend = _kernel(np.tensordot(relevance, self.distances, 1))
+        additive = float(expit(at[-4]))
+        similar = additive * single.mean(0) + (1 - additive) * joint
         parts = shared * similar, own * similar * self.same
         covariance = parts[0] + parts[1] + _CONSTANT * self.same + np.diag(noise * self.scatter + _JITTER)
         root = np.linalg.cholesky(covariance)
         precision = np.linalg.inv(covariance)
         weights = precision @ self.y
         pull = np.outer(weights, weights) - precision
-        both = pull * slope * (shared + own * self.same)
-        slopes = [-0.5 * r * np.sum(d * both) for r, d in zip(relevance, self.distances, strict=True)]
+        both = pull * (shared + own * self.same)
+        slope = relevance[:, None, None] * self.distances * (additive * bends / len(relevance) + (1 - additive) * bend)
+        slopes = [-0.5 * np.sum(both * s) for s in slope]
+        slopes += [-0.5 * additive * (1 - additive) * np.sum(both * (single.mean(0) - joint))]
         slopes += [-0.5 * np.sum(pull * part) for part in parts] + [-0.5 * noise * (pull.diagonal() @ self.scatter)]
         away = at - self.means
         loss = 0.5 * self.y @ weights + np.log(np.diag(root)).sum() + 0.5 * np.sum(away**2 / self.variances)
@@ -146,7 +163,7 @@ class _Model:
         """Return the mode, the better of two local optima: from a poor start, the fit takes the response for noise."""
         found = []
         for noise in (-5.0, -1.0):
-            start = np.array([*np.zeros(len(self.distances)), 0.0, -4.0, noise])
+            start = np.array([*np.zeros(len(self.distances) + 2), -4.0, noise])
             result = minimize(
                 self._loss, start, jac=True, method="L-BFGS-B", bounds=self.bounds, options={"maxiter": 80}
             )
@@ -161,42 +178,57 @@ class _Model:
         return (np.array(rows) + np.array(rows).T) / 2
 
     def best_values(self, places: FloatArray) -> FloatArray:
-        """Return draws of each group's minimum over these places, shape (draws, groups)."""
+        """Return draws of each group's minimum over its most promising places, shape (draws, groups)."""
         rng = np.random.default_rng(SEED)
-        count, m = int(self.groups.max()) + 1, len(places)
-        at, of = np.tile(places, (count, 1)), np.repeat(np.arange(count), m)
+        count = int(self.groups.max()) + 1
+        chosen = [self._promising(places, g, _MAX_PLACES // count) for g in range(count)]
+        at, of = np.vstack(chosen), np.repeat(np.arange(count), [len(c) for c in chosen])
         spread, directions = np.linalg.eigh(self._curvature())
         spread = np.maximum(spread, 1 / self.variances.max())
         out = []
         for step in rng.standard_normal((_RESPONSES, len(self.mode))) / np.sqrt(spread):
             hyper = np.clip(self.mode + step @ directions.T, *self.bounds.T)
-            out.append(self._draw(hyper, at, of, rng).reshape(_DRAWS, count, m).min(2))
+            drawn = self._draw(hyper, at, of, rng)
+            out.append(np.stack([drawn[:, of == g].min(1) for g in range(count)], axis=1))
         return np.vstack(out)
+
+    def _promising(self, places: FloatArray, group: int, number: int) -> FloatArray:
+        """Return the places with the lowest mean minus standard deviation of the group's response, shape (number, coordinates)."""
+        mean, half = self._conditioned(self.mode, places, np.full(len(places), group))
+        shared, own = np.exp(self.mode[-3:-1])
+        deviation = np.sqrt(np.maximum(shared + own + _CONSTANT - (half**2).sum(0), 0))
+        return places[np.argsort(mean - deviation, kind="stable")[:number]]
 
     def _draw(self, hyper: FloatArray, at: FloatArray, of: IntArray, rng: np.random.Generator) -> FloatArray:
         """Return random responses at the places `at` of the groups `of`, shape (draws, places)."""
-        scale = np.sqrt(np.exp(hyper[:-3]))[self.axis_of]
-        shared, own, noise = np.exp(hyper[-3:])
-        known, new = self.points * scale, at * scale
-
-        def covariance(a: FloatArray, ga: IntArray, b: FloatArray, gb: IntArray) -> FloatArray:
-            same = ga[:, None] == gb[None, :]
-            return np.asarray((shared + own * same) * _matern(squared_distances(a, b))[0] + _CONSTANT * same)
-
-        inner = covariance(known, self.groups, known, self.groups) + np.diag(noise * self.scatter + _JITTER)
-        cross = covariance(new, of, known, self.groups)
-        half = np.linalg.solve(np.linalg.cholesky(inner), cross.T)
-        left = covariance(new, of, new, of) - half.T @ half
+        mean, half = self._conditioned(hyper, at, of)
+        left = self._covariance(hyper, at, of, at, of) - half.T @ half
+        shared, own = np.exp(hyper[-3:-1])
         root = np.linalg.cholesky(left + 1e-5 * (shared + own + _CONSTANT) * np.eye(len(at)))
-        mean = cross @ np.linalg.solve(inner, self.y)
         return np.asarray(mean + rng.standard_normal((_DRAWS, len(at))) @ root.T, dtype=np.float64)
 
+    def _conditioned(self, hyper: FloatArray, at: FloatArray, of: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return the posterior mean at places (m,), and the matrix (n, m) whose square is the reduction of the covariance."""
+        known = self.points, self.groups
+        inner = self._covariance(hyper, *known, *known) + np.diag(np.exp(hyper[-1]) * self.scatter + _JITTER)
+        root = np.linalg.cholesky(inner)
+        half = np.linalg.solve(root, self._covariance(hyper, *known, at, of))
+        return np.asarray(np.linalg.solve(root, self.y) @ half), half
 
-def _matern(squared: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the Matern 5/2 correlation at these squared distances, and its derivative with respect to them.
+    def _covariance(
+        self, hyper: FloatArray, a: FloatArray, of_a: IntArray, b: FloatArray, of_b: IntArray
+    ) -> FloatArray:
+        """Return the prior covariance (n, m) of the responses at places a (n,) and b (m,) of these groups."""
+        (shared, own), additive = np.exp(hyper[-3:-1]), float(expit(hyper[-4]))
+        columns = [self.axis_of == axis for axis in range(len(self.distances))]
+        away = [np.exp(h) * squared_distances(a[:, c], b[:, c]) for h, c in zip(hyper, columns, strict=False)]
+        single = np.mean([_kernel(d)[0] for d in away], axis=0)
+        similar = additive * single + (1 - additive) * _kernel(np.sum(away, axis=0))[0]
+        same = of_a[:, None] == of_b[None, :]
+        return np.asarray((shared + own * same) * similar + _CONSTANT * same)
 
-    It is less smooth than the squared exponential, whose intervals are too short where a response has a kink.
-    """
-    r = np.sqrt(5 * squared)
-    tail = np.exp(-r)
-    return (1 + r + r**2 / 3) * tail, -(5 / 6) * (1 + r) * tail
+
+def _kernel(squared: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the squared-exponential correlation at these squared distances, and its derivative with respect to them."""
+    similar = np.exp(-0.5 * squared)
+    return similar, -0.5 * similar

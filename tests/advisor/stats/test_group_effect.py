@@ -48,6 +48,14 @@ def test_a_group_with_an_own_hyperparameter_and_no_hyperparameter_at_all() -> No
     assert 4 < low < high < 6
 
 
+def test_the_best_value_is_sought_where_coordinates_come_from_different_settings() -> None:
+    x = np.linspace(0, 1, 8)  # on one line, with the best value beside it
+    groups, blocks = np.arange(8) % 2, [x[:, None], 1 - x[:, None]]
+    places = group_effect._places(blocks, groups, np.abs(x - 0.5))
+    assert places.sum(1).min() < 0.7
+    assert (places.min(), places.max()) == (0, 1)
+
+
 @pytest.mark.parametrize(("large", "small"), [(996, 4), (130, 5), (126, 3)])
 def test_a_small_group_in_many_results_is_still_compared(large: int, small: int) -> None:
     for seed in range(3):

@@ -92,6 +92,19 @@ def test_a_regulariser_that_no_trial_did_without_stays_open() -> None:
     }
 
 
+@pytest.mark.parametrize(("optimizer", "stays"), [("sgd", True), ("adamw", False)])
+def test_a_weight_decay_that_is_strong_for_sgd_stays_open(optimizer: str, stays: bool) -> None:
+    space = {
+        "learning_rate": SPACE["learning_rate"],
+        "weight_decay": Parameter(low=1e-2, high=1.0, scale="log"),
+    }
+    rng = np.random.default_rng(0)
+    params = [{"optimizer": optimizer, **{n: p.draw(float(rng.random())) for n, p in space.items()}} for _ in range(48)]
+    costs = [float(np.log10(p["learning_rate"])) + 0.01 * rng.standard_normal() for p in params]  # type: ignore[arg-type]
+    named = {f.subject for f in verdict(RULE, make_study(params, {"val/loss": costs}, space=space)).findings}
+    assert ("weight_decay" not in named) == stays
+
+
 def test_cannot_tell_from_few_settings_or_a_single_hyperparameter() -> None:
     assert "at least 16 are needed to judge 4" in str(verdict(RULE, study(12, by_rate_and_dropout)).reason)
     assert "at least 8 are needed" in str(verdict(RULE, study(5, by_rate_and_dropout)).reason)
