@@ -103,7 +103,8 @@ class SpaceShrink(Rule):
         tried.require(_good_region.MIN_POINTS, _good_region.MIN_GOOD)
         chances = {name: _good_region.matters(*_known(tried, name)[:2], level / len(axes)) * len(axes) for name in axes}
         mattering = [name for name in axes if chances[name] <= level]
-        found, optima = [], dict[str, tuple[float, float]]()
+        found = []
+        optima: dict[str, tuple[float, float]] = {}
         for name in mattering:
             u, costs, failed = _known(tried, name)
             part = _good_region.region(u, costs, _good_region.good(costs, self.best, tolerance), self.missed)
