@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from advisor import contract
+from advisor_logging.table import Table
+
 Direction = Literal["minimize", "maximize"]
 
 
@@ -38,6 +41,14 @@ class Outcome:
             self.best = (step, value) if math.isfinite(value) else None
         elif is_better(value, self.best[1], self._direction):
             self.best = (step, value)
+
+    def add_rows(self, table: Table) -> None:
+        """Record the values of the objective in the rows, or else the last training loss."""
+        if (values := table.columns.get(self._objective)) is not None:
+            for step, value in zip(table.steps, values, strict=True):
+                self.update(step, self._objective, value)
+        elif losses := table.columns.get(contract.TRAIN_LOSS):
+            self.update(table.steps[-1], contract.TRAIN_LOSS, losses[-1])
 
     def final_status(self, steps_done: int, max_train_steps: int | None) -> str:
         """Return one of `contract.STATUSES` for a trial whose training loop ended without an exception.

@@ -32,6 +32,13 @@ def exit_status_of(error: BaseException | None) -> ExitStatus | None:
     return ExitStatus("infeasible", "FAILED", message)
 
 
+def without_exception(status: str, missing: str) -> ExitStatus:
+    """Return the status of a training that ended without an exception. missing: a line about losses without a step, or ""."""
+    if missing and status == "complete":
+        return ExitStatus("stopped", "FINISHED", missing)
+    return ExitStatus(status, "FINISHED")
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether the error means that a device or the host ran out of memory. Some allocators raise no specific class."""
     text = str(error).lower()

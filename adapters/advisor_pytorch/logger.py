@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import time
 import weakref
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +14,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import torch
 
 from advisor import contract
-from advisor.contract.redact import is_secret, one_line
+from advisor.contract.redact import one_line
 from advisor_logging.limits import clean_name, clean_text
 from advisor_logging.manifest import RunInfo
 from advisor_logging.outcome import Direction, Outcome
@@ -28,10 +26,12 @@ from advisor_pytorch.checkpoints.state import Stateful, TrainingState
 from advisor_pytorch.distributed.rank_facts import of_loader
 from advisor_pytorch.distributed.ranks import Ranks
 from advisor_pytorch.evaluation import check_metrics
-from advisor_pytorch.exit_status import ExitStatus, exit_status_of, last_exception
+from advisor_pytorch.exit_status import exit_status_of, last_exception, without_exception
 from advisor_pytorch.facts import run_tags
 from advisor_pytorch.facts.observations import Observations
 from advisor_pytorch.facts.optimizers import unwrap_optimizer
+from advisor_pytorch.params import plain_params
+from advisor_pytorch.refusals import Refusals
 from advisor_pytorch.steps.capture import StepCapture
 from advisor_pytorch.steps.device import Value
 from advisor_pytorch.steps.loader import MeasuredLoader
@@ -43,9 +43,6 @@ Batch = TypeVar("Batch")
 
 DRAIN_S = 10.0
 """Maximum seconds for which the end of a run waits until its last values are on disk."""
-
-
-_PLURAL = {"loss": "losses"}
 
 
 class Best(NamedTuple):
@@ -179,7 +176,7 @@ class TuningLogger:
         wanted.check(model, start_step)
         self._parameters = {id(p) for p in (*model.parameters(), *trained)}
         self._close_earlier()
-        plain = {name: "***" if is_secret(name) else _plain_text(value) for name, value in params.items()}
+        plain = plain_params(params)
         about, state = RunInfo(objective, direction, plain, seed), TrainingState(model, optimizers, scheduler, scaler)
         earlier = wanted.find(run_id or os.environ.get("MLFLOW_RUN_ID"), about)
         start_step = wanted.restore(earlier, state) or start_step
@@ -192,7 +189,7 @@ class TuningLogger:
         self._max_train_steps, self._close_timeout_s = max_train_steps, close_timeout_s
         self._closed = False
         self._blocks = 0
-        self._refused: Counter[str] = Counter()
+        self._refusals = Refusals(self.warn)
         self._observations: Observations | None = None
         self._user_tags = {tag for tag, number in counts.items() if number is not None}
         self._outcome = Outcome(objective, direction)
@@ -274,7 +271,7 @@ class TuningLogger:
         try:
             self._capture.add_loss(loss, grad_norm, examples)
         except Exception as error:
-            self._refuse("loss", error)
+            self._refusals.add("loss", error)
 
     def evaluate(self, metrics: Mapping[str, Value], *, step: int | None = None) -> None:
         """Log the results of an evaluation, numbers or tensors of one element, at the last step made or at `step`.
@@ -288,9 +285,9 @@ class TuningLogger:
         last_step = max(self.steps - 1, 0)
         try:
             step = last_step if step is None else check_step(step)
-            values = check_metrics(metrics, self._refuse_metric)
+            values = check_metrics(metrics, self._refusals.add_metric)
         except Exception as error:
-            self._refuse("evaluation", error)
+            self._refusals.add("evaluation", error)
             return
         if values:
             self._capture.flush()
@@ -299,26 +296,13 @@ class TuningLogger:
             self._keep(step, last_step, values.get(self._objective))
         self._capture.restart_clock()
 
-    def _refuse(self, kind: str, error: Exception) -> None:
-        """Count something that could not be logged; warn about the first of its kind."""
-        self._refused[kind] += 1
-        article = "an" if kind[0] in "aeiou" else "a"
-        self.warn(kind, f"{article} {kind} could not be logged ({one_line(error)}); training goes on")
-
-    def _refuse_metric(self, name: str, error: Exception) -> None:
-        self._refused["metric value"] += 1
-        self.warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line(error)}); training goes on")
-
-    def _sum_up(self) -> None:
+    def _sum_up_lost(self) -> None:
         """Warn about all that could not be logged, if that is more than the warnings before have shown."""
         if missing := self._capture.missing():
             self.warn("missing", missing)
-        counts = self._refused + Counter({"step": self._capture.failures})
-        if any(number > 1 for number in counts.values()):
-            parts = ", ".join(_counted(number, kind) for kind, number in counts.items())
-            self.warn("sum", f"{parts} could not be logged in this run")
+        lost = self._refusals.sum_up(self._capture.failures)
         if self._recorder is not None:
-            self._recorder.count_lost(counts.total() - counts["tag"] + self._capture.losses_without_step)
+            self._recorder.count_lost(lost + self._capture.losses_without_step)
 
     def _keep(self, step: int, last_step: int, value: Value | None) -> None:
         if step != last_step:
@@ -342,7 +326,7 @@ class TuningLogger:
             self._ranks.override_tags(texts)
             self._recorder.note(tags=texts)
         except Exception as error:
-            self._refuse("tag", error)
+            self._refusals.add("tag", error)
 
     def close(self, status: str | None = None, *, error: BaseException | None = None) -> None:
         """End the run and wait at most `close_timeout_s` seconds for the store. A second call does nothing.
@@ -357,7 +341,7 @@ class TuningLogger:
         try:
             self._capture.stop()
             self._closed = True
-            self._sum_up()
+            self._sum_up_lost()
             atexit.unregister(self._close_at_exit)
             _open_loggers.discard(self)
             if self._recorder is not None:
@@ -368,14 +352,8 @@ class TuningLogger:
 
     def _end(self, recorder: Recorder, status: str | None, error: BaseException | None) -> None:
         recorder.drain(DRAIN_S)  # the last values determine the status
-        exit_status = exit_status_of(error)
-        if exit_status is None:
-            exit_status = ExitStatus(
-                self._outcome.final_status(self.steps + self._capture.skipped, self._max_train_steps), "FINISHED"
-            )
-        missing = self._capture.missing()
-        if missing and exit_status.status == "complete":
-            exit_status = ExitStatus("stopped", "FINISHED", missing)
+        trained_to = self._outcome.final_status(self.steps + self._capture.skipped, self._max_train_steps)
+        exit_status = exit_status_of(error) or without_exception(trained_to, self._capture.missing())
         status = status or exit_status.status
         if error is None and status != "diverged":
             self._keeper.on_end(max(self.steps - 1, 0), self.steps)
@@ -414,11 +392,7 @@ class TuningLogger:
     def _on_rows(self, table: Table) -> None:
         if self._observations is not None:
             self._observations.on_rows(table)
-        if (values := table.columns.get(self._objective)) is not None:
-            for step, value in zip(table.steps, values, strict=True):
-                self._outcome.update(step, self._objective, value)
-        elif losses := table.columns.get(contract.TRAIN_LOSS):
-            self._outcome.update(table.steps[-1], contract.TRAIN_LOSS, losses[-1])
+        self._outcome.add_rows(table)
 
     def hand_over(self, chunk: PendingChunk) -> None:
         """Queue values that may still be on their way from the device."""
@@ -457,15 +431,3 @@ class TuningLogger:
 
 
 _open_loggers: weakref.WeakSet[TuningLogger] = weakref.WeakSet()
-
-
-def _counted(number: int, kind: str) -> str:
-    return f"{number:,} {kind if number == 1 else _PLURAL.get(kind, kind + 's')}"
-
-
-def _plain_text(value: object) -> str:
-    """Return a hyperparameter as the text for MLflow; NumPy's and PyTorch's scalars as plain numbers."""
-    with contextlib.suppress(Exception):  # an object of the user's own class
-        item = getattr(value, "item", None)
-        value = item() if callable(item) and getattr(value, "shape", None) == () else value
-    return clean_text(value)

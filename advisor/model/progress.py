@@ -12,12 +12,5 @@ class Progress(Protocol):
         """Report that `done` of `total` items of the activity `what` are finished."""
 
 
-class ItemProgress(Protocol):
-    """Callback like `Progress`, for work that has only one stage; the caller already knows its name."""
-
-    def __call__(self, done: int, total: int, /) -> None:
-        """Report that `done` of `total` items are finished."""
-
-
 def no_progress(*_: object) -> None:
     """Ignore all progress: the default for every progress callback."""

@@ -98,13 +98,18 @@ def tables(experiment: Experiment, study: RecordedStudy) -> tuple[pa.Table, pa.T
         }
         for run in experiment.runs
     ]
-    names = np.array([run.name for run in experiment.runs])
+    return pa.Table.from_pylist(trial_rows), points_table(experiment, study.name, [run.name for run in experiment.runs])
+
+
+def points_table(experiment: Experiment, study: str, names: Sequence[str]) -> pa.Table:
+    """Return the table of points. names: name of each run's trial, shape (runs,). A time counts from the start of its run."""
+    trials = np.array(names, dtype=object)
     started = np.array([run.started for run in experiment.runs])
     parts = [
         pa.table(
             {
-                "study": np.full(len(points.steps), study.name),
-                "trial": names[points.runs],
+                "study": np.full(len(points.steps), study),
+                "trial": trials[points.runs],
                 "metric": np.full(len(points.steps), metric),
                 "step": points.steps.astype(np.int32),
                 "value": points.values,
@@ -113,7 +118,7 @@ def tables(experiment: Experiment, study: RecordedStudy) -> tuple[pa.Table, pa.T
         )
         for metric, points in sorted(experiment.points.items())
     ]
-    return pa.Table.from_pylist(trial_rows), pa.concat_tables(parts)
+    return pa.concat_tables(parts)
 
 
 def as_numbers(params: Any) -> dict[str, Any]:

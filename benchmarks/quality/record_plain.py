@@ -22,7 +22,7 @@ import mlflow
 import numpy as np
 import pyarrow as pa
 import torch
-from record import as_numbers, label_lines, write_tables
+from record import as_numbers, label_lines, points_table, write_tables
 from recordings.plain.studies import PlainStudy, studies
 
 from advisor.tracking.runs import Experiment
@@ -62,24 +62,11 @@ def tables(experiment: Experiment, study: PlainStudy, truth: Mapping[str, str]) 
         }
         for i in order
     ]
-    points = [
-        pa.table(
-            {
-                "study": np.full(len(p.steps), study.name),
-                "trial": names[p.runs],
-                "metric": np.full(len(p.steps), metric),
-                "step": p.steps.astype(np.int32),
-                "value": p.values,
-                "time_s": p.times - started[p.runs],
-            }
-        )
-        for metric, p in sorted(experiment.points.items())
-    ]
     schema = {"seed": pa.int64(), "extra": pa.string()}
     table = pa.Table.from_pylist(runs)
     for name, kind in schema.items():
         table = table.set_column(table.column_names.index(name), name, pa.nulls(len(runs), kind))
-    return table, pa.concat_tables(points)
+    return table, points_table(experiment, study.name, names.tolist())
 
 
 def _ticks(seconds: float) -> float:

@@ -19,13 +19,14 @@ import torch
 from advisor import contract
 from advisor.contract.redact import one_line
 from advisor_pytorch.steps import clipping, scaling
-from advisor_pytorch.steps.clock import TIME_METRICS, Clock
+from advisor_pytorch.steps.clock import Clock
 from advisor_pytorch.steps.device import Value, detached_copy, read_or_copy
 from advisor_pytorch.steps.gradients import Measure, norm_of
+from advisor_pytorch.steps.layouts import row_layout
 from advisor_pytorch.steps.norms import Norms
 from advisor_pytorch.steps.other_optimizers import OtherOptimizers
 from advisor_pytorch.steps.rates import Rates
-from advisor_pytorch.steps.rows import Column, Layout, PendingChunk, Role, Skips, Stretch
+from advisor_pytorch.steps.rows import Layout, PendingChunk, Skips, Stretch
 
 MIN_PENDING = 16
 """Minimum losses without a step, and steps of an unknown optimizer, that raise a warning."""
@@ -60,6 +61,8 @@ class StepCapture:
 
     A step that a gradient scaler skips has no row. It has no number either, unless the optimizer is fused: then only
     the device knows about the skip, and the numbers have a gap.
+
+    losses_without_step: number of dropped losses; failures: number of errors; skipped: number of steps without a number.
     """
 
     def __init__(
@@ -84,13 +87,7 @@ class StepCapture:
         self.alive = True
         """Whether steps are captured: until `stop`, and in this process only."""
         self.next_step = self._start_step = start_step
-        self.losses_without_step = 0
-        """Number of dropped losses that belong to no captured step."""
-        self.failures = 0
-        """Number of errors while steps were captured."""
-        self.skipped = 0
-        """Steps without a number because a gradient scaler skipped them."""
-        self._pending_skips = 0
+        self.losses_without_step = self.failures = self.skipped = self._pending_skips = 0
         self._scaled = self._hook_ran = self._drops_loss = False
         self._closed_rows = 0
         self._noticed: dict[str, str] = {}
@@ -370,24 +367,9 @@ class StepCapture:
         if self._stretch.numbers:
             self._stretches.append(self._stretch)
         if (key, timed) not in self._layouts:
-            self._layouts[key, timed] = self._lay_out(key, timed)
+            norms = self._norms.columns(key[-1])
+            self._layouts[key, timed] = row_layout(key, norms, timed=timed, in_parts=self._in_parts)
         self._key, self._stretch = key, Stretch(self._layouts[key, timed])
-
-    def _lay_out(self, key: Any, timed: bool) -> Layout:
-        """Return the columns in the order in which `_close_row` fills them."""
-        times, number_rates, tensor_rates, losses, plain_losses, has_examples, scaled, norm_key = key
-        numbers = [Column(Role.VALUE, name) for name in (*TIME_METRICS[:times], *number_rates)]
-        numbers += [Column(Role.LOSS)] * plain_losses
-        tensors = [Column(Role.LOSS)] * losses + [Column(Role.VALUE, name) for name in tensor_rates]
-        if has_examples:
-            numbers.append(Column(Role.EXAMPLES))
-        if scaled:
-            has_scale, may_have_overflowed = scaled
-            numbers.append(Column(Role.SKIPPED))
-            tensors += [Column(Role.VALUE, contract.LOSS_SCALE)] * has_scale
-            tensors += [Column(Role.OVERFLOWED)] * may_have_overflowed
-        numbers_norm_key, tensors_norm_key = self._norms.columns(norm_key)
-        return Layout((*numbers, *numbers_norm_key), (*tensors, *tensors_norm_key), timed, self._in_parts)
 
     def _is_capturing(self) -> bool:
         """Return whether a CUDA graph is being recorded; then no step is made."""

@@ -6,7 +6,7 @@ A pruned trial is behind the trials that went on past its last step. A crash, an
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -146,6 +146,10 @@ class _Rivals:
     def __init__(self, costs: Costs, params: Sequence[Mapping[str, Value]]) -> None:
         self._curves = [c.finite for c in costs.curves]
         self._settings = [tuple(sorted((k, repr(v)) for k, v in p.items())) for p in params]
+        self._same_setting: defaultdict[tuple[tuple[str, str], ...], list[int]] = defaultdict(list)
+        for trial, setting in enumerate(self._settings):
+            self._same_setting[setting].append(trial)
+        self._others: dict[int, FloatArray] = {}
 
     def rank(self, trial: int, *, repeats: bool) -> _Rank | None:
         """Return the trial's rank among those that went on; None if there are none.
@@ -157,8 +161,11 @@ class _Rivals:
         if not len(curve):
             return None
         step = int(curve.steps[-1])
-        longer = (i for i in range(len(self._curves)) if repeats or not self._was_shorter(i, step))
-        others = np.array([cost for i in longer if math.isfinite(cost := self._cost_on_the_way(i, step))])
+        if step not in self._others:
+            self._others[step] = np.array([self._cost_on_the_way(i, step) for i in range(len(self._curves))])
+        costs = self._others[step]
+        going_on = np.flatnonzero(np.isfinite(costs)).tolist()
+        others = costs[[i for i in going_on if repeats or not self._was_shorter(i, step)]]
         worse = float((curve.values[-1] > others).sum() + (curve.values[-1] == others).sum() / 2)
         return _Rank(step, worse, len(others)) if len(others) else None
 
@@ -174,7 +181,7 @@ class _Rivals:
         """Return True if another run of the same setting ended at about `step` or before."""
         if not self._settings[trial]:
             return False
-        twins = [t for t, s in enumerate(self._settings) if t != trial and s == self._settings[trial]]
+        twins = (t for t in self._same_setting[self._settings[trial]] if t != trial)
         return any(len(c := self._curves[t]) and c.steps[-1] * _SHORT <= step for t in twins)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -50,7 +51,7 @@ class End:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Costs:
     """The objective of each trial as a cost."""
 
@@ -64,7 +65,7 @@ class Costs:
         """Return a cost as a value of the objective."""
         return f"{self.sign * cost + 0.0:.3g}"
 
-    @property
+    @cached_property
     def range(self) -> float:
         """Range of the finite costs of all trials; NaN if there are none."""
         finite = [

@@ -104,6 +104,7 @@ class SpaceShrink(Rule):
         chances = {name: _good_region.matters(*_known(tried, name)[:2], level / len(axes)) * len(axes) for name in axes}
         mattering = [name for name in axes if chances[name] <= level]
         found = []
+        optima: dict[str, tuple[float, float]] = {}
         for name in mattering:
             u, costs, failed = _known(tried, name)
             part = _good_region.region(u, costs, _good_region.good(costs, self.best, tolerance), self.missed)
@@ -112,7 +113,8 @@ class SpaceShrink(Rule):
             crowded = part.p * len(mattering)
             spans = [(max(crowded, chances[name]), _good_region.range_to_keep(part, u, failed))]
             if crowded > level or spans[0][1][1] - spans[0][1][0] > self.left:
-                within = _good_region.range_with_optimum(part, _optimum(tried, name), u, failed)
+                optima = optima or _optima(tried)
+                within = _good_region.range_with_optimum(part, optima[name], u, failed)
                 spans = [(max(1 - boundaries.WITHIN, chances[name]), within)]
             found += [(p, name, part, low, high) for p, (low, high) in spans if high - low <= self.left]
         learned = bool(found) and sampler.learned(study)
@@ -203,11 +205,11 @@ def _message(study: Study, name: str, part: _good_region.Region, where: Message,
     )
 
 
-def _optimum(tried: settings.Settings, name: str) -> tuple[float, float]:
-    """Return the interval that holds the best position of the fitted response, given all other hyperparameters."""
+def _optima(tried: settings.Settings) -> dict[str, tuple[float, float]]:
+    """Return the interval that holds the best position on each axis of the fitted response, given all other hyperparameters."""
     numeric, choices = list(tried.numeric.values()), list(tried.choices.values())
     fitted = boundaries.responses(numeric, choices, boundaries.scores(tried.costs), edge=0.1)
-    return fitted[list(tried.numeric).index(name)].optimum
+    return {name: response.optimum for name, response in zip(tried.numeric, fitted, strict=True)}
 
 
 def _known(tried: settings.Settings, name: str) -> tuple[FloatArray, FloatArray, BoolArray]:

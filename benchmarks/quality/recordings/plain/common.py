@@ -49,6 +49,18 @@ def batches(n: int, size: int) -> Iterator[Tensor]:
         yield order[start : start + size]
 
 
+def train_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, split: Split) -> float:
+    """Train for one epoch and return the mean loss."""
+    losses = []
+    for batch in batches(len(split.x), 32):
+        loss = nn.functional.cross_entropy(model(split.x[batch]), split.y[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return mean(losses)
+
+
 @torch.no_grad()
 def evaluate(model: nn.Module, split: Split) -> tuple[float, float]:
     """Return loss and accuracy on the validation data."""

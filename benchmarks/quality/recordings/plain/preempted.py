@@ -8,9 +8,8 @@ from typing import Any
 import mlflow
 import numpy as np
 import torch
-from torch import nn
 
-from recordings.plain.common import Split, batches, digits, evaluate, log_uniform, mean, mlp, uniform
+from recordings.plain.common import Split, digits, evaluate, log_uniform, mlp, train_epoch, uniform
 
 TRIALS, EPOCHS = 10, 20
 INTERRUPTED = {1: 6, 3: 12, 4: 9, 6: 4, 8: 15}
@@ -52,15 +51,9 @@ def train(split: Split, params: dict[str, float], seed: int, checkpoint: dict[st
     with mlflow.start_run() as run:
         mlflow.log_params(params)
         for epoch in range(checkpoint.get("epoch", 0), EPOCHS):
-            losses = []
-            for batch in batches(len(split.x), 32):
-                loss = nn.functional.cross_entropy(model(split.x[batch]), split.y[batch])
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+            train_loss = train_epoch(model, optimizer, split)
             val_loss, accuracy = evaluate(model, split)
-            mlflow.log_metrics({"train_loss": mean(losses), "val_loss": val_loss, "val_accuracy": accuracy}, step=epoch)
+            mlflow.log_metrics({"train_loss": train_loss, "val_loss": val_loss, "val_accuracy": accuracy}, step=epoch)
             checkpoint |= {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch + 1}
             if epoch + 1 == until:
                 if seed in BY_EXCEPTION:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import mlflow
 import optuna
 import torch
-from torch import nn
 
-from recordings.plain.common import batches, digits, evaluate, mean, mlp
+from recordings.plain.common import digits, evaluate, mlp, train_epoch
 
 TRIALS, EPOCHS = 20, 27
 
@@ -45,15 +44,9 @@ def train(trial: optuna.Trial) -> float:
         model = mlp(64, params["hidden"], params["hidden"], 10, dropout=params["dropout"])
         optimizer = torch.optim.AdamW(model.parameters(), params["lr"], weight_decay=params["weight_decay"])
         for epoch in range(EPOCHS):
-            losses = []
-            for batch in batches(len(split.x), 32):
-                loss = nn.functional.cross_entropy(model(split.x[batch]), split.y[batch])
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.item())
+            train_loss = train_epoch(model, optimizer, split)
             val_loss, accuracy = evaluate(model, split)
-            mlflow.log_metric("train_loss", mean(losses), step=epoch)
+            mlflow.log_metric("train_loss", train_loss, step=epoch)
             mlflow.log_metric("val_loss", val_loss, step=epoch)
             mlflow.log_metric("val_accuracy", accuracy, step=epoch)
             trial.report(accuracy, epoch)

@@ -57,6 +57,19 @@ def test_the_number_of_weights_follows_without_a_formula():
     assert (tie.name, tie.others, tie.formula) == ("size_of_model", ("depth", "width"), None)
 
 
+def test_ties_are_found_among_many_hyperparameters():
+    rng = np.random.default_rng(0)
+    settings = []
+    for s in random_settings(200):
+        others = {f"x{i}": float(rng.uniform(-1, 1)) for i in range(150)}
+        depth, width = int(rng.integers(1, 5)), int(rng.choice([32, 64, 128]))
+        sizes = {"depth": depth, "width": width, "size_of_model": depth * width**2 + 10 * width}
+        unusual = {"min_lr": 1e-6} if rng.uniform() < 0.02 else {"min_lr": s["lr"] / 10}
+        settings.append(s | others | sizes | unusual | {"x3_turned": 2 - others["x3"]})
+    found = {tie.name: tie.others for tie in find_ties(settings)}
+    assert found == {"min_lr": ("lr",), "x3_turned": ("x3",), "size_of_model": ("depth", "width")}
+
+
 def test_a_length_is_known_by_the_last_steps():
     lengths = [9, 27, 81, 9, 27, 81, 27, 9, 81, 27, 9, 27]
     assert length_factor(lengths, [10 * n - 1 for n in lengths]) == 10

@@ -1,0 +1,22 @@
+"""Hyperparameters as texts for MLflow."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from advisor.contract.redact import is_secret
+from advisor_logging.limits import clean_text
+
+
+def plain_params(params: Mapping[str, object]) -> dict[str, str]:
+    """Return hyperparameters as texts, without secrets."""
+    return {name: "***" if is_secret(name) else _plain_text(value) for name, value in params.items()}
+
+
+def _plain_text(value: object) -> str:
+    """Return a hyperparameter as the text for MLflow; NumPy's and PyTorch's scalars as plain numbers."""
+    with contextlib.suppress(Exception):  # an object of the user's own class
+        item = getattr(value, "item", None)
+        value = item() if callable(item) and getattr(value, "shape", None) == () else value
+    return clean_text(value)
