@@ -1,7 +1,7 @@
 """Removes passwords from messages, tags and files, in the analysis and in training processes; uses only the standard library.
 
 `learn` parses each address that the user provides. After that, the address's password is hidden by value wherever it appears, in
-any quoting. Regular-expression patterns are used only for text of unknown origin.
+any quoting. Regular-expression patterns are used only for text of unknown origin; their time grows in proportion to the text.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 _USERINFO = re.compile(r"(?<=://)(?:[^/\s'\"]*|[^/\s'\":@\[]{0,128}:(?!\d{1,5}[/?#])[^\s'\"]{0,2048})@")
 """User and password of an address inside a text. A password may hold a slash or an @; its length is bounded."""
-_ASSIGNED = re.compile(r"(?P<name>[A-Za-z][\w.-]*)=(?P<value>'[^'\n]*'|\"[^\"\n]*\"|[^&;\s'\"]+)")
+_ASSIGNED = re.compile(r"(?<![\w.-])(?P<name>[\w.-]++)=(?P<value>'[^'\n]*'|\"[^\"\n]*\"|[^&;\s'\"]+)")
 _ENVIRONMENT = re.compile(
     r"(?i)(token|password|passwd|passphrase|secret|credentials?|apikey|[a-z0-9]_(pwd|pass|key|pat))$"
 )
 """Pattern of environment variables with secret values: PGPASSWORD, MLFLOW_TRACKING_TOKEN, SSH_KEY, MYSQL_PWD."""
 _MIN_LENGTH = 6
 """Minimum characters of an environment value that is hidden wherever it appears; shorter values may be ordinary words."""
+_MAX_ERROR = 20_000
+"""Maximum characters of an error that are read: an error may quote all the data that it is about."""
 _MIN_LEARNED = 3
 """Minimum characters of a password to hide if it belongs to an address that the user provided."""
 HIDDEN = "***"
@@ -74,14 +76,20 @@ def redact_value(value: str) -> str:
 
 def _assigned(text: str) -> str:
     """The text without the values that it assigns to names of secrets, as `password=…` in an address's query."""
-    return _ASSIGNED.sub(lambda m: f"{m['name']}={HIDDEN}" if _names_secret(m["name"]) else m.group(), text)
+
+    def hide(found: re.Match[str]) -> str:
+        name = found["name"]
+        return f"{name}={HIDDEN}" if _names_secret(name.lstrip("0123456789")) else found.group()
+
+    return _ASSIGNED.sub(hide, text)
 
 
 def _without_values_and_userinfo(text: str) -> str:
     if _learned:
         text = _pattern(tuple(_learned)).sub(lambda found: _learned[found.group()], text)
     values = _values(tuple(os.environ.items()))
-    return _USERINFO.sub(f"{HIDDEN}@", values.sub(HIDDEN, text) if values is not None else text)
+    text = values.sub(HIDDEN, text) if values is not None else text
+    return _USERINFO.sub(f"{HIDDEN}@", text) if "@" in text else text
 
 
 @lru_cache(maxsize=1)
@@ -147,7 +155,7 @@ def one_line(error: BaseException | str, limit: int = 300) -> str:
 
 def _text_of(error: BaseException | str) -> str:
     try:
-        return error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        return (error if isinstance(error, str) else f"{type(error).__name__}: {error}")[:_MAX_ERROR]
     except Exception:  # a user's class whose text cannot be made
         return type(error).__name__
 
@@ -180,10 +188,14 @@ def is_secret(name: str) -> bool:
 
 
 _QUOTED = re.compile(
-    r"""([\w.-]+)(["']?\]?\s*(?::\s*[\w.\[\]| ]+?\s*)?[:=]\s*[rbfuRBFU]{0,2})(\"{3}|'{3}|["'])(.+?)\3""", re.DOTALL
+    r"""(?<![\w.-])([\w.-]++)(["']?\]?\s*+(?::\s{0,20}[\w.\[\]| ]{1,80}?\s{0,20})?[:=]\s*+[rbfuRBFU]{0,2})"""
+    r"""(\"{3}|'{3}|["'])(.+?)\3""",
+    re.DOTALL,
 )
 """A quoted text that code or configuration assigns to a name, a subscript or a key."""
-_UNQUOTED = re.compile(r"(?m)^([+ -]?\s*(?:export\s+)?)([\w.-]+)(\s*[:=]\s*)([^\s#'\"(){}\[\],]+)[ \t]*$")
+_UNQUOTED = re.compile(
+    r"(?m)^([+ -]?[ \t]*+(?:export[ \t]++)?)([\w.-]++)([ \t]*+[:=]\s{0,100}+)([^\s#'\"(){}\[\],]++)[ \t]*+$"
+)
 """An unquoted text that a line of configuration assigns to a name."""
 _NO_VALUES = {"None", "True", "False", "null", "true", "false", "str", "bytes", "int", "float", "bool", HIDDEN}
 

@@ -63,7 +63,8 @@ for _reader in (_Loader, _Dumper):
 def load(path: Path) -> StudySpec:
     """Read the study in the file. Raises AdvisorError in one line, with the key and line number of the error."""
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise AdvisorError(f"cannot read the study file {str(path)!r}: {error.strerror or error}") from None
     if len(raw) > _MAX_BYTES:

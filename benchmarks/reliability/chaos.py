@@ -23,6 +23,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,8 @@ TRAINING = Path(__file__).with_name("chaos_training.py")
 ADVISOR = [sys.executable, "-c", "from advisor.cli import main; main()"]
 AT_ONCE = 5
 """Trainings that run at the same time."""
+START_AND_END_S = 90.0
+"""Seconds that the start and the end of a training take beside the others."""
 SETTLE_S = 300.0
 """Maximum seconds after the last fault until processes have delivered what they can."""
 Printed = dict[str, dict[int, str]]
@@ -56,6 +59,10 @@ class Outcome:
     attempts: int = 0
     status: int | None = None
     stderr: str = ""
+
+
+Twins = Future[dict[int, Outcome]]
+"""The outcomes of the same trainings without hook and faults."""
 
 
 @dataclass
@@ -136,18 +143,19 @@ def train(stage: Disturbed, outcome: Outcome, seconds: float) -> None:
             outcome.killed = process.pid in stage.killed
             stderr.seek(0)
             outcome.stderr = stderr.read()
+        print(f"training {seed}: exit status {outcome.status}", file=sys.stderr, flush=True)
         if outcome.status == NO_PLACE:
             time.sleep(1.0)
 
 
 @contextmanager
-def reporting(stage: Disturbed, truth: dict[int, Outcome], every_s: float, damage: Damage) -> Iterator[None]:
+def reporting(stage: Disturbed, twins: Twins, every_s: float, damage: Damage) -> Iterator[None]:
     """Report on the trainings again and again."""
     over = threading.Event()
 
     def work() -> None:
         while not over.wait(every_s):
-            damage.reports[report(stage, truth, damage)] += 1
+            damage.reports[report(stage, twins, damage)] += 1
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -158,10 +166,10 @@ def reporting(stage: Disturbed, truth: dict[int, Outcome], every_s: float, damag
         thread.join()
 
 
-def report(stage: Disturbed, truth: dict[int, Outcome], damage: Damage, uri: str | None = None) -> str:
+def report(stage: Disturbed, twins: Twins, damage: Damage) -> str:
     """Report on the trainings; return "right", "one line", "killed" or "wrong"."""
     out = stage.folder / "reports" / "report"
-    words = [*ADVISOR, "analyze", "chaos", "--tracking-uri", uri or stage.proxy.uri, "--out", str(out), "--quiet"]
+    words = [*ADVISOR, "analyze", "chaos", "--tracking-uri", stage.proxy.uri, "--out", str(out), "--quiet"]
     process = subprocess.Popen(
         words,
         stdout=subprocess.PIPE,
@@ -177,7 +185,9 @@ def report(stage: Disturbed, truth: dict[int, Outcome], damage: Damage, uri: str
         return "killed"
     if process.returncode == 2 and err.startswith("advisor: ") and err.count("\n") == 1 and "(a bug" not in err:
         return "one line"
-    why = err if process.returncode not in (0, 1) else _error_of(json.loads((out / "findings.json").read_text()), truth)
+    why = err
+    if process.returncode in (0, 1):
+        why = _error_of(json.loads((out / "findings.json").read_text()), twins.result())
     if why:
         damage.problems.append(f"report: {why.strip()[-600:]}")
     return "wrong" if why else "right"
@@ -302,14 +312,13 @@ def in_database(uri: str, name: str) -> list[tuple[str, dict[str, str], Counter[
 def once(folder: Path, minutes: float, trainings: int, seed: int) -> tuple[Damage, dict[int, Outcome], Counter[str]]:
     """Train while things fail; return the damage, the trainings and the number of faults of each kind."""
     seeds = [1000 * seed + k for k in range(trainings)]
-    truth = undisturbed(seeds)
+    twins: Twins = Future()
+    threading.Thread(target=lambda: twins.set_result(undisturbed(seeds))).start()
     outcomes = {one: Outcome(one) for one in seeds}
     damage, waiting, stage = Damage(), list(seeds), Disturbed(folder, seed)
-    seconds = (
-        60 * minutes * min(AT_ONCE, trainings) / trainings - 30
-    )  # the start and the end of a training take as long
+    seconds = 60 * minutes * min(AT_ONCE, trainings) / trainings - START_AND_END_S
     try:
-        with chaos(stage), reporting(stage, truth, 12.0, damage):
+        with chaos(stage), reporting(stage, twins, 12.0, damage):
 
             def work() -> None:
                 while waiting:
@@ -323,8 +332,8 @@ def once(folder: Path, minutes: float, trainings: int, seed: int) -> tuple[Damag
                 worker.join()
         stage.counts["spools left for advisor sync"] = settle(stage)
         for one in seeds:
-            count(stage, outcomes[one], truth[one], damage)
-        damage.reports[f"{report(stage, truth, damage)} at the end"] += 1
+            count(stage, outcomes[one], twins.result()[one], damage)
+        damage.reports[f"{report(stage, twins, damage)} at the end"] += 1
     finally:
         stage.close()
     return damage, outcomes, stage.counts

@@ -23,7 +23,7 @@ LIBRARIES = (
 MODULES = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "termios", "tty"}
 FUNCTIONS: dict[Any, str] = {
     os: (
-        "chown fchmod fchown fork forkpty getegid geteuid getgid getloadavg getpgid getpgrp getuid killpg lchown mkfifo nice "
+        "chown fchown fork forkpty getegid geteuid getgid getloadavg getpgid getpgrp getuid killpg lchown mkfifo nice "
         "register_at_fork sched_getaffinity sched_setaffinity setpgid setsid statvfs sync uname wait3 wait4 "
         "O_DIRECTORY O_NOFOLLOW"
     ),

@@ -22,6 +22,8 @@ def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
 
     Raises ValueError unless the tensor has one element, and this rank all of it.
     """
+    if tensor.is_meta:  # it would fail in the writer thread, with all points beside it
+        raise ValueError("expected one number, got a tensor without data")
     if type(tensor) is not torch.Tensor:
         tensor = local_value(tensor)
     if tensor.dim():

@@ -108,8 +108,15 @@ def _decode(text: bytes) -> str:
     return text.decode(errors="replace")
 
 
+def _text(value: Any) -> Any:
+    """Return a value; blobs, which SQLite also accepts in columns of texts, as texts."""
+    return _decode(value) if isinstance(value, bytes) else value
+
+
 def _read_only_uri(path: Path) -> str:
     """Return the URI with which SQLite reads the file without creating other files beside it."""
+    if path.exists() and not path.is_file():  # reading a pipe or a device might never end
+        raise AdvisorError(f"{path} is no file; pass the database that MLflow logs to")
     try:
         header = _header(path)
     except OSError as error:
@@ -231,13 +238,16 @@ class _Database:
         self._connection = connection
 
     def query(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
+        return [tuple(map(_text, row)) for row in self._rows(sql, *values)]
+
+    def _rows(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, values).fetchall()
 
     def params(self, ids: list[str]) -> list[tuple[Any, ...]]:
-        return self.query(_PARAMS, json.dumps(ids))
+        return self._rows(_PARAMS, json.dumps(ids))
 
     def tags(self, ids: list[str]) -> list[tuple[Any, ...]]:
-        return self.query(_ESSENTIAL_TAGS, json.dumps(ids)) + self.query(_OTHER_TAGS, json.dumps(ids))
+        return self._rows(_ESSENTIAL_TAGS, json.dumps(ids)) + self._rows(_OTHER_TAGS, json.dumps(ids))
 
     def last_points(self, ids: list[str]) -> list[database.LastPoint]:
         return self.query(_LAST_POINTS, json.dumps(ids))

@@ -197,3 +197,19 @@ def test_what_the_command_line_hides_is_hidden_later_too() -> None:
     ]
     assert redact("refused: planted, -secret1") == "refused: ***, ***"
     assert learn("https://h/x?access_token=planted-9") == "https://h/x?access_token=***"
+
+
+LONG = ("y", "y.", "a=", "password=", "'password", "password: ", "token ", "\n", " ", ".", "://", "://a:b", "a='", "-", '"password": "')
+
+
+@pytest.mark.parametrize("part", LONG)
+def test_a_long_text_takes_time_in_proportion_to_its_length(part: str) -> None:
+    """Backtracking over 200,000 such characters took minutes in the training thread."""
+    text = part * (200_000 // len(part))
+    assert redact(text)
+    assert redact_code(text)
+    assert len(one_line(text)) <= 300
+
+
+def test_a_name_may_follow_a_sign_or_a_digit() -> None:
+    assert redact("--password=hunter22 _token=abcdef99 2fa.secret=xyzxyz7") == "--password=*** _token=*** 2fa.secret=***"
