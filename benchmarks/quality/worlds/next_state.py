@@ -108,8 +108,8 @@ _KINDS: Mapping[str, Callable[[Random], tuple[str, str, Callable[[Random, float]
     "GAN": shapes.OTHERS["GAN"],
     "diffusion": shapes.OTHERS["diffusion"],
     "supervised": shapes.OTHERS["wandering noise"],
-    "language model": lambda random: ("eval_loss", "minimize", _language_model),
-    "reinforcement learning": lambda random: ("success_rate", "maximize", _policy),
+    "language model": lambda _: ("eval_loss", "minimize", _language_model),
+    "reinforcement learning": lambda _: ("success_rate", "maximize", _policy),
 }
 
 
@@ -216,7 +216,7 @@ def _overdoes(outcome: Outcome) -> bool:
     if outcome.report is None:
         return True
     finding = next((f for f in outcome.fired("curve-overfitting")), None)
-    if finding is None or not outcome.report.next_studies:
+    if finding is None or not outcome.report.next_studies or outcome.report.reason_deferred(finding):
         return False
     before = outcome.report.spec
     for spec in (n.spec for n in outcome.report.next_studies):
@@ -289,7 +289,7 @@ def _untested(outcome: Outcome) -> bool:
     long = [n.spec for n in outcome.report.next_studies if n.spec.max_train_steps == FINAL]
     if not long:  # the length or another range has to change first
         return not outcome.report.next_studies[0].spec.goal.startswith(
-            ("Shorten", "Lengthen", "Narrow", "Widen", "Move")
+            ("Shorten", "Lengthen", "Narrow", "Widen", "Move", "Repeat")
         )
     from advisor.planning.sampling.halton import sample
 
