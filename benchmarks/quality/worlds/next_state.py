@@ -86,6 +86,13 @@ def _effect(random: Random) -> Made:
     return _loss(logged(random, params, costs + 0.005 * random.standard_normal(len(params))))
 
 
+def _drops(outcome: Outcome) -> bool:
+    """Return whether no study follows that searches the learning rate, the only hyperparameter with an effect."""
+    if outcome.report is None or not outcome.report.next_studies:
+        return True
+    return not any(map(is_learning_rate, outcome.report.next_studies[0].spec.searched))
+
+
 def _ships(outcome: Outcome) -> bool:
     """Return whether a next study exploits or ships; also if no study follows, or the report was refused."""
     if outcome.report is None or not outcome.report.next_studies:
@@ -365,5 +372,6 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation("E10 long runs after short ones", "untested settings, or no schedule", _short_runs, _untested),
     Situation("E12 any of these", "headline and first study differ", _any, _differ),
     Situation("E13 range and length", "notes of later studies in the first", _edge_and_flat, _mixes),
+    Situation("E14 a clear effect, 6 to 20 trials", "the next study drops the hyperparameter", _effect, _drops),
     Situation("E14 explored, optimum inside", "the best setting is not sought", _explored, _hesitates),
 )
