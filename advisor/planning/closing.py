@@ -41,7 +41,7 @@ def closing_study(
 
 
 def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> StudySpec:
-    """Return the study, which only has more trials or shorter ones, such that it also tells what is unknown, with its cost.
+    """Return the study, which only has more or shorter trials or narrower ranges, such that it also tells what is unknown.
 
     If the trials are too few for all hyperparameters, it searches fewer of them.
     """
@@ -49,7 +49,8 @@ def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule
     if study.probe is not None or study.spec.baseline is not None or evidence.effect == evidence.variation == "fine":
         return spec
     smaller = ladder(study, spec)
-    if smaller is not None or not spec.searched:
+    same = {n: p.domain for n, p in spec.searched.items()} == {n: p.domain for n, p in study.searched.items()}
+    if smaller is not None or not spec.searched or not same:
         return smaller or spec
     earlier = len(settings.read(study)) if spec.max_train_steps == study.spec.max_train_steps else 0
     notes = (price.cost(spec), price.power_of(earlier, spec.trials or 1, len(spec.searched)))

@@ -114,15 +114,24 @@ class _StageEdits:
         """Whether the stage only asks for more trials."""
         return bool(self.changes) and all(isinstance(c, SetField) and c.field == "trials" for c in self.changes)
 
-    def only_shortens(self, before: StudySpec) -> bool:
-        """Return whether the stage only shortens training, and all its findings that change anything are sure."""
+    @property
+    def only_repeats(self) -> bool:
+        """Whether the stage only repeats a trial."""
+        return bool(self.changes) and all(isinstance(c, RepeatTrial) for c in self.changes)
+
+    def shorter_than(self, before: StudySpec) -> bool:
+        """Return whether the stage only shortens training."""
         old = before.max_train_steps
-        shorter = all(
+        return bool(self.changes) and all(
             isinstance(c, SetField) and c.field == "max_train_steps" and old is not None and c.value < old
             for c in self.changes
         )
+
+    @property
+    def sure(self) -> bool:
+        """Whether all findings that changed anything are sure."""
         changing = [f for f in self.findings if any(c in self.changes for c in f.changes)]
-        return bool(self.changes) and shorter and all(f.confidence >= SURE for f in changing)
+        return all(f.confidence >= SURE for f in changing)
 
 
 @dataclass
@@ -140,8 +149,10 @@ class _Merger:
     """Findings whose changes or advice are in the studies so far, and findings that wait for one of them."""
     savings: list[_StageEdits] = field(default_factory=list)
     """Stages that only save trials or only give advice, and are not part of a study yet."""
-    minor: bool = False
-    """Whether the first study only has more trials or shorter ones."""
+    early: list[Advise] = field(default_factory=list)
+    """Advice in the first study that comes from stages before its own."""
+    first: tuple[_StageEdits, StudySpec] | None = None
+    """The edits that made the first study, and the draft before them."""
 
     # --- stages -----------------------------------------------------------------------------------------------------------------
 
@@ -177,12 +188,25 @@ class _Merger:
         elif saves:
             self.savings.append(edits)
         else:
-            self.minor = not self.specs and (edits.only_trials or edits.only_shortens(before))
+            if not self.specs and edits.request is None and by_hand is None:
+                self.first = (edits, before)
             self._add_study(edits)
 
     def tell_more(self, verdicts: Sequence[Verdict], rules: Sequence[Rule]) -> None:
-        """Make the only study tell what is unknown, if it changes no more than the number of trials or shortens them."""
-        if self.minor and len(self.specs) == 1:
+        """Make the only study tell what is unknown, if it only has more or shorter trials, or narrower ranges.
+
+        A study that only repeats the best setting waits if there is evidence to exploit: the adaptive search may find a better one.
+        """
+        if self.first is None or len(self.specs) != 1:
+            return
+        edits, before = self.first
+        if edits.only_repeats:
+            last = closing_study(self.study, verdicts, rules, before)
+            if last is not None and last.sampler.kind == "adaptive":
+                for finding in edits.findings:
+                    self._defer(finding, "the adaptive search may find a better setting; that one should be repeated")
+                self.specs = [_with_notes(last, self.early)]
+        elif edits.only_trials or edits.shorter_than(before) or _within(self.specs[0], before):
             self.specs = [more_telling(self.study, verdicts, rules, self.specs[0])]
 
     def add_savings(self) -> None:
@@ -193,8 +217,9 @@ class _Merger:
 
     def _saves_steps(self, edits: _StageEdits, before: StudySpec) -> bool:
         """Return whether the stage only shortens training, and the one study so far only narrows the space."""
-        narrows = len(self.specs) == 1 and _within(self.specs[0], self.draft.start)
-        return narrows and edits.request is None and edits.only_shortens(before)
+        first, start = self.specs[0], self.draft.start
+        narrows = len(self.specs) == 1 and _within(first, start) and first.schedule == start.schedule
+        return narrows and edits.request is None and edits.shorter_than(before) and edits.sure
 
     def _fold(self, edits: _StageEdits) -> None:
         """Make the stage's changes in the studies so far, because they cost nothing."""
@@ -230,6 +255,8 @@ class _Merger:
         if self.specs:
             for finding in (f for stage in (*self.savings, edits) for f in stage.findings):
                 self._defer(finding, _reason_to_wait(self.specs[0]))
+        if not self.specs:
+            self.early = [note for stage in self.savings for note in stage.notes]
         plain = self._in_its_round(spec)
         self.specs.append(self._noted(plain, [*self.savings, edits]))
         self.savings = []
@@ -346,7 +373,7 @@ def _with_notes(spec: StudySpec, notes: Sequence[Advise]) -> StudySpec:
 
 
 def _within(spec: StudySpec, before: StudySpec) -> bool:
-    """Return whether the study only narrows the space of an earlier one, so that its trainings need no other length."""
+    """Return whether the space of the study lies in that of an earlier one, so that its trainings need no other length."""
     for name, new in spec.searched.items():
         old = before.searched.get(name)
         if old is None or old.numeric != new.numeric:
@@ -354,7 +381,7 @@ def _within(spec: StudySpec, before: StudySpec) -> bool:
         ends = (new.low, new.high) if new.low is not None and new.high is not None else new.options
         if not all(old.contains(end) for end in ends):
             return False
-    return spec.schedule == before.schedule and spec.max_train_steps == before.max_train_steps
+    return True
 
 
 def _reason_to_wait(spec: StudySpec) -> str:

@@ -311,6 +311,7 @@ def _widened(parameter: Parameter, name: str, why: str) -> SetRange | None:
     )
     if not high < wider < np.inf:
         return None
-    if not log and low > 0:
-        low, why = max(0.0, parameter.reach[0]), f"{why}, and none of it belongs into the comparison"
+    none = 0.01 * high if log else 0.0
+    if low > none:
+        low, why = max(none, parameter.reach[0]), f"{why}, and next to none of it belongs into the comparison"
     return SetRange(parameter=name, low=low, high=wider, scale="log" if log else "linear", why=why)

@@ -7,7 +7,7 @@ best trial, which is close to the end of a range, would improve beyond it. Repea
 that may soon be replaced.
 
 *What.* The same study with more trials: enough to find an effect of `EFFECT` seed deviations and to fit a quadratic response, but at
-most doubling their number. The existing trials count as its data. The notes state the cost and the effect that would be found.
+most doubling their number, or `FIRST` in total if they are fewer. The existing trials count as its data. The notes state the cost and the effect that would be found.
 """
 
 from __future__ import annotations
@@ -29,11 +29,19 @@ EFFECT = 3.0
 seeds of one setting leads by about as much."""
 
 
+FIRST = 10
+"""Number of trials of a first study: the playbook's number to tune a learning rate alone."""
+
+
 def explore(
     study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule], base: StudySpec, evidence: Evidence
 ) -> StudySpec | None:
     """Return the study with more trials; None if more trials are not needed, or would show nothing."""
-    if not base.searched or study.spec.sampler.kind == "adaptive" or not study.ranked():
+    if (
+        not any(p.numeric for p in base.searched.values())
+        or study.spec.sampler.kind == "adaptive"
+        or not study.ranked()
+    ):
         return None
     trials = missing(study, base, evidence, _may_improve_beyond(study, verdicts, rules))
     if trials <= 0:
@@ -58,7 +66,7 @@ def missing(study: Study, base: StudySpec, evidence: Evidence, at_end: bool) -> 
         needed = max(settings_needed(searched), power.trials_needed(EFFECT, searched))
     elif evidence.variation != "fine" or at_end:
         needed = settings_needed(searched)
-    return min(max(needed - tried, 0), tried)
+    return min(max(needed - tried, 0), max(tried, FIRST - tried))
 
 
 def _may_improve_beyond(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> bool:

@@ -79,12 +79,18 @@ def _reason(report: ReportData, spec: StudySpec, urgent: list[Finding]) -> Messa
         message = first_sentence(first.message) if rest else as_sentence(first.message)
         action = as_sentence(first.action)
         return say("Before that: {action} {why}{rest}", action=action, why=message, rest=rest)
-    ranges = [c.parameter for c in lead.changes if isinstance(c, SetRange) and c.parameter in spec.parameters]
+    ranges = [
+        c.parameter for c in lead.changes if isinstance(c, SetRange) and _is_range(spec.parameters.get(c.parameter))
+    ]
     found = _range_findings(report, lead, ranges[0], spec.parameters[ranges[0]]) if ranges else [lead]
     rest = _others([f for f in urgent if f not in found])
     if len(found) == 1 and not rest:
         return as_sentence(lead.message)
     return say("{why}{rest}", why=joined((first_sentence(f.message) for f in found), " "), rest=rest)
+
+
+def _is_range(parameter: Parameter | None) -> bool:
+    return parameter is not None and parameter.numeric
 
 
 def _is_followed(report: ReportData, spec: StudySpec, finding: Finding) -> bool:

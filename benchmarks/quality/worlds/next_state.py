@@ -86,6 +86,13 @@ def _effect(random: Random) -> Made:
     return _loss(logged(random, params, costs + 0.005 * random.standard_normal(len(params))))
 
 
+def _drops(outcome: Outcome) -> bool:
+    """Return whether no study follows that searches the learning rate, the only hyperparameter with an effect."""
+    if outcome.report is None or not outcome.report.next_studies:
+        return True
+    return not any(map(is_learning_rate, outcome.report.next_studies[0].spec.searched))
+
+
 def _ships(outcome: Outcome) -> bool:
     """Return whether a next study exploits or ships; also if no study follows, or the report was refused."""
     if outcome.report is None or not outcome.report.next_studies:
@@ -108,8 +115,8 @@ _KINDS: Mapping[str, Callable[[Random], tuple[str, str, Callable[[Random, float]
     "GAN": shapes.OTHERS["GAN"],
     "diffusion": shapes.OTHERS["diffusion"],
     "supervised": shapes.OTHERS["wandering noise"],
-    "language model": lambda random: ("eval_loss", "minimize", _language_model),
-    "reinforcement learning": lambda random: ("success_rate", "maximize", _policy),
+    "language model": lambda _: ("eval_loss", "minimize", _language_model),
+    "reinforcement learning": lambda _: ("success_rate", "maximize", _policy),
 }
 
 
@@ -216,7 +223,7 @@ def _overdoes(outcome: Outcome) -> bool:
     if outcome.report is None:
         return True
     finding = next((f for f in outcome.fired("curve-overfitting")), None)
-    if finding is None or not outcome.report.next_studies:
+    if finding is None or not outcome.report.next_studies or outcome.report.reason_deferred(finding):
         return False
     before = outcome.report.spec
     for spec in (n.spec for n in outcome.report.next_studies):
@@ -289,7 +296,7 @@ def _untested(outcome: Outcome) -> bool:
     long = [n.spec for n in outcome.report.next_studies if n.spec.max_train_steps == FINAL]
     if not long:  # the length or another range has to change first
         return not outcome.report.next_studies[0].spec.goal.startswith(
-            ("Shorten", "Lengthen", "Narrow", "Widen", "Move")
+            ("Shorten", "Lengthen", "Narrow", "Widen", "Move", "Repeat")
         )
     from advisor.planning.sampling.halton import sample
 
@@ -365,5 +372,6 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation("E10 long runs after short ones", "untested settings, or no schedule", _short_runs, _untested),
     Situation("E12 any of these", "headline and first study differ", _any, _differ),
     Situation("E13 range and length", "notes of later studies in the first", _edge_and_flat, _mixes),
+    Situation("E14 a clear effect, 6 to 20 trials", "the next study drops the hyperparameter", _effect, _drops),
     Situation("E14 explored, optimum inside", "the best setting is not sought", _explored, _hesitates),
 )

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from planning_studies import found
+from planning_studies import bowl, found
 from studies import make_study
 
 from advisor.model.change import AddParameter, Advise, FixParameter, RepeatTrial, RunPlan, SetField, SetRange
@@ -27,14 +27,14 @@ STEPS = SetField(field="max_train_steps", value=900, why="still improving")
 def test_each_goal_is_a_study_of_its_own_in_the_order_of_priority():
     made = plan(study(), [found("still", "steps", STEPS), found("edge", "boundary", wider())])
     first, second = made.specs
-    assert first.goal == "Search the right space: lr"
+    assert first.goal == "Widen lr: 1e-6 to 1"
     assert (first.parameters["lr"].low, first.parameters["lr"].high) == (1e-6, 1.0)
     assert first.max_train_steps == 300
     assert second.max_train_steps == 900
     assert second.parameters["lr"].high == 1.0
     assert (first.round, first.parent, second.round, second.parent) == (2, "test", 3, first.study)
     assert [d.rule for d in made.deferred] == ["still"]
-    assert file_names(made.specs) == ["1-search-the-right-space.yaml", "2-train-for-the-right-number-of-steps.yaml"]
+    assert file_names(made.specs) == ["1-widen-lr.yaml", "2-lengthen-training.yaml"]
 
 
 def test_hyperparameters_of_little_effect_are_fixed_in_the_next_study_of_any_goal():
@@ -42,13 +42,13 @@ def test_hyperparameters_of_little_effect_are_fixed_in_the_next_study_of_any_goa
     flat = found("flat", "sampling", fix, severity="note")
     made = plan(study(), [flat, found("still", "steps", STEPS)])
     (spec,) = made.specs
-    assert spec.goal == "Train for the right number of steps: max_train_steps"
+    assert spec.goal == "Lengthen training: 300 to 900 steps"
     assert (list(spec.searched), spec.max_train_steps) == (["lr"], 900)
     assert not made.deferred
     (alone,) = plan(study(), [flat]).specs
-    assert alone.goal == "Search the right space: dropout"
+    assert alone.goal == "Fix dropout: at 0.1"
     first, second = plan(study(), [found("edge", "pipeline", wider()), flat, found("still", "steps", STEPS)]).specs
-    assert set(first.searched) == {"lr", "dropout"}
+    assert set(first.searched) == {"lr"}
     assert (list(second.searched), second.max_train_steps) == (["lr"], 900)
 
 
@@ -106,22 +106,22 @@ def test_lower_learning_rates_come_before_the_instability_of_higher_ones():
     clip = Parameter(role="nuisance", type="float", low=0.1, high=1.0, why="spikes")
     spikes = found("spikes", "stability", AddParameter(name="grad_clip_norm", parameter=clip))
     goals = [s.goal for s in plan(study(), [spikes, lower]).specs]
-    assert [g.partition(":")[0] for g in goals] == ["Search the right space", "Make training stable"]
+    assert [g.partition(":")[0] for g in goals] == ["Widen lr", "Add grad_clip_norm"]
     higher = found("edge", "boundary", wider(low=1e-9, high=0.1), subject="lr", side="high")
     goals = [s.goal for s in plan(study(), [spikes, higher]).specs]
-    assert [g.partition(":")[0] for g in goals] == ["Make training stable", "Search the right space"]
+    assert [g.partition(":")[0] for g in goals] == ["Add grad_clip_norm", "Widen lr"]
 
 
 def test_a_manual_fix_comes_before_a_lesser_goal():
     advice = found("bug", "stability", Advise(text="Look for the bug."), severity="critical")
     first, second = plan(study(), [advice, found("still", "steps", STEPS)]).specs
-    assert first.goal == "Make training stable: follow the notes, then repeat the study"
+    assert first.goal == "Fix the instability: Do it"
     assert first.notes == ("Look for the bug.",)
     assert set(first.searched) == set(study().searched)
     assert second.max_train_steps == 900
 
 
-@pytest.mark.parametrize(("trial", "first"), [(0, "Make training stable"), (4, "Search the right space")])
+@pytest.mark.parametrize(("trial", "first"), [(0, "Add grad_clip_norm"), (4, "Move lr")])
 def test_instability_far_above_the_best_learning_rate_waits(trial, first):
     # The best trial, number 0, has the lowest learning rate, and each next one ten times as much.
     params = [{"lr": 10.0 ** (i - 5)} for i in range(6)]
@@ -162,7 +162,7 @@ def test_longer_training_is_never_shorter_than_the_length_of_the_study():
 
 def test_an_unsure_finding_changes_nothing():
     made = plan(study(), [found("edge", "boundary", wider(), confidence=0.3)])
-    assert made.specs[0].goal.startswith("Measure trial variance")
+    assert made.specs[0].goal.startswith("Add trials")
     assert "confidence of 30%" in made.deferred[0].reason
 
 
@@ -173,8 +173,7 @@ def test_advice_goes_with_the_study_that_is_run_first():
 
 
 def test_with_nothing_to_change_the_best_trial_is_repeated():
-    (spec,) = plan(study(), []).specs
-    assert spec.parameters["lr"].value == 0.1
+    (spec,) = plan(bowl(), []).specs
     assert not spec.searched
     assert spec.seeds == 5
 
@@ -189,7 +188,7 @@ def test_new_parameters_are_added_once():
     made = plan(study(), [found("over", "regularisation", AddParameter(name="label_smoothing", parameter=dropout))])
     assert made.specs[0].parameters["label_smoothing"].high == 0.5
     kept = plan(study(), [found("over", "regularisation", AddParameter(name="dropout", parameter=dropout))])
-    assert kept.specs[0].goal.startswith("Measure")
+    assert kept.specs[0].goal.startswith("Add trials")
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
@@ -215,7 +214,7 @@ AGAIN = RepeatTrial(parameters={"lr": 0.1, "dropout": 0.0}, seeds=9, why="the le
 
 def test_a_trial_is_repeated_if_nothing_else_changes():
     (spec,) = plan(study(), [found("adopt", "exploitation", AGAIN)]).specs
-    assert (spec.goal, spec.trials, spec.seeds) == (REPEAT_GOAL, 1, 9)
+    assert (spec.goal.partition(":")[0], spec.trials, spec.seeds) == (REPEAT_GOAL, 1, 9)
     assert {n: p.value for n, p in spec.parameters.items()} == {"lr": 0.1, "dropout": 0.0}
     assert loads(dump(spec)) == spec
 
@@ -232,7 +231,7 @@ def test_a_trial_is_not_repeated_if_the_space_changes(goal):
 def test_a_setting_that_was_repeated_is_not_repeated_again():
     params = [{"lr": 0.1}] * 5 + [{"lr": 0.2}] * 5
     repeated = make_study(params, {"val/loss": [0.1 * i for i in range(10)]}, seeds=list(range(10)))
-    assert plan(repeated, []).specs == ()
+    assert not any(s.goal.startswith(REPEAT_GOAL) for s in plan(repeated, []).specs)
 
 
 def explained(verdict, by, *, waits=True):
@@ -251,7 +250,7 @@ def test_an_effect_waits_until_its_cause_is_settled():
     edge = explained(found("edge", "boundary", wider()), "chance")
     made = plan(study(), [edge, broken])
     (spec,) = made.specs
-    assert spec.goal.startswith("Fix the training pipeline")
+    assert spec.goal.startswith("Fix the training pipeline: Do it")
     assert spec.parameters["lr"].high == 0.1
     assert [(d.rule, "follows from the finding of chance" in d.reason) for d in made.deferred] == [("edge", True)]
 
@@ -259,9 +258,9 @@ def test_an_effect_waits_until_its_cause_is_settled():
 def test_a_broken_pipeline_that_holds_others_back_is_a_study_of_its_own():
     broken = found("chance", "pipeline", ADVICE)
     held = explained(found("edge", "boundary", wider()), "chance")
-    assert plan(study(), [broken, held]).specs[0].goal.startswith("Fix the training pipeline")
+    assert plan(study(), [broken, held]).specs[0].goal.startswith("Fix the training pipeline: Do it")
     free = plan(study(), [broken, found("edge", "boundary", wider())]).specs[0]
-    assert free.goal == "Search the right space: lr"
+    assert free.goal == "Widen lr: 1e-6 to 1"
 
 
 def test_a_useful_change_does_not_wait():
@@ -297,7 +296,7 @@ def test_failures_that_instability_explains_do_not_put_the_space_first():
     one = make_study(params, {"val/loss": [[1.0, 2.0]]}, status=["diverged"])
     unstable = found("early", "stability", AddParameter(name="warmup_steps", parameter=Parameter(low=1, high=9)))
     failed = explained(found("failed", "infeasible", Advise(text="Look for a bug."), severity="critical"), "early")
-    assert plan(one, [failed, unstable]).specs[0].goal.startswith("Make training stable")
+    assert plan(one, [failed, unstable]).specs[0].goal.startswith("Add warmup_steps")
 
 
 def test_a_design_that_makes_an_invalid_study_is_deferred(monkeypatch):

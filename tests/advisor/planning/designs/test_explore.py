@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import numpy as np
 from planning_studies import QUIET, bowl, only_study
+from studies import make_study
 
 from advisor.planning import REPEAT_GOAL
 
@@ -8,7 +10,19 @@ from advisor.planning import REPEAT_GOAL
 def test_too_few_settings_near_an_end_are_followed_by_more_of_them() -> None:
     few = bowl(8, centre=1.0)
     spec = only_study(few, *QUIET)
-    assert (spec.goal, spec.trials) == ("Search the right space: 4 more trials", 4)
+    assert (spec.goal, spec.trials) == ("Add trials: 4 of lr, weight_decay", 4)
+    assert spec.notes[0] == "This costs 8,000 steps: 4 trials of 2,000 steps."
     assert {n: p.domain for n, p in spec.searched.items()} == {n: p.domain for n, p in few.searched.items()}
-    assert only_study(bowl(8), *QUIET).sampler.kind == "adaptive"
-    assert only_study(few, *QUIET[1:]).goal == REPEAT_GOAL
+    assert only_study(bowl(12), *QUIET).sampler.kind == "adaptive"
+
+
+def test_without_an_effect_more_trials_follow_up_to_the_number_that_would_show_one() -> None:
+    rng = np.random.default_rng(0)
+    for count, more in ((8, 8), (20, 7), (60, 0)):
+        params = [{"lr": 10.0 ** rng.uniform(-4, -1), "wd": 10.0 ** rng.uniform(-6, -2)} for _ in range(count)]
+        noise = make_study(params, {"val/loss": [[1.0, 0.5, 0.4 + 0.01 * rng.normal()] for _ in range(count)]})
+        spec = only_study(noise, *QUIET)
+        assert spec.sampler.kind != "adaptive"
+        assert (spec.trials if more else 0) == more
+        assert "80 % probability" in spec.notes[-1]
+        assert spec.goal.startswith("Add trials" if more else REPEAT_GOAL)

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from planning_studies import SPACE, asks, bowl, only_study, reparametrised
+from planning_studies import asks, bowl, only_study, reparametrised
 
-from advisor.model.spec import Parameter
 from advisor.planning.sampling.halton import sample
 
 FINAL = 20_000
@@ -22,7 +20,7 @@ LONG = asks("rounds", "steps")
             {"kind": "linear", "warmup_steps": 200, "decay_steps": 1800, "constant_steps": 18_000},
         ),
         ({"kind": "cosine"}, {"kind": "cosine"}),
-        (None, None),
+        (None, {"kind": "linear", "decay_steps": 2000, "constant_steps": 18_000}),
     ],
 )
 def test_a_few_long_runs_take_over_the_best_setting_and_the_schedule(schedule: Any, wanted: Any) -> None:
@@ -30,11 +28,8 @@ def test_a_few_long_runs_take_over_the_best_setting_and_the_schedule(schedule: A
     spec = only_study(study, LONG)
     assert (spec.max_train_steps, spec.trials, spec.final_train_steps) == (FINAL, 3, None)
     assert spec.schedule == wanted
-    best = study.ranked()[0].params
-    assert set(spec.searched) == {"lr"}
-    assert spec.parameters["lr"].low < best["lr"] < spec.parameters["lr"].high  # type: ignore[operator]
-    assert spec.parameters["weight_decay"].value == best["weight_decay"]
-    assert "might transfer" in (spec.parameters["weight_decay"].why or "")
+    assert spec.goal == "Lengthen training: 20,000 steps for each of the 3 best settings"
+    assert list(sample(spec, 3)) == [t.params for t in study.ranked()[:3]]
     assert "likely to transfer" in (spec.parameters["width"].why or "")
 
 
@@ -46,22 +41,21 @@ def test_long_runs_cost_no_more_than_the_last_round_or_say_so(
     trials: int, seeds: Any, runs: int, expensive: bool
 ) -> None:
     spec = only_study(bowl(trials, final_train_steps=FINAL, seeds=seeds), LONG)
-    assert (spec.trials, spec.seeds, len(spec.searched)) == (runs, None, int(runs > 1))
+    assert (spec.trials, spec.seeds, len(spec.searched)) == (runs, None, 2 * int(runs > 1))
     note = f"The {FINAL:,} steps of this run exceed the {trials * 2000:,} of the whole last round"
     assert any(note in n for n in spec.notes) == expensive
 
 
-def test_without_a_learning_rate_to_search_there_is_one_long_run() -> None:
-    study = bowl(final_train_steps=FINAL)
-    space = SPACE | {"lr": Parameter(role="fixed", value=0.01)}
-    spec = only_study(replace(study, spec=study.spec.model_copy(update={"parameters": space})), LONG)
-    assert (spec.trials, spec.searched) == (1, {})
-    assert "1 long run of" in spec.goal
+def test_a_single_setting_has_one_long_run() -> None:
+    study = bowl(1, final_train_steps=FINAL)
+    spec = only_study(study, LONG)
+    assert (spec.trials, spec.searched, spec.settings) == (1, {}, ())
+    assert spec.goal.endswith("the best setting")
 
 
-def test_long_runs_differ_in_a_learning_rate_that_is_computed() -> None:
+def test_long_runs_of_settings_with_a_learning_rate_that_is_computed() -> None:
     spec = only_study(reparametrised(final_train_steps=FINAL), LONG)
-    assert set(spec.searched) == {"effective_lr"}
+    assert set(spec.searched) == {"effective_lr", "momentum"}
     trials = list(sample(spec, 3))
     assert len({t["lr"] for t in trials}) == 3
     assert all(t["lr"] == pytest.approx(t["effective_lr"] * (1 - t["momentum"])) for t in trials)  # type: ignore[operator]

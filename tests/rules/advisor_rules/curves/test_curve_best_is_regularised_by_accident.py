@@ -46,9 +46,9 @@ def test_a_low_rate_that_wins_because_the_others_overfit():
     assert finding.confidence > 0.95
     assert finding.trials[0] == shown.ranked()[0].id
     added = {c.name: c for c in finding.changes if c.kind == "add"}
-    assert set(added) == {"dropout", "weight_decay"}
+    assert set(added) == {"dropout"}
     spec = added["dropout"].apply(shown.spec)
-    assert (spec.parameters["dropout"].low, spec.parameters["dropout"].high) == (0.0, 0.5)
+    assert spec.parameters["dropout"].options == (0.0, 0.1, 0.3)
     assert spec.parameters["lr"] == shown.spec.parameters["lr"]
     assert any("lr again" in c.text for c in finding.changes if c.kind == "advise")
 

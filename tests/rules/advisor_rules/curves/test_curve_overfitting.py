@@ -36,10 +36,26 @@ def test_a_single_run_that_overfits():
     assert finding.severity == "warning"
     assert finding.confidence > 0.95
     assert "train/loss" in finding.message
-    changes = {c.name: c for c in finding.changes}
-    spec = changes["dropout"].apply(shown.spec)
-    assert (spec.parameters["dropout"].low, spec.parameters["dropout"].high) == (0.0, 0.5)
-    assert (changes["weight_decay"].parameter.low, changes["weight_decay"].parameter.scale) == (1e-5, "log")
+    added, steps = finding.changes
+    spec = added.apply(shown.spec)
+    assert spec.parameters["dropout"].options == (0.0, 0.1, 0.3)
+    assert spec.parameters["dropout"].role == "scientific"
+    assert "steps again" in steps.text
+
+
+def test_a_regulariser_that_is_kept_fixed_is_compared_with_none():
+    space = {"lr": Parameter(low=0.001, high=0.1), "weight_decay": Parameter(role="fixed", value=0.02)}
+    shown = study([valley()] * 2, [decay(0)] * 2, [{"lr": 0.1, "weight_decay": 0.02}] * 2, space=space)
+    added = verdict(RULE, shown).findings[0].changes[0]
+    assert (added.name, added.parameter.options) == ("weight_decay", (0.0, 0.02, 0.06))
+
+
+def test_one_of_several_regularisers_changes():
+    params = [{"dropout": 0.1 + 0.1 * i, "weight_decay": 0.02 - 0.005 * i} for i in range(4)]
+    space = {"dropout": Parameter(low=0.1, high=0.4), "weight_decay": Parameter(low=0.005, high=0.02)}
+    shown = study([valley(rng=np.random.default_rng(i)) + i for i in range(4)], [decay(0)] * 4, params, space=space)
+    change, _ = verdict(RULE, shown).findings[0].changes
+    assert (change.parameter, change.low) == ("weight_decay", 0.0)
 
 
 def test_a_searched_regulariser_gets_room_upwards():
@@ -47,7 +63,7 @@ def test_a_searched_regulariser_gets_room_upwards():
     space = {"weight_decay": Parameter(low=1e-6, high=1e-3, scale="log"), "lr": Parameter(role="fixed", value=0.1)}
     shown = study([valley() for _ in range(4)], [decay(0) for _ in range(4)], params, space=space)
     (finding,) = verdict(RULE, shown).findings
-    (change,) = finding.changes
+    change, _ = finding.changes
     assert (change.kind, change.low, change.scale) == ("set-range", 1e-6, "log")
     assert change.high == pytest.approx(1e-2)
     assert change.apply(shown.spec).parameters["weight_decay"].high == pytest.approx(1e-2)

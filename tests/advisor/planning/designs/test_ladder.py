@@ -1,0 +1,42 @@
+"""Fewer hyperparameters for few trials."""
+
+from __future__ import annotations
+
+import numpy as np
+from planning_studies import AIM, QUIET, only_study
+from studies import make_study
+
+from advisor.model.spec import Parameter, StudySpec
+from advisor.model.study import Study
+
+NAMES = ("lr", "momentum", "dropout", "weight_decay", "label_smoothing", "grad_clip")
+
+
+def study(count: int, axes: int, weight: float = 0.0) -> Study:
+    rng = np.random.default_rng(1)
+    space = {n: Parameter(low=0.1, high=1.0) for n in NAMES[:axes]}
+    params = [{n: float(rng.uniform(0.1, 1.0)) for n in space} for _ in range(count)]
+    ends = [0.4 + weight * (p[NAMES[axes - 1]] - 0.5) ** 2 + 0.01 * rng.normal() for p in params]
+    data = make_study(params, {"val/loss": [[1.0, 0.5, end] for end in ends]})
+    spec = StudySpec(study="s", objective=AIM, parameters=space, trials=count, max_train_steps=1000)
+    return Study(spec=spec, trials=data.trials, metrics=data.metrics, signals=data.signals)
+
+
+def test_twelve_trials_of_six_are_followed_by_twelve_of_two() -> None:
+    made = study(12, 6)
+    spec = only_study(made, *QUIET)
+    assert spec.goal == "Narrow the search to lr and momentum: 12 trials, the others fixed"
+    assert (list(spec.searched), spec.trials, len(spec.parameters)) == (["lr", "momentum"], 12, 6)
+    best = made.ranked()[0].params
+    assert all(p.value == best[n] for n, p in spec.parameters.items() if p.role == "fixed")
+    assert any("12,000 steps" in note for note in spec.notes)
+    assert any("all 6 hyperparameters, which takes about 56 trials" in note for note in spec.notes)
+
+
+def test_the_hyperparameter_that_matters_stays_with_the_learning_rate() -> None:
+    assert list(only_study(study(25, 6, weight=30.0), *QUIET).searched) == ["lr", "momentum", "grad_clip"]
+
+
+def test_enough_trials_for_all_hyperparameters_need_no_ladder() -> None:
+    assert only_study(study(12, 2), *QUIET).goal.startswith("Add trials")
+    assert only_study(study(30, 6), *QUIET).goal.startswith("Add trials")

@@ -1,0 +1,57 @@
+"""The sweep of the learning rate after a single setting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from planning_studies import found, only_study
+from studies import make_study
+
+from advisor.model.change import Advise, SetField
+from advisor.model.study import Study
+from advisor.planning import REPEAT_GOAL, plan
+from advisor.planning.sampling.halton import sample
+
+
+def run(params: dict[str, Any], runs: int = 1) -> Study:
+    made = make_study([params] * runs, {"val/loss": [[1.0, 0.5, 0.4]] * runs}, seeds=list(range(runs)))
+    return replace(made, spec=made.spec.model_copy(update={"max_train_steps": 20_000}))
+
+
+@pytest.mark.parametrize("runs", [1, 6])
+@pytest.mark.parametrize("name", ["lr", "learning_rate", "optimizer.lr"])
+def test_one_setting_is_followed_by_a_sweep_at_a_tenth_of_the_length(name: str, runs: int) -> None:
+    spec = only_study(run({name: 1e-3, "batch_size": 64, "epochs": 30}, runs))
+    assert spec.goal == f"Sweep {name}: 1e-4 to 0.01, 2,000 steps each"
+    assert (spec.max_train_steps, spec.evaluate_every, spec.final_train_steps, spec.trials) == (2000, 100, 20_000, 10)
+    assert (list(spec.searched), spec.searched[name].scale) == ([name], "log")
+    assert (spec.parameters["batch_size"].value, spec.parameters["epochs"].value) == (64, 3)
+    assert spec.notes[0] == "This costs 20,000 steps: 10 trials of 2,000 steps."
+
+
+def test_several_rates_keep_their_ratio() -> None:
+    spec = only_study(run({"lr_g": 1e-4, "lr_d": 4e-4}))
+    assert len(spec.searched) == 1
+    assert all(t["lr_d"] == pytest.approx(4 * float(t["lr_g"])) for t in sample(spec, 5))
+
+
+@pytest.mark.parametrize("params", [{"batch_size": 64}, {}])
+def test_without_a_learning_rate_the_study_asks_to_log_it(params: dict[str, Any]) -> None:
+    spec = only_study(run(params))
+    assert spec.goal.startswith(REPEAT_GOAL)
+    assert "Log the learning rate" in spec.notes[0]
+
+
+def test_the_sweep_precedes_other_changes_but_not_a_broken_pipeline() -> None:
+    longer = found("still", "steps", SetField(field="max_train_steps", value=90_000, why="w"))
+    bug = found("bug", "pipeline", Advise(text="Fix the loader."), severity="critical")
+    goals = [s.goal.partition(":")[0] for s in plan(run({"lr": 1e-3}), [longer, bug]).specs]
+    assert goals == ["Fix the training pipeline", "Sweep lr", "Lengthen training"]
+
+
+def test_repeats_of_a_later_round_are_not_swept() -> None:
+    made = run({"lr": 1e-3}, 5)
+    later = replace(made, spec=made.spec.model_copy(update={"round": 2, "parent": "s"}))
+    assert not any(s.goal.startswith("Sweep") for s in plan(later, []).specs)

@@ -1,0 +1,40 @@
+"""The next study if no rule recommends a change."""
+
+from __future__ import annotations
+
+from planning_studies import QUIET, RULES, bowl, found, only_study
+
+from advisor.model.change import RepeatTrial, SetField, SetRange
+from advisor.planning import REPEAT_GOAL, plan
+
+
+def test_exploitation_comes_before_repeats_that_a_note_asks_for() -> None:
+    again = RepeatTrial(parameters={"lr": 0.01, "weight_decay": 1e-4, "width": 64}, seeds=5, why="w")
+    made = plan(bowl(), [*QUIET, found("adopt", "exploitation", again, severity="note")], RULES)
+    assert made.specs[0].sampler.kind == "adaptive"
+    assert [d.rule for d in made.deferred] == ["adopt"]
+    alone = plan(bowl(), [found("adopt", "exploitation", again, severity="note")], RULES)
+    assert alone.specs[0].goal.startswith(REPEAT_GOAL)
+
+
+def test_long_runs_wait_for_an_effect() -> None:
+    assert only_study(bowl(final_train_steps=20_000)).max_train_steps == 20_000
+    noise = bowl(spread=0.0, final_train_steps=20_000)
+    assert only_study(noise).max_train_steps == 2000
+
+
+def test_more_trials_that_a_rule_asks_for_have_a_cost_if_nothing_can_be_told() -> None:
+    more = found("under", "sampling", SetField(field="trials", value=20, why="w"), severity="note")
+    spec = only_study(bowl(7), more)
+    assert (spec.goal, spec.trials) == ("Add trials: 20 of lr, weight_decay", 20)
+    assert spec.notes[0] == "This costs 40,000 steps: 20 trials of 2,000 steps."
+
+
+def test_steps_are_saved_now_if_the_space_only_narrows() -> None:
+    shorter = found("flat", "steps", SetField(field="max_train_steps", value=1000, why="w"), severity="note")
+    narrow = found("shrink", "sampling", SetRange(parameter="lr", low=1e-3, high=1e-2, scale="log", why="w"))
+    (spec,) = plan(bowl(), [narrow, shorter]).specs
+    assert (spec.goal, spec.max_train_steps) == ("Narrow lr: 0.001 to 0.01", 1000)
+    wide = found("edge", "boundary", SetRange(parameter="lr", low=1e-5, high=0.1, scale="log", why="w"))
+    first, second = plan(bowl(), [wide, shorter]).specs
+    assert (first.max_train_steps, second.max_train_steps) == (2000, 1000)

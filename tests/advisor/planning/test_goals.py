@@ -1,0 +1,64 @@
+"""Goals of studies: a verb, an object and numbers."""
+
+from __future__ import annotations
+
+import pytest
+from planning_studies import AIM, SPACE
+
+from advisor.model.change import (
+    AddParameter,
+    Advise,
+    Change,
+    FixParameter,
+    RepeatTrial,
+    SetField,
+    SetRange,
+    SetSchedule,
+)
+from advisor.model.spec import Parameter, StudySpec
+from advisor.planning.goals import goal_of, manual_goal
+
+BEFORE = StudySpec(study="s", objective=AIM, parameters=SPACE, trials=20, max_train_steps=2000)
+
+
+def span(low: float, high: float, name: str = "lr") -> SetRange:
+    return SetRange(parameter=name, low=low, high=high, scale="log", why="w")
+
+
+@pytest.mark.parametrize(
+    ("changes", "goal"),
+    [
+        ([span(1e-4, 1.0)], "Widen lr: 1e-4 to 1"),
+        ([span(1e-3, 1e-2)], "Narrow lr: 0.001 to 0.01"),
+        ([span(1e-2, 1.0)], "Move lr: 0.01 to 1"),
+        (
+            [span(1e-4, 1.0), span(1e-6, 0.1, "weight_decay")],
+            "Widen lr and weight_decay: lr 1e-4 to 1; weight_decay 1e-6 to 0.1",
+        ),
+        ([FixParameter(parameter="weight_decay", value=0.01, why="w", for_now=True), span(1e-4, 1.0)], "Widen lr: 1e-4 to 1"),
+        ([FixParameter(parameter="weight_decay", value=0.01, why="w", for_now=True)], "Fix weight_decay: at 0.01"),
+        ([SetField(field="max_train_steps", value=3000, why="w")], "Lengthen training: 2,000 to 3,000 steps"),
+        ([SetField(field="max_train_steps", value=900, why="w")], "Shorten training: 2,000 to 900 steps"),
+        ([SetField(field="trials", value=48, why="w")], "Add trials: 48 of lr, weight_decay"),
+        ([AddParameter(name="dropout", parameter=Parameter(low=0.0, high=0.5))], "Add dropout: 0 to 0.5"),
+        (
+            [AddParameter(name="dropout", parameter=Parameter(role="scientific", type="float", choices=(0.0, 0.1)))],
+            "Compare dropout: 0 and 0.1",
+        ),
+        ([SetSchedule(schedule={"kind": "cosine"}, why="w")], "Set the learning-rate schedule: kind cosine"),
+        (
+            [RepeatTrial(parameters={"lr": 0.1}, seeds=5, why="w")],
+            "Repeat the best setting: 5 seeds, to measure the variation between them",
+        ),
+        ([Advise(text="Look.")], "Repeat the study"),
+    ],
+)  # fmt: skip
+def test_a_goal_has_a_verb_an_object_and_numbers(changes: list[Change], goal: str) -> None:
+    after = BEFORE
+    for change in changes:
+        after = change.apply(after)
+    assert goal_of(changes, BEFORE, after) == goal
+
+
+def test_a_fix_by_hand_names_what_to_do() -> None:
+    assert manual_goal("the training pipeline", "Shuffle the data.") == "Fix the training pipeline: Shuffle the data"
