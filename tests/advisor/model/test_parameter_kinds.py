@@ -48,10 +48,10 @@ def test_which_optimizer() -> None:
     assert not any(parameter_kinds.chooses_optimizer(n) for n in ("opt_momentum", "lr", "algorithmic_flag"))
 
 
-SIZES = """depth num_layers model.n_layers hidden_size width kernel_size num_attention_heads d_model lora_r n_units mlp_ratio embed_dim
-growth_rate patch_size model.widthFactor"""
-OTHERS = """lr dropout hidden_dropout_prob stochastic_depth weight_decay batch_size num_epochs warmup_steps layer_norm_eps freeze_layers
-head_loss_weight kernel_initializer num_workers tree_depth activation"""
+SIZES = """depth num_layers model.n_layers hidden_size width kernel_size num_attention_heads d_model lora_r n_units mlp_ratio
+embed_dim growth_rate patch_size model.widthFactor"""
+OTHERS = """lr dropout hidden_dropout_prob stochastic_depth weight_decay batch_size num_epochs warmup_steps layer_norm_eps
+freeze_layers head_loss_weight kernel_initializer num_workers tree_depth activation"""
 
 
 @pytest.mark.parametrize("name", SIZES.split())
