@@ -281,6 +281,15 @@ class StudySpec(BaseModel):
         """The parameters that the study varies, keyed by name."""
         return {name: p for name, p in self.parameters.items() if p.searched}
 
+    def fixed_at(self, name: str, value: Value, *, why: str) -> Parameter:
+        """Return the parameter fixed at this value; unchanged if it is already, so that constants keep their reason."""
+        old = self.parameters.get(name)
+        return (
+            old
+            if old is not None and old.role == "fixed" and old.value == value
+            else Parameter(role="fixed", value=value, why=why)
+        )
+
     def with_parameter(self, name: str, parameter: Parameter) -> StudySpec:
         """Return a copy in which `name` is set to `parameter`; a new parameter is added at the end."""
         return self.model_copy(update={"parameters": {**self.parameters, name: parameter}})

@@ -101,7 +101,7 @@ def _transferred(name: str, value: Value, base: StudySpec, *, search: bool) -> P
         why = f"schedules rarely transfer, so search around {as_number(value):.3g}, the best of the short runs"
         equals = base.parameters[name].equals
         return Parameter(type="float", low=low, high=high, scale="log", equals=equals, why=why)
-    return Parameter(role="fixed", value=value, why=f"the best of the short runs: {_trust(name)}")
+    return base.fixed_at(name, value, why=f"the best of the short runs: {_trust(name)}")
 
 
 def _trust(name: str) -> str:
