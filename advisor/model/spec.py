@@ -282,13 +282,9 @@ class StudySpec(BaseModel):
         return {name: p for name, p in self.parameters.items() if p.searched}
 
     def fixed_at(self, name: str, value: Value, *, why: str) -> Parameter:
-        """Return the parameter fixed at this value; unchanged if it is already, so that constants keep their reason."""
-        old = self.parameters.get(name)
-        return (
-            old
-            if old is not None and old.role == "fixed" and old.value == value
-            else Parameter(role="fixed", value=value, why=why)
-        )
+        """Return the parameter fixed at this value; unchanged if it is a constant with this value."""
+        constant = Parameter(role="fixed", value=value, why=SAME)
+        return constant if self.parameters.get(name) == constant else constant.model_copy(update={"why": why})
 
     def with_parameter(self, name: str, parameter: Parameter) -> StudySpec:
         """Return a copy in which `name` is set to `parameter`; a new parameter is added at the end."""
