@@ -104,6 +104,13 @@ class Parameter(Domain):
         """Whether the study varies this parameter."""
         return self.role not in ("fixed", "derived") and self.varied
 
+    def fixed_at(self, value: Value, *, why: str) -> Parameter:
+        """Return the parameter fixed at this value. It keeps its declared limits unless the value is outside them."""
+        inside = isinstance(value, str) or self.reach[0] <= value <= self.reach[1]
+        limits = self.limits if inside else None
+        kind = self.type if self.type in ("int", "float") and not isinstance(value, str) else None
+        return Parameter(role="fixed", type=kind, value=value, limits=limits, when=self.when, why=why)
+
     @property
     def domain(self) -> Domain:
         """The range or choices of the parameter, without its role."""

@@ -29,12 +29,11 @@ def in_next_study(study: Study, name: str, best: Value | None) -> Parameter:
         return _listed(parameter, study, name)
     fastest = throughput.recommended(study, name)
     size = fastest or as_number(best)
+    if not size > 0:  # a word such as "auto"
+        return parameter.fixed_at(best, why="as in the best trial")
     value = throughput.usable(study, name, size)
-    reason = _reason(study, name, fastest, value, size)
     whole = int(value) if value.is_integer() else value
-    return Parameter(
-        role="fixed", type=parameter.type, value=whole, limits=parameter.limits, when=parameter.when, why=reason
-    )
+    return parameter.fixed_at(whole, why=_reason(study, name, fastest, value, size))
 
 
 def needs_throughput(study: Study) -> bool:

@@ -62,8 +62,7 @@ def in_next_study(study: Study, name: str, best: Mapping[str, Value]) -> Paramet
         source = "the range was inferred from the trials" if name in study.inferred else "since the last round"
         kept = f"unchanged; {source}" if name in study.inferred else f"unchanged {source}"
         return parameter.model_copy(update={"why": why(name, parameter.role, kept)})
-    own = f"as in the best trial; {reason}"
-    return Parameter(role="fixed", type=parameter.type, value=best[name], when=parameter.when, why=own)
+    return parameter.fixed_at(best[name], why=f"as in the best trial; {reason}")
 
 
 def _compared(parameter: Parameter) -> Parameter:
