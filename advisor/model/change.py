@@ -124,10 +124,10 @@ class RepeatTrial(FrozenModel):
 
     def apply(self, spec: StudySpec) -> StudySpec:
         """Return the spec of a study that repeats this setting with every hyperparameter fixed."""
-        fixed = {
-            n: Parameter(role="fixed", value=v, why="as in the best trial so far") for n, v in self.parameters.items()
-        }
-        return spec.model_copy(update={"parameters": fixed, "forbidden": (), "trials": 1, "seeds": self.seeds})
+        fixed = {n: spec.fixed_at(n, v, why="as in the best trial so far") for n, v in self.parameters.items()}
+        return spec.model_copy(
+            update={"parameters": fixed, "forbidden": (), "trials": 1, "seeds": self.seeds, "notes": ()}
+        )
 
 
 class Forbid(FrozenModel):

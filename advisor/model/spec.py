@@ -104,6 +104,13 @@ class Parameter(Domain):
         """Whether the study varies this parameter."""
         return self.role not in ("fixed", "derived") and self.varied
 
+    def fixed_at(self, value: Value, *, why: str) -> Parameter:
+        """Return the parameter fixed at this value. It keeps its declared limits unless the value is outside them."""
+        inside = isinstance(value, str) or self.reach[0] <= value <= self.reach[1]
+        limits = self.limits if inside else None
+        kind = self.type if self.type in ("int", "float") and not isinstance(value, str) else None
+        return Parameter(role="fixed", type=kind, value=value, limits=limits, when=self.when, why=why)
+
     @property
     def domain(self) -> Domain:
         """The range or choices of the parameter, without its role."""
@@ -286,6 +293,11 @@ class StudySpec(BaseModel):
     def searched(self) -> dict[str, Parameter]:
         """The parameters that the study varies, keyed by name."""
         return {name: p for name, p in self.parameters.items() if p.searched}
+
+    def fixed_at(self, name: str, value: Value, *, why: str) -> Parameter:
+        """Return the parameter fixed at this value; unchanged if it is a constant with this value."""
+        constant = Parameter(role="fixed", value=value, why=SAME)
+        return constant if self.parameters.get(name) == constant else constant.model_copy(update={"why": why})
 
     def with_parameter(self, name: str, parameter: Parameter) -> StudySpec:
         """Return a copy in which `name` is set to `parameter`; a new parameter is added at the end."""

@@ -11,9 +11,10 @@ from advisor.model import formula, parameter_kinds
 from advisor.model.space import Value, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
+from advisor.model.words import listed
 from advisor.planning import batch_sizes, roles
 
-ROLE = "{name} is fixed, because it changes the cost of training and serving. To compare its values, give it the role scientific."
+ROLE = "Fixed, because it changes the cost of training and serving: {names}. To compare values, give it the role scientific."
 
 
 def base(study: Study) -> StudySpec:
@@ -65,10 +66,7 @@ def best_setting(study: Study, spec: StudySpec) -> dict[str, Value]:
 def fixed_parameters(setting: dict[str, Value], spec: StudySpec) -> dict[str, Parameter]:
     """Return every hyperparameter fixed at its value in the setting; a hyperparameter with a formula is computed instead."""
     why = "as in the best trial so far"
-    return {
-        n: computed_parameter(n, setting, spec) or Parameter(role="fixed", value=value, why=why)
-        for n, value in setting.items()
-    }
+    return {n: computed_parameter(n, setting, spec) or spec.fixed_at(n, value, why=why) for n, value in setting.items()}
 
 
 def computed_parameter(name: str, setting: dict[str, Value], spec: StudySpec) -> Parameter | None:
@@ -95,9 +93,8 @@ def _notes(study: Study, parameters: Mapping[str, Parameter]) -> Iterator[str]:
     fixed = [n for n in study.searched if parameters[n].role == "fixed"]
     if any(parameter_kinds.is_batch_size(n) for n in fixed) and batch_sizes.needs_throughput(study):
         yield batch_sizes.MEASURE
-    for name in fixed:
-        if parameter_kinds.searches_architecture(study, name):
-            yield ROLE.format(name=name)
+    if sizes := [n for n in fixed if parameter_kinds.searches_architecture(study, n)]:
+        yield ROLE.format(names=listed(sizes))
 
 
 def _evaluation_interval(study: Study) -> int | None:

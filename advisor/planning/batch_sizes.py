@@ -17,8 +17,6 @@ MEASURE = (
     "Choose the batch size by throughput and memory before the next trials: measure them with "
     "advisor_pytorch.probes.batch_size_sweep, and again after a change of the model or the optimizer."
 )
-MAX_LISTED = 0.5
-"""Maximum number of distinct batch sizes, as a share of the trials, for sizes that the user listed instead of a range."""
 
 
 def in_next_study(study: Study, name: str, best: Value | None) -> Parameter:
@@ -31,12 +29,11 @@ def in_next_study(study: Study, name: str, best: Value | None) -> Parameter:
         return _listed(parameter, study, name)
     fastest = throughput.recommended(study, name)
     size = fastest or as_number(best)
-    value = size if _is_listed(study, name) else _power_of_two(size, parameter, throughput.ran_out(study))
-    reason = _reason(study, name, fastest, value, size)
+    if not size > 0:  # a word such as "auto"
+        return parameter.fixed_at(best, why="as in the best trial")
+    value = throughput.usable(study, name, size)
     whole = int(value) if value.is_integer() else value
-    return Parameter(
-        role="fixed", type=parameter.type, value=whole, limits=parameter.limits, when=parameter.when, why=reason
-    )
+    return parameter.fixed_at(whole, why=_reason(study, name, fastest, value, size))
 
 
 def needs_throughput(study: Study) -> bool:
@@ -58,21 +55,6 @@ def _reason(study: Study, name: str, fastest: float | None, value: float, size: 
         "larger batches hardly raise the throughput" if size < max(tried) else "the highest throughput that was tried"
     )
     return f"{what}{near}{memory}"
-
-
-def _is_listed(study: Study, name: str) -> bool:
-    """Return whether the trials used a few sizes again and again, as from a list."""
-    sizes = [t.params[name] for t in study.trials if name in t.params]
-    return bool(study.spec.parameters[name].options) or len(set(sizes)) <= MAX_LISTED * len(sizes)
-
-
-def _power_of_two(size: float, parameter: Parameter, limit: float) -> float:
-    """Return the power of two nearest to the size on a log scale, within the declared limits and below the size without memory."""
-    lowest, highest = parameter.reach
-    nearest = 2.0 ** round(math.log2(max(size, 1.0)))
-    while nearest > 1 and (nearest > highest or nearest >= limit):
-        nearest /= 2
-    return nearest if nearest >= lowest else size
 
 
 def _listed(parameter: Parameter, study: Study, name: str) -> Parameter:

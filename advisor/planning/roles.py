@@ -53,18 +53,16 @@ def in_next_study(study: Study, name: str, best: Mapping[str, Value]) -> Paramet
     if parameter_kinds.is_batch_size(name):
         return batch_sizes.in_next_study(study, name, best.get(name))
     if counts_training(name) and name in best and parameter.searched:
-        more = "as in the best trial"
+        reason = role_of(name)[1]
     elif parameter_kinds.searches_architecture(study, name) and parameter.role != "scientific":
         if name not in study.inferred or name not in best or not _tunes_others(study, name):
             return _compared(parameter)
-        more = "as in the best trial"
+        reason = COSTS
     else:
         source = "the range was inferred from the trials" if name in study.inferred else "since the last round"
         kept = f"unchanged; {source}" if name in study.inferred else f"unchanged {source}"
         return parameter.model_copy(update={"why": why(name, parameter.role, kept)})
-    return Parameter(
-        role="fixed", type=parameter.type, value=best[name], when=parameter.when, why=why(name, "fixed", more)
-    )
+    return parameter.fixed_at(best[name], why=f"as in the best trial; {reason}")
 
 
 def _compared(parameter: Parameter) -> Parameter:

@@ -19,6 +19,8 @@ _DISTINCT = 12
 """Maximum number of batch sizes to compare one by one; if there are more, they were drawn from a range."""
 _GRID = 4
 """Maximum number of batch sizes that may be a grid although most were tried once and are no powers of two."""
+MAX_LISTED = 0.5
+"""Maximum number of distinct batch sizes, as a share of the trials, for sizes that the user listed instead of a range."""
 MATERIAL = 0.1
 """Minimum relative gain in throughput that makes a larger batch worthwhile. Our choice."""
 FALSE_ALARMS = 0.05
@@ -89,6 +91,22 @@ def recommended(study: Study, name: str, material: float = MATERIAL, alpha: floa
     use = worthwhile(known, material, alpha)
     own = {size for t in use.trials if (size := as_number(t.params.get(name))) > 0}
     return own.pop() if len(own) == 1 else use.size
+
+
+def usable(study: Study, name: str, size: float) -> float:
+    """Return the batch size itself if the study tried a list of sizes, else the power of two nearest to it on a log scale.
+
+    It is within the declared limits of the hyperparameter `name`, and smaller than the sizes that ran out of memory.
+    """
+    tried = [t.params[name] for t in study.trials if name in t.params]
+    parameter = study.spec.parameters[name]
+    if parameter.options or len(set(tried)) <= MAX_LISTED * len(tried):
+        return size
+    lowest, highest = parameter.reach
+    nearest = 2.0 ** round(math.log2(max(size, 1.0)))
+    while nearest > 1 and (nearest > highest or nearest >= ran_out(study)):
+        nearest /= 2
+    return nearest if nearest >= lowest else size
 
 
 def worthwhile(speeds: Sequence[Speed], material: float, alpha: float) -> Speed:

@@ -99,8 +99,11 @@ def _own(spec: StudySpec, rate: str, value: Value, lowest: float) -> StudySpec:
         parameters[rate] = _shifted(parameters[rate], _rate_of(value), lowest, value)
         for rung in own:
             name = next((n for n in parameters if optimizers.denotes(rung.name, n, optimizer)), rung.name)
-            if (spec.trials or 1) >= rung.min_trials and not (name in parameters and parameters[name].searched):
+            searched = name in parameters and parameters[name].searched
+            if (spec.trials or 1) >= rung.min_trials and not searched:
                 parameters[name] = tuned(rung)
+            elif (spec.trials or 1) < rung.min_trials and searched:
+                parameters[name] = _default(rung, spec.trials or 1, parameters[name])
     searched = [n for n, p in parameters.items() if p.searched]
     return spec.model_copy(
         update={
@@ -110,6 +113,13 @@ def _own(spec: StudySpec, rate: str, value: Value, lowest: float) -> StudySpec:
             "notes": (*spec.notes, MEASURE),
         }
     )
+
+
+def _default(rung: Rung, trials: int, old: Parameter) -> Parameter:
+    """Return the hyperparameter at its default, because the study has too few trials to tune it; within its limits."""
+    why = f"the usual default; tuning it takes {rung.min_trials} trials, there are {trials}"
+    value = min(max(rung.default, old.reach[0]), old.reach[1])
+    return Parameter(role="fixed", value=value, limits=old.limits, when=old.when, why=why)
 
 
 def _rate_of(value: Value) -> Rung:

@@ -104,7 +104,7 @@ def _transferred(best: list[dict[str, Value]], base: StudySpec) -> dict[str, Par
             parameters[name] = derived
         elif len(values) == 1:
             why = f"the best of the short runs: {_trust(name)}"
-            parameters[name] = Parameter(role="fixed", value=value, when=old.when, why=why)
+            parameters[name] = base.fixed_at(name, value, why=why)
         else:
             parameters[name] = Parameter(
                 role="scientific", choices=values, equals=old.equals, when=old.when, why="of the best short runs"

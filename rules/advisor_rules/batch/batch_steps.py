@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from advisor.computed.batch import targets
+from advisor.computed.batch import targets, throughput
 from advisor.engine.rule import Count, Factor, Relation, Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, FixParameter
@@ -90,7 +90,7 @@ class BatchSteps(Rule):
         message, action = _message(name, race, scales, knee), _action(fastest, knee)
         change: Change = Advise(text=str(action))
         if math.isfinite(fastest) and name in study.searched and name is not None and fastest.is_integer():
-            change = FixParameter(parameter=name, value=int(fastest), why=str(message))
+            change = FixParameter(parameter=name, value=int(throughput.usable(study, name, fastest)), why=str(message))
         axis: tuple[Evidence, ...] = ()
         if name:
             line = Line(value=knee, label="scales up to here")

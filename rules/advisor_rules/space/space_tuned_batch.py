@@ -91,7 +91,7 @@ class SpaceTunedBatch(Rule):
         best = study.ranked()[:1]
         fastest = throughput.recommended(study, name, self.material, self.false_alarms)
         size = fastest or (as_number(best[0].params.get(name)) if best else math.nan)
-        size = size if math.isfinite(size) else float(values[-1])
+        size = throughput.usable(study, name, size if math.isfinite(size) else float(values[-1]))
         number = max(int(np.median(tuned)), 1)
         rates = CountOf(number, "learning rate")
         compared = say(

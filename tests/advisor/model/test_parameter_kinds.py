@@ -46,3 +46,19 @@ def test_of_the_model(name: str) -> None:
 def test_which_optimizer() -> None:
     assert all(parameter_kinds.chooses_optimizer(n) for n in ("optimizer", "train.optimizer_name", "opt", "solver"))
     assert not any(parameter_kinds.chooses_optimizer(n) for n in ("opt_momentum", "lr", "algorithmic_flag"))
+
+
+SIZES = """depth num_layers model.n_layers hidden_size width kernel_size num_attention_heads d_model lora_r n_units mlp_ratio
+embed_dim growth_rate patch_size model.widthFactor"""
+OTHERS = """lr dropout hidden_dropout_prob stochastic_depth weight_decay batch_size num_epochs warmup_steps layer_norm_eps
+freeze_layers head_loss_weight kernel_initializer num_workers tree_depth activation"""
+
+
+@pytest.mark.parametrize("name", SIZES.split())
+def test_sizes_of_the_model(name: str) -> None:
+    assert parameter_kinds.is_architecture(name)
+
+
+@pytest.mark.parametrize("name", OTHERS.split())
+def test_no_sizes_of_the_model(name: str) -> None:
+    assert not parameter_kinds.is_architecture(name)

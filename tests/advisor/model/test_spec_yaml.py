@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading
-from advisor.model.spec import Bounds, Checkpoints, Objective, Parameter, Region, Sampler, StudySpec
+from advisor.model.spec import SAME, Bounds, Checkpoints, Objective, Parameter, Region, Sampler, StudySpec
 from advisor.model.spec_yaml import dump, load, loads, schema
 
 HEAD = "study: s\nobjective: {metric: val/loss, direction: minimize}\n"
@@ -262,3 +262,42 @@ def test_how_to_read_an_experiment_is_read_back():
     spec = loads(text)
     assert spec.reading == Reading(ignore=("tokens", "name"), population="all", kind="gan")
     assert loads(dump(spec)) == spec
+
+
+CONSTANT = Parameter(role="fixed", value=0.9, why=SAME)
+
+
+def test_constants_take_one_line_each():
+    aim = Objective(metric="m", direction="minimize")
+    names = {
+        f"argument_{i}": Parameter(role="fixed", value=v, why=SAME) for i, v in enumerate([1, True, "no", "1e3", 0.5])
+    }
+    inner = StudySpec(study="b", objective=aim, parameters={"beta": CONSTANT})
+    spec = StudySpec(study="s", objective=aim, parameters={**names, "lr": Parameter(low=0.1, high=1)}, baseline=inner)
+    text = dump(spec)
+    assert loads(text) == spec
+    assert "constants:  # the same in every trial\n  argument_0: 1\n  argument_1: true\n" in text
+    assert text.index("  lr:") < text.index("constants:")
+    Draft202012Validator(schema()).validate(yaml.safe_load(text))
+
+
+def test_what_the_last_round_did_differently_is_no_constant():
+    aim = Objective(metric="m", direction="minimize")
+    before = StudySpec(study="s", objective=aim, parameters={"beta": Parameter(low=0.5, high=0.9)})
+    after = before.with_parameter("beta", CONSTANT)
+    assert "constants" not in dump(after, parent=before)
+    assert "constants" in dump(after, parent=after)
+
+
+@pytest.mark.parametrize(
+    ("constants", "message"),
+    [
+        ("3", "one line for each"),
+        ("{a: [1]}", "constants.a: a constant is"),
+        ("{lr: 1}", "constants.lr: it is a parameter"),
+    ],
+)
+def test_wrong_constants_are_refused(constants, message):
+    text = "study: s\nobjective: {metric: m, direction: minimize}\nparameters: {lr: {low: 0.1, high: 1}}\n"
+    with pytest.raises(AdvisorError, match=message):
+        loads(f"{text}constants: {constants}\n")

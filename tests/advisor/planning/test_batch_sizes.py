@@ -54,3 +54,14 @@ def test_compared_sizes_are_a_list_of_powers_of_two() -> None:
     p = made.parameters["batch_size"]
     assert (p.role, p.choices) == ("scientific", (16, 32, 64, 128, 256))
     assert made.trials == 5
+
+
+def test_limits_stay_and_words_are_kept() -> None:
+    limited = Parameter(type="int", low=16, high=100, scale="log", limits=(16, 100))
+    made = base(study([17, 65, 90, 30], best=2, parameter=limited))
+    assert (made.parameters["batch_size"].value, made.parameters["batch_size"].limits) == (64, (16, 100))
+    words = Parameter(choices=("auto", "full"))
+    params = [{"lr": 0.1 * (i + 1), "batch_size": ("auto", "full")[i % 2]} for i in range(4)]
+    curves = {"val/loss": [[2.0, 1.0 + i] for i in range(4)]}
+    made = base(make_study(params, curves, space={"lr": Parameter(low=0.01, high=1.0), "batch_size": words}))
+    assert made.parameters["batch_size"].value == "auto"

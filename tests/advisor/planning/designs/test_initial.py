@@ -256,3 +256,43 @@ def test_on_a_terminal_it_asks(tmp_path: Path):
     os.close(ours)
     spec = load(tmp_path / "study.yaml")
     assert (spec.objective.direction, spec.trials, spec.max_train_steps) == ("maximize", 12, 3000)
+
+
+def test_optimizers_are_compared_in_files_of_their_own(tmp_path: Path):
+    command = [*ADVISOR, "init", *KNOWN, "--trials", "40", "--compare", "optimizer=sgd,adam"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    sgd, adam = load(tmp_path / "study-sgd.yaml"), load(tmp_path / "study-adam.yaml")
+    assert set(sgd.searched) == {"learning_rate", "momentum"}
+    assert set(adam.searched) == {"learning_rate", "beta1"}
+    assert (sgd.parameters["learning_rate"].high, adam.parameters["learning_rate"].high) == (10, 0.1)
+    assert done.stdout.count("advisor run") == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--compare", "optimizer=adam,lion"], "lion"),
+        (["--optimizer", "adam", "--tune", "optimizer=sgd,adam"], "--compare optimizer=sgd,adam"),
+        (["--compare", "optimizer=sgd,adam", "--find-steps", "1000"], "one optimizer"),
+    ],
+)
+def test_what_suits_only_one_optimizer_is_refused(tmp_path: Path, options, message):
+    command = [*ADVISOR, "init", *KNOWN, "--trials", "40", *options]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_notes_say_where_to_start_and_how_to_compare():
+    parameters = {
+        "batch_size": Parameter(role="scientific", choices=(64, 128)),
+        "weight_decay": Parameter(low=1e-5, high=0.1, scale="log"),
+        "dropout": Parameter(low=0.0, high=0.5),
+    }
+    notes = " ".join(initial(wish(parameters=parameters)).notes)
+    assert "well-known architecture" in notes
+    assert "equally many steps" in notes
+    assert "Every trial uses weight_decay" in notes
+    assert "Every trial uses dropout" not in notes

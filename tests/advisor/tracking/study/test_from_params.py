@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from advisor.tracking.study import from_params
@@ -38,3 +40,9 @@ def test_micro_batches():
     assert from_params.micro_batches({"gradient_accumulation_steps": 4}) == 4
     assert from_params.micro_batches({"accumulate_grad_batches": 2}) == 2
     assert from_params.micro_batches({"lr": 4}) == 1
+
+
+def test_the_batch_of_one_optimizer_step():
+    assert from_params.batch_size({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4}) == 32
+    assert from_params.batch_size({"global_batch_size": 256, "batch_size": 8, "gradient_accumulation_steps": 4}) == 256
+    assert math.isnan(from_params.batch_size({"lr": 0.1, "eval_batch_size": 8}))

@@ -7,7 +7,7 @@ import pytest
 from promise import kept, studies
 from studies import make_study, uniform_study, verdict
 
-from advisor.model.change import SetRange
+from advisor.model.change import Advise, SetRange
 from advisor.model.spec import Parameter
 
 LR = Parameter(low=1e-5, high=1e-3, scale="log")
@@ -175,3 +175,26 @@ def test_an_end_that_is_only_likely_is_a_note() -> None:
     found = {f.subject: f for f in verdict("space-boundary", study).findings}
     assert (found["x0"].severity, found["x0"].side) == ("note", "high")
     assert 0.7 < found["x0"].confidence < 0.9
+
+
+def trend(name: str, **more: Any) -> Any:
+    """Sixteen whole numbers, the larger the better."""
+    params = [{"learning_rate": 10 ** (-4 + (7 * i % 16) / 8), name: i + 1} for i in range(16)]
+    return make_study(params, {"val/loss": [1 - 0.05 * i for i in range(16)]}, **more)
+
+
+def test_a_larger_architecture_is_offered_and_not_searched() -> None:
+    (finding,) = verdict("space-boundary", trend("model.n_layers")).findings
+    assert (finding.subject, finding.severity) == ("model.n_layers", "note")
+    (change,) = finding.changes
+    assert isinstance(change, Advise)
+    assert "worth its cost" in change.text
+
+
+def test_a_batch_size_has_no_ends() -> None:
+    assert verdict("space-boundary", trend("batch_size")).findings == ()
+
+
+def test_other_whole_numbers_are_widened() -> None:
+    (finding,) = verdict("space-boundary", trend("warmup_epochs")).findings
+    assert isinstance(finding.changes[0], SetRange)
