@@ -341,7 +341,8 @@ def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, flo
         step, domain = _on_log_scale(domain, side, step), domain.model_copy(update={"scale": "log"})
     assert domain.low is not None
     assert domain.high is not None
-    minimum, maximum = MAX_LINEAR / 2, MAX_LINEAR
+    least = 1 / (domain.high - domain.low) if domain.type == "int" else 0.0
+    minimum, maximum = max(MAX_LINEAR / 2, least), max(MAX_LINEAR, least)
     if domain.scale != "linear":
         ends = to_scale(np.array([domain.low, domain.high]), domain.scale)
         decades = float(ends[1] - ends[0]) / math.log(10)
