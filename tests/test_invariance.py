@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import null_studies
 import nulls
 import numpy as np
 import pyarrow.parquet as pq
@@ -23,13 +24,13 @@ from cases import RECORDED, Case, load_cases
 from commands import ADVISOR
 
 from advisor import contract
+from advisor.contract.metric_direction import quantity
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
 from advisor.model.finding import Verdict
 from advisor.model.study import CurveBlock, Signal, Study
 from advisor.tracking.runs import Experiment, Points
 from advisor.tracking.study.assemble import assemble
-from advisor.tracking.study.metric_names import quantity
 from tests.promise import ALL
 
 ABSOLUTE = {
@@ -59,7 +60,7 @@ def _of_family(number: int) -> tuple[Experiment, dict[str, Any]]:
         return assemble(experiment, **how)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(nulls, "assemble", assembled)
+        patch.setattr(null_studies, "assemble", assembled)
         nulls.FAMILIES[number].make(np.random.default_rng(number))
     return calls[-1]
 

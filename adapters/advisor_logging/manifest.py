@@ -100,15 +100,15 @@ def find(root: Path, matches: Callable[[RunInfo], bool]) -> Path | None:
 
 def sync(path: Path) -> None:
     """Flush a file, or the entries of a folder, to disk. Some file systems cannot flush folders."""
-    is_folder = path.is_dir()
-    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        descriptor = os.open(path, os.O_RDONLY)  # Windows opens no folder
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError:
-        if not is_folder:
+        if not path.is_dir():
             raise
-    finally:
-        os.close(descriptor)
 
 
 def _folders(root: Path) -> Iterator[Path]:

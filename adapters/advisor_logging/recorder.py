@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import logging
 import math
 import os
 import queue
-import socket
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from advisor.contract import TAG_LOST_POINTS
 from advisor.contract.redact import learn, learn_arguments, one_line, redact, redact_value
+from advisor_logging.backlog import Backlog
 from advisor_logging.disk_quota import DEFAULT_MB, VARIABLE, DiskQuota, read_limit
 from advisor_logging.limits import clean_name, clean_table, clean_text, clean_time
+from advisor_logging.run_description import RunSettings, describe, resolve_tracking_uri
 from advisor_logging.shipper import RETRY_S
 from advisor_logging.shipper_process import ShipperProcess, acquire
 from advisor_logging.spool import (
@@ -44,8 +44,6 @@ CLOSE_POLL_S = 0.01
 IDLE_S = 1.0
 COMPLETION_IDLE_S = 0.25
 """Seconds that the writer thread sleeps without input; fewer if it holds rows back, which a kill would lose."""
-NEW_RUN = "new"
-"""A `run_id` that always creates a run, whatever MLflow's variables and active run are."""
 
 
 Sampler = Callable[[bool], Mapping[str, float] | None]
@@ -68,20 +66,6 @@ class Chunk(Protocol):
         """Return the rows. Called once, in the writer thread, when ready."""
 
 
-@dataclass(frozen=True)
-class RunSettings:
-    """Which run to write, and where; see `TuningLogger`."""
-
-    experiment: str | None = None
-    run_name: str | None = None
-    run_id: str | None = None
-    """None: MLFLOW_RUN_ID or the active run of the process, if any; NEW_RUN: always a new run."""
-    tracking_uri: str | None = None
-    spool: str | os.PathLike[str] | None = None
-    begun_by: str | None = None
-    """Continue the run of the spool with this identity, if the run's id never became known."""
-
-
 class Recorder:
     """Records one run. Only `drain` and `close` make the caller wait for disk or store."""
 
@@ -98,10 +82,11 @@ class Recorder:
         learn_arguments(map(clean_text, [*sys.argv, *sys.orig_argv]))
         self.id = uuid.uuid4().hex[:12]
         self.folder = _make_folder(settings.spool, self.id)
-        write_json(self.folder / "run.json", _describe(settings, self.id, self._uri))
+        write_json(self.folder / "run.json", describe(settings, self.id, self._uri))
         self._warned: set[str] = set()
         self._quota = DiskQuota(self.folder, self._disk_limit())
         self._spool = SpoolWriter(self.folder, self._quota.segment_bytes)
+        self._backlog = Backlog(self._spool)
         self._queue: queue.SimpleQueue[Chunk | dict[str, Any] | None] = queue.SimpleQueue()
         self._queued_rows = self._taken_rows = 0
         self._lost_points = 0
@@ -154,18 +139,17 @@ class Recorder:
 
     def close(self, mlflow_status: str, tags: Mapping[str, str], timeout_s: float) -> None:
         """End the run after `drain`. Wait at most `timeout_s` for the store; if it lacks data then, log where that data is."""
+        deadline = time.monotonic() + timeout_s
         tags = {clean_name(name): redact(clean_text(value)) for name, value in tags.items()}
-        if self._lost_points:
-            from advisor import contract
-
-            tags[contract.TAG_LOST_POINTS] = str(self._lost_points)
+        if not self._thread.is_alive():
+            self._wait_for_disk(deadline)
+        if lost := self._lost_points + self._backlog.dropped:
+            tags[TAG_LOST_POINTS] = str(lost)
         end = {"status": mlflow_status, "time_ms": clean_time(time.time() * 1000), "tags": tags}
-        try:
-            self._spool.append(encode_event({"end": end}), critical=True)
-            self._spool.close()
-        except OSError as error:
-            self.warn("spool", f"the end of the run could not be written to {self.folder} ({one_line(error)})")
-        if self._is_delivered(timeout_s) and self._shipper is not None:
+        self._backlog.append(encode_event({"end": end}), critical=True)
+        self._wait_for_disk(deadline)
+        self._spool.close()
+        if self._is_delivered(deadline) and self._shipper is not None:
             if note := self._status.get("note"):
                 self.warn("note", str(note))
             remove(self.folder)
@@ -174,6 +158,16 @@ class Recorder:
         self._warn_undelivered(timeout_s)
         if self._shipper is not None:
             self._shipper.stop()
+
+    def _wait_for_disk(self, deadline: float) -> None:
+        """Write what waits for the disk; from the deadline on, that is lost."""
+        while not self._backlog.retry(at_once=True):
+            if time.monotonic() > deadline:
+                lost, why = self._backlog.give_up(), one_line(self._backlog.problem or "")
+                self._lost_points += lost
+                self.warn("disk", f"the last {lost:,} points are lost: {self.folder} accepts no more ({why})")
+                return
+            time.sleep(CLOSE_POLL_S)
 
     def _warn_undelivered(self, timeout_s: float) -> None:
         by_hand = f"`advisor sync {self.folder}` delivers them"
@@ -190,8 +184,7 @@ class Recorder:
                 f"a background process retries for {RETRY_S / 60:g} minutes; after that, {by_hand}",
             )
 
-    def _is_delivered(self, timeout_s: float) -> bool:
-        deadline = time.monotonic() + timeout_s
+    def _is_delivered(self, deadline: float) -> bool:
         while not self._read_status().get("delivered"):
             if time.monotonic() > deadline or not self._has_shipper():
                 return False
@@ -215,8 +208,9 @@ class Recorder:
             try:
                 if item is None or item == {}:
                     self._complete(last=item is None)
+                    self._backlog.retry()
                 elif isinstance(item, dict):
-                    self._spool.append(encode_event(item), critical=True)
+                    self._append(encode_event(item), critical=True)
                 else:
                     self._taken_rows += len(item)
                     self._take(item)
@@ -252,8 +246,15 @@ class Recorder:
         self._lost_points += (len(table) - len(rows)) * self._points_a_row
         if rows:
             frame = encode_table(STEPS if windowed else EVALUATION, rows)
-            self._spool.append(frame, critical=not windowed)
+            self._append(frame, len(rows) * self._points_a_row, critical=not windowed)
             self._quota.add(len(frame))
+
+    def _append(self, frame: bytes, points: int = 0, *, critical: bool) -> None:
+        if not self._backlog.append(frame, points, critical=critical):
+            why = one_line(self._backlog.problem or "")
+            self.warn(
+                "spool", f"{self.folder} accepts no points for now ({why}): they wait in memory; training goes on"
+            )
 
     def _sample(self, *, last: bool) -> None:
         """Spool the sampler's values at the last step; nothing before the first step or twice for the same one."""
@@ -325,60 +326,6 @@ class Recorder:
 
 def _clean(texts: Mapping[str, object]) -> dict[str, str]:
     return {clean_name(name): redact_value(clean_text(value)) for name, value in texts.items()}
-
-
-def resolve_tracking_uri(explicit: str | None) -> str:
-    """Return the store's address: as configured, as MLflow would choose it, or an SQLite file in the working directory."""
-    uri = explicit or os.environ.get("MLFLOW_TRACKING_URI")
-    mlflow = sys.modules.get("mlflow")  # never imported here
-    if uri is None and mlflow is not None and mlflow.is_tracking_uri_set():
-        uri = str(mlflow.get_tracking_uri())
-    uri = uri or "sqlite:///mlflow.db"
-    prefix = "sqlite:///"
-    if uri.startswith(prefix) and not uri.startswith(prefix + "/"):
-        uri = prefix + str(Path(uri.removeprefix(prefix)).absolute())
-    return uri
-
-
-def _active_run(uri: str) -> str | None:
-    """Return the id of MLflow's active run in this process, if it belongs to the store at `uri`."""
-    mlflow = sys.modules.get("mlflow")
-    active = mlflow.active_run() if mlflow is not None and hasattr(mlflow, "active_run") else None
-    if mlflow is None or active is None or resolve_tracking_uri(mlflow.get_tracking_uri()) != uri:
-        return None
-    return str(active.info.run_id)
-
-
-def _describe(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
-    """Return `run.json`: all that a delivery needs, also days later, except passwords."""
-    run_id, ends_run = settings.run_id or os.environ.get("MLFLOW_RUN_ID"), True
-    if settings.run_id == NEW_RUN:
-        run_id = None
-    elif run_id is None and settings.begun_by is None and (active := _active_run(uri)) is not None:
-        run_id, ends_run = active, False  # the code that started it ends it
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):
-        user = "unknown"
-    script = clean_text(sys.argv[0] if sys.argv else "")
-    source = {"mlflow.user": clean_text(user), "mlflow.source.name": script, "mlflow.source.type": "LOCAL"}
-    experiment = settings.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
-    return {
-        "spool": settings.begun_by or identity,
-        "identity": identity,
-        "continues": bool(run_id or settings.begun_by),
-        "experiment": None if experiment is None else clean_text(experiment),
-        "experiment_id": None if settings.experiment else os.environ.get("MLFLOW_EXPERIMENT_ID"),
-        "run_id": run_id,
-        "run_name": None if settings.run_name is None else clean_name(settings.run_name),
-        "ends_run": ends_run,
-        "start_ms": clean_time(time.time() * 1000),
-        "tracking_uri": redact(uri),
-        "cwd": os.getcwd(),
-        "host": socket.gethostname(),
-        "process": os.getpid(),
-        "source_tags": source,
-    }
 
 
 def _make_folder(chosen: str | os.PathLike[str] | None, identity: str) -> Path:

@@ -14,6 +14,7 @@ import errno
 import getpass
 import json
 import os
+import re
 import shutil
 import struct
 import sys
@@ -42,9 +43,17 @@ _HEAD = struct.Struct("<IIB")
 _SHAPE = struct.Struct("<IH")
 
 
+def user_name() -> str:
+    """Return the user's name, "unknown" if the system has none, such as for a number in a container."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return "unknown"
+
+
 def user_id() -> str:
     """Return the user's number, or the user's name on Windows."""
-    return str(os.getuid()) if hasattr(os, "getuid") else getpass.getuser()
+    return str(os.getuid()) if hasattr(os, "getuid") else re.sub(r"\W", "_", user_name())
 
 
 def default_folders() -> list[Path]:
@@ -143,6 +152,7 @@ class SpoolWriter:
     def __init__(self, folder: Path, segment_bytes: int | None = None) -> None:
         self._folder, self._segment_bytes = folder, segment_bytes or SEGMENT_BYTES
         self._number = 0
+        self._torn_at: int | None = None
         self._file = open(segment_path(folder, 0), "ab", buffering=0)  # noqa: SIM115 - open until the end of the run
         self._reserve = folder / "reserve"
         with contextlib.suppress(OSError):
@@ -161,24 +171,33 @@ class SpoolWriter:
             if not critical:
                 raise
             self._reserve.unlink(missing_ok=True)
-            self._next_segment()  # the present file may have reached its own size limit
+            if self._file.tell():
+                self._next_segment()  # the present file may have reached its own size limit
             self._write(frames)
 
     def _write(self, frames: bytes) -> None:
+        if self._torn_at is not None:
+            self._truncate(self._torn_at)
         start = self._file.tell()
         try:
             written = self._file.write(frames)
             if written != len(frames):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError:
-            os.ftruncate(self._file.fileno(), start)
-            self._file.seek(start)
+            self._truncate(start)
             raise
+
+    def _truncate(self, start: int) -> None:
+        """Remove a partial write; if the disk refuses even that, before the next write: readers stop at a partial frame."""
+        self._torn_at = start
+        os.ftruncate(self._file.fileno(), start)
+        self._file.seek(start)
+        self._torn_at = None
 
     def _next_segment(self) -> None:
         following = open(segment_path(self._folder, self._number + 1), "ab", buffering=0)  # noqa: SIM115
         self._file.close()
-        self._number, self._file = self._number + 1, following
+        self._number, self._file, self._torn_at = self._number + 1, following, None
 
     def close(self) -> None:
         """Close the segment."""

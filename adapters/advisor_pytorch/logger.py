@@ -20,7 +20,8 @@ from advisor.contract.redact import is_secret, one_line
 from advisor_logging.limits import clean_name, clean_text
 from advisor_logging.manifest import RunInfo
 from advisor_logging.outcome import Direction, Outcome
-from advisor_logging.recorder import NEW_RUN, Recorder, RunSettings
+from advisor_logging.recorder import Recorder
+from advisor_logging.run_description import NEW_RUN, RunSettings
 from advisor_logging.table import Table
 from advisor_pytorch.checkpoints.keeper import CheckpointSettings, Load, Save
 from advisor_pytorch.checkpoints.state import Stateful, TrainingState

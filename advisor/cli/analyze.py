@@ -66,13 +66,14 @@ def make_report(experiment: str, options: AnalysisOptions, study_file: Path | No
     """Analyze the experiment and return its report."""
     command = shell.line(["advisor", "analyze", experiment, *options.words(study_file)])
     with progress_bar(enabled=show_progress) as on_progress:
-        return run_analysis(
+        report = run_analysis(
             experiment,
             study=study_file,
             command=command,
             on_progress=on_progress,
             **options.for_analyze(),
         )
+    return report.model_copy(update={"folder": str(options.out)})
 
 
 def write_report(

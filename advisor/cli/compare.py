@@ -162,7 +162,7 @@ def _gain(text: str, incumbent: Side) -> float:
 
 
 def _text(result: Comparison) -> str:
-    interval = f" (90 % interval {result.interval[0]:.3g} to {result.interval[1]:.3g})" if result.interval else ""
+    interval = f" (95 % interval {result.interval[0]:.3g} to {result.interval[1]:.3g})" if result.interval else ""
     asked = f", to bring {result.complexity:.3g}" if result.complexity > 0 else ""
     decision: str = result.decision
     if decision == "run more seeds":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,20 +12,23 @@ import click
 from pydantic import ValidationError
 
 from advisor.cli.options import direction_option
+from advisor.contract.metric_direction import direction_of
 from advisor.model import parameter_kinds, placeholders
 from advisor.model.errors import AdvisorError
+from advisor.model.optimizers import LADDERS, optimizer_of
 from advisor.model.space import is_learning_rate, words_of
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.spec_yaml import dump
 from advisor.planning.base import learning_rate
 from advisor.planning.designs.initial import Wish, initial
 from advisor.planning.designs.one_each import one_each
+from advisor.planning.designs.per_optimizer import first_studies
 from advisor.planning.designs.steps_initial import sweep_first
 from advisor.system import shell
 from advisor.system.atomic import write
-from advisor.tracking.study.metric_names import direction_of
 
-OPTIMIZERS = ("adam", "adamw", "nadam", "nesterov", "rmsprop", "sgd")
+OPTIMIZERS = tuple(sorted(LADDERS))
+CHOOSE = "Optimizer (the most popular one for your kind of model: adamw for transformers, nesterov for convolutional networks)"
 _RANGE = re.compile(r"^([^:]+)\.\.([^:]+)(?::(log|linear|reverse-log))?$")
 
 
@@ -83,14 +86,19 @@ def init(
     \b
     advisor init                                        asks, on a terminal
     advisor init --optimizer adam --trials 20 --max-train-steps 10000 --metric valid/error --direction minimize
+    advisor init ... --compare optimizer=sgd,adam       one study for each optimizer, with its own hyperparameters and ranges
     advisor init ... --compare activation=relu,gelu     one study for each value, or a single study for more than three values
     advisor init ... --find-steps 20000                 first find how long to train, by a sweep of constant learning rates
 
     With few trials only the learning rate is tuned; with more, other hyperparameters of the optimizer are tuned too, as the
-    playbook advises. Train the trials with `advisor run study.yaml -- python train.py --lr {learning_rate} ...`. The training may
-    ignore fixed hyperparameters that it does not know, such as epsilon.
+    playbook advises. Start from a well-known architecture and its usual optimizer: adamw for transformers, nesterov (SGD with
+    momentum) for convolutional networks, adam if unsure. Train the trials with
+    `advisor run study.yaml -- python train.py --lr {learning_rate} ...`. The training may ignore fixed hyperparameters that it does
+    not know, such as epsilon.
     """
-    optimizer = optimizer or _ask("Optimizer", "adam", click.Choice(OPTIMIZERS), "--optimizer")
+    parameters = dict(_parameter(text, "tune") for text in tuned) | dict(_parameter(text, "fix") for text in fixed)
+    compared = _parameter(compare, "compare") if compare else None
+    optimizer = _optimizer(optimizer, parameters, compared)
     metric = metric or _ask("Metric to judge trials by, on validation data", "valid/error", str, "--metric")
     direction = direction or _ask(
         "Direction in which it improves",
@@ -101,8 +109,6 @@ def init(
     trials = trials or _ask("Trials in the first study", 20, click.IntRange(min=1), "--trials")
     if max_train_steps is None and final_train_steps is None and find_steps is None:
         max_train_steps = _ask("Optimizer steps of each trial", None, click.IntRange(min=1), "--max-train-steps")
-    parameters = dict(_parameter(text, "tune") for text in tuned) | dict(_parameter(text, "fix") for text in fixed)
-    compared = _parameter(compare, "compare") if compare else None
     try:
         wish = Wish(
             study=name or out.stem,
@@ -119,8 +125,24 @@ def init(
     _write(specs, compared[0] if compared else "", wish.parameters, out, force=force)
 
 
+def _optimizer(chosen: str | None, parameters: Mapping[str, Parameter], compared: tuple[str, Parameter] | None) -> str:
+    """Return the optimizer, from its option, a comparison of optimizers, or the user's answer."""
+    listed = next((n for n, p in parameters.items() if p.searched and parameter_kinds.chooses_optimizer(n)), None)
+    if listed is not None:
+        values = ",".join(map(str, parameters[listed].options))
+        raise AdvisorError(f"--tune {listed}: each optimizer has ranges of its own; pass --compare {listed}={values}")
+    if compared is not None and parameter_kinds.chooses_optimizer(compared[0]):
+        first = next((name for v in compared[1].options if (name := optimizer_of(v)) is not None), None)
+        return first or OPTIMIZERS[0]
+    return chosen or str(_ask(CHOOSE, "adam", click.Choice(OPTIMIZERS), "--optimizer"))
+
+
 def _studies(wish: Wish, compared: str | None, find_steps: int | None) -> Sequence[StudySpec]:
     """Return the first study, or one study for each value to compare."""
+    if compared and parameter_kinds.chooses_optimizer(compared):
+        if find_steps is not None:
+            raise AdvisorError("--find-steps takes one optimizer; find the steps first, then compare optimizers")
+        return first_studies(wish, compared)
     spec = initial(wish)
     if find_steps is None:
         return one_each(spec, compared) if compared else (spec,)
@@ -223,10 +245,17 @@ def _write(specs: Sequence[StudySpec], compared: str, explicit: Collection[str],
         raise AdvisorError(f"cannot write {str(out)!r}: {error.strerror or error}; pass another --out") from None
     for file, spec in zip(files, named, strict=True):
         click.echo(f"{file}: {spec.goal}")
-    passed = [name for name, p in specs[0].parameters.items() if p.searched or name in explicit]
-    passed += ["seed", *(name for name in placeholders.to_pass(specs[0]) if name != "seed")]
-    options = " ".join(map(placeholders.option, passed))
-    click.echo(f"\nadvisor run {shell.quote(str(files[0]))} -- python train.py {options}")
+    passed = [_options(spec, explicit) for spec in specs]
+    shown = files if any(options != passed[0] for options in passed) else files[:1]
+    for file, options in zip(shown, passed, strict=False):
+        click.echo(f"\nadvisor run {shell.quote(str(file))} -- python train.py {options}")
+
+
+def _options(spec: StudySpec, explicit: Collection[str]) -> str:
+    """Return the options, with placeholders, that a training needs for this study."""
+    names = [name for name, p in spec.parameters.items() if p.searched or name in explicit]
+    names += ["seed", *(name for name in placeholders.to_pass(spec) if name != "seed")]
+    return " ".join(map(placeholders.option, names))
 
 
 def _slugs(values: Sequence[str]) -> list[str]:

@@ -104,10 +104,16 @@ def job_environment(spec: StudySpec, job: Job, run_id: str, location: Location, 
     }
 
 
+_RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
+"""File names that Windows keeps for devices."""
+
+
 def study_folder(base: Path | None, study: str) -> Path:
     """Return the study's output folder in `base` (None: `OUT`). It is unique even if the name contains invalid characters."""
     name = re.sub(r"[^\w.-]+", "-", study).strip("-.") or "study"
-    suffix = "" if name == study else f"-{hashlib.sha256(study.encode()).hexdigest()[:6]}"
+    suffix = (
+        "" if name == study and not _RESERVED.fullmatch(name) else f"-{hashlib.sha256(study.encode()).hexdigest()[:6]}"
+    )
     return (OUT if base is None else base) / f"{name}{suffix}"
 
 

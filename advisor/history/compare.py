@@ -79,7 +79,7 @@ class Comparison(FrozenModel):
     gain: float
     """Improvement of the candidate over the incumbent in units of the objective; negative if the candidate is worse."""
     interval: tuple[float, float] | None
-    """90 % confidence interval of the gain, computed from the trial variance."""
+    """95 % confidence interval of the gain, computed from the trial variance."""
     complexity: float
     """Minimum gain that justifies the additional complexity of the candidate."""
     trial_variance: Variance
@@ -105,9 +105,10 @@ def compare(
     """Compare the two sides and decide whether to adopt the candidate.
 
     Only fresh runs count (see `repeats`). complexity: minimum gain, in units of the objective, that justifies the candidate's
-    complexity; by default the minimum that matters, see `repeats.MATERIAL`. level: probability of adopting a candidate whose true
-    gain is smaller. power: probability that the advised seeds show a gain of the observed size. max_seeds: maximum number of seeds
-    per setting to advise. Raises AdvisorError if the sides are not comparable.
+    complexity; by default the minimum that matters, see `repeats.MATERIAL`. level: probability of adopting either of two equally
+    good settings. The test is two-sided, as in the rule `adopt`, because the results often decide which setting is the candidate.
+    power: probability that the advised seeds show a gain of the observed size. max_seeds: maximum number of seeds per setting to
+    advise. Raises AdvisorError if the sides are not comparable.
     """
     _check(candidate, incumbent)
     tried = [repeats.settings_of(side.study, side.trials) for side in (candidate, incumbent)]
@@ -127,10 +128,12 @@ def compare(
     study = _study(tried, complexity) if max(map(len, tried)) > 1 else None
     data = _data((candidate, incumbent), best, result.gain, complexity)
     conclusion: Conclusion
-    if (refusal := _refusal(result.gain, complexity, data, study, level)) is not None:
+    if (refusal := _refusal(result.gain, complexity, data, study, level / 2)) is not None:
         conclusion = "do not adopt", (0, 0), refusal
     else:
-        conclusion = _decide_by_seeds(result, trial, best, complexity, level=level, power=power, max_seeds=max_seeds)
+        conclusion = _decide_by_seeds(
+            result, trial, best, complexity, level=level / 2, power=power, max_seeds=max_seeds
+        )
     decision, more_seeds, reason = conclusion
     return Comparison(
         metric=candidate.study.spec.objective.metric,
@@ -138,7 +141,7 @@ def compare(
         candidate=_summary(candidate, best[0], tried[0]),
         incumbent=_summary(incumbent, best[1], tried[1]),
         gain=result.gain,
-        interval=None if math.isnan(result.error) else result.interval(),
+        interval=None if math.isnan(result.error) else result.interval(0.95),
         complexity=complexity,
         trial_variance=trial,
         study_variance=study,

@@ -189,7 +189,9 @@ class Advise(FrozenModel):
         return spec if self.text in spec.notes else spec.model_copy(update={"notes": (*spec.notes, self.text)})
 
 
-PlanName = Literal["probe-early", "warmup", "clip", "steps-initial", "batch-sweep", "rounds", "exploit"]
+PlanName = Literal[
+    "probe-early", "warmup", "clip", "steps-initial", "batch-sweep", "rounds", "exploit", "per-optimizer"
+]
 
 
 class RunPlan(FrozenModel):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from advisor.model.space import as_number, is_learning_rate, words_of
-from advisor.model.study import Trial
+from advisor.model.space import as_number, counts_training, is_learning_rate, words_of
+from advisor.model.study import Study, Trial
 
 _NOT_TRAINED_ON = {"eval", "valid", "validation", "val", "test", "inference", "predict", "shuffle", "sampler"}
 _SWITCHES = {"auto", "find", "finder"}
@@ -23,6 +23,34 @@ _MACHINE = frozenset(
     "workers prefetch pin persistent device devices gpu gpus accelerator threads log logging logger verbose verbosity progress "
     "save saving checkpoint checkpoints debug".split()
 )
+_SHAPE = frozenset(
+    "depth depths width widths layer layers nlayers block blocks nblocks unit units nunits neurons hidden nhid dim dims channel "
+    "channels filter filters kernel kernels head heads nhead nheads expert experts embed embd nembd embedding embeddings "
+    "bottleneck intermediate mlp ffn patch stride dilation".split()
+)
+_SHAPE_PAIRS = ({"d", "model"}, {"d", "ff"}, {"lora", "r"}, {"lora", "rank"}, {"growth", "rate"}, {"model", "size"})
+_NO_SHAPE = frozenset(
+    "norm std scale noise temperature weight loss coef coefficient penalty freeze frozen unfreeze activation act bias tree trees "
+    "leaf leaves".split()
+)
+
+
+def is_architecture(name: str) -> bool:
+    """Return whether the name denotes a size of the model: depth, width, hidden size, kernel size, number of heads."""
+    words = set(words_of(name))
+    if words & _NO_SHAPE or any(word.startswith("init") for word in words) or counts_training(name):
+        return False
+    if is_of_optimizer(name) or is_regulariser(name) or is_batch_size(name) or is_of_machine(name):
+        return False
+    return bool(words & _SHAPE) or any(pair <= words for pair in _SHAPE_PAIRS)
+
+
+def searches_architecture(study: Study, name: str) -> bool:
+    """Return whether the study varies this hyperparameter and it is a number in the architecture of a neural network."""
+    parameter = study.searched.get(name)
+    if parameter is None or study.kind == "no-network" or any(isinstance(v, str | bool) for v in parameter.options):
+        return False
+    return is_architecture(name)
 
 
 def is_batch_size(name: str) -> bool:

@@ -274,6 +274,11 @@ def counts_training(name: str) -> bool:
     return len(words) - len(rest) == 1 and bool(_OF_TRAINING & set(rest)) and all(w in _COUNTING for w in rest)
 
 
+def counts_epochs_of_training(name: str) -> bool:
+    """Return whether the name denotes the length of training in epochs."""
+    return counts_training(name) and "epoch" in name.lower()
+
+
 def words_of(name: str) -> list[str]:
     """Split a name into words in lower case: trainer.maxEpochs becomes trainer, max, epochs."""
     return list(_words_of(name))

@@ -21,6 +21,8 @@ MAX_SEEDS = 10_000
 Probe = Literal["batch-size", "learning-rate", "early-instability", "warmup", "steps"]
 MAX_NAME = 500
 """Maximum number of characters of a name; most experiment trackers allow fewer."""
+SAME = "the same in every trial"
+"""Reason why a parameter that the trials did not vary is fixed. Study files list such parameters as constants."""
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 
 
@@ -181,6 +183,8 @@ class StudySpec(BaseModel):
     parameters: Mapping[Name, Parameter] = {}
     forbidden: tuple[Region, ...] = ()
     """Regions without trials, because earlier trials failed there."""
+    settings: tuple[Mapping[Name, Value], ...] = ()
+    """Settings of the searched parameters to train in this order, instead of points drawn from the space."""
     trials: Annotated[int, Field(ge=1, le=MAX_TRIALS)] | None = None
     sampler: Sampler = Sampler()
     max_train_steps: Annotated[int, Field(ge=1)] | None = None
@@ -223,6 +227,10 @@ class StudySpec(BaseModel):
             for name in region.where:
                 if name not in self.parameters:
                     raise MisplacedError(f"{name!r} is not in the study", "forbidden", str(i), "where", name)
+        for i, setting in enumerate(self.settings):
+            for name in setting:
+                if name not in self.parameters:
+                    raise MisplacedError(f"{name!r} is not in the study", "settings", str(i), name)
         return self
 
     def _check_condition(self, name: str, parameter: Parameter) -> None:

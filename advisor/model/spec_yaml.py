@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from advisor.model.errors import AdvisorError
 from advisor.model.space import Value, rounded
-from advisor.model.spec import MisplacedError, Parameter, Region, StudySpec
+from advisor.model.spec import SAME, MisplacedError, Parameter, Region, StudySpec
 
 _MAX_BYTES = 2_000_000
 """Maximum size of a study file in bytes."""
@@ -92,6 +92,7 @@ def loads(text: str, *, source: str = "study file") -> StudySpec:
     if not isinstance(data, dict):
         raise AdvisorError(f"{source}: a study file is a mapping that starts with 'study:'")
     _reject_duplicates(node, source)
+    _add_constants(data, source)
     try:
         return StudySpec.model_validate(data)
     except ValidationError as error:
@@ -104,6 +105,24 @@ def loads(text: str, *, source: str = "study file") -> StudySpec:
         message = "is not a key of a study file" if first["type"] == "extra_forbidden" else first["msg"]
         message = message.removeprefix("Value error, ")
         raise AdvisorError(f"{source}, line {line}, {key}: {message}") from None
+
+
+def _add_constants(data: dict[Any, Any], source: str) -> None:
+    """Turn the constants of a study file, and those of its baseline, into fixed parameters."""
+    constants, parameters = data.pop("constants", None), data.get("parameters")
+    if constants is not None and not isinstance(constants, dict):
+        raise AdvisorError(f"{source}, constants: write one line for each, such as 'adam_beta1: 0.9'")
+    known = parameters if isinstance(parameters, dict) else {}
+    for name, value in (constants or {}).items():
+        if not isinstance(value, bool | int | float | str):
+            raise AdvisorError(f"{source}, constants.{name}: a constant is a number, a word, true or false")
+        if name in known:
+            raise AdvisorError(f"{source}, constants.{name}: it is a parameter, too; remove one of the two")
+    fixed = {name: {"role": "fixed", "value": value, "why": SAME} for name, value in (constants or {}).items()}
+    if fixed and (parameters is None or isinstance(parameters, dict)):
+        data["parameters"] = {**known, **fixed}
+    if isinstance(data.get("baseline"), dict):
+        _add_constants(data["baseline"], source)
 
 
 def line_of(text: str, *keys: str) -> int:
@@ -144,6 +163,12 @@ def schema() -> dict[str, Any]:
     whole = StudySpec.model_json_schema()
     # StudySpec refers to itself, so pydantic moves it to $defs; users of the schema expect its keys at the top level.
     top = whole["$defs"]["StudySpec"]
+    value = {"anyOf": [{"type": kind} for kind in ("boolean", "integer", "number", "string")]}
+    top["properties"]["constants"] = {
+        "type": "object",
+        "description": "Parameters that are the same in every trial, and their values.",
+        "additionalProperties": value,
+    }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": whole["$defs"]}
 
 
@@ -198,14 +223,32 @@ def _lines(spec: StudySpec, parent: StudySpec | None) -> Iterator[str]:
 
 
 def _space(spec: StudySpec, parent: StudySpec | None) -> Iterator[str]:
-    if spec.parameters:
+    constants = {n: p.value for n, p in spec.parameters.items() if _is_constant(n, p, parent)}
+    if len(constants) < len(spec.parameters):
         yield "parameters:"
         for name, parameter in spec.parameters.items():
-            yield from _parameter(name, parameter, parent)
+            if name not in constants:
+                yield from _parameter(name, parameter, parent)
+    if constants:
+        yield "constants:  # the same in every trial"
+        for name, value in constants.items():
+            yield f"  {_scalar(name)}: {_scalar(value)}"
     if spec.forbidden:
         yield "forbidden:"
         for region in spec.forbidden:
             yield from _region(region)
+    if spec.settings:
+        yield "settings:"
+        for setting in spec.settings:
+            yield f"  - {_flow(dict(setting))}"
+
+
+def _is_constant(name: str, parameter: Parameter, parent: StudySpec | None) -> bool:
+    """Return whether one line says all about the parameter: trials never varied it, nor does it differ from the last round."""
+    plain = (
+        parameter == Parameter(role="fixed", value=parameter.value, why=SAME) if parameter.value is not None else False
+    )
+    return plain and (parent is None or parent.parameters.get(name) == parameter)
 
 
 _KEYS = (
@@ -275,9 +318,13 @@ def share(part: float) -> str:
 
 def _entry(key: str, value: Any, *, flow: bool = False) -> str:
     if isinstance(value, dict | list | tuple) and flow:
-        body = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, width=10**6, sort_keys=False)
-        return f"{key}: {body.rstrip()}"
+        return f"{key}: {_flow(value)}"
     return f"{key}: {_scalar(value)}"
+
+
+def _flow(value: Any) -> str:
+    body: str = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, width=10**6, sort_keys=False)
+    return body.rstrip()
 
 
 def _scalar(value: Any) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from advisor.model import formula
+from advisor.model import formula, parameter_kinds
 from advisor.model.space import Value, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
-from advisor.planning import roles
+from advisor.planning import batch_sizes, roles
+
+ROLE = "{name} is fixed, because it changes the cost of training and serving. To compare its values, give it the role scientific."
 
 
 def base(study: Study) -> StudySpec:
@@ -18,7 +21,9 @@ def base(study: Study) -> StudySpec:
     if study.spec.baseline is not None:
         return study.spec.baseline.model_copy(update={"round": study.spec.round + 1, "parent": study.spec.study})
     spec = study.spec
-    parameters = {name: _unchanged(name, p, name in study.inferred) for name, p in spec.parameters.items()}
+    best = best_setting(study, spec)
+    parameters = {name: roles.in_next_study(study, name, best) for name in spec.parameters}
+    choices = [len(p.options) for p in parameters.values() if p.searched]
     return StudySpec(
         study=spec.study,
         round=spec.round + 1,
@@ -26,7 +31,7 @@ def base(study: Study) -> StudySpec:
         objective=spec.objective,
         parameters=parameters,
         forbidden=spec.forbidden,
-        trials=spec.trials or max(int(study.ended.sum()), 1),
+        trials=max(spec.trials or int(study.ended.sum()), 1, *choices),
         sampler=spec.sampler,
         max_train_steps=spec.max_train_steps,
         final_train_steps=spec.final_train_steps,
@@ -34,6 +39,7 @@ def base(study: Study) -> StudySpec:
         checkpoints=spec.checkpoints,
         seeds=spec.seeds,
         schedule=spec.schedule,
+        notes=tuple(_notes(study, parameters)),
         reading=spec.reading,
     )
 
@@ -84,11 +90,14 @@ def validate(spec: StudySpec) -> StudySpec:
     return StudySpec.model_validate(spec.model_dump())
 
 
-def _unchanged(name: str, parameter: Parameter, inferred: bool) -> Parameter:
-    if parameter.role in ("fixed", "derived"):
-        return parameter
-    more = "unchanged; the range was inferred from the trials" if inferred else "unchanged since the last round"
-    return parameter.model_copy(update={"why": roles.why(name, parameter.role, more)})
+def _notes(study: Study, parameters: Mapping[str, Parameter]) -> Iterator[str]:
+    """Yield advice on hyperparameters that this study searched and the next one fixes."""
+    fixed = [n for n in study.searched if parameters[n].role == "fixed"]
+    if any(parameter_kinds.is_batch_size(n) for n in fixed) and batch_sizes.needs_throughput(study):
+        yield batch_sizes.MEASURE
+    for name in fixed:
+        if parameter_kinds.searches_architecture(study, name):
+            yield ROLE.format(name=name)
 
 
 def _evaluation_interval(study: Study) -> int | None:

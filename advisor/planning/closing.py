@@ -1,23 +1,27 @@
 """The next study if no rule recommends a change.
 
-The candidates, in this order: the study that a probe prepared, more trials of the same space, a final adaptive search, long runs,
-and repeats of the best trial with other seeds.
+The planner exploits only on positive evidence (`states`). Where nothing can be told, the cheapest study that would tell comes
+first: fewer hyperparameters, or more trials of the same space. Long runs and repeats of the best trial follow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from advisor.computed.space import settings
 from advisor.engine.rule import Rule
 from advisor.model.change import Change, PlanName, RunPlan
 from advisor.model.finding import Verdict
 from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
+from advisor.planning import price
 from advisor.planning.base import name_of_round, validate
-from advisor.planning.designs import exploit
 from advisor.planning.designs.catalogue import DESIGNS
-from advisor.planning.designs.explore import explore
+from advisor.planning.designs.explore import EFFECT, explore
+from advisor.planning.designs.ladder import ladder
 from advisor.planning.designs.reseed import reseed
+from advisor.planning.states import Evidence, assess
+from advisor.stats import power
 
 
 def closing_study(
@@ -33,15 +37,46 @@ def closing_study(
         if isinstance(spec, StudySpec):
             sampler = Sampler(kind=spec.sampler.kind, seed=base.round)
             return validate(spec.model_copy(update={"study": name, "sampler": sampler}))
-    again = reseed(study, base)
-    return None if again is None else validate(again)
+    return None
+
+
+def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> StudySpec:
+    """Return the study, which only has more trials or shorter ones, such that it also tells what is unknown, with its cost.
+
+    If the trials are too few for all hyperparameters, it searches fewer of them.
+    """
+    evidence = assess(study, verdicts, rules)
+    if study.probe is not None or study.spec.baseline is not None or evidence.effect == evidence.variation == "fine":
+        return spec
+    smaller = ladder(study, spec)
+    if smaller is not None or not spec.searched:
+        return smaller or spec
+    earlier = len(settings.read(study)) if spec.max_train_steps == study.spec.max_train_steps else 0
+    notes = (price.cost(spec), price.power_of(earlier, spec.trials or 1, len(spec.searched)))
+    return spec.model_copy(update={"notes": (*notes, *spec.notes)})
 
 
 def _candidates(
     study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], base: StudySpec
 ) -> Iterator[StudySpec | tuple[Change, ...] | None]:
-    designs: list[PlanName] = ["exploit"] if exploit.ready(study, verdicts, rules) else []
-    designs += ["rounds"] if base.final_train_steps else []
-    yield explore(study, verdicts, rules, base)
+    searching = study.spec.sampler.kind != "adaptive"
+    evidence = assess(study, verdicts, rules)
+    if searching and evidence.state != "fine":
+        if evidence.effect != "fine" or evidence.variation != "fine":
+            yield ladder(study, base)
+        yield explore(study, verdicts, rules, base, evidence)
+    designs: list[PlanName] = ["exploit"] if searching and evidence.state == "fine" else []
+    designs += ["rounds"] if base.final_train_steps and (evidence.effect == "fine" or not searching) else []
     for name in designs:
         yield DESIGNS[name](RunPlan(plan=name, why="nothing is left to change"), study, base)
+    again = reseed(study, base)
+    yield again if again is None else _with_power(study, again, evidence)
+
+
+def _with_power(study: Study, spec: StudySpec, evidence: Evidence) -> StudySpec:
+    """Return the repeats with a note on the effect that the trials so far would have shown, if none was found."""
+    tried, searched = len(settings.read(study)), len(study.searched)
+    pruned = any(t.status == "pruned" for t in study.trials)
+    if pruned or evidence.effect == "fine" or not searched or power.detectable(tried, searched) > EFFECT:
+        return spec
+    return spec.model_copy(update={"notes": (*spec.notes, price.power_so_far(tried, searched))})

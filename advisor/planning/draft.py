@@ -21,6 +21,7 @@ from advisor.model.change import (
     SetRange,
 )
 from advisor.model.spec import StudySpec
+from advisor.planning import roles
 from advisor.planning.base import validate
 
 Part: TypeAlias = tuple[str, str]
@@ -45,6 +46,10 @@ class Draft:
         """Apply the change and return whether it altered the study. Raises Conflict if it cannot be applied."""
         if isinstance(change, RepeatTrial) and self.current != self.start:
             raise Conflict("the changed study may find a better trial; that one should be repeated")
+        if isinstance(change, SetRange):
+            keep = roles.reason_to_keep(change, self.start.parameters.get(change.parameter))
+            if keep is not None:
+                raise Conflict(keep)
         others = {self.owners[part] for part in _parts(change, self.current) if part in self.owners} - {rule}
         if isinstance(change, SetRange):
             change = self._without_parts_of_others(rule, change)

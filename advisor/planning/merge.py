@@ -7,7 +7,11 @@ stage with changes becomes one study with one goal, based on the study of the st
 - If another finding explains a finding, the effect waits until its cause is fixed (`advisor.engine.explain`).
 - A finding may request a design of the playbook, such as a search for a warmup (`designs`). That design becomes the stage's study,
   and the stage's other changes go into its `baseline`, which is the study after it.
-- A stage that only fixes hyperparameters of little effect saves trials but yields no gain, so the next study includes its changes.
+- What costs nothing is done now: the first study includes hyperparameters to fix because they hardly matter, and, if it only
+  narrows the space, fewer steps.
+- Advice stands in the notes of the study of its stage. Advice of a later stage without a study is deferred, unless it changes
+  nothing about the training.
+- If only one setting was trained, a sweep of the learning rate comes first, after faults of the pipeline.
 """
 
 from __future__ import annotations
@@ -24,20 +28,22 @@ from advisor.computed.curves.curve_tails import round_up
 from advisor.engine.explain import cause_of
 from advisor.engine.rule import Rule
 from advisor.model.change import Advise, Change, FixParameter, RepeatTrial, RunPlan, SetField
-from advisor.model.finding import Finding, Verdict, by_priority
+from advisor.model.finding import Finding, Goal, Verdict, by_priority
 from advisor.model.frozen import FrozenModel
 from advisor.model.message import MessageField
 from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.planning.base import base, name_of_round, validate
-from advisor.planning.closing import closing_study
+from advisor.planning.closing import closing_study, more_telling
+from advisor.planning.designs import per_optimizer
 from advisor.planning.designs.catalogue import DESIGNS
-from advisor.planning.designs.reseed import REPEAT_GOAL
-from advisor.planning.draft import Conflict, Draft, target
-from advisor.planning.stages import Stage, in_order
+from advisor.planning.designs.rate_sweep import of_one_setting, rate_sweep
+from advisor.planning.draft import Conflict, Draft
+from advisor.planning.goals import goal_of, manual_goal
+from advisor.planning.stages import MIN_CONFIDENCE, SURE, Stage, in_order
 
-MIN_CONFIDENCE = 0.5
-"""Minimum confidence of a finding whose changes are applied; below this, the finding is more likely wrong than right."""
+HARMLESS: frozenset[Goal] = frozenset({"pipeline", "efficiency"})
+"""Goals whose advice does not change what a training learns, so it can be followed together with any other change."""
 
 
 class Deferred(FrozenModel):
@@ -74,23 +80,15 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     findings = by_priority(f for v in verdicts for f in v.findings)
     start = base(study)
     merger = _Merger(study, findings, Draft(start, start))
-    for stage in in_order(study, findings):
+    for number, stage in enumerate(in_order(study, findings)):
+        if number == 1 and of_one_setting(study):
+            merger.add_sweep()
         merger.add_stage(stage)
     merger.add_savings()
-    specs = merger.specs
-    if not specs and (last := closing_study(study, verdicts, rules, merger.draft.current)) is not None:
-        specs = [last]
-    return Plan(specs=tuple(_with_notes(specs, merger.notes)), deferred=tuple(merger.deferred))
-
-
-def _with_notes(specs: Sequence[StudySpec], notes: Sequence[Advise]) -> list[StudySpec]:
-    """Return the specs, with the advice that search spaces cannot express added to the notes of the first one."""
-    if not specs:
-        return []
-    first = specs[0]
-    for note in notes:
-        first = note.apply(first)
-    return [first, *specs[1:]]
+    merger.tell_more(verdicts, rules)
+    if not merger.specs and (last := closing_study(study, verdicts, rules, merger.draft.current)) is not None:
+        merger.add_last(last)
+    return Plan(specs=tuple(per_optimizer.divided(merger.specs)), deferred=tuple(merger.deferred))
 
 
 @dataclass
@@ -103,15 +101,28 @@ class _StageEdits:
     """Changes that altered the draft."""
     request: RunPlan | None = None
     """The requested design that creates the stage's study."""
+    notes: list[Advise] = field(default_factory=list)
+    """Advice of the findings, which a search space cannot express."""
 
     @property
-    def subjects(self) -> list[str]:
-        return list(dict.fromkeys(map(target, self.changes)))
-
-    @property
-    def only_saves(self) -> bool:
+    def only_fixes(self) -> bool:
         """Whether the stage only fixed hyperparameters of little effect, which saves trials but yields no gain."""
         return all(isinstance(change, FixParameter) and change.for_now for change in self.changes)
+
+    @property
+    def only_trials(self) -> bool:
+        """Whether the stage only asks for more trials."""
+        return bool(self.changes) and all(isinstance(c, SetField) and c.field == "trials" for c in self.changes)
+
+    def only_shortens(self, before: StudySpec) -> bool:
+        """Return whether the stage only shortens training, and all its findings that change anything are sure."""
+        old = before.max_train_steps
+        shorter = all(
+            isinstance(c, SetField) and c.field == "max_train_steps" and old is not None and c.value < old
+            for c in self.changes
+        )
+        changing = [f for f in self.findings if any(c in self.changes for c in f.changes)]
+        return bool(self.changes) and shorter and all(f.confidence >= SURE for f in changing)
 
 
 @dataclass
@@ -125,48 +136,105 @@ class _Merger:
     draft: Draft
     specs: list[StudySpec] = field(default_factory=list)
     deferred: list[Deferred] = field(default_factory=list)
-    notes: list[Advise] = field(default_factory=list)
     settled: list[Finding] = field(default_factory=list)
     """Findings whose changes or advice are in the studies so far, and findings that wait for one of them."""
     savings: list[_StageEdits] = field(default_factory=list)
-    """Stages that only save trials and are not part of a study yet."""
+    """Stages that only save trials or only give advice, and are not part of a study yet."""
+    minor: bool = False
+    """Whether the first study only has more trials or shorter ones."""
 
     # --- stages -----------------------------------------------------------------------------------------------------------------
+
+    def add_sweep(self) -> None:
+        """Add the sweep of the learning rate that follows a single setting."""
+        spec = rate_sweep(self.study, self.draft.current)
+        if spec is not None:
+            self.specs.append(self._noted(self._in_its_round(spec), self.savings))
+            self.savings = []
+
+    def add_last(self, spec: StudySpec) -> None:
+        """Add the study that follows if no rule recommends a change."""
+        self.specs.append(self._noted(spec, self.savings))
 
     def add_stage(self, stage: Stage) -> None:
         """Apply the changes of the stage's findings; add a study if there are enough changes for one."""
         before = self.draft.current
-        edits = _StageEdits(stage.title, [f for f in self.findings if f.goal in stage.goals])
+        edits = _StageEdits("", [f for f in self.findings if f.goal in stage.goals])
         for finding in sorted(edits.findings, key=lambda f: (_repeats_trial(f), self._depth(f))):
             self._add_finding(finding, edits)
-        by_hand = any(self._needs_manual_fix(f) for f in edits.findings)
-        if not (edits.request or by_hand or self.draft.current != before):
+        by_hand = next((f for f in edits.findings if self._needs_manual_fix(f)), None)
+        if edits.request is None and by_hand is None and self.draft.current == before:
+            self._place_notes(edits)
             return
-        edits.goal += f": {', '.join(edits.subjects) or 'follow the notes, then repeat the study'}"
-        if "trial variance" in edits.subjects:
-            edits.goal = REPEAT_GOAL
-        if edits.request or by_hand or not edits.only_saves:
-            self._add_study(edits)
-        else:
+        edits.goal = (
+            goal_of(edits.changes, before, self.draft.current)
+            if edits.changes or by_hand is None
+            else manual_goal(stage.subject, str(by_hand.action))
+        )
+        saves = edits.only_fixes and by_hand is None and edits.request is None
+        if self.specs and self.specs[-1].probe is None and (saves or self._saves_steps(edits, before)):
+            self._fold(edits)
+        elif saves:
             self.savings.append(edits)
+        else:
+            self.minor = not self.specs and (edits.only_trials or edits.only_shortens(before))
+            self._add_study(edits)
+
+    def tell_more(self, verdicts: Sequence[Verdict], rules: Sequence[Rule]) -> None:
+        """Make the only study tell what is unknown, if it changes no more than the number of trials or shortens them."""
+        if self.minor and len(self.specs) == 1:
+            self.specs = [more_telling(self.study, verdicts, rules, self.specs[0])]
 
     def add_savings(self) -> None:
-        """Add a study for the stages that only save trials, unless a later study already includes their changes."""
-        if self.savings:
-            self._add_study(_StageEdits(self.savings[-1].goal, ()))
+        """Add a study for the stages that only save trials, unless a study already includes their changes."""
+        if any(edits.changes for edits in self.savings):
+            changing = [edits for edits in self.savings if edits.changes]
+            self._add_study(_StageEdits(changing[-1].goal, ()))
+
+    def _saves_steps(self, edits: _StageEdits, before: StudySpec) -> bool:
+        """Return whether the stage only shortens training, and the one study so far only narrows the space."""
+        narrows = len(self.specs) == 1 and _within(self.specs[0], self.draft.start)
+        return narrows and edits.request is None and edits.only_shortens(before)
+
+    def _fold(self, edits: _StageEdits) -> None:
+        """Make the stage's changes in the studies so far, because they cost nothing."""
+        for change in edits.changes:
+            self.specs = [validate(change.apply(spec)) for spec in self.specs]
+        self.specs[0] = self._noted(self.specs[0], [edits])
+        self.draft.current = self.specs[-1]
+
+    def _place_notes(self, edits: _StageEdits) -> None:
+        """Keep the advice of a stage without changes for the first study, or defer it if that study comes before it."""
+        if not self.specs:
+            self.savings.append(edits)
+            return
+        for finding in edits.findings:
+            notes = [c for c in finding.changes if isinstance(c, Advise) and c in edits.notes]
+            if notes and finding.goal in HARMLESS:
+                self.specs[0] = _with_notes(self.specs[0], notes)
+            elif notes:
+                self._defer(finding, _reason_to_wait(self.specs[0]))
+
+    def _noted(self, spec: StudySpec, stages: Sequence[_StageEdits]) -> StudySpec:
+        """Return the spec with the advice of these stages in its notes."""
+        return _with_notes(spec, [note for edits in stages for note in edits.notes])
 
     def _add_study(self, edits: _StageEdits) -> None:
         """Add the stage's study: the requested design, or else the draft."""
         request, current = edits.request, self.draft.current
         designed = DESIGNS[request.plan](request, self.study, current) if request is not None else ()
-        spec = designed if isinstance(designed, StudySpec) else current.model_copy(update={"goal": edits.goal})
+        if isinstance(designed, StudySpec):
+            spec = designed
+        else:
+            spec = current.model_copy(update={"goal": edits.goal})
         if self.specs:
             for finding in (f for stage in (*self.savings, edits) for f in stage.findings):
                 self._defer(finding, _reason_to_wait(self.specs[0]))
+        plain = self._in_its_round(spec)
+        self.specs.append(self._noted(plain, [*self.savings, edits]))
         self.savings = []
-        self.specs.append(self._in_its_round(spec))
         if request is None:
-            self.draft.current = self.specs[-1]
+            self.draft.current = plain.model_copy(update={"notes": ()})
 
     def _in_its_round(self, spec: StudySpec) -> StudySpec:
         """Return the study with its name, parent, round number and seed."""
@@ -194,9 +262,11 @@ class _Merger:
             self.settled.append(finding)
             return
         # Designs need the draft without this finding's changes, so create all changes before applying the first.
-        changes = [made for change in finding.changes for made in self._designed(finding, change, edits)]
-        changed = [change for change in changes if self._apply(finding, change)]
+        before, changes = len(self.deferred), [m for c in finding.changes for m in self._designed(finding, c, edits)]
+        changed = [change for change in changes if not isinstance(change, Advise) and self._apply(finding, change)]
         edits.changes += changed
+        if changed or len(self.deferred) == before:
+            edits.notes += [c for c in changes if isinstance(c, Advise) and c not in edits.notes]
         if changed or any(isinstance(c, Advise | RunPlan) for c in finding.changes):
             self.settled.append(finding)
 
@@ -233,10 +303,6 @@ class _Merger:
 
     def _apply(self, finding: Finding, change: Change) -> bool:
         """Apply one change; return whether it altered the draft."""
-        if isinstance(change, Advise):
-            if change not in self.notes:
-                self.notes.append(change)
-            return False
         try:
             return self.draft.apply(finding.rule, change)
         except Conflict as conflict:
@@ -273,9 +339,24 @@ def _repeats_trial(finding: Finding) -> bool:
     return any(isinstance(c, RepeatTrial) for c in finding.changes)
 
 
+def _with_notes(spec: StudySpec, notes: Sequence[Advise]) -> StudySpec:
+    for note in notes:
+        spec = note.apply(spec)
+    return spec
+
+
+def _within(spec: StudySpec, before: StudySpec) -> bool:
+    """Return whether the study only narrows the space of an earlier one, so that its trainings need no other length."""
+    for name, new in spec.searched.items():
+        old = before.searched.get(name)
+        if old is None or old.numeric != new.numeric:
+            return False
+        ends = (new.low, new.high) if new.low is not None and new.high is not None else new.options
+        if not all(old.contains(end) for end in ends):
+            return False
+    return spec.schedule == before.schedule and spec.max_train_steps == before.max_train_steps
+
+
 def _reason_to_wait(spec: StudySpec) -> str:
     """Return the reason why a finding waits until the first study has been run."""
-    goal = spec.goal.partition(":")[0]
-    if goal == "Search the right space":
-        return "change the range first, so the effect of each change stays visible"
-    return f"“{goal}” comes first, so the effect of each change stays visible"
+    return f"“{spec.goal.partition(':')[0]}” comes first, so the effect of each change stays visible"

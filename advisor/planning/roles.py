@@ -1,17 +1,25 @@
-"""Assigns each hyperparameter of a study its default role, and states why.
+"""Assigns each hyperparameter its role in the next study, and states why.
 
 Playbook: "Identifying scientific, nuisance, and fixed hyperparameters".
 
 The goal of a study decides which hyperparameters are scientific (compared), nuisance (tuned so that the comparison is fair) and
 fixed. By default, the optimizer's hyperparameters and regularisation strengths are nuisance parameters; the choice of optimizer,
-the architecture, the batch size and the training length are fixed.
+the architecture, the batch size and the training length are fixed. A scientific hyperparameter stays scientific until a finding
+answers its question.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from advisor.model import parameter_kinds
-from advisor.model.space import counts_training
-from advisor.model.spec import Role
+from advisor.model.change import SetRange
+from advisor.model.space import Value, counts_training
+from advisor.model.spec import Parameter, Role
+from advisor.model.study import Study
+from advisor.planning import batch_sizes
+
+COSTS = "it changes the cost of training and serving, so compare its values in a study of their own"
 
 
 def role_of(name: str) -> tuple[Role, str]:
@@ -26,7 +34,7 @@ def role_of(name: str) -> tuple[Role, str]:
         return "nuisance", "the best strength of a regulariser changes with every other hyperparameter"
     if parameter_kinds.is_of_optimizer(name) or parameter_kinds.clips_norm(name):
         return "nuisance", "optimizer hyperparameters interact with every other change, so tune them in each study"
-    return "fixed", "it changes the cost of training or serving, so compare its values in a study of their own"
+    return "fixed", COSTS
 
 
 def why(name: str, role: Role, more: str) -> str:
@@ -35,3 +43,55 @@ def why(name: str, role: Role, more: str) -> str:
     if role == "scientific":
         return f"compared in this study; {more}"
     return f"{reason}; {more}" if role == default else more
+
+
+def in_next_study(study: Study, name: str, best: Mapping[str, Value]) -> Parameter:
+    """Return the hyperparameter as the next study has it before any finding changes it. best: setting of the best trial."""
+    parameter = study.spec.parameters[name]
+    if parameter.role in ("fixed", "derived"):
+        return parameter
+    if parameter_kinds.is_batch_size(name):
+        return batch_sizes.in_next_study(study, name, best.get(name))
+    if counts_training(name) and name in best and parameter.searched:
+        more = "as in the best trial"
+    elif parameter_kinds.searches_architecture(study, name) and parameter.role != "scientific":
+        if name not in study.inferred or name not in best or not _tunes_others(study, name):
+            return _compared(parameter)
+        more = "as in the best trial"
+    else:
+        source = "the range was inferred from the trials" if name in study.inferred else "since the last round"
+        kept = f"unchanged; {source}" if name in study.inferred else f"unchanged {source}"
+        return parameter.model_copy(update={"why": why(name, parameter.role, kept)})
+    return Parameter(
+        role="fixed", type=parameter.type, value=best[name], when=parameter.when, why=why(name, "fixed", more)
+    )
+
+
+def _compared(parameter: Parameter) -> Parameter:
+    reason = (
+        "compared in this study, because it changes the cost of training and serving; unchanged since the last round"
+    )
+    return parameter.model_copy(update={"role": "scientific", "why": reason})
+
+
+def _tunes_others(study: Study, name: str) -> bool:
+    """Return whether the study searches more than its architecture and batch size, so that these are not its question."""
+    return any(
+        n != name and not parameter_kinds.searches_architecture(study, n) and not parameter_kinds.is_batch_size(n)
+        for n in study.searched
+    )
+
+
+def reason_to_keep(change: SetRange, now: Parameter | None) -> str | None:
+    """Return why a hyperparameter's range must not change so, although a finding asks for it; None if it may.
+
+    now: the hyperparameter in the study that is to be changed.
+    """
+    name = change.parameter
+    if parameter_kinds.is_batch_size(name):
+        return f"{name} is chosen by throughput and memory, not by validation quality"
+    if now is None or not parameter_kinds.is_architecture(name) or (now.searched and now.role == "nuisance"):
+        return None
+    if now.low is not None and now.high is not None and now.low <= change.low and change.high <= now.high:
+        return None
+    return f"larger values of {name} cost more in training and serving, so they are compared only if you ask for it"

@@ -17,6 +17,9 @@ from advisor.model.study import Study
 NEAR_BEST = 2.0
 """Maximum ratio of an unstable learning rate to the best one for the instability to limit training, as in the playbook's probe."""
 
+MIN_CONFIDENCE = 0.5
+"""Minimum confidence of a finding whose changes are applied; below this, the finding is more likely wrong than right."""
+
 SURE = 0.7
 """Minimum confidence of a finding that is reliable enough to put off, or to come before, a study with another goal."""
 
@@ -29,22 +32,22 @@ class Stage:
     """A possible goal of a study, and the kinds of findings that require it."""
 
     goals: tuple[Goal, ...]
-    title: str
-    """Title of the stage, with which the study's goal starts."""
+    subject: str
+    """Object of the study's goal if its findings only give advice: "Fix the training pipeline: …"."""
 
 
-_STABILITY = Stage(("stability",), "Make training stable")
-_SPACE = Stage(("infeasible", "boundary", "sampling"), "Search the right space")
-_STEPS = Stage(("steps",), "Train for the right number of steps")
+_STABILITY = Stage(("stability",), "the instability")
+_SPACE = Stage(("infeasible", "boundary", "sampling"), "the search")
+_STEPS = Stage(("steps",), "the length of training")
 
 STAGES = (
-    Stage(("pipeline",), "Fix the training pipeline"),
+    Stage(("pipeline",), "the training pipeline"),
     _STABILITY,
     _SPACE,
     _STEPS,
-    Stage(("regularisation",), "Reduce overfitting"),
-    Stage(("efficiency",), "Make trials more efficient"),
-    Stage(("exploitation",), "Find the best setting"),
+    Stage(("regularisation",), "the overfitting"),
+    Stage(("efficiency",), "the efficiency"),
+    Stage(("exploitation",), "the best setting"),
 )
 
 

@@ -9,6 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from advisor.report.plot_data.compact_curves import compact_curves
 from advisor.report.plot_data.curves import curve_set, norm_histogram
 from advisor.report.plot_data.model import CurveSet, Figures, JustAbove, TrialRow
 from advisor.report.report import Report
+from advisor.report.text.run_command import training_command
 from advisor.report.text.unlocks import unlocks
 
 BEST_TRIALS = 5
@@ -75,7 +77,7 @@ def build_report(
         verdicts=tuple(verdicts),
         unlocks=unlocks(study, verdicts),
         rules=tuple(rule_info(rule) for rule in rules),
-        next_studies=_next_studies(study.spec, specs),
+        next_studies=_next_studies(study, specs),
         deferred=tuple(deferred),
         figures=_figures(study, ranked, verdicts),
         provenance=_provenance(study, command),
@@ -202,11 +204,12 @@ def _curves(
     return tuple(s for s in sets if s is not None)
 
 
-def _next_studies(spec: StudySpec, specs: Sequence[StudySpec]) -> tuple[NextStudy, ...]:
-    parents = [spec, *specs]
-    texts = [dump(new, parent=old) for old, new in zip(parents, specs, strict=False)]
-    files = file_names(specs)
-    return tuple(NextStudy(file=f, spec=s, yaml=t) for f, s, t in zip(files, specs, texts, strict=True))
+def _next_studies(study: Study, specs: Sequence[StudySpec]) -> tuple[NextStudy, ...]:
+    texts = [dump(new, parent=old) for old, new in pairwise((study.spec, *specs))]
+    return tuple(
+        NextStudy(file=file, spec=spec, yaml=text, training=encodable(training_command(study, spec)))
+        for file, spec, text in zip(file_names(specs), specs, texts, strict=True)
+    )
 
 
 def _provenance(study: Study, command: str | None) -> Provenance:

@@ -93,6 +93,8 @@ class NextStudy(FrozenModel):
     file: str
     spec: StudySpec
     yaml: str
+    training: str = "python train.py"
+    """Command that trains one trial, with placeholders for what the study sets."""
 
 
 class Provenance(FrozenModel):
@@ -139,6 +141,9 @@ class ReportData(FrozenModel):
     """What following the advice of each rule has gained so far in this store."""
     runs_url: str | None = None
     """URL prefix of run pages in the MLflow UI, to which a run id is appended; None if the store is not a server."""
+
+    folder: str = "advisor-report"
+    """Folder of the report as commands in it name it."""
 
     @property
     def minimize(self) -> bool:

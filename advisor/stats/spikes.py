@@ -14,6 +14,8 @@ from advisor.stats.jumps import MIN_POINTS, Tail, upper_tail
 
 _RANKS = (1, 2, 4, 8, 16)
 """Ranks of the ratios, largest first, that are tested for outliers."""
+_NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(48)
+_NODE_WEIGHTS = _NODE_WEIGHTS / _NODE_WEIGHTS.sum()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +63,29 @@ def outliers(values: FloatArray, chance: float, factor: float, width: int = 31) 
 
 
 def _chance_of(tail: Tail, value: float, count: int, n: int) -> float:
-    """Return the probability that `count` of n values with this tail reach `value`."""
+    """Return the probability that `count` of n values with this tail reach `value`, averaged over the error of its scale."""
     excess = max(value - tail.base, 0.0) / tail.scale
-    share = tail.tries / n * math.exp(-tail.freedom * math.log1p(excess / tail.freedom))
-    return float(stats.binom.sf(count - 1, n, min(share, 1.0)))
+    shares = tail.tries / n * np.exp(-np.minimum(excess * _relative_rates(tail.freedom), 700.0))
+    return float(_NODE_WEIGHTS @ stats.binom.sf(count - 1, n, np.minimum(shares, 1.0)))
+
+
+def _relative_rates(freedom: float) -> FloatArray:
+    """Return possible ratios of the estimated to the true scale, at the nodes of the normal distribution.
+
+    The scale is a mean of `freedom` exponential excesses, so the ratio is gamma-distributed (Wilson and Hilferty, 1931).
+    """
+    spread = 1 / (9 * freedom)
+    return np.asarray(np.maximum(1 - spread + np.sqrt(spread) * _NODES, 0.0) ** 3, dtype=np.float64)
 
 
 def _reached_by(tail: Tail, count: int, n: int, chance: float) -> float:
     """Return the level that `count` of n values with this tail reach with probability `chance`."""
-    share = float(stats.beta.ppf(min(chance, 1.0), count, n - count + 1))
-    grown = math.expm1(max(math.log(tail.tries / n / max(share, 1e-300)), 0.0) / tail.freedom)
-    return tail.base + tail.freedom * tail.scale * grown
+    low, high = tail.base, tail.base + tail.scale
+    if _chance_of(tail, low, count, n) <= chance:
+        return low
+    while _chance_of(tail, high, count, n) > chance and high - low < 1e6 * tail.scale:
+        low, high = high, high + 2 * (high - low)
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _chance_of(tail, middle, count, n) > chance else (low, middle)
+    return high

@@ -118,12 +118,13 @@ def gains_of_more(numeric: list[FloatArray], choices: list[FloatArray], values: 
 
 def _distances(a: FloatArray, b: FloatArray, numeric: bool) -> FloatArray:
     """Return squared distances along one axis, shape (len(a), len(b))."""
-    known = np.isfinite(a)[:, None] & np.isfinite(b)[None, :]
     one_missing = np.isfinite(a)[:, None] != np.isfinite(b)[None, :]
     if not numeric:
+        known = np.isfinite(a)[:, None] & np.isfinite(b)[None, :]
         return np.where(one_missing | (known & (a[:, None] != b[None, :])), _OTHER_CHOICE, 0.0)
-    x, z = np.nan_to_num(a), np.nan_to_num(b)
-    return np.where(known, (x[:, None] - z[None, :]) ** 2, np.where(one_missing, _OTHER_CHOICE, 0.0))
+    # A missing value lies beside the middle of the axis; at equal distances from all values, no such point exists.
+    x, z = np.nan_to_num(a, nan=0.5), np.nan_to_num(b, nan=0.5)
+    return np.asarray((x[:, None] - z[None, :]) ** 2 + np.where(one_missing, _OTHER_CHOICE, 0.0))
 
 
 def _matters(y: FloatArray, distances: FloatArray, start: FloatArray, positions: FloatArray) -> float:

@@ -8,8 +8,11 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import suppress
 from multiprocessing.connection import wait as wait_for_exit
 from typing import Any, TypeVar
+
+import psutil
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -18,6 +21,23 @@ Result = TypeVar("Result")
 def usable_cpus() -> int:
     """Return the number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+"""The signal that no process can ignore; Windows has one way to end a process, and calls it SIGTERM."""
+
+
+def signal_group(leader: int, number: int) -> None:
+    """Send a signal to the process group of `leader`; on Windows, which has none, end the process and its children."""
+    if hasattr(os, "killpg"):
+        with suppress(ProcessLookupError, PermissionError):  # all of them have ended
+            os.killpg(leader, number)
+        return
+    with suppress(psutil.Error):
+        process = psutil.Process(leader)
+        for one in (*process.children(recursive=True), process):
+            with suppress(psutil.Error):
+                one.kill()
 
 
 def map_in_processes(

@@ -24,7 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from recordings.causes import Label, RecordedStudy, studies
+from recordings.causes import studies
+from recordings.recorded_study import Label, RecordedStudy
 from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 

@@ -12,7 +12,7 @@ import torch
 
 from advisor import contract
 from advisor_logging.outcome import Direction
-from advisor_logging.recorder import NEW_RUN
+from advisor_logging.run_description import NEW_RUN
 from advisor_pytorch.checkpoints.state import Stateful
 from advisor_pytorch.facts.optimizers import unwrap_optimizer
 from advisor_pytorch.logger import TuningLogger

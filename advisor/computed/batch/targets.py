@@ -12,7 +12,7 @@ import numpy as np
 from advisor.computed import computed
 from advisor.model import parameter_kinds
 from advisor.model.finding import MissingData
-from advisor.model.space import FloatArray, Value, as_number, counts_training, is_learning_rate, words_of
+from advisor.model.space import FloatArray, Value, as_number, counts_epochs_of_training, is_learning_rate, words_of
 from advisor.model.study import Curve, Study, Trial
 from advisor.stats.steps_to_target import Statistic
 
@@ -119,7 +119,7 @@ def axis_of(study: Study) -> Unit:
         return "epochs"
     ended = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
     last = {t.index: int(study.cost_curve(t).steps[-1]) for t in ended}
-    epochs = [(as_number(v), last[t.index]) for t in ended for n, v in t.params.items() if _counts_epochs(n)]
+    epochs = [(as_number(v), last[t.index]) for t in ended for n, v in t.params.items() if counts_epochs_of_training(n)]
     if epochs and all(planned - end in (0, 1) for planned, end in epochs):
         return "epochs"
     if any(math.isfinite(t.fact("max_train_steps")) for t in ended):
@@ -136,10 +136,6 @@ def each_epoch(study: Study) -> bool:
     """Return True if the curves' steps are epochs: there are few steps, and the objective has a value at each of them."""
     gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 1]
     return bool(gaps) and bool((np.concatenate(gaps) == 1).all()) and axis_of(study) == "epochs"
-
-
-def _counts_epochs(name: str) -> bool:
-    return counts_training(name) and "epoch" in name.lower()
 
 
 def _factor(axis: Unit, size: float) -> float:

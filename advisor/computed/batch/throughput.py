@@ -11,11 +11,18 @@ import numpy as np
 from advisor.computed import computed
 from advisor.computed.batch import timing
 from advisor.model import parameter_kinds
+from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
 from advisor.stats.saturation import Mean, growth, pooled, series_mean
 
 _DISTINCT = 12
 """Maximum number of batch sizes to compare one by one; if there are more, they were drawn from a range."""
+_GRID = 4
+"""Maximum number of batch sizes that may be a grid although most were tried once and are no powers of two."""
+MATERIAL = 0.1
+"""Minimum relative gain in throughput that makes a larger batch worthwhile. Our choice."""
+FALSE_ALARMS = 0.05
+"""Probability of mistaking noise for a higher throughput."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +44,26 @@ class Speed:
 def speeds(study: Study) -> list[Speed]:
     """Return the throughput of each batch size, smallest first, on the most frequent device among trials with a throughput.
 
-    If there are more than 12 batch sizes, they are grouped by the nearest power of two.
+    Batch sizes that were drawn from a range are grouped by the nearest power of two.
     """
     known = [(t, parameter_kinds.batch_size(t), rate) for t in study.trials if (rate := _rate(study, t)) is not None]
     known = [(t, size, rate) for t, size, rate in known if size > 0]
     devices = [t.facts.get("device") for t, _, _ in known]
     usual = max(devices, key=devices.count, default=None)
     known = [k for k, device in zip(known, devices, strict=True) if device == usual]
-    together = len({size for _, size, _ in known}) > _DISTINCT
+    together = _from_range([size for _, size, _ in known])
     groups: dict[float, list[tuple[Trial, Mean]]] = {}
     for trial, size, rate in known:
         groups.setdefault(2.0 ** round(math.log2(size)) if together else size, []).append((trial, rate))
     return [Speed(s, tuple(t for t, _ in g), pooled([r for _, r in g])) for s, g in sorted(groups.items())]
+
+
+def _from_range(sizes: Sequence[float]) -> bool:
+    """Return whether the trials' batch sizes were drawn from a range: many different ones, or hardly any that repeats."""
+    distinct = set(sizes)
+    odd = sum(not math.log2(size).is_integer() for size in distinct)
+    rare = len(distinct) > max(_GRID, len(sizes) / 2) and 2 * odd > len(distinct)
+    return len(distinct) > _DISTINCT or rare
 
 
 def _rate(study: Study, trial: Trial) -> Mean | None:
@@ -60,6 +75,20 @@ def _rate(study: Study, trial: Trial) -> Mean | None:
     rates = rates[min(len(rates) // 10, timing.FIRST) :]
     rates = rates[np.isfinite(rates) & (rates > 0)]
     return series_mean(np.log(rates)) if len(rates) else None
+
+
+@computed
+def recommended(study: Study, name: str, material: float = MATERIAL, alpha: float = FALSE_ALARMS) -> float | None:
+    """Return the value of the hyperparameter `name`, a batch size, above which no larger one is worthwhile.
+
+    None if the throughput of fewer than two sizes is known.
+    """
+    known = speeds(study)
+    if len(known) < 2:
+        return None
+    use = worthwhile(known, material, alpha)
+    own = {size for t in use.trials if (size := as_number(t.params.get(name))) > 0}
+    return own.pop() if len(own) == 1 else use.size
 
 
 def worthwhile(speeds: Sequence[Speed], material: float, alpha: float) -> Speed:

@@ -1,4 +1,4 @@
-"""Detection of trials that overfit, and choice of regularisers that the next study should search."""
+"""Detection of trials that overfit, and choice of the regulariser that the next study should change."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from scipy import stats
 
 from advisor.computed import computed
 from advisor.model import parameter_kinds
-from advisor.model.change import AddParameter, SetRange
-from advisor.model.message import Message, Name, listed, say
-from advisor.model.space import as_number, hard_limits
+from advisor.model.change import AddParameter, Advise, SetRange
+from advisor.model.message import Message, Name, Setting, listed, say
+from advisor.model.space import as_number, hard_limits, words_of
 from advisor.model.spec import Parameter
 from advisor.model.study import Curve, Signal, Study, Trial
 from advisor.stats.curve import Rise, change_since, end_rise
@@ -227,31 +227,73 @@ def only_low_settings(study: Study, overfit: Sequence[Trial], feasible: Sequence
     return False
 
 
-def regulariser_changes(study: Study) -> Iterator[AddParameter | SetRange]:
-    """Extend the ranges of searched regularisers upwards; add dropout and weight decay if no regulariser is searched."""
-    why = "Trials overfit: validation gets worse while training improves. More regularisation may help."
-    searched = [n for n in study.searched if parameter_kinds.is_regulariser(n)]
-    widened = [c for name in searched if (c := _widened(study.spec.parameters[name], name, why)) is not None]
-    yield from widened
-    if not widened:
-        for usual in (
-            AddParameter(name="dropout", parameter=Parameter(type="float", low=0.0, high=0.5, why=why)),
-            AddParameter(
-                name="weight_decay", parameter=Parameter(type="float", low=1e-5, high=0.1, scale="log", why=why)
-            ),
-        ):
-            known = [n for n in study.spec.parameters if usual.name in n.lower().replace("-", "_")]
-            if not set(known) & set(searched):
-                yield usual.model_copy(update={"name": known[0]}) if known else usual
+Regularise: TypeAlias = AddParameter | SetRange | Advise
+
+STEPS_AGAIN = (
+    "Look at the number of steps again with the new regularisation: it usually needs more steps. If the best step is then one of the "
+    "last ones, lengthen the training."
+)
+_WHY = "Trials overfit: validation gets worse while training improves"
+_DROPOUT = (0.0, 0.1, 0.3)
+_DECAY = (0.0, 0.01, 0.1)
+_DECAY_FIRST = frozenset({"language-model", "diffusion"})
+"""Kinds of workload that usually rely on weight decay rather than on dropout."""
 
 
-def name_regularisers(changes: Sequence[AddParameter | SetRange]) -> Message:
-    """Name the regularisers of `regulariser_changes`, as the object of "search"."""
-    added = [Name(c.name) for c in changes if isinstance(c, AddParameter)]
-    widened = [Name(c.parameter) for c in changes if isinstance(c, SetRange)]
-    if widened:
-        return say("higher values of {names}", names=listed(widened))
-    return listed(added) if added else say("another regulariser")
+def regulariser_changes(study: Study) -> Iterator[Regularise]:
+    """Change one regulariser, and advise to look at the steps again.
+
+    Extend the range of the searched regulariser whose best trial lies highest; else compare strengths, with none among them, of a
+    regulariser that the study keeps fixed, or of dropout or weight decay.
+    """
+    names = [n for n in study.searched if parameter_kinds.is_regulariser(n)]
+    best = study.ranked()[:1]
+    height = {n: float(np.nan_to_num(study.positions(n, best))[0]) if best else 0.0 for n in names}
+    ordered = sorted(names, key=lambda n: -height[n])
+    widened = (_widened(study.spec.parameters[n], n, f"{_WHY}. Higher values may help") for n in ordered)
+    yield next((c for c in widened if c is not None), None) or _comparison(study)
+    yield Advise(text=STEPS_AGAIN)
+
+
+def _comparison(study: Study) -> AddParameter:
+    """Compare strengths of a regulariser that is not searched yet, with none among them."""
+    fixed = [
+        (n, float(p.value))
+        for n, p in study.spec.parameters.items()
+        if not p.searched and parameter_kinds.is_regulariser(n) and _is_number(p.value)
+    ]
+    usual = ["weight_decay", "dropout"] if study.kind in _DECAY_FIRST else ["dropout", "weight_decay"]
+    new = next((n for n in usual if not any(_alike(n, other) for other in study.spec.parameters)), "label_smoothing")
+    name, used = fixed[0] if fixed else (new, 0.0)
+    strengths = _DECAY if _alike("weight_decay", name) else _DROPOUT
+    # Three times the strength in use stays below the limit of a share.
+    values = (0.0, used, 3 * used) if 0 < used < 0.3 else strengths
+    why = f"{_WHY}. Compare {name} with none of it, 0, before you tune its strength"
+    parameter = Parameter(role="scientific", type="float", choices=values, why=why)
+    return AddParameter(name=name, parameter=parameter)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _alike(usual: str, name: str) -> bool:
+    """Return whether the name denotes dropout or weight decay, whichever is meant by `usual`."""
+    words = set(words_of(name))
+    if usual == "dropout":
+        return any("drop" in word for word in words)
+    return bool(words & {"wd", "weightdecay", "l2"}) or {"weight", "decay"} <= words
+
+
+def name_regularisers(changes: Sequence[Regularise]) -> Message:
+    """Name the regulariser of `regulariser_changes`, as the object of "search"."""
+    for change in changes:
+        if isinstance(change, SetRange):
+            return say("higher values of {name}", name=Name(change.parameter))
+        if isinstance(change, AddParameter):
+            values = listed([Setting(v) for v in change.parameter.options], limit=4)
+            return say("{name} at {values}", name=Name(change.name), values=values)
+    return say("another regulariser")
 
 
 def _widened(parameter: Parameter, name: str, why: str) -> SetRange | None:
@@ -269,4 +311,6 @@ def _widened(parameter: Parameter, name: str, why: str) -> SetRange | None:
     )
     if not high < wider < np.inf:
         return None
+    if not log and low > 0:
+        low, why = max(0.0, parameter.reach[0]), f"{why}, and none of it belongs into the comparison"
     return SetRange(parameter=name, low=low, high=wider, scale="log" if log else "linear", why=why)

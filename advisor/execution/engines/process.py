@@ -16,6 +16,7 @@ import psutil
 
 from advisor.contract.redact import redact
 from advisor.model.errors import AdvisorError
+from advisor.system.processes import KILL, signal_group
 
 GRACE_S = 10.0
 """Seconds that a process may take to stop before it is killed."""
@@ -54,7 +55,7 @@ class Exit:
             return f"the machine that trained it was lost{detail}"
         if is_out_of_memory(self.last_line):
             return f"out of memory{detail}"
-        if self.code == -signal.SIGKILL:
+        if self.code == -KILL:
             return "killed, perhaps because memory was out"
         if self.code < 0:
             return f"ended by signal {_signal_name(-self.code)}{detail}"
@@ -103,7 +104,7 @@ class TrainingProcess:
     def stop(self, reason: str = "interrupted") -> None:
         """Request the process group to stop. Kill it after `GRACE_S` seconds, or immediately at the second call."""
         if self._stopped_at is not None:
-            self._signal(signal.SIGKILL)
+            self._signal(KILL)
             return
         self._stopped_at, self._stop_reason = time.monotonic(), reason
         self._signal(signal.SIGINT if reason == "interrupted" else signal.SIGTERM)
@@ -120,7 +121,7 @@ class TrainingProcess:
             if self._stopped_at is None and self._timeout_s is not None and now - self.started > self._timeout_s:
                 self.stop("timeout")
             elif self._stopped_at is not None and now - self._stopped_at > GRACE_S:
-                self._signal(signal.SIGKILL)
+                self._signal(KILL)
             return None
         if self._exited_at is None:
             self._exited_at = now
@@ -128,7 +129,7 @@ class TrainingProcess:
         if self._has_leftovers():
             if now - self._exited_at <= LEFTOVER_GRACE_S:
                 return None
-            self._signal(signal.SIGKILL)
+            self._signal(KILL)
         return Exit(code, self._stop_reason == "timeout", self._stop_reason == "interrupted", last_line(self.log))
 
     def _has_leftovers(self) -> bool:
@@ -142,8 +143,7 @@ class TrainingProcess:
         return any(_is_in_group(process, self._process.pid) for process in psutil.process_iter())
 
     def _signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError, PermissionError):  # all processes of the group have ended
-            os.killpg(self._process.pid, number)
+        signal_group(self._process.pid, number)
 
 
 def _is_in_group(process: psutil.Process, group: int) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import time
 import uuid
@@ -16,6 +15,7 @@ from typing import Any, Literal
 import psutil
 
 from advisor.execution.engines.slurm import SlurmQueue
+from advisor.system.processes import KILL, signal_group
 
 HEARTBEAT_S = 30.0
 """Seconds between two heartbeats of a launcher."""
@@ -108,8 +108,7 @@ def read(text: str | None) -> dict[str, Any]:
 def kill(claim: Mapping[str, Any]) -> None:
     """Kill the claimed training on this machine and all processes that it started."""
     if _runs(claim.get("training"), claim.get("training_began")):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(int(claim["training"]), signal.SIGKILL)
+        signal_group(int(claim["training"]), KILL)
 
 
 def _machine() -> dict[str, str]:

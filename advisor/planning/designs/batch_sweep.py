@@ -25,6 +25,10 @@ PROBE = (
     "Measure the throughput of batch sizes with advisor_pytorch.probes.batch_size_sweep: it runs your own step function and stops "
     "at the first size that does not fit in memory."
 )
+COSTS = (
+    "Weigh the whole cost: the cost of a step times the number of steps, and what a larger batch costs at the start, such as more "
+    "machines or a program for several of them."
+)
 
 
 def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
@@ -54,5 +58,6 @@ def sweep(objective: Objective, name: str, smallest: int, *, study: str) -> Stud
         notes=(
             PROBE,
             "Or run this study and log train/examples_per_s in each trial, as the advisor's training hook does.",
+            COSTS,
         ),
     )

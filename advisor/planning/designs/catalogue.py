@@ -8,7 +8,16 @@ from typing import Protocol
 from advisor.model.change import Change, PlanName, RunPlan
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
-from advisor.planning.designs import batch_sweep, clip, exploit, probe_early, rounds, steps_initial, warmup
+from advisor.planning.designs import (
+    batch_sweep,
+    clip,
+    exploit,
+    per_optimizer,
+    probe_early,
+    rounds,
+    steps_initial,
+    warmup,
+)
 
 
 class Design(Protocol):
@@ -26,4 +35,5 @@ DESIGNS: Mapping[PlanName, Design] = {
     "batch-sweep": batch_sweep.design,
     "rounds": rounds.design,
     "exploit": exploit.design,
+    "per-optimizer": per_optimizer.design,
 }

@@ -1,41 +1,67 @@
-"""The design `explore`: more trials in the same space, if it is unclear whether the optimum lies inside it.
+"""The design `explore`: more trials in the same space, if the data cannot tell what matters or where the optimum lies.
 
 Playbook: "Exploration vs exploitation", "Identifying bad search space boundaries".
 
-*When.* No rule recommends a change, but the best trial is close to the end of a range, and too few settings were tried to
-show whether results improve towards that end: fewer than twice the number of coefficients of a quadratic response. Repeating
-the best trial instead would measure a setting that may soon be replaced.
+*When.* No rule recommends a change, and one of these is unknown: whether any hyperparameter has an effect, the noise, or whether the
+best trial, which is close to the end of a range, would improve beyond it. Repeating the best trial instead would measure a setting
+that may soon be replaced.
 
-*What.* The same study with more trials, at most doubling their number. The existing trials count as its data.
+*What.* The same study with more trials: enough to find an effect of `EFFECT` seed deviations and to fit a quadratic response, but at
+most doubling their number. The existing trials count as its data. The notes state the cost and the effect that would be found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import comb
 
 from advisor.computed.space import settings
 from advisor.engine.rule import Rule
 from advisor.model.finding import Verdict
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
+from advisor.planning import price
 from advisor.planning.designs.exploit import inside
+from advisor.planning.states import Evidence, settings_needed
+from advisor.stats import power
 
-SETTINGS_PER_COEFFICIENT = 2
+EFFECT = 3.0
+"""Effect worth finding, in standard deviations between seeds from one end of a range to the other. Our choice: the best of a few
+seeds of one setting leads by about as much."""
 
 
-def explore(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule], base: StudySpec) -> StudySpec | None:
-    """Return the study with more trials; None if it has enough trials or the best trial lies inside every range."""
-    # If no rule checks for improvement towards the end of a range, more trials would show nothing.
+def explore(
+    study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule], base: StudySpec, evidence: Evidence
+) -> StudySpec | None:
+    """Return the study with more trials; None if more trials are not needed, or would show nothing."""
+    if not base.searched or study.spec.sampler.kind == "adaptive" or not study.ranked():
+        return None
+    trials = missing(study, base, evidence, _may_improve_beyond(study, verdicts, rules))
+    if trials <= 0:
+        return None
+    more = base.model_copy(update={"trials": trials})
+    notes = (price.cost(more), price.power_of(len(settings.read(study)), trials, len(base.searched)))
+    return more.model_copy(update={"goal": goal(more), "notes": notes})
+
+
+def goal(spec: StudySpec) -> str:
+    """Return the goal of a study with more trials of the same space."""
+    names = list(spec.searched)
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"Add trials: {spec.trials:,} of {shown}"
+
+
+def missing(study: Study, base: StudySpec, evidence: Evidence, at_end: bool) -> int:
+    """Return the number of trials that would tell, at most as many as were tried; 0 if there are enough."""
+    searched, tried = len(base.searched), len(settings.read(study))
+    needed = 0
+    if evidence.effect != "fine":
+        needed = max(settings_needed(searched), power.trials_needed(EFFECT, searched))
+    elif evidence.variation != "fine" or at_end:
+        needed = settings_needed(searched)
+    return min(max(needed - tried, 0), tried)
+
+
+def _may_improve_beyond(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> bool:
+    """Return whether the best trial is close to an end that can be moved, and a rule checks if results improve towards it."""
     edge_rules = {rule.rule_id() for rule in rules if rule.predicts == "best-beyond"}
-    looked = any(v.rule in edge_rules and v.status != "fired" for v in verdicts)
-    if not looked or study.spec.sampler.kind == "adaptive" or study.probe is not None or not study.ranked():
-        return None
-    if inside(study):
-        return None
-    tried, searched = len(settings.read(study)), len(base.searched)
-    missing = SETTINGS_PER_COEFFICIENT * comb(searched + 2, 2) - tried
-    if missing <= 0 or not searched:
-        return None
-    trials = min(missing, tried)
-    return base.model_copy(update={"goal": f"Search the right space: {trials} more trials", "trials": trials})
+    return any(v.rule in edge_rules and v.status != "fired" for v in verdicts) and not inside(study)

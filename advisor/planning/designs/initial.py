@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from advisor.model import parameter_kinds
 from advisor.model.errors import AdvisorError
-from advisor.model.space import is_learning_rate, words_of
+from advisor.model.optimizers import LADDERS, Rung, denotes
 from advisor.model.spec import Checkpoints, Objective, Parameter, Sampler, StudySpec
 from advisor.planning import roles
 from advisor.planning.designs.batch_sweep import PROBE
@@ -36,38 +36,17 @@ REGULARISE = (
 )
 
 
-@dataclass(frozen=True)
-class Rung:
-    """A hyperparameter of an optimizer that is tuned if the study has a minimum number of trials."""
-
-    name: str
-    min_trials: int
-    default: float
-    """Value of the hyperparameter if the study has too few trials to tune it."""
-    low: float
-    high: float
-    scale: str = "log"
-
-
-_RATE = Rung("learning_rate", 0, 1e-3, 1e-5, 1e-1)
-_ADAM = (
-    _RATE,
-    Rung("beta1", 10, 0.9, 0.5, 0.99, "reverse-log"),
-    Rung("epsilon", 25, 1e-8, 1e-10, 1e-3),
-    Rung("beta2", 50, 0.999, 0.9, 0.9999, "reverse-log"),
+ARCHITECTURE = (
+    "Start from a well-known architecture that is easy to train: reproduce a paper on a problem like yours, then change it step by "
+    "step."
 )
-_MOMENTUM = Rung("momentum", 10, 0.9, 0.5, 0.99, "reverse-log")
-LADDERS: Mapping[str, tuple[Rung, ...]] = {
-    "adam": _ADAM,
-    "adamw": _ADAM,
-    "nadam": _ADAM,
-    "sgd": (Rung("learning_rate", 0, 1e-1, 1e-3, 1e1), _MOMENTUM),
-    "nesterov": (Rung("learning_rate", 0, 1e-1, 1e-3, 1e1), _MOMENTUM),
-    "rmsprop": (_RATE, _MOMENTUM, Rung("epsilon", 25, 1e-8, 1e-10, 1e-3)),
-}
-"""Hyperparameters that can be tuned for each optimizer. The ranges are deliberately wide; later reports move or narrow them."""
-
-_ALIASES = {"epsilon": "eps"}
+FAIR = "Tune every value as well as the others, also the baseline without the change: give each equally many trials."
+EQUAL_STEPS = (
+    "Compare batch sizes at equally many steps. With equally many epochs a larger batch takes fewer steps; the comparison then "
+    "shows at best that it needs no more examples."
+)
+NONE = "Every trial uses {name}. To see whether it helps at all, list its values with 0 among them: --tune {name}=0,1e-5,1e-4,1e-3."
+MEASURE = "Measure the throughput again for each value: the feasible batch sizes depend on the model and the optimizer."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +72,7 @@ def initial(wish: Wish) -> StudySpec:
     ladder = {
         r.name: _parameter(r, trials, wish)
         for r in LADDERS[wish.optimizer]
-        if r.name in wish.parameters or not any(_is(r.name, name, wish.optimizer) for name in wish.parameters)
+        if r.name in wish.parameters or not any(denotes(r.name, name, wish.optimizer) for name in wish.parameters)
     }
     stated = {
         n: p if p.why else p.model_copy(update={"why": roles.why(n, p.role, "set by the user")})
@@ -128,12 +107,6 @@ def _trials_per_value(wish: Wish) -> int:
     return max(wish.trials // values, 1)
 
 
-def _is(rung: str, name: str, optimizer: str) -> bool:
-    """Return whether the user's name, such as lr, adam_beta1 or eps, denotes this hyperparameter of the ladder."""
-    short = "".join(words_of(name)).removeprefix(optimizer)
-    return is_learning_rate(name) if rung == "learning_rate" else short in (rung, _ALIASES.get(rung))
-
-
 def _parameter(rung: Rung, trials: int, wish: Wish) -> Parameter:
     if trials < rung.min_trials:
         per_value = "" if trials == wish.trials else " for each value"
@@ -141,23 +114,27 @@ def _parameter(rung: Rung, trials: int, wish: Wish) -> Parameter:
             f"the default of {wish.optimizer}; tuning it takes {rung.min_trials} trials, there are {trials}{per_value}"
         )
         return Parameter(role="fixed", value=rung.default, why=why)
+    return tuned(rung)
+
+
+def tuned(rung: Rung) -> Parameter:
+    """Return the hyperparameter of an optimizer's ladder as a searched one, in its usual range."""
     budget = f"tuned from {rung.min_trials} trials" if rung.min_trials else "the first to tune"
-    return Parameter.model_validate(
-        {
-            "role": "nuisance",
-            "type": "float",
-            "low": rung.low,
-            "high": rung.high,
-            "scale": rung.scale,
-            "why": roles.why(rung.name, "nuisance", f"{budget}, in a range that is wide on purpose"),
-        }
-    )
+    why = roles.why(rung.name, "nuisance", f"{budget}, in a range that is wide on purpose")
+    return Parameter(role="nuisance", type="float", low=rung.low, high=rung.high, scale=rung.scale, why=why)
 
 
 def _notes(wish: Wish, steps: int | None) -> list[str]:
-    notes = [f"The optimizer is {wish.optimizer}; its hyperparameters do not carry over to another one."]
+    compared = [n for n, p in wish.parameters.items() if p.role == "scientific"]
+    searched = [n for n, p in wish.parameters.items() if p.role == "nuisance"]
+    notes = [ARCHITECTURE, f"The optimizer is {wish.optimizer}; its hyperparameters do not carry over to another one."]
+    if compared:
+        notes.append(FAIR)
+    notes += [EQUAL_STEPS for n in compared if parameter_kinds.is_batch_size(n)]
+    notes += [MEASURE for n in compared if parameter_kinds.is_architecture(n)]
     if not any(parameter_kinds.is_regulariser(n) for n in wish.parameters):
         notes.append(REGULARISE)
+    notes += [NONE.format(name=n) for n in searched if _never_none(n, wish.parameters[n])]
     if not any(parameter_kinds.is_batch_size(n) for n in wish.parameters):
         notes.append(f"Choose the batch size by throughput before the first study. {PROBE}")
     if wish.final_train_steps and steps:
@@ -165,3 +142,10 @@ def _notes(wish: Wish, steps: int | None) -> list[str]:
             f"Trials of {steps:,} steps answer most questions about one of {wish.final_train_steps:,}; a few long runs follow."
         )
     return notes
+
+
+def _never_none(name: str, parameter: Parameter) -> bool:
+    """Return whether every trial uses the regulariser: its range or choices do not hold 0."""
+    return (
+        parameter_kinds.is_regulariser(name) and not parameter.contains(0) and "none" not in map(str, parameter.options)
+    )

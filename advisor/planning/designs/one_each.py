@@ -17,10 +17,10 @@ MAX_STUDIES = 3
 """Maximum number of values that get a separate study each; our choice for the playbook's "a large number"."""
 
 
-def one_each(spec: StudySpec, name: str) -> tuple[StudySpec, ...]:
-    """Return one study per value with an equal share of the trials; return the given study if there are too many values."""
+def one_each(spec: StudySpec, name: str, *, limit: int = MAX_STUDIES) -> tuple[StudySpec, ...]:
+    """Return one study per value with an equal share of the trials, or the given study if there are more than `limit` values."""
     options = spec.parameters[name].options if name in spec.parameters else ()
-    if not 1 < len(options) <= MAX_STUDIES:
+    if not 1 < len(options) <= limit:
         return (spec,)
     return tuple(_with_value(spec, name, value, len(options)) for value in options)
 

@@ -15,22 +15,33 @@ from advisor.computed.decision import repeats
 from advisor.model.change import RepeatTrial
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
+from advisor.planning import price
 from advisor.planning.base import name_of_round
 
 SEEDS = 5
 """Default number of seeds for the best trial; our choice: the smallest number that shows the variation between seeds."""
 
-REPEAT_GOAL = "Measure trial variance: repeat the best trial with other seeds"
+REPEAT_GOAL = "Repeat the best setting"
+"""Start of the goal of a study that repeats the best setting."""
 
 
-def reseed(study: Study, base: StudySpec) -> StudySpec | None:
-    """Return the study that repeats the best trial; None if there is no best trial or it has already been repeated."""
+def repeat_goal(seeds: int) -> str:
+    """Return the goal of a study that repeats the best setting with this number of seeds."""
+    return f"{REPEAT_GOAL}: {seeds} seeds, to measure the variation between them"
+
+
+def reseed(study: Study, base: StudySpec, *, unnamed: bool = False) -> StudySpec | None:
+    """Return the study that repeats the best trial; None if there is no best trial or it has already been repeated.
+
+    unnamed: repeat a trial that logged no hyperparameters, too.
+    """
     ranked = study.ranked()
-    if not ranked or not ranked[0].params or _runs_of_best(study) >= SEEDS:
+    if not ranked or not (ranked[0].params or unnamed) or _runs_of_best(study) >= SEEDS:
         return None
     again = RepeatTrial(parameters=dict(ranked[0].params), seeds=SEEDS, why="the trial variance is not known well")
-    update = {"study": name_of_round(base, base.round), "goal": REPEAT_GOAL}
-    return again.apply(base).model_copy(update=update)
+    spec = again.apply(base)
+    update = {"study": name_of_round(base, base.round), "goal": repeat_goal(SEEDS), "notes": (price.cost(spec),)}
+    return spec.model_copy(update=update)
 
 
 def _runs_of_best(study: Study) -> int:

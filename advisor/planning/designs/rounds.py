@@ -5,31 +5,27 @@ Playbook: "Deciding how long to train when training is compute-bound".
 *When.* The best trials still improve at their end, also on training data, and the study states the final number of
 steps (`final_train_steps`). Also if nothing is left to change in a study of short runs.
 
-*What.* Round 1 trains for about 10 % of the final length, which answers most questions. Round 2 has at most three runs of the final
-length, which together take at most as many steps as the previous round. If one long run costs more than the previous round, or if
-no learning rate is searched, round 2 has a single run; in the first case with a note about its cost. Only the learning rate is
-searched, around its best value, because schedules rarely transfer; the playbook expects all other best values to transfer. So that
-runs do not end with many tiny steps, a linear decay keeps its length after a longer constant part; a cosine is stretched.
+*What.* Round 1 trains for about 10 % of the final length, which answers most questions. Round 2 trains the best two or three
+settings for the final length: their order may change, so one is too few, and untested values are not worth a long run. Together
+they take at most as many steps as the previous round. If one long run costs more than the previous round, round 2 has a single run
+and a note about its cost. So that runs do not end with many tiny steps, a linear decay keeps its length after a longer constant
+part; a cosine is stretched. If the schedule is unknown or constant, the rate decays linearly over as many steps as a short run.
 """
 
 from __future__ import annotations
 
-import math
-
+from advisor.computed.space import settings
 from advisor.computed.steps import schedules
 from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, RunPlan
-from advisor.model.prediction import significant
-from advisor.model.space import Value, as_number, is_learning_rate
-from advisor.model.spec import Parameter, StudySpec
+from advisor.model.space import Value, as_number
+from advisor.model.spec import Parameter, Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.planning.base import best_setting, computed_parameter
 
 SHORT = 0.1
 """Length of the short runs as a share of the final length."""
 MAX_LONG_RUNS = 3
-FACTOR = math.sqrt(10)
-"""Ratio of each end of the learning-rate range to the best learning rate: half a decade in each direction."""
 ASK = (
     "Set final_train_steps in the study file to the length of the final training, so that the long runs can be planned."
 )
@@ -44,21 +40,20 @@ def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tupl
     if short is None or not setting or final <= short:
         return ()
     budget = (study.spec.trials or base.trials or 1) * (study.spec.seeds or 1) * short
-    trials = min(MAX_LONG_RUNS, budget // final)
-    parameters = {
-        n: computed_parameter(n, setting, base) or _transferred(n, v, base, search=trials > 1)
-        for n, v in setting.items()
-    }
-    if not any(p.searched for p in parameters.values()):
-        trials = 1
+    best = _best_settings(study, base, setting, max(min(MAX_LONG_RUNS, budget // final), 1))
+    parameters = _transferred(best, base)
     schedule, schedule_note = _long_schedule(base, study, final)
     expensive = f"The {final:,} steps of this run exceed the {budget:,} of the whole last round: decide whether it is worth them."
+    varied = [n for n, p in parameters.items() if p.searched]
+    which = f"each of the {len(best)} best settings" if varied else "the best setting"
     return base.model_copy(
         update={
-            "goal": f"Train the final model: {trials} long run{'s' if trials > 1 else ''} of the best setting",
+            "goal": f"Lengthen training: {final:,} steps for {which}",
             "parameters": parameters,
             "forbidden": (),
-            "trials": trials,
+            "settings": tuple({n: s[n] for n in varied if n in s} for s in best) if varied else (),
+            "trials": len(best) if varied else 1,
+            "sampler": Sampler(),
             "seeds": None,
             "max_train_steps": final,
             "evaluate_every": base.evaluate_every and max(round(base.evaluate_every * final / short), 1),
@@ -73,35 +68,48 @@ def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tupl
     )
 
 
-def _long_schedule(base: StudySpec, study: Study, final: int) -> tuple[dict[str, Value] | None, str]:
+def _best_settings(study: Study, base: StudySpec, first: dict[str, Value], number: int) -> list[dict[str, Value]]:
+    """Return the values of the best settings, `first` and then others of distinct ranks."""
+    best = [first]
+    for trials in settings.read(study).trials[: number + 1]:
+        values = {n: v for n, v in base.completed(dict(trials[0].params)).items() if n in base.parameters}
+        if study.comparable[trials[0].index] and values not in best and values.keys() == first.keys():
+            best.append(values)
+    return best[:number]
+
+
+def _long_schedule(base: StudySpec, study: Study, final: int) -> tuple[dict[str, Value], str]:
     """Return the schedule of the long runs, and a note for the user that explains it."""
     schedule = dict(base.schedule or {})
     kind = str(schedule.get("kind") or schedules.read(study, study.ranked()[0]).noted or "")
     short = study.spec.max_train_steps or final
-    if "linear" in kind:
-        warmup = int(as_number(schedule.get("warmup_steps", 0)))
-        decay = int(as_number(schedule.get("decay_steps", short - warmup)))
-        schedule |= {"kind": kind, "decay_steps": decay, "constant_steps": max(final - warmup - decay, 0)}
-        note = f"Keep the base learning rate, then decay it over the last {decay:,} steps, as in the short runs."
-        return schedule, note
-    if "cosine" in kind:
-        return schedule | {
-            "kind": kind
-        }, f"Stretch the cosine over all {final:,} steps, with the same base learning rate."
-    return (
-        schedule or None,
-        "Tune the learning-rate decay for the long runs; the decay of short runs rarely suits them.",
-    )
+    if kind and kind != "constant" and "linear" not in kind:
+        stretch = "Stretch the cosine" if "cosine" in kind else f"Stretch the {kind} schedule"
+        return schedule | {"kind": kind}, f"{stretch} over all {final:,} steps, with the same base learning rate."
+    warmup = int(as_number(schedule.get("warmup_steps", 0)))
+    decay = int(as_number(schedule.get("decay_steps", short - warmup)))
+    same = ", as in the short runs" if "linear" in kind else ""
+    schedule |= {"kind": kind if same else "linear", "decay_steps": decay}
+    schedule |= {"constant_steps": max(final - warmup - decay, 0)}
+    return schedule, f"Keep the base learning rate, then decay it over the last {decay:,} steps{same}."
 
 
-def _transferred(name: str, value: Value, base: StudySpec, *, search: bool) -> Parameter:
-    """Return the hyperparameter for the long runs, based on its value in the best short run."""
-    if search and is_learning_rate(name) and base.parameters[name].searched and as_number(value) > 0:
-        low, high = significant(as_number(value) / FACTOR, 3), significant(as_number(value) * FACTOR, 3)
-        why = f"schedules rarely transfer, so search around {as_number(value):.3g}, the best of the short runs"
-        equals = base.parameters[name].equals
-        return Parameter(type="float", low=low, high=high, scale="log", equals=equals, why=why)
-    return Parameter(role="fixed", value=value, why=f"the best of the short runs: {_trust(name)}")
+def _transferred(best: list[dict[str, Value]], base: StudySpec) -> dict[str, Parameter]:
+    """Return the hyperparameters for the long runs: fixed if the settings agree, else with the values of the settings."""
+    parameters = {}
+    for name, value in best[0].items():
+        values = tuple(dict.fromkeys(s[name] for s in best))
+        old = base.parameters[name]
+        if (derived := computed_parameter(name, best[0], base)) is not None:
+            parameters[name] = derived
+        elif len(values) == 1:
+            why = f"the best of the short runs: {_trust(name)}"
+            parameters[name] = Parameter(role="fixed", value=value, when=old.when, why=why)
+        else:
+            parameters[name] = Parameter(
+                role="scientific", choices=values, equals=old.equals, when=old.when, why="of the best short runs"
+            )
+    return parameters
 
 
 def _trust(name: str) -> str:

@@ -7,8 +7,8 @@ of tuning?". Scrambling and shifting follow Bousquet et al., "Critical Hyper-Par
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from itertools import count, islice
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count, cycle, islice
 
 import numpy as np
 
@@ -32,7 +32,8 @@ def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, 
 
     A study yields the same trials on every platform and in any order of its parameters; more trials continue the sequence. If a
     parameter's condition (`when`) is not met, the trial lacks this parameter. Points in forbidden regions are skipped. If only one
-    list of choices is searched, every choice appears once before any choice is repeated. Raises AdvisorError for invalid numbers
+    list of choices is searched, every choice appears once before any choice is repeated. Stated `settings` are yielded in their
+    order, and then again. Raises AdvisorError for invalid numbers
     and for adaptive samplers.
     """
     if count < 0 or skip < 0 or count + skip > MAX_TRIALS:
@@ -44,10 +45,19 @@ def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, 
             "an adaptive sampler draws each trial from the results so far: `advisor run` draws them as it goes along, and "
             "advisor.planning.sampling.adaptive.suggest does for results of your own"
         )
+    if spec.settings:
+        return islice((_stated(spec, setting) for setting in cycle(spec.settings)), skip, skip + count)
     searched = sorted(spec.searched)
     # Without forbidden regions, no point is rejected, so the sequence can start directly at `skip`.
     first, allowed = (0, skip) if spec.forbidden else (skip, 0)
     return islice(_allowed(spec, searched, first), allowed, allowed + count)
+
+
+def _stated(spec: StudySpec, setting: Mapping[str, Value]) -> dict[str, Value]:
+    """Return a stated setting together with fixed and derived parameters."""
+    fixed = {name: p.value for name, p in spec.parameters.items() if p.role == "fixed" and p.value is not None}
+    trial = spec.completed(_existing(spec, {**fixed, **setting}))
+    return {name: trial[name] for name in spec.parameters if name in trial}
 
 
 def _allowed(spec: StudySpec, searched: list[str], first: int) -> Iterator[dict[str, Value]]:

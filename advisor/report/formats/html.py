@@ -23,6 +23,7 @@ from advisor.report.formats.embedded import embedded
 from advisor.report.formats.index import LABELS, Outcome, in_order, tally
 from advisor.report.model import ReportData
 from advisor.report.text import headline, history
+from advisor.report.text.run_command import run_command
 from advisor.system import resources
 
 SCRIPTS = ("page.js", "plots.js", "table.js", "selected_trial.js")
@@ -44,6 +45,7 @@ def render_html(report: ReportData) -> str:
         best_sentence=headline.best_sentence(report),
         certainty=headline.certainty(report),
         decisions=view.decisions(report),
+        run_command=run_command(report),
         figures=headline.key_figures(report),
         cards=cards,
         below={c.ident: [b for b in cards if b.head == c.ident] for c in cards},

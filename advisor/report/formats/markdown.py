@@ -22,6 +22,7 @@ from advisor.report.formats.view import (
 )
 from advisor.report.model import ReportData
 from advisor.report.text import headline, history
+from advisor.report.text.run_command import run_command
 from advisor.report.text.study_diff import DiffRow, diff_changes
 
 _FOLDED = "How we know, how this study was read, later studies, all checks, the study"
@@ -91,7 +92,7 @@ def _next(report: ReportData) -> Iterator[str]:
         yield "**Next study:** none was written."
         yield ""
     for step in following[:1]:
-        yield f"**Next study:** {md(sentence(step.study.spec.goal))} `advisor run next/{_code(step.study.file)} -- …`"
+        yield f"**Next study:** {md(sentence(step.study.spec.goal))} `{_code(run_command(report))}`"
         if price := cost_note(step.study.spec):
             yield ""
             yield md(price)

@@ -23,6 +23,7 @@ from advisor.report.formats.view import (
 )
 from advisor.report.model import ReportData
 from advisor.report.text import headline, history
+from advisor.report.text.run_command import run_command
 
 MAX_FINDINGS = 8
 """Maximum number of findings to show, each with the findings that it explains. The HTML page lists all findings."""
@@ -135,9 +136,10 @@ def _print_next(out: Printer, report: ReportData) -> None:
     for i, step in enumerate(steps(report), 1):
         out.gap()
         out(f"Next study {i}: {sentence(step.study.spec.goal)}", "bold")
-        out(f"next/{step.study.file}", "dim", indent=2)
         if i > 1:
+            out(f"next/{step.study.file}", "dim", indent=2)
             continue
+        out(run_command(report), indent=2)
         if price := cost_note(step.study.spec):
             out(price, "dim", indent=2)
         for line in history.predictions(step.study.spec):

@@ -11,7 +11,7 @@ from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, 
 from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Message, Name, say
 from advisor.model.reading import Decision
-from advisor.model.spec import Parameter, StudySpec
+from advisor.model.spec import SAME, Parameter, StudySpec
 from advisor.model.words import clean, confidence, count, number, sentence, setting, shorten
 from advisor.report.figures import Figure, Key
 from advisor.report.figures.axis import axis_figure
@@ -21,7 +21,6 @@ from advisor.report.figures.selected_trial import selected_trial_figure
 from advisor.report.model import NextStudy, ReportData, RuleInfo
 from advisor.report.plot_data.model import TrialRow
 from advisor.report.text.study_diff import DiffRow, advice, describe, diff_changes, diff_specs, reasons
-from advisor.tracking.study.inference import SAME
 
 MAX_ROWS = 500
 """Maximum number of trials in the table, not counting trials that findings name."""

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import get_args
 
-from advisor.model.change import SetRange
+from advisor.model.change import RunPlan, SetRange
 from advisor.model.finding import Finding, Side
 from advisor.model.message import Item, Message, Name, Objective, as_sentence, first_sentence, joined, say
 from advisor.model.prediction import significant
 from advisor.model.space import is_learning_rate
-from advisor.model.spec import Parameter
+from advisor.model.spec import Parameter, StudySpec
 from advisor.model.spec_yaml import share
 from advisor.model.words import capital, count, number, setting, shorten, spelled, trimmed
 from advisor.planning.stages import MIN_FEASIBLE
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
-from advisor.report.text.study_diff import describe
+from advisor.report.text.study_diff import describe, diff_changes, diff_specs
 
 _PARAMETERS = 4
 """Maximum number of hyperparameters that the sentence on the best trial mentions."""
@@ -31,49 +32,69 @@ def headline(report: ReportData) -> Message:
 
 
 def first_step(report: ReportData) -> tuple[Message, Message]:
-    """Return the two parts of the headline: the first thing to do, and the reason for it; the second one may be empty."""
+    """Return the two parts of the headline: the goal of the first study, and the reason for it; the second one may be empty."""
     counts, nothing = report.counts, Message(())
     if counts.total == 0:
         return say("This study has no trials yet."), nothing
     if counts.total == counts.running + counts.no_data:
         none = f"None of the {counts.total:,} trials logged" if counts.total > 1 else "The only trial did not log"
         return (say("No trial has ended yet.") if counts.running else say("{none} the objective.", none=none)), nothing
-    urgent = [f for f in report.heads if f.severity != "note"]
+    urgent = [f for f in report.heads if f.severity != "note" and report.reason_deferred(f) is None]
     if counts.feasible == 0:
         action = say("{action}", action=as_sentence(urgent[0].action)) if urgent else nothing
         return say("No trial produced a usable result."), action
-    if not urgent:
-        text = say("{text}", text=_quiet(report))
-        if not report.heads:
-            return text, nothing
-        action = say("{action}", action=as_sentence(report.heads[0].action))
-        if len(report.ranked) < MIN_FEASIBLE:
-            return text, say("Consider: {action}", action=action)
-        return action, text
-    first = urgent[0]
-    others = [f for f in urgent[1:] if report.reason_deferred(f) is None]
-    rest = f" {_others(others)}" if others else ""
-    merged = _merged_range(report, first)
-    if merged is not None:
-        name, new = merged
-        span = f"{trimmed(new.low or 0.0)} to {trimmed(new.high or 0.0)}"
-        reason = joined((first_sentence(f.message) for f in _range_findings(report, first, name, new)), " ")
-        return say("Search {name} from {span}.", name=Name(name), span=span), say("{why}{rest}", why=reason, rest=rest)
-    why = first_sentence(first.message) if others else as_sentence(first.message)
-    return say("{action}", action=as_sentence(first.action)), say("{why}{rest}", why=why, rest=rest)
+    if report.next_studies:
+        spec = report.next_studies[0].spec
+        return as_sentence(_marked(spec)), _reason(report, spec, urgent)
+    if urgent:
+        first, rest = urgent[0], _others(urgent[1:])
+        why = first_sentence(first.message) if rest else as_sentence(first.message)
+        return say("{action}", action=as_sentence(first.action)), say("{why}{rest}", why=why, rest=rest)
+    text = say("{text}", text=_quiet(report))
+    if not report.heads:
+        return text, nothing
+    action = say("{action}", action=as_sentence(report.heads[0].action))
+    if len(report.ranked) < MIN_FEASIBLE:
+        return text, say("Consider: {action}", action=action)
+    return action, text
 
 
-def _merged_range(report: ReportData, finding: Finding) -> tuple[str, Parameter] | None:
-    """Return the parameter whose range in the next study differs from the finding's proposal, with its new range."""
-    parameters = report.next_studies[0].spec.parameters if report.next_studies else {}
-    if report.reason_deferred(finding) is None:
-        for change in (c for c in finding.changes if isinstance(c, SetRange)):
-            new = parameters.get(change.parameter)
-            if new is None or new.low is None or new.high is None:
-                continue
-            if not (math.isclose(new.low, change.low) and math.isclose(new.high, change.high)):
-                return change.parameter, new
-    return None
+def _marked(spec: StudySpec) -> Message:
+    """Return the goal of a study with the hyperparameters in it marked as names."""
+    parts: list[Item] = []
+    for word in re.split(r"(\s+)", spec.goal):
+        name = word.rstrip(",:;")
+        parts += [Name(name), word[len(name) :]] if name in spec.parameters else [word]
+    return Message(tuple(parts))
+
+
+def _reason(report: ReportData, spec: StudySpec, urgent: list[Finding]) -> Message:
+    """Return the reason for the first study: the finding that it follows, and the number of others that need action now."""
+    leads = [f for f in report.findings if report.reason_deferred(f) is None and _is_followed(report, spec, f)]
+    lead = next((f for f in leads if f.subject is not None and f.subject in spec.goal), leads[0] if leads else None)
+    if lead is None and not urgent:
+        return say("{text}", text=_quiet(report))
+    if lead is None:
+        first, rest = urgent[0], _others(urgent[1:])
+        message = first_sentence(first.message) if rest else as_sentence(first.message)
+        action = as_sentence(first.action)
+        return say("Before that: {action} {why}{rest}", action=action, why=message, rest=rest)
+    ranges = [c.parameter for c in lead.changes if isinstance(c, SetRange) and c.parameter in spec.parameters]
+    found = _range_findings(report, lead, ranges[0], spec.parameters[ranges[0]]) if ranges else [lead]
+    rest = _others([f for f in urgent if f not in found])
+    if len(found) == 1 and not rest:
+        return as_sentence(lead.message)
+    return say("{why}{rest}", why=joined((first_sentence(f.message) for f in found), " "), rest=rest)
+
+
+def _is_followed(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
+    """Return whether the study contains a change of the finding, or the fix by hand or the design that the finding asks for."""
+    if str(finding.action).rstrip(".") in spec.goal:
+        return True
+    if any(isinstance(c, RunPlan) for c in finding.changes):
+        return spec.probe is not None or spec.sampler.kind == "adaptive" or spec.settings != ()
+    proposed = {row.name for row in diff_changes(report.spec, finding.changes)}
+    return any(row.name in proposed for row in diff_specs(report.spec, spec))
 
 
 def _range_findings(report: ReportData, first: Finding, name: str, new: Parameter) -> list[Finding]:
@@ -96,12 +117,12 @@ def _proposes(finding: Finding, name: str, side: Side, end: float) -> bool:
 
 
 def _others(findings: list[Finding]) -> str:
-    """Return a sentence that counts further findings that need action: `Then fix one more problem and act on two more findings.`"""
+    """Return a sentence that counts further findings that need action: ` Then fix one more problem and act on two more findings.`"""
     critical = sum(f.severity == "critical" for f in findings)
     warnings = len(findings) - critical
     parts = [f"fix {spelled(critical, 'more problem')}"] if critical else []
     parts += [f"act on {spelled(warnings, 'more finding')}"] if warnings else []
-    return f"Then {' and '.join(parts)}."
+    return f" Then {' and '.join(parts)}." if parts else ""
 
 
 def _quiet(report: ReportData) -> str:

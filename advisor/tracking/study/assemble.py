@@ -5,17 +5,17 @@
 | which runs to exclude as probes | `probes` |
 | which logged parameters are hyperparameters | `hyperparameters`, `measurements` |
 | which of several populations to analyse | `populations` |
-| which objective is optimised | `objective` |
 | which runs continue an interrupted run | `continued` |
+| which objective is optimised | `objective` |
 | which runs are trials | `trial_runs` |
 | which points form each curve; step or epoch | `curves`, `axes` |
-| settings and facts of each trial | `trials` |
-| end status of each trial | `status`, `silent_failures`, `short_runs` |
 | which parameters are not separate hyperparameters | `roles`, `relations` |
-| which space the study searched | `space`, `declared` |
-| how trials and objectives compare | `comparisons` |
-| which metric carries which signal | `metric_names` |
+| end status of each trial | `status`, `silent_failures`, `short_runs` |
+| settings and facts of each trial | `trials` |
 | which kind of workload it is | `kind` |
+| which space the study searched | `space`, `declared` |
+| which metric carries which signal | `metric_names` |
+| how trials and objectives compare | `comparisons` |
 """
 
 from __future__ import annotations

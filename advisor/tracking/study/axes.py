@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from advisor.model.reading import Decision
-from advisor.model.space import FloatArray, IntArray, Value, as_number, counts_training
+from advisor.model.space import FloatArray, IntArray, Value, as_number, counts_epochs_of_training
 from advisor.model.study import Curve, CurveBlock
 
 _MIN_POINTS = 3
@@ -213,10 +213,8 @@ def last_steps(blocks: Mapping[str, CurveBlock]) -> IntArray:
 
 def counts_epochs(last_steps: IntArray, params: Sequence[Mapping[str, Value]]) -> bool:
     """Return True if all metrics are logged by epoch: each trial's last step equals its parameter for the number of epochs."""
-    planned = np.array([next((as_number(v) for n, v in p.items() if _is_epochs(n)), -9.0) for p in params])
+    planned = np.array(
+        [next((as_number(v) for n, v in p.items() if counts_epochs_of_training(n)), -9.0) for p in params]
+    )
     trained = last_steps >= 1
     return bool(trained.any() and np.isin((planned - last_steps)[trained], (0, 1)).all())
-
-
-def _is_epochs(name: str) -> bool:
-    return counts_training(name) and "epoch" in name.lower()

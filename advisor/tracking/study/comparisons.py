@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.stats import rankdata, spearmanr
 
+from advisor.contract import metric_direction
 from advisor.model.reading import Decision
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
@@ -95,11 +96,11 @@ def _other_objectives(study: Study) -> list[tuple[str, int]]:
     split = metric_names.split_of(own)
     found: dict[tuple[str, ...], tuple[str, int]] = {}
     for metric in sorted(study.metrics, key=lambda m: (len(m), m)):
-        quantity = metric_names.quantity(metric)
-        direction = metric_names.direction_of(metric)
+        quantity = metric_direction.quantity(metric)
+        direction = metric_direction.direction_of(metric)
         if metric_names.split_of(metric) != split or direction is None or metric_names.is_companion(metric):
             continue
-        if metric_names.measures_success(metric) and quantity != metric_names.quantity(own):
+        if metric_names.measures_success(metric) and quantity != metric_direction.quantity(own):
             found.setdefault(quantity, (metric, 1 if direction == "minimize" else -1))
     return list(found.values())
 

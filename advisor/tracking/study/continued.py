@@ -100,11 +100,11 @@ def _continues(one: _Part, two: _Part, usual: int, longest: int) -> bool | None:
 def _same_settings(experiment: Experiment) -> list[list[int]]:
     """Return groups of runs with the same parameters, seed and fold. Runs without parameters form none."""
     parsed = inference.parse_params([run.params for run in experiment.runs])
+    logged = {name for run in experiment.runs for name in run.params}
+    of_seeds = {n for n in logged if {"seed", "random"} & set(words_of(n)) or inference.counts_trials(n)}
     groups: dict[object, list[int]] = {}
     for i, run in enumerate(experiment.runs):
-        seeds = [
-            (k, v) for k, v in run.params.items() if {"seed", "random"} & set(words_of(k)) or inference.counts_trials(k)
-        ]
+        seeds = [(name, run.params[name]) for name in of_seeds & run.params.keys()]
         seeds.append((contract.TAG_SEED, run.tags.get(contract.TAG_SEED, "")))
         if parsed[i]:
             key = tuple(sorted((k, repr(v)) for k, v in parsed[i].items())), tuple(sorted(seeds))

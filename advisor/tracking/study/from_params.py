@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from advisor.contract import metric_direction
+from advisor.model.parameter_kinds import is_batch_size
 from advisor.model.space import Value, as_number, counts_training, words_of
 from advisor.model.spec import Direction
 from advisor.tracking.study import metric_names
@@ -39,8 +42,10 @@ def _metric_named(value: str, metrics: Collection[str]) -> str | None:
         return None
     if value in metrics:
         return value
-    quantity = metric_names.quantity(value)
-    similar = [m for m in metrics if metric_names.split_of(m) == "valid" and metric_names.quantity(m) == quantity != ()]
+    quantity = metric_direction.quantity(value)
+    similar = [
+        m for m in metrics if metric_names.split_of(m) == "valid" and metric_direction.quantity(m) == quantity != ()
+    ]
     if metric_names.split_of(value) not in (None, "valid") or not similar:
         return None
     return min(similar, key=lambda m: (len(m), m))
@@ -73,6 +78,15 @@ def max_train_steps(params: Sequence[Mapping[str, Value]], ends: Sequence[int]) 
 
 def _counts_steps(name: str) -> bool:
     return counts_training(name) and bool(_STEPS & set(words_of(name)))
+
+
+def batch_size(params: Mapping[str, Value]) -> float:
+    """Return the number of examples of one optimizer step, over all micro-batches, that the trial's parameters state; else NaN."""
+    names = sorted(filter(is_batch_size, params), key=lambda name: (not is_whole_batch(name), len(name)))
+    for name in names:
+        if (size := count(params[name])) >= 1:
+            return size * (1 if is_whole_batch(name) else micro_batches(params))
+    return math.nan
 
 
 def micro_batches(params: Mapping[str, Value]) -> int:

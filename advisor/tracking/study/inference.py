@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from advisor.model.space import FloatArray, Scale, Value
-from advisor.model.spec import MAX_NAME, Parameter, Role
+from advisor.model.spec import MAX_NAME, SAME, Parameter
 
 _NOT_HYPERPARAMETERS = re.compile(
     r"(^|[_./-])(seed|seeds|random_state|run|run_id|run_name|uuid|guid|hash|host|hostname|path|paths|dir|directory|folder|file|"
@@ -38,26 +38,26 @@ _BY_DECADES = re.compile(
 )
 _LABEL = re.compile(r"(/|~|\.{1,2}/|[A-Za-z]:\\|\w+://)\S+|.*\d{4}-?\d\d-?\d\d.*|(?=.*\d)[0-9a-fA-F-]{8,}|\S*/\S*/\S*")
 """Pattern of values that are labels: a path, a URL, a date or a hash."""
-SAME = "the same in every trial"
-"""Reason why a parameter that the trials did not vary is fixed."""
 _MIN_TWIN_VALUES = 3
 """Minimum distinct values for treating two hyperparameters that are equal in every trial as duplicates."""
 _NONE = ("none", "null")
-_MISSING = ("", *_NONE, "nan")
+_MISSING = (*_NONE, "nan")
+_BOOLS = {"true": True, "false": False}
 
 
 def parse_value(text: str) -> Value | None:
     """Return a logged parameter as bool, int, float or text; None for "None", "null", "nan" and the empty string."""
     stripped = text.strip()
-    lowered = stripped.lower()
-    if lowered in _MISSING:
+    if not stripped:
         return None
-    if lowered in ("true", "false"):
-        return lowered == "true"
+    if stripped[0].isalpha():
+        lowered = stripped.lower()
+        return None if lowered in _MISSING else _BOOLS.get(lowered, stripped)
     if len(stripped) > 40:  # too long for a number; int() is slow for thousands of digits
         return stripped
     try:
-        return int(stripped)
+        if "." not in stripped:
+            return int(stripped)
     except ValueError:
         pass
     try:
@@ -164,9 +164,8 @@ def infer_parameter(name: str, values: Sequence[Value]) -> Parameter:
             role="scientific", type="categorical", choices=choices, why="inferred: the values that trials used"
         )
     numbers = np.array(distinct, dtype=np.float64)
-    role: Role = "nuisance"
     return Parameter(
-        role=role,
+        role="nuisance",
         type="int" if isinstance(distinct[0], int) else "float",
         low=float(numbers.min()),
         high=float(numbers.max()),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from advisor.contract import metric_direction
 from advisor.model.message import listed, say
 from advisor.model.reading import Decision, Kind, Reading
 from advisor.model.space import IntArray
@@ -184,7 +185,7 @@ class _Traces:
     @property
     def network(self) -> bool:
         """True if a metric is one of a network's training: a gradient norm or an epoch."""
-        return any({"grad", "gradient", "epoch", "epochs"} & set(metric_names.words(m)) for m in self.metrics)
+        return any({"grad", "gradient", "epoch", "epochs"} & set(metric_direction.words(m)) for m in self.metrics)
 
 
 def _traces(experiment: Experiment, runs: IntArray, objective: str) -> _Traces:
@@ -230,7 +231,7 @@ def _first_sign(group: _Group, traces: _Traces) -> str | None:
 
 def _shows(text: str, signs: str) -> bool:
     """Return True if the words of the text contain all words of a sign and none that it excludes."""
-    words = set(metric_names.words(text)) | {text.lower()}
+    words = set(metric_direction.words(text)) | {text.lower()}
     return any(wanted <= words and not unwanted & words for wanted, unwanted in _parsed(signs))
 
 

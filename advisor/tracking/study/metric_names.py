@@ -1,6 +1,7 @@
 """Interprets metric names: the data split, the quantity, the direction and the signal for the rules.
 
-The same metric is called `val_acc`, `validation/accuracy`, `eval.accuracy` or `Accuracy/valid`; only this module maps them.
+The same metric is called `val_acc`, `validation/accuracy`, `eval.accuracy` or `Accuracy/valid`; only this module and
+`advisor.contract.metric_direction` map these names.
 """
 
 from __future__ import annotations
@@ -8,21 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from advisor import contract
-from advisor.contract.metric_direction import SPLITS, Split, contradicts, direction_of, quantity, words
+from advisor.contract.metric_direction import SPLITS, Split, direction_of, quantity, words
 from advisor.model.study import Signal
-
-__all__ = [
-    "contradicts",
-    "direction_of",
-    "find_signals",
-    "guess_objective",
-    "is_companion",
-    "measures_success",
-    "quantity",
-    "split_of",
-    "words",
-]
-
 
 _ADVERSARIAL = frozenset("g d gen disc generator discriminator adv adversarial actor critic policy value q td".split())
 """Words in names of losses that need not decrease in training: losses of adversarial networks and reinforcement learning."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor import contract
+from advisor.contract import metric_direction
 from advisor.model.errors import AdvisorError, NothingToJudge
 from advisor.model.spec import Direction, Objective, StudySpec
 from advisor.tracking.runs import Experiment
@@ -71,9 +72,9 @@ def _choose_direction(metric: str, logged: Direction | None) -> tuple[Direction,
 
     logged: direction in the runs' tags. Tuners and hooks log "minimize" unless the user says otherwise, so a clear name decides.
     """
-    if logged is not None and not metric_names.contradicts(metric, logged):
+    if logged is not None and not metric_direction.contradicts(metric, logged):
         return logged, {}, ()
-    by_name = metric_names.direction_of(metric)
+    by_name = metric_direction.direction_of(metric)
     if by_name is None:
         raise AdvisorError(
             f"cannot tell whether {metric!r} is better low or high; pass --direction minimize or maximize"
@@ -84,7 +85,7 @@ def _choose_direction(metric: str, logged: Direction | None) -> tuple[Direction,
 
 def _contradiction(metric: str, stated: Direction, *, followed: bool) -> Iterator[str]:
     """Yield a warning if the metric's name contradicts the stated direction. followed: the analysis uses the stated direction."""
-    if metric_names.contradicts(metric, stated):
+    if metric_direction.contradicts(metric, stated):
         other = "maximize" if stated == "minimize" else "minimize"
         better = "higher" if stated == "minimize" else "lower"
         used, unused = (stated, other) if followed else (other, stated)

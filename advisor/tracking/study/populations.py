@@ -264,8 +264,8 @@ def _markers(experiment: Experiment, chosen: Sequence[int], nouns: frozenset[str
     for name in sorted({n for i in chosen for n in experiment.runs[i].params}):
         words = [w for w in words_of(name) if w not in _NAMED] or words_of(name)
         marks = words[-1:] and (words[-1] in nouns or (nouns is _TASKS and words == ["data"]))
-        values = {_text(experiment.runs[i], name) for i in chosen}
-        if marks and len(values) > 1 and all(v is None or re.search("[A-Za-z]", v) for v in values):
+        values = {_text(experiment.runs[i], name) for i in chosen} if marks else set()
+        if len(values) > 1 and all(v is None or re.search("[A-Za-z]", v) for v in values):
             found.append(name)
     return found
 

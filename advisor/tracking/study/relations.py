@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter, defaultdict
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +16,16 @@ import numpy as np
 from scipy.stats import binom
 
 from advisor.model.parameter_kinds import is_batch_size, is_of_optimizer, is_regulariser
-from advisor.model.space import FloatArray, Value, as_number, counts_training, is_learning_rate, words_of
+from advisor.model.space import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Value,
+    as_number,
+    counts_training,
+    is_learning_rate,
+    words_of,
+)
 
 _LEVEL = 0.01
 """Maximum probability, per study, with which independent hyperparameters would appear to be related."""
@@ -28,10 +37,15 @@ _MAX_NAMES = 40
 """Maximum number of varying numbers among which relations of three are looked for."""
 _EXACT = 1e-5
 """Relative tolerance of a relation, because numbers are rounded when they are logged."""
+_SAMPLED = 24
+"""Number of trials in which a formula is tried first. If most of them contradict it, it cannot hold in nearly all trials."""
+_SCREENED = 128
+"""Number of trials in which a function of two hyperparameters is tried first."""
 _EXPOSURE = frozenset(
     "tokens examples samples images frames steps iterations iters updates epochs epoch budget".split()
 )
 _POWERS = (1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
+_SIGNS = (1.0, -1.0)
 _PAIRS = ((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0))
 
 
@@ -58,8 +72,9 @@ def find_ties(params: Sequence[Mapping[str, Value]], keep: Collection[str] = ())
         if name not in keep and (tie := _formula_tie(name, numbers[name], others)) is not None:
             ties.append(tie)
     known = {t.name for t in ties}
+    levels = {n: c for n, c in _levels(params).items() if n not in known}
     rest = [n for n in numbers if n not in known and n not in keep]
-    ties += [tie for n in rest if (tie := _function_tie(n, params, known)) is not None]
+    ties += [tie for n in rest if is_unknown(n) and (tie := _function_tie(n, levels)) is not None]
     return tuple(ties)
 
 
@@ -144,10 +159,11 @@ Form = tuple[tuple[str, ...], FloatArray, Callable[[], str]]
 
 def _forms(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[Form]:
     """Yield relations that the first settings do not contradict: the other names, the predicted values, the formula."""
-    for other, x in others.items():
-        for power in _POWERS:
+    powers, signs = _possible_forms(values, others)
+    for k, (other, x) in enumerate(others.items()):
+        for power in itertools.compress(_POWERS, powers[:, k]):
             yield from _product(values, ((other, x, power),))
-        for sign in (1.0, -1.0):
+        for sign in itertools.compress(_SIGNS, signs[:, k]):
             known = (values - sign * x)[np.isfinite(values - sign * x)]
             if len(known):
                 shift = float(np.median(known))
@@ -163,6 +179,37 @@ def _forms(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[For
             # Most settings must agree on the factor; testing a few first makes hundreds of parameters fast.
             if len(known) >= _MIN_VALUES and np.mean(np.abs(known[:12] - np.median(known[:12])) < 0.1) > 0.5:
                 yield from _product(values, ((a, others[a], p), (b, others[b], q)))
+
+
+def _possible_forms(values: FloatArray, others: Mapping[str, FloatArray]) -> tuple[BoolArray, BoolArray]:
+    """Return which powers of the others, shape (powers, others), and which sums, shape (signs, others), some trials allow.
+
+    This makes a thousand hyperparameters fast.
+    """
+    rows = np.flatnonzero(np.isfinite(values))
+    rows = rows[np.unique(np.linspace(0, len(rows) - 1, _SAMPLED).astype(np.int64))]
+    own = values[rows]
+    x = np.array([column[rows] for column in others.values()]).reshape(len(others), len(rows))
+    whole = bool((own == np.rint(own)).all())
+    slack = 1e-3 * np.abs(own) + (np.where(np.abs(own) >= 20, 2.0, 1.0) if whole else 0.0)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of rows without a number
+        products = [
+            _mostly(own, x**p * np.nanmedian(_finite(own / x**p), axis=1, keepdims=True), slack) for p in _POWERS
+        ]
+        sums = [_mostly(own, s * x + np.nanmedian(own - s * x, axis=1, keepdims=True), slack) for s in _SIGNS]
+    return np.array(products), np.array(sums)
+
+
+def _finite(ratios: FloatArray) -> FloatArray:
+    """Return the ratios with NaN for those that are infinite or zero."""
+    return np.where(np.isfinite(ratios) & (ratios != 0), ratios, np.nan)
+
+
+def _mostly(values: FloatArray, predicted: FloatArray, slack: FloatArray) -> BoolArray:
+    """Return which predictions, shape (others, rows), agree with at least half of the values, shape (rows,)."""
+    agree: BoolArray = 2 * (np.abs(predicted - values) <= slack).sum(axis=1) >= len(values)
+    return agree
 
 
 def _log(values: FloatArray) -> FloatArray:
@@ -235,26 +282,67 @@ def _collisions(values: FloatArray, tolerance: FloatArray) -> float:
 # --- functions without a formula ------------------------------------------------------------------------------------------------
 
 
-def _function_tie(name: str, params: Sequence[Mapping[str, Value]], ties: Collection[str]) -> Tie | None:
+@dataclass(frozen=True, slots=True)
+class _Levels:
+    """The values of a hyperparameter as numbers of its distinct values."""
+
+    codes: IntArray
+    """Shape (trials,); -1 if missing."""
+    count: int
+
+
+def _levels(params: Sequence[Mapping[str, Value]]) -> dict[str, _Levels]:
+    found = {}
+    for name in sorted({n for p in params for n in p}):
+        numbers: dict[Value, int] = {}
+        codes = [-1 if (v := p.get(name)) is None else numbers.setdefault(v, len(numbers)) for p in params]
+        found[name] = _Levels(np.array(codes, dtype=np.int64), len(numbers))
+    return found
+
+
+def _function_tie(name: str, levels: Mapping[str, _Levels]) -> Tie | None:
     """Return the tie of a number that two discrete hyperparameters determine, and that has more values than each of them.
 
-    The number of weights follows from depth and width. Names of known hyperparameters are left alone.
+    The number of weights follows from depth and width.
     """
-    if not is_unknown(name):
-        return None
-    rows = [p for p in params if name in p]
-    kinds = len({p[name] for p in rows})
-    names = sorted({n for p in rows for n in p} - {name, *ties})
-    discrete = [n for n in names if all(n in p for p in rows) and 1 < len({p[n] for p in rows}) < kinds][:_MAX_NAMES]
+    own = levels[name]
+    rows = np.flatnonzero(own.codes >= 0)
+    values = own.codes[rows]
+    discrete = {}
+    for other, found in levels.items():
+        codes = found.codes[rows]
+        if other != name and (codes >= 0).all() and 1 < len(np.unique(codes)) < own.count:
+            discrete[other] = codes
+        if len(discrete) == _MAX_NAMES:
+            break
     tests = max(math.comb(len(discrete), 2), 1)
-    for others in itertools.combinations(discrete, 2):
-        keyed = [(tuple(p[o] for o in others), p[name]) for p in rows]
-        keyed = [pair for i, pair in enumerate(keyed) if i == 0 or pair != keyed[i - 1]]
-        groups: defaultdict[tuple[Value, ...], set[Value]] = defaultdict(set)
-        for key, value in keyed:
-            groups[key].add(value)
-        shares = np.array(list(Counter(v for _, v in keyed).values())) / len(keyed)
-        agreeing = len(keyed) - len(groups)
-        if all(len(g) == 1 for g in groups.values()) and float((shares**2).sum()) ** agreeing <= _LEVEL / tests:
-            return Tie(name, others, None)
+    for one, two in _possible_pairs(values, discrete):
+        keys = discrete[one] * (discrete[two].max() + 1) + discrete[two]
+        if _determine(keys, values, tests):
+            return Tie(name, (one, two), None)
     return None
+
+
+def _possible_pairs(values: IntArray, discrete: Mapping[str, IntArray]) -> list[tuple[str, str]]:
+    """Return the pairs of hyperparameters that give no value twice with different results in a part of the trials."""
+    part = np.unique(np.linspace(0, len(values) - 1, _SCREENED).astype(np.int64))
+    first, second = np.triu_indices(len(part), 1)
+    differ = values[part][first] != values[part][second]
+    equal = np.array([c[part][first[differ]] == c[part][second[differ]] for c in discrete.values()], dtype=np.float32)
+    if len(equal) < 2:
+        return []
+    conflicts = equal @ equal.T
+    names = list(discrete)
+    return [(names[a], names[b]) for a, b in itertools.combinations(range(len(names)), 2) if not conflicts[a, b]]
+
+
+def _determine(keys: IntArray, values: IntArray, tests: int) -> bool:
+    """Return True if the keys determine the values, and not by chance. A trial equal to the one before is no evidence."""
+    groups, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    if (values[first][group] != values).any():
+        return False
+    changed = np.append(True, (np.diff(keys) != 0) | (np.diff(values) != 0))
+    keys, values = keys[changed], values[changed]
+    shares = np.bincount(values) / len(values)
+    agreeing = len(keys) - len(groups)
+    return bool((shares**2).sum() ** agreeing <= _LEVEL / tests)

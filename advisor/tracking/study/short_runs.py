@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from advisor.model.parameter_kinds import is_batch_size
-from advisor.model.space import BoolArray, FloatArray, Value, as_number, counts_training
+from advisor.contract import metric_direction
+from advisor.model.space import BoolArray, FloatArray, Value, counts_training
 from advisor.model.study import Curve, CurveBlock
-from advisor.tracking.study import axes, metric_names
+from advisor.tracking.study import axes, from_params
 from advisor.tracking.study.silent_failures import Costs
 
 _SHORT = 0.95
@@ -59,16 +59,12 @@ def short_trials(costs: Costs, params: Sequence[Mapping[str, Value]]) -> BoolArr
     """Return a mask (trials,) of the trials that are shorter than the longest in steps, evaluations and examples."""
     steps = np.array([c.steps[-1] if len(c) else 0 for c in costs.curves], dtype=np.float64)
     evaluations = np.array([len(c) for c in costs.curves], dtype=np.float64)
-    examples = steps * np.array([_batch_size(p) for p in params])
+    examples = steps * np.array([from_params.batch_size(p) for p in params])
     lengths = [steps, evaluations] + ([examples] if np.isfinite(examples).all() else [])
     shares = [length / max(float(length.max(initial=0)), 1e-300) for length in lengths]
     known = np.array([len(c) > 0 for c in costs.curves], dtype=np.bool_)
     short: BoolArray = known & (np.max(shares, axis=0) < _SHORT)
     return short
-
-
-def _batch_size(params: Mapping[str, Value]) -> float:
-    return next((as_number(params[name]) for name in sorted(params, key=len) if is_batch_size(name)), math.nan)
 
 
 # --- pruned by a tuner -----------------------------------------------------------------------------------------------------------
@@ -221,24 +217,31 @@ def find_early_stopped(
     """Return the trials that stopped a constant number of evaluations after their own best one; None if no such number fits.
 
     The number must fit nearly all short trials, and nearly no trial of the study may train on for longer without an improvement.
+    Of the common values of `min_delta`, the one that explains the most ends counts.
     """
-    several = [t for t in trials if short[t]]
-    if len(several) < _MIN_STOPPED:
+    if sum(short[t] for t in trials) < _MIN_STOPPED:
         return None
     for metric, curves in _stopping_metrics(blocks, costs):
-        for min_delta in _MIN_DELTAS:
-            waits = [_waits(c.values, min_delta) for c in curves]
-            counts = Counter(waits[t][-1] for t in several)
-            if not counts:
-                continue
-            patience, fitting = counts.most_common(1)[0]
-            patient = np.mean([max(w, default=0) <= patience for w in waits])
-            if patience >= _MIN_PATIENCE and fitting >= _AGREE * len(several) and patient >= _AGREE:
-                longest = max(len(w) for w in waits)
-                whole = any(len(w) == longest and w[-1] < patience for w in waits)  # trials reached the planned end
-                stopped = [t for t in trials if waits[t] and waits[t][-1] == patience]
-                return Patience(tuple(t for t in stopped if not whole or len(waits[t]) < longest), patience, metric)
+        fits = [_fit_patience([_waits(c.values, d) for c in curves], trials, short) for d in _MIN_DELTAS]
+        best = max((f for f in fits if f is not None), key=lambda f: len(f[1]), default=None)
+        if best is not None:
+            return Patience(best[1], best[0], metric)
     return None
+
+
+def _fit_patience(
+    waits: Sequence[Sequence[int]], trials: Sequence[int], short: BoolArray
+) -> tuple[int, tuple[int, ...]] | None:
+    """Return the patience that ended most short trials, and all trials that it ended; None if it does not explain the study.
+
+    waits: waits of each trial; see `_waits`.
+    """
+    ends = [waits[t][-1] for t in trials if short[t]]
+    patience, fitting = Counter(ends).most_common(1)[0]
+    patient = sum(max(w, default=0) <= patience for w in waits)
+    if patience < _MIN_PATIENCE or fitting < _AGREE * len(ends) or patient < _AGREE * len(waits):
+        return None
+    return patience, tuple(t for t in trials if waits[t] and waits[t][-1] == patience)
 
 
 def _stopping_metrics(blocks: Mapping[str, CurveBlock], costs: Costs) -> list[tuple[str, Sequence[Curve]]]:
@@ -246,7 +249,7 @@ def _stopping_metrics(blocks: Mapping[str, CurveBlock], costs: Costs) -> list[tu
     points = sum(len(c) for c in costs.curves)
     found: list[tuple[str, Sequence[Curve]]] = [(costs.metric, costs.curves)]
     for metric in sorted(blocks):
-        direction = metric_names.direction_of(metric)
+        direction = metric_direction.direction_of(metric)
         if metric == costs.metric or direction is None or len(blocks[metric].steps) != points:
             continue
         curves = [blocks[metric].curve(i) for i in range(len(costs.curves))]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.contract import metric_direction
 from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Curve, CurveBlock, Status
 from advisor.tracking.study import metric_names
@@ -113,7 +114,7 @@ def _not_finite(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> s
 
 
 def _is_loss(metric: str) -> bool:
-    return metric_names.quantity(metric)[-1:] == ("loss",) and not metric_names.is_companion(metric)
+    return metric_direction.quantity(metric)[-1:] == ("loss",) and not metric_names.is_companion(metric)
 
 
 def _training_was_finite(curve: Curve, losses: Mapping[str, Curve]) -> bool:
@@ -184,7 +185,7 @@ def _undone(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> str:
         return ""
     for metric, block in blocks.items():
         loss = block.curve(trial).finite.values
-        if metric_names.quantity(metric) != ("loss",) or metric_names.split_of(metric) not in ("train", None):
+        if metric_direction.quantity(metric) != ("loss",) or metric_names.split_of(metric) not in ("train", None):
             continue
         end = loss[-max(_MIN_FLAT, int(_TAIL * len(loss))) :]
         if metric != costs.metric and len(loss) > 2 * _MIN_FLAT and end.min() >= loss[0]:
@@ -244,7 +245,7 @@ def _last_half(values: FloatArray) -> FloatArray:
 def _levels_of_chance(costs: Costs) -> FloatArray:
     """Return the costs of guessing among 2, 3, ... classes, by the objective's name; empty if the name does not determine them."""
     classes = np.arange(2, _MAX_CLASSES + 1)
-    quantity = metric_names.quantity(costs.metric)
+    quantity = metric_direction.quantity(costs.metric)
     if "loss" in quantity or "entropy" in quantity:
         return np.log(classes)
     if {"accuracy", "acc1", "top1"} & set(quantity):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from advisor import contract
-from advisor.model.parameter_kinds import is_batch_size
 from advisor.model.reading import Decision
 from advisor.model.space import IntArray, Value, words_of
 from advisor.model.spec import Objective, StudySpec
@@ -17,7 +16,7 @@ from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.study import axes, declared, from_params, from_study_file, inference
 from advisor.tracking.study.curves import Curves
 from advisor.tracking.study.roles import Roles, parameter_roles
-from advisor.tracking.study.status import find_ends
+from advisor.tracking.study.status import Ends, find_ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +50,10 @@ def build_trials(
         params = [spec.completed(trial) for trial in params]
     blocks, start = curves.blocks, curves.start
     last_steps = axes.last_steps(blocks)
-    facts = [_facts(run) for run in runs]
-    ends = last_steps + start.steps
-    _add_stated_facts(facts, params, ends.tolist())
     fixed_roles = {*(spec.parameters if spec is not None else ()), *declared.parameters(runs, params)}
-    roles = parameter_roles(params, fixed_roles, ends.tolist())
-    _add_lengths(facts, roles)
-    _count_from_start(facts, ends, start.steps)
+    roles = parameter_roles(params, fixed_roles, (last_steps + start.steps).tolist())
     how = find_ends(runs, blocks, objective, params, lengths=roles.lengths)
-    for i, error in how.errors.items():
-        facts[i].setdefault("error", error)
+    facts = _all_facts(runs, params, roles, how, last_steps, start)
     trials = tuple(
         Trial(
             index=i,
@@ -80,6 +73,25 @@ def build_trials(
     warnings = ["Metrics were logged by epoch: every step in this report is an epoch."] if by_epoch else []
     decisions = (*roles.decisions, *how.decisions)
     return Trials(trials, spec, "epoch" if by_epoch else start.unit, tuple(warnings), roles, decisions)
+
+
+def _all_facts(
+    runs: Sequence[Run],
+    params: Sequence[Mapping[str, Value]],
+    roles: Roles,
+    how: Ends,
+    last_steps: IntArray,
+    start: axes.Start,
+) -> list[dict[str, str]]:
+    """Return the facts of each trial: those that adapters logged, then those that parameters, curves and errors show."""
+    facts = [_facts(run) for run in runs]
+    ends = last_steps + start.steps
+    _add_stated_facts(facts, params, ends.tolist())
+    _add_lengths(facts, roles)
+    _count_from_start(facts, ends, start.steps)
+    for i, error in how.errors.items():
+        facts[i].setdefault("error", error)
+    return facts
 
 
 def _add_lengths(facts: Sequence[dict[str, str]], roles: Roles) -> None:
@@ -103,13 +115,7 @@ def _add_stated_facts(
     for known, trial, steps in zip(facts, params, from_params.max_train_steps(params, last_steps), strict=True):
         if steps is not None:
             known.setdefault("max_train_steps", str(steps))
-        names = sorted(filter(is_batch_size, trial), key=lambda n: (not from_params.is_whole_batch(n), len(n)))
-        sizes = (
-            size * (1 if from_params.is_whole_batch(name) else from_params.micro_batches(trial))
-            for name in names
-            if (size := from_params.count(trial[name])) >= 1
-        )
-        for size in islice(sizes, 1):
+        if math.isfinite(size := from_params.batch_size(trial)):
             known.setdefault("batch_size", f"{size:.0f}")
 
 

@@ -290,7 +290,10 @@ STRONG: Mapping[str, Parameter] = {
 
 
 def regularised(*, strong: bool) -> Callable[[Random], Made]:
-    """Return a maker of studies that search a regulariser: from no effect up, or only where it is strong and hurts."""
+    """Return a maker of studies that search a regulariser: from no effect up, or only where it is strong and hurts.
+
+    The optimizer is SGD, for which a weight decay of 0.01 is strong; with Adam it is an ordinary value.
+    """
 
     def make(random: Random) -> Made:
         n = int(random.choice((16, 20, 24, 36)))
@@ -307,7 +310,7 @@ def regularised(*, strong: bool) -> Callable[[Random], Made]:
         if not strong:
             costs = (at[:, 0] - 0.5) ** 2 + 0.5 * (at[:, 1] - random.uniform(0.3, 0.7)) ** 2
         costs = 0.4 + costs + 0.02 * random.standard_normal(n)
-        params = [{"lr": rate.draw(float(a)), name: domain.draw(float(b))} for a, b in at]
+        params = [{"optimizer": "sgd", "lr": rate.draw(float(a)), name: domain.draw(float(b))} for a, b in at]
         space = {"lr": rate, name: domain} if random.random() < 0.5 else None
         return made(random, params, costs, {"name": name}, space)
 

@@ -182,7 +182,7 @@ def early_stopped(random: Random) -> Made:
                 best, wait = cost, 0
             else:
                 wait += 1
-            if wait == patience and step < len(costs):
+            if wait == patience:  # also at the planned last step: callbacks count that as an early stop
                 return step, "FINISHED", "early_stopped"
         return len(costs), "FINISHED", "complete"
 

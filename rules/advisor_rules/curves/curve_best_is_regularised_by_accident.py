@@ -106,7 +106,7 @@ class CurveBestIsRegularisedByAccident(Rule):
                 higher=higher,
             ),
             action=say(
-                "Search {regularisers} before you settle on such a low {rate}.",
+                "Try {regularisers} before you settle on such a low {rate}.",
                 regularisers=name_regularisers(changes),
                 rate=rate,
             ),

@@ -47,8 +47,9 @@ class CurveOverfitting(Rule):
     low settings overfit, the rule is quiet, because this is expected.
 
     ## What to do
-    Search a regulariser (dropout, weight decay, label smoothing) in the next round, or extend the range of the searched one
-    upwards. Prefer that to a smaller model.
+    Extend the range of one searched regulariser upwards. If none is searched, compare a few strengths of one, dropout or weight
+    decay, with none among them; change one at a time, so that the effect of each stays visible. Then look at the number of steps
+    again, because regularised training usually needs more. Prefer that to a smaller model.
 
     ## How sure
     Confidence is 1 minus the p-value, corrected for the number of trials (Benjamini-Hochberg). It is multiplied by 0.6 if no
@@ -131,7 +132,7 @@ class CurveOverfitting(Rule):
                 context=_caveats(pooled.training, metric, objective),
             ),
             action=say(
-                "Search {regularisers} before you choose a smaller model.", regularisers=name_regularisers(changes)
+                "Try {regularisers} before you choose a smaller model.", regularisers=name_regularisers(changes)
             ),
             severity="warning" if leading else "note",
             confidence=(1 - pooled.p) * (1.0 if pooled.training else 0.6),
@@ -165,7 +166,7 @@ class CurveOverfitting(Rule):
                 context=_context(hits, feasible, metric, objective),
             ),
             action=say(
-                "Search {regularisers} before you choose a smaller model.", regularisers=name_regularisers(changes)
+                "Try {regularisers} before you choose a smaller model.", regularisers=name_regularisers(changes)
             ),
             severity="warning" if leading and metric == objective else "note",
             confidence=(1 - top.p) * (1.0 if top.training else 0.6),

@@ -56,14 +56,15 @@ class Region:
     """p-value: probability that as many random points lie as close together."""
 
 
-def axes(tried: Settings, *, levels: int) -> list[str]:
-    """Return the searched numbers with at least `levels` values, except the length of training and the batch size."""
+def axes(study: Study, tried: Settings, *, levels: int) -> list[str]:
+    """Return the searched numbers with at least `levels` values, except training length, batch size and architecture."""
     return [
         name
         for name, u in tried.numeric.items()
         if len(np.unique(u[np.isfinite(u)])) >= levels
         and not counts_training(name)
         and not parameter_kinds.is_batch_size(name)
+        and not parameter_kinds.searches_architecture(study, name)
     ]
 
 

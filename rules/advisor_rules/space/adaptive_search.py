@@ -53,6 +53,7 @@ class AdaptiveSearch(Rule):
             raise MissingData(
                 "at least 10 ended trials and a varied hyperparameter are needed to see how trials were drawn",
                 needs="trials",
+                at_least=10,
             )
         if p <= self.false_alarms:
             yield self.finding(

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
+from scipy import stats
 
 from advisor.computed.space import settings
-from advisor.engine.rule import Relation, Rule, Share
+from advisor.engine.rule import Rule, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count, Name, Number, Probability, Setting, say
-from advisor.model.space import FloatArray
 from advisor.model.spec import Parameter
 from advisor.model.study import Study
 from advisor_rules.space import _regularisers
@@ -48,14 +47,6 @@ class RegulariserFloor(Rule):
 
     playbook: ClassVar[str] = "Identifying scientific, nuisance, and fixed hyperparameters"
     goal: ClassVar[Goal] = "boundary"
-    explains: ClassVar[tuple[Relation, ...]] = (
-        Relation(
-            rules=("space-insensitive",),
-            shares="subject",
-            because="Its effect is unknown as long as no trial does without it.",
-        ),
-    )
-
     strong: Share = _regularisers.STRONG
     """Minimum share of units or labels at the low end of a linear range that counts as strong."""
     strong_decay: Share = _regularisers.STRONG_DECAY
@@ -131,17 +122,10 @@ def _changes(name: str, parameter: Parameter, why: str) -> tuple[Change, ...]:
 
 
 def _chance_of_gain(study: Study, name: str) -> float:
-    """Return the one-sided p-value that results get better towards high values (Spearman, normal approximation)."""
+    """Return the one-sided p-value that results get better towards high values (Spearman)."""
     trials = [t for t in study.ranked() if name in t.params]
     positions, costs = study.positions(name, trials), study.costs[[t.index for t in trials]]
     fine = np.isfinite(positions)
     if fine.sum() < 3 or not np.ptp(positions[fine]) > 0 or not np.ptp(costs[fine]) > 0:
         return 1.0
-    rho = float(np.corrcoef(_ranks(positions[fine]), _ranks(costs[fine]))[0, 1])
-    return 0.5 * math.erfc(-rho * math.sqrt((float(fine.sum()) - 1) / 2))
-
-
-def _ranks(values: FloatArray) -> FloatArray:
-    """Return ranks (n,) of the values; equal values share their mean rank."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[inverse], dtype=np.float64)
+    return float(stats.spearmanr(positions[fine], costs[fine], alternative="less").pvalue)

@@ -9,7 +9,8 @@ import numpy as np
 
 from advisor.computed.space import settings
 from advisor.engine.rule import Count, Expectation, Relation, Rule, Settled, Share
-from advisor.model.change import SetRange
+from advisor.model import parameter_kinds
+from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Side
 from advisor.model.message import Message, Name, Percent, Setting, say
@@ -23,11 +24,11 @@ class SpaceBoundary(Rule):
     """The best trials cluster at one end of the searched range, and results still improve towards it.
 
     ## What it looks at
-    Every searched number except the length of training, on its own scale. The rule asks two questions. Do better trials lie nearer
-    to one end than the sampled trials in general? And is the fitted response best at that end, with the other hyperparameters
-    accounted for? Each hyperparameter is tested alone and, if several were searched, with a response surface that includes
-    interactions. Failed trials count as the worst, and the successful trials alone must tend to the same end. If trials fail at an
-    end, see `space-boundary-infeasible`.
+    Every searched number except the length of training and the batch size, on its own scale. The rule asks two questions. Do
+    better trials lie nearer to one end than the sampled trials in general? And is the fitted response best at that end, with the
+    other hyperparameters accounted for? Each hyperparameter is tested alone and, if several were searched, with a response surface
+    that includes interactions. Failed trials count as the worst, and the successful trials alone must tend to the same end. If
+    trials fail at an end, see `space-boundary-infeasible`.
 
     ## Why it matters
     A better value may lie just outside the range. One good trial near an end is weak evidence: with five hyperparameters, chance
@@ -38,7 +39,8 @@ class SpaceBoundary(Rule):
     its width; on a log scale by half to all of its width and at most a decade; a learning rate at least by a factor of 3. Do not
     cross a hard limit, such as a dropout of 0, and stay below values at which trials failed. A learning rate that leaves the range
     usual for its optimizer, or for fine-tuning, is extended by a factor of 3 only. If only one hyperparameter is searched, move the
-    other end as well, to where the good trials begin; otherwise keep it.
+    other end as well, to where the good trials begin; otherwise keep it. A larger architecture
+    costs more in training and serving: compare it only if a better result is worth that; the finding is then a note.
 
     ## How sure
     The tests permute positions and correct for the number of ranges and ends; at least five trials are needed. If the best
@@ -98,7 +100,7 @@ class SpaceBoundary(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per end at which good trials cluster."""
         tried = settings.read(study)
-        axes = [n for n, p in tried.numeric.items() if not counts_training(n) and len(np.unique(p[np.isfinite(p)])) > 1]
+        axes = [n for n, p in tried.numeric.items() if _has_ends(n) and len(np.unique(p[np.isfinite(p)])) > 1]
         if not axes:
             raise MissingData(
                 "no numeric hyperparameter was varied; log the ones that the study searches", needs="searched"
@@ -126,16 +128,17 @@ class SpaceBoundary(Rule):
         crowded: boundaries.Crowded,
         moved: _extension.Moved,
     ) -> Finding:
-        domain, side, new = study.spec.parameters[name], crowded.side, (moved.low, moved.high)
-        scale = "log" if is_learning_rate(name) and new[0] > 0 else domain.scale
-        warns = crowded.probability >= self.certainty and _without_two(tried, name, side, self.false_alarms)
+        side, new = crowded.side, (moved.low, moved.high)
         chance, certainty = "probability of such crowding by chance", "probability that the best value lies at this end"
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
         best = [t for i in good for t in tried.trials[i][:1]]
+        action, change = _advice(study, name, side, moved)
+        sure = crowded.probability >= self.certainty and isinstance(change, SetRange)
+        sure = sure and _without_two(tried, name, side, self.false_alarms)
         return self.finding(
             _message(study, tried, name, side, good),
-            action=_rows.range_advice(f"Search {side}er values of {{name}}", name, *new),
-            severity="warning" if warns else "note",
+            action=action,
+            severity="warning" if sure else "note",
             confidence=(1 - crowded.p) * crowded.probability * (0.9 if name in study.inferred else 1),
             subject=name,
             side=side,
@@ -157,8 +160,29 @@ class SpaceBoundary(Rule):
                     )
                 ),
             ),
-            changes=(SetRange(parameter=name, low=new[0], high=new[1], scale=scale, why=moved.why),),
+            changes=(change,),
         )
+
+
+def _has_ends(name: str) -> bool:
+    """Return False for lengths of training and batch sizes: both are chosen by their cost."""
+    return not counts_training(name) and not parameter_kinds.is_batch_size(name)
+
+
+def _advice(study: Study, name: str, side: Side, moved: _extension.Moved) -> tuple[Message, Change]:
+    """Return the action and its change: a new range or, for the architecture, which costs more if it grows, only advice."""
+    domain = study.spec.parameters[name]
+    end, to = (domain.high, moved.high) if side == "high" else (domain.low, moved.low)
+    if parameter_kinds.searches_architecture(study, name):
+        text = (
+            "Decide if {name} {beyond} {end} is worth its cost. If so, compare {end} and {to} in a study of their own."
+        )
+        beyond = "above" if side == "high" else "below"
+        action = say(text, name=Name(name), beyond=beyond, end=Setting(end), to=Setting(to))
+        return action, Advise(text=str(action))
+    scale = "log" if is_learning_rate(name) and moved.low > 0 else domain.scale
+    action = _rows.range_advice(f"Search {side}er values of {{name}}", name, moved.low, moved.high)
+    return action, SetRange(parameter=name, low=moved.low, high=moved.high, scale=scale, why=moved.why)
 
 
 def _message(study: Study, tried: settings.Settings, name: str, side: Side, good: IntArray) -> Message:

@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.computed.space import importance, sampler
 from advisor.engine.rule import Count, Expectation, Rule, Share
+from advisor.model import parameter_kinds
 from advisor.model.change import FixParameter
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -28,8 +29,9 @@ class SpaceInsensitive(Rule):
     The importance of each hyperparameter: the share of the variation between trials that it explains, alone and together with
     others, from draws of a fitted response surface. Results count by rank, so a few huge losses do not dominate. The rule reports a
     hyperparameter if its importance is probably a small share of the greatest importance, and if it is small even at the upper end
-    of its interval. It never reports the learning rate, which should be tuned even if all others are fixed, nor a scientific
-    hyperparameter, whose effect `scientific-effect` states, nor a regulariser that no trial did without.
+    of its interval. It never reports the learning rate, which should be tuned even if all others are fixed, a scientific
+    hyperparameter, whose effect `scientific-effect` states, a regulariser that no trial did without, or the batch size and the
+    architecture, which are chosen by their cost.
 
     ## Why it matters
     Every searched hyperparameter costs trials, even one that does not matter: with more of them, the sample is sparser.
@@ -99,10 +101,14 @@ class SpaceInsensitive(Rule):
     def _stays(self, study: Study, name: str) -> bool:
         """Return whether a hyperparameter stays open in any case.
 
-        This concerns learning rates, what the study compares, and regularisers that no trial did without.
+        This concerns learning rates, what the study compares, regularisers that no trial did without, and what is chosen by cost:
+        batch size and architecture.
         """
         parameter = study.spec.parameters[name]
-        return is_learning_rate(name) or parameter.role == "scientific" or _regularisers.is_only_strong(name, parameter)
+        cost = parameter_kinds.is_batch_size(name) or parameter_kinds.searches_architecture(study, name)
+        if cost or is_learning_rate(name) or parameter.role == "scientific":
+            return True
+        return _regularisers.is_only_strong(name, parameter, strong_decay=_regularisers.strong_decay(study))
 
     def _finding(self, study: Study, found: importance.Importances, axis: int, top: int, small: float) -> Finding:
         name, leader, domain = found.names[axis], found.names[top], study.spec.parameters[found.names[axis]]

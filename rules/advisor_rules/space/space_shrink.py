@@ -23,7 +23,7 @@ class SpaceShrink(Rule):
     """A range is far wider than the part of it that holds good trials.
 
     ## What it looks at
-    Every searched number with at least five values, except the length of training and the batch size. The rule cannot judge if
+    Every searched number with at least five values, except training length, batch size and architecture. The rule cannot judge if
     more than a fifth of the trials were pruned, because the others are those that learn fast early. It first tests if results
     depend on the hyperparameter at all. Then it takes the good trials: the best tenth, and all that are only a little worse than
     the best, so that a flat optimum counts as a whole. It tests if the good trials lie closer together than equally many random
@@ -85,7 +85,7 @@ class SpaceShrink(Rule):
         """Yield one finding per range that is too wide, most certain first."""
         settings.require_unpruned(study)
         tried = settings.read(study)
-        axes = _good_region.axes(tried, levels=self.levels)
+        axes = _good_region.axes(study, tried, levels=self.levels)
         if not axes:
             raise MissingData(
                 f"no hyperparameter was tried at {self.levels} values; log those that the study searches",

@@ -34,7 +34,9 @@ class SpaceTunedBatch(Rule):
 
     ## What to do
     Fix the batch size by throughput: take the largest one that still processes 10 % more examples per second, as in
-    `batch-throughput`. To compare batch sizes, tune the optimizer and the regularisation in a separate study for each size.
+    `batch-throughput`. To compare batch sizes, tune the optimizer and the regularisation in a separate study for each size, with
+    equally many steps. With equally many epochs a larger batch takes fewer steps; such a comparison shows at best that it needs no
+    more examples.
 
     ## How sure
     The rule counts and estimates nothing. Confidence is the share of the batch sizes with too few learning rates.
@@ -54,9 +56,9 @@ class SpaceTunedBatch(Rule):
     """Minimum number of learning rates for a tuned batch size: fewer cannot show an optimum with a worse value on each side."""
     values: Count = 8
     """Maximum number of batch sizes to count one by one; if there are more, they are grouped by doublings."""
-    material: Share = 0.1
+    material: Share = throughput.MATERIAL
     """Minimum relative gain in throughput that makes a larger batch worthwhile; as in `batch-throughput`."""
-    false_alarms: Share = 0.05
+    false_alarms: Share = throughput.FALSE_ALARMS
     """Probability of mistaking noise for a higher throughput."""
 
     def check(self, study: Study) -> Iterator[Finding]:
@@ -87,7 +89,7 @@ class SpaceTunedBatch(Rule):
     def _finding(self, study: Study, name: str, sizes: FloatArray, tuned: IntArray) -> Finding:
         values = np.unique(sizes[np.isfinite(sizes)])
         best = study.ranked()[:1]
-        fastest = self._fastest(study, sizes)
+        fastest = throughput.recommended(study, name, self.material, self.false_alarms)
         size = fastest or (as_number(best[0].params.get(name)) if best else math.nan)
         size = size if math.isfinite(size) else float(values[-1])
         number = max(int(np.median(tuned)), 1)
@@ -126,15 +128,6 @@ class SpaceTunedBatch(Rule):
             ),
             changes=(*changes, *_search_rate(study, name)),
         )
-
-    def _fastest(self, study: Study, sizes: FloatArray) -> float | None:
-        """Return the batch size that `batch-throughput` recommends; None if the throughput of fewer than two sizes is known."""
-        speeds = throughput.speeds(study)
-        if len(speeds) < 2:
-            return None
-        use = throughput.worthwhile(speeds, self.material, self.false_alarms)
-        own = {float(sizes[t.index]) for t in use.trials}
-        return own.pop() if len(own) == 1 else use.size
 
 
 def _search_rate(study: Study, name: str) -> list[Change]:

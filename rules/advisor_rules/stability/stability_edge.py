@@ -134,7 +134,7 @@ class StabilityEdge(Rule):
                 raise MissingData(
                     f"trials fail from {name} {trimmed(found.edge, 3)} on; to see if results improve up to there, the rule "
                     f"needs more trials between {trimmed(found.best, 3)} and {trimmed(found.edge, 3)}",
-                    needs="trials",
+                    needs="design",
                 )
 
     def _finding(self, study: Study, name: str, found: _Edge, best: Trial) -> Finding:

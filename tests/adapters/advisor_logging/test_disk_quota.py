@@ -13,7 +13,8 @@ import pytest
 from advisor import contract
 from advisor.tracking.stores.reading import read_experiment
 from advisor_logging import disk_quota, spool
-from advisor_logging.recorder import Recorder, RunSettings
+from advisor_logging.recorder import Recorder
+from advisor_logging.run_description import RunSettings
 from advisor_logging.shipper import Shipper
 from advisor_logging.table import Table
 from tests.adapters.fixture_types import History, OnlyRun

@@ -56,7 +56,7 @@ def test_two_trials_with_their_repeats(advisor):
     assert first.startswith("Adopt. ")
     assert "candidate       0.50875  trial-0-0 (mean of 4 runs)" in rest
     assert "incumbent       0.60875  trial-3-2 (mean of 4 runs)" in rest
-    assert any(line.startswith("gain            0.1 (90 % interval 0.0") for line in rest)
+    assert any(line.startswith("gain            0.1 (95 % interval 0.0") for line in rest)
     assert any(line.startswith("data variance   ") for line in rest)
     assert not any(line.startswith("study variance") for line in rest)
     assert max(map(len, out.splitlines())) < 250

@@ -52,3 +52,13 @@ def test_more_trials_gain_where_the_optimum_lies_between_the_known_points() -> N
     assert between.mean() == pytest.approx(2 * (1 / 6) ** 2, rel=0.3)
     assert known.mean() < 0.01
     assert len(surface.gains_of_more(columns, [], np.ones(16), 5)) == 0
+
+
+def test_an_axis_that_half_of_the_points_lack_gives_a_valid_covariance() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        first = rng.random(24) < 0.5
+        mine, other = np.where(first, rng.random(24), np.nan), np.where(first, np.nan, rng.random(24))
+        values = (np.nan_to_num(mine, nan=0.3) - 0.5) ** 2 + (np.nan_to_num(other, nan=0.9) - 0.2) ** 2
+        new = [np.array([0.5, np.nan]), np.array([np.nan, 0.5]), np.array([0.0, 1.0])]
+        assert np.isfinite(surface.results_at([mine, other], [first.astype(float)], values, new)).all()

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from recordings.causes import Label
 from recordings.plain import blowups, diffusion, finetune, gan, letters, policy, preempted, pruning, simclr
+from recordings.recorded_study import Label
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from mlflow.entities import Run
 from torch import nn
 
 from advisor import contract
-from advisor_logging.recorder import Recorder, RunSettings
+from advisor_logging.recorder import Recorder
+from advisor_logging.run_description import RunSettings
 from advisor_logging.table import Table
 from advisor_pytorch.facts import machine
 from tests.adapters.fixture_types import History

@@ -1,0 +1,74 @@
+"""Frames that the disk refuses: they wait in memory, in order, until the disk accepts them again."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from typing import NamedTuple
+
+from advisor_logging.spool import SpoolWriter
+
+MAX_BYTES = 64 << 20
+"""Maximum bytes of frames that wait in memory; the points of further frames are lost."""
+RETRY_S = 0.5
+"""Minimum seconds between attempts to write the waiting frames."""
+
+
+class _Waiting(NamedTuple):
+    frame: bytes
+    points: int
+    critical: bool
+
+
+class Backlog:
+    """Appends frames to a spool, and keeps those that its disk refuses."""
+
+    def __init__(self, spool: SpoolWriter) -> None:
+        self._spool = spool
+        self._frames: deque[_Waiting] = deque()
+        self._size, self._tried_at = 0, -math.inf
+        self.problem: OSError | None = None
+        """Last error of the disk."""
+        self.dropped = 0
+        """Number of points that were lost because too much waited."""
+
+    @property
+    def points(self) -> int:
+        """Number of points that wait."""
+        return sum(one.points for one in self._frames)
+
+    def append(self, frame: bytes, points: int = 0, *, critical: bool = False) -> bool:
+        """Write a frame of this many points; return whether it is on disk. Critical frames need not wait for the others."""
+        self.retry()
+        if not self._frames or (critical and not any(one.critical for one in self._frames)):
+            try:
+                self._spool.append(frame, critical=critical)
+                return True
+            except OSError as error:
+                self.problem = error
+        if self._size + len(frame) > MAX_BYTES and not critical:
+            self.dropped += points
+        else:
+            self._frames.append(_Waiting(frame, points, critical))
+            self._size += len(frame)
+        return False
+
+    def retry(self, *, at_once: bool = False) -> bool:
+        """Write the waiting frames, unless the last attempt was just now. Return whether none waits."""
+        if self._frames and (at_once or time.monotonic() - self._tried_at >= RETRY_S):
+            self._tried_at = time.monotonic()
+            try:
+                while self._frames:
+                    self._spool.append(self._frames[0].frame, critical=self._frames[0].critical)
+                    self._size -= len(self._frames.popleft().frame)
+            except OSError as error:
+                self.problem = error
+        return not self._frames
+
+    def give_up(self) -> int:
+        """Drop the waiting frames; return their number of points."""
+        lost = self.points
+        self._frames.clear()
+        self._size = 0
+        return lost

@@ -1,0 +1,82 @@
+"""Describes a run for its spool: the store, the run in it, and where the training comes from."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from advisor.contract.redact import redact
+from advisor_logging.limits import clean_name, clean_text, clean_time
+from advisor_logging.spool import user_name
+
+NEW_RUN = "new"
+"""A `run_id` that always creates a run, whatever MLflow's variables and active run are."""
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Which run to write, and where; see `TuningLogger`."""
+
+    experiment: str | None = None
+    run_name: str | None = None
+    run_id: str | None = None
+    """None: MLFLOW_RUN_ID or the active run of the process, if any; NEW_RUN: always a new run."""
+    tracking_uri: str | None = None
+    spool: str | os.PathLike[str] | None = None
+    begun_by: str | None = None
+    """Continue the run of the spool with this identity, if the run's id never became known."""
+
+
+def resolve_tracking_uri(explicit: str | None) -> str:
+    """Return the store's address: as configured, as MLflow would choose it, or an SQLite file in the working directory."""
+    uri = explicit or os.environ.get("MLFLOW_TRACKING_URI")
+    mlflow = sys.modules.get("mlflow")  # never imported here
+    if uri is None and mlflow is not None and mlflow.is_tracking_uri_set():
+        uri = str(mlflow.get_tracking_uri())
+    uri = uri or "sqlite:///mlflow.db"
+    prefix = "sqlite:///"
+    if uri.startswith(prefix) and not uri.startswith(prefix + "/"):
+        uri = prefix + str(Path(uri.removeprefix(prefix)).absolute())
+    return uri
+
+
+def _active_run(uri: str) -> str | None:
+    """Return the id of MLflow's active run in this process, if it belongs to the store at `uri`."""
+    mlflow = sys.modules.get("mlflow")
+    active = mlflow.active_run() if mlflow is not None and hasattr(mlflow, "active_run") else None
+    if mlflow is None or active is None or resolve_tracking_uri(mlflow.get_tracking_uri()) != uri:
+        return None
+    return str(active.info.run_id)
+
+
+def describe(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
+    """Return `run.json`: all that a delivery needs, also days later, except passwords."""
+    run_id, ends_run = settings.run_id or os.environ.get("MLFLOW_RUN_ID"), True
+    if settings.run_id == NEW_RUN:
+        run_id = None
+    elif run_id is None and settings.begun_by is None and (active := _active_run(uri)) is not None:
+        run_id, ends_run = active, False  # the code that started it ends it
+    script = clean_text(sys.argv[0] if sys.argv else "")
+    source = {"mlflow.user": clean_text(user_name()), "mlflow.source.name": script, "mlflow.source.type": "LOCAL"}
+    experiment = settings.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
+    return {
+        "spool": settings.begun_by or identity,
+        "identity": identity,
+        "continues": bool(run_id or settings.begun_by),
+        "experiment": None if experiment is None else clean_text(experiment),
+        "experiment_id": None if settings.experiment else os.environ.get("MLFLOW_EXPERIMENT_ID"),
+        "run_id": run_id,
+        "run_name": None if settings.run_name is None else clean_name(settings.run_name),
+        "ends_run": ends_run,
+        "start_ms": clean_time(time.time() * 1000),
+        "tracking_uri": redact(uri),
+        "cwd": os.getcwd(),
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+        "source_tags": source,
+    }

@@ -1,0 +1,83 @@
+"""The design `ladder`: fewer hyperparameters, if there are too few trials for all of them.
+
+Playbook: "How should Adam's hyperparameters be tuned?": the number of trials decides how many hyperparameters are tuned.
+
+*When.* Even twice as many trials would not show a quadratic response of all searched hyperparameters: 12 trials of six.
+
+*What.* As many hyperparameters as the trials can show, at least two: the learning rate first, then those that matter most, if an
+effect was found. The others are fixed at the best trial's values; the final adaptive search opens them again. The notes state the
+cost, the effect that would be found, and the alternative of searching all of them.
+"""
+
+from __future__ import annotations
+
+from advisor.computed.space import importance, settings
+from advisor.model import parameter_kinds
+from advisor.model.change import FixParameter
+from advisor.model.finding import MissingData
+from advisor.model.space import is_learning_rate
+from advisor.model.spec import Region, StudySpec
+from advisor.model.study import Study
+from advisor.model.words import listed
+from advisor.planning import price
+from advisor.planning.base import best_setting
+from advisor.planning.states import FALSE_ALARMS, settings_needed
+
+MIN_SEARCHED = 2
+"""Minimum number of hyperparameters that the ladder keeps."""
+
+
+def ladder(study: Study, base: StudySpec) -> StudySpec | None:
+    """Return the study of fewer hyperparameters; None if there are enough trials for all, or nothing to fix the others at."""
+    tried, setting = len(settings.read(study)), best_setting(study, base)
+    searched = [n for n in base.searched if n in setting and base.parameters[n].role == "nuisance"]
+    if 2 * tried >= settings_needed(len(base.searched)) or study.spec.sampler.kind == "adaptive":
+        return None
+    trials = max(tried, settings_needed(MIN_SEARCHED))
+    others = len(base.searched) - len(searched)
+    number = max((k for k in range(len(searched)) if settings_needed(k + others) <= trials), default=0)
+    kept = _by_relevance(study, searched)[: max(number, MIN_SEARCHED - others)]
+    if len(kept) >= len(searched):
+        return None
+    why = f"fixed for now: {tried} trials are too few to search {len(base.searched)} hyperparameters"
+    spec = base
+    for name in searched:
+        if name not in kept:
+            spec = FixParameter(parameter=name, value=setting[name], why=why, for_now=True).apply(spec)
+    names = listed(spec.searched, limit=4)
+    spec = spec.model_copy(update={"trials": trials, "forbidden": _still_searched(spec)})
+    every = settings_needed(len(base.searched))
+    notes = (
+        *spec.notes,
+        price.cost(spec),
+        price.power_of(0, trials, len(spec.searched)),
+        f"The alternative is to search all {len(base.searched)} hyperparameters, which takes about {every} trials.",
+    )
+    return spec.model_copy(
+        update={"goal": f"Narrow the search to {names}: {trials} trials, the others fixed", "notes": notes}
+    )
+
+
+def _by_relevance(study: Study, names: list[str]) -> list[str]:
+    """Return the names: learning rates first, then by importance if an effect was found, else the optimizer's others first."""
+    shares: dict[str, float] = {}
+    try:
+        found = importance.read(study)
+        if found.p <= FALSE_ALARMS:
+            shares = dict(zip(found.names, found.total.mean(axis=0).tolist(), strict=True))
+    except MissingData:
+        pass
+    return sorted(
+        names,
+        key=lambda n: (
+            not is_learning_rate(n),
+            -shares.get(n, 0.0),
+            not parameter_kinds.is_of_optimizer(n),
+            not parameter_kinds.is_regulariser(n),
+        ),
+    )
+
+
+def _still_searched(spec: StudySpec) -> tuple[Region, ...]:
+    """Return the forbidden regions whose hyperparameters are all searched."""
+    return tuple(region for region in spec.forbidden if set(region.where) <= set(spec.searched))

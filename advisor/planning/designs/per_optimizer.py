@@ -1,0 +1,152 @@
+"""The design `per-optimizer`: one study for each optimizer, with the hyperparameters and ranges of that optimizer.
+
+Playbook: "Identifying scientific, nuisance, and fixed hyperparameters", "How should Adam's hyperparameters be tuned?".
+
+*When.* Several optimizers were searched with one learning rate for all, or the user runs
+`advisor init --compare optimizer=sgd,adam`. The learning rate is a conditional hyperparameter: SGD's is about a hundred times
+Adam's, so no common range is fair to both.
+
+*What.* One study per optimizer with an equal share of the trials. Each tunes the hyperparameters that its ladder
+(`advisor.model.optimizers`) allows for this number of trials. The range of the learning rate is the ladder's, or lower if the
+searched range is lower, as in fine-tuning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from advisor.model import optimizers
+from advisor.model.change import RunPlan
+from advisor.model.errors import AdvisorError
+from advisor.model.optimizers import LADDERS, Rung
+from advisor.model.prediction import significant
+from advisor.model.space import Value, as_number, is_learning_rate
+from advisor.model.spec import Parameter, StudySpec
+from advisor.model.study import Study
+from advisor.planning.designs.initial import FAIR, Wish, initial, tuned
+from advisor.planning.designs.one_each import one_each
+
+GOAL = "Tune each optimizer in a study of its own"
+MEASURE = "Measure the throughput again for this optimizer: memory and feasible batch sizes depend on its state."
+
+
+def design(_request: RunPlan, _study: Study, base: StudySpec) -> StudySpec:
+    """Return the study before `divided` divides it."""
+    return base.model_copy(update={"goal": GOAL})
+
+
+def divided(specs: Sequence[StudySpec]) -> list[StudySpec]:
+    """Return the studies with the first one divided that searches several optimizers with one learning rate.
+
+    Studies after it are left out, because they stand on a common range.
+    """
+    for i, spec in enumerate(specs):
+        shared = optimizers.shared_rate(spec)
+        if shared is not None:
+            return [*specs[:i], *one_each_optimizer(spec, *shared)]
+    return list(specs)
+
+
+def first_studies(wish: Wish, chooser: str) -> list[StudySpec]:
+    """Return the first study of each optimizer that `chooser` compares. Raises AdvisorError if an optimizer is unknown."""
+    options = wish.parameters[chooser].options
+    unknown = [str(v) for v in options if optimizers.optimizer_of(v) is None]
+    if unknown:
+        known = ", ".join(sorted(LADDERS))
+        raise AdvisorError(
+            f"no usual ranges are known for {', '.join(unknown)}; optimizers that can be compared: {known}"
+        )
+    rate = next((n for n, p in wish.parameters.items() if is_learning_rate(n) and p.numeric), None)
+    if rate is not None:
+        raise AdvisorError(
+            f"one range of {rate} does not suit all optimizers; leave it out, or write their studies one by one"
+        )
+    return [_first_study(wish, chooser, value) for value in options]
+
+
+def _first_study(wish: Wish, chooser: str, value: Value) -> StudySpec:
+    optimizer, count = optimizers.optimizer_of(value) or wish.optimizer, len(wish.parameters[chooser].options)
+    why = f"one study for each of {count} optimizers; compare their best trials"
+    foreign = _foreign(wish.parameters, LADDERS[optimizer])
+    others = {n: p for n, p in wish.parameters.items() if n != chooser and n not in foreign}
+    parameters = {chooser: Parameter(role="fixed", value=value, why=why), **others}
+    spec = initial(replace(wish, optimizer=optimizer, trials=max(wish.trials // count, 1), parameters=parameters))
+    goal = f"Tune {value} in a study of its own: {', '.join(spec.searched)}"
+    return spec.model_copy(update={"goal": goal, "notes": (*spec.notes, FAIR, MEASURE)})
+
+
+def one_each_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[StudySpec]:
+    """Return one study for each optimizer among the choices of `chooser`. rate: name of the learning rate that they share."""
+    options = spec.parameters[chooser].options
+    names = {value: _slug(value, options) for value in options}
+    lowest = min((_rate_of(v).low for v in options if optimizers.optimizer_of(v)), default=1.0)
+    return [
+        _own(study, rate, value, lowest).model_copy(update={"study": _name(spec.study, names[value])})
+        for study, value in zip(one_each(spec, chooser, limit=len(options)), options, strict=True)
+    ]
+
+
+def _own(spec: StudySpec, rate: str, value: Value, lowest: float) -> StudySpec:
+    """Return the study of one optimizer with its own hyperparameters. lowest: low end of the least usual range of rates."""
+    optimizer = optimizers.optimizer_of(value)
+    parameters = dict(spec.parameters)
+    if optimizer is not None:
+        own = [r for r in LADDERS[optimizer] if not is_learning_rate(r.name)]
+        for name in _foreign(parameters, own):
+            del parameters[name]
+        parameters[rate] = _shifted(parameters[rate], _rate_of(value), lowest, value)
+        for rung in own:
+            name = next((n for n in parameters if optimizers.denotes(rung.name, n, optimizer)), rung.name)
+            if (spec.trials or 1) >= rung.min_trials and not (name in parameters and parameters[name].searched):
+                parameters[name] = tuned(rung)
+    searched = [n for n, p in parameters.items() if p.searched]
+    return spec.model_copy(
+        update={
+            "goal": f"Tune {value} in a study of its own: {', '.join(searched)}",
+            "parameters": parameters,
+            "forbidden": tuple(r for r in spec.forbidden if r.where.keys() <= parameters.keys()),
+            "notes": (*spec.notes, MEASURE),
+        }
+    )
+
+
+def _rate_of(value: Value) -> Rung:
+    return LADDERS[optimizers.optimizer_of(value) or "adam"][0]
+
+
+def _foreign(parameters: Mapping[str, Parameter], own: Sequence[Rung]) -> list[str]:
+    """Return the searched hyperparameters of other optimizers, unless another hyperparameter depends on them."""
+    rungs = {r.name for ladder in LADDERS.values() for r in ladder if not is_learning_rate(r.name)}
+    rungs -= {r.name for r in own}
+    used = {n for p in parameters.values() for n in (p.when or {})}
+    texts = " ".join(p.formula or p.equals or "" for p in parameters.values())
+    free = [n for n, p in parameters.items() if p.searched and n not in used and n not in texts]
+    return [n for n in free if any(optimizers.denotes(rung, n, o) for rung in rungs for o in LADDERS)]
+
+
+def _shifted(shared: Parameter, usual: Rung, lowest: float, value: Value) -> Parameter:
+    """Return the learning rate in the optimizer's usual range, or lower if the shared range lies below the usual ones."""
+    factor = usual.low / lowest
+    numbers = [x for v in (shared.low, shared.high, *shared.options) if (x := as_number(v)) > 0]
+    low = min([usual.low, *(x * factor for x in numbers)])
+    high = min(usual.high, max(numbers) * factor) if shared.searched and numbers else usual.high
+    least, most = shared.reach
+    low, high = max(significant(low, 3), least), min(significant(high, 3), most)
+    if not low < high:
+        return shared
+    why = f"the usual learning rates of {value}; those of other optimizers differ"
+    return Parameter(type="float", low=low, high=high, scale="log", limits=shared.limits, when=shared.when, why=why)
+
+
+def _slug(value: Value, options: Sequence[Value]) -> str:
+    """Return a short name of the optimizer for the study's name, unique among the options."""
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", str(value).rpartition(".")[2]).strip("-").lower() or "optimizer"
+    alike = [v for v in options if str(v).rpartition(".")[2].lower() == str(value).rpartition(".")[2].lower()]
+    return slug if len(alike) == 1 else f"{slug}-{alike.index(value) + 1}"
+
+
+def _name(study: str, slug: str) -> str:
+    """Return the study's name with the optimizer before the number of the round."""
+    return re.sub(r"(-round-\d+)?$", lambda found: f"-{slug}{found[1] or ''}", study, count=1)

@@ -1,0 +1,94 @@
+"""The design `rate-sweep`: a sweep of the learning rate in short trainings, after a single setting.
+
+Playbook: "Choosing the initial configuration", "Deciding how long to train when training is compute-bound".
+
+*When.* Only one setting was trained, once or with several seeds, so nothing can be told about any hyperparameter.
+
+*What.* Ten learning rates, log-spaced over a decade on each side of the one used, each trained for a tenth of the steps. Everything
+else is fixed. Several learning rates (of a generator and a discriminator, for example) keep their ratio. Without a known learning
+rate, the setting is repeated, and a note asks to log the learning rate.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.computed.curves.curve_tails import round_up
+from advisor.model.change import SetField
+from advisor.model.prediction import significant
+from advisor.model.space import as_number, is_learning_rate
+from advisor.model.spec import Parameter, StudySpec
+from advisor.model.study import Study
+from advisor.model.words import trimmed
+from advisor.planning import price
+from advisor.planning.base import best_setting, fixed_parameters
+from advisor.planning.designs.reseed import reseed
+
+TRIALS = 10
+"""Number of learning rates: the playbook's number of trials to tune the learning rate alone."""
+DECADE = 10.0
+"""Ratio of the ends of the range to the learning rate that was used."""
+SHORT = 0.1
+"""Length of a trial as a share of the length so far."""
+EVALUATIONS = 20
+"""Number of evaluations of a trial; enough to see divergence and the order of the learning rates."""
+LOG_RATE = (
+    "Log the learning rate as a parameter (for example mlflow.log_param('learning_rate', rate)); then the next study can sweep it, "
+    "which is the first thing to tune."
+)
+
+
+def of_one_setting(study: Study) -> bool:
+    """Return whether the study is a first one with a single setting: one run, or repeats with other seeds."""
+    first = study.spec.round == 1 and study.spec.parent is None and study.spec.baseline is None
+    return first and study.probe is None and not study.searched and bool(study.ranked())
+
+
+def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
+    """Return the sweep; without a known learning rate, the repeats with a note, or None if they were run already."""
+    setting = best_setting(study, base)
+    rates = [n for n in setting if is_learning_rate(n) and as_number(setting[n]) > 0]
+    if not rates:
+        again = reseed(study, base, unnamed=True)
+        return None if again is None else again.model_copy(update={"notes": (LOG_RATE, *again.notes)})
+    name, used = rates[0], as_number(setting[rates[0]])
+    low, high = significant(used / DECADE, 3), significant(used * DECADE, 3)
+    parameters = fixed_parameters(setting, base)
+    why = f"a decade on each side of {trimmed(used)}, the only rate that was tried"
+    parameters[name] = Parameter(type="float", low=low, high=high, scale="log", why=why)
+    for other in rates[1:]:
+        ratio = significant(as_number(setting[other]) / used, 6)
+        parameters[other] = Parameter(
+            role="derived", formula=f"{{{name}}} * {ratio!r}", why=f"keeps its ratio to {name}"
+        )
+    spec = _shorter(base.model_copy(update={"parameters": parameters, "trials": TRIALS, "seeds": None}), study)
+    length = f", {study.length(spec.max_train_steps)} each" if spec.max_train_steps else ""
+    shows = (
+        f"It shows which rates diverge and the best rate to within about a factor of 2. {price.power_of(0, TRIALS, 1)}"
+    )
+    return spec.model_copy(
+        update={
+            "goal": f"Sweep {name}: {trimmed(low)} to {trimmed(high)}{length}",
+            "forbidden": (),
+            "notes": (price.cost(spec), shows),
+        }
+    )
+
+
+def _shorter(spec: StudySpec, study: Study) -> StudySpec:
+    """Return the spec with a tenth of the steps and `EVALUATIONS` evaluations; unchanged if no number of steps is known."""
+    length = spec.max_train_steps or _last_step(study)
+    if not length or study.unit in ("second", "millisecond"):
+        return spec
+    steps = max(round_up(SHORT * length), 1)
+    spec = spec.model_copy(update={"max_train_steps": length})
+    spec = SetField(field="max_train_steps", value=steps, why="a tenth of the length").apply(spec)
+    final = spec.final_train_steps or length
+    return spec.model_copy(
+        update={"evaluate_every": max(steps // EVALUATIONS, 1), "final_train_steps": final if final > steps else None}
+    )
+
+
+def _last_step(study: Study) -> int | None:
+    ends = [int(c.steps[-1]) for t in study.ranked() if len(c := study.cost_curve(t))]
+    return int(np.median(ends)) if ends and max(ends) > 0 else None

@@ -1,0 +1,121 @@
+"""Goals of studies in words: one verb, one object and the numbers, such as `Widen learning_rate: 0.001 to 1`.
+
+The headline of the report, its list of things to do and the file name of the study use the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from advisor.model.change import (
+    AddParameter,
+    Change,
+    FixParameter,
+    Forbid,
+    Reparametrise,
+    RepeatTrial,
+    SetField,
+    SetRange,
+    SetSchedule,
+)
+from advisor.model.spec import Parameter, StudySpec
+from advisor.model.words import clean, count, listed, setting, trimmed
+from advisor.planning.designs import explore
+from advisor.planning.designs.reseed import repeat_goal
+
+MAX_NAMES = 3
+"""Maximum number of names in a goal; more are counted."""
+
+_FIELDS = {"evaluate_every": "the evaluation interval", "seeds": "the number of seeds"}
+
+
+def goal_of(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> str:
+    """Return the goal of the study `after`, which differs from `before` by the changes; the first change that matters leads.
+
+    Other changes with the same verb share the goal; the study's file says the rest. A hyperparameter that is fixed because it hardly
+    matters only saves trials, so it leads only if there is nothing else.
+    """
+    parts = [p for c in sorted(changes, key=_only_saves) if (p := _part(c, before, after)) is not None]
+    if not parts:
+        return "Repeat the study"
+    verb = parts[0][0]
+    numbers = {subject: n for v, subject, n in parts if v == verb}
+    if len(numbers) == 1:
+        subject, number = next(iter(numbers.items()))
+        return f"{verb} {subject}: {number}" if number else f"{verb} {subject}"
+    shown = [f"{s} {n}" for s, n in list(numbers.items())[:MAX_NAMES]]
+    return f"{verb} {listed(numbers, limit=MAX_NAMES)}: {'; '.join(shown)}"
+
+
+def manual_goal(subject: str, action: str) -> str:
+    """Return the goal of a study that waits for a fix by hand, such as `Fix the training pipeline: Shuffle the data`."""
+    return f"Fix {subject}: {action.rstrip('.')}"
+
+
+def _only_saves(change: Change) -> bool:
+    return isinstance(change, FixParameter) and change.for_now
+
+
+def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str, str] | None:
+    """Return (verb, object, numbers) of a change; None if the study does not show it."""
+    match change:
+        case SetRange():
+            return _range(change.parameter, before, after)
+        case Reparametrise():
+            return _range(change.by, before, after)
+        case AddParameter():
+            return _range(change.name, before, after)
+        case FixParameter():
+            new = after.parameters.get(change.parameter)
+            value = change.value if new is None or new.value is None else new.value
+            return "Fix", clean(change.parameter), f"at {setting(value)}"
+        case SetField():
+            return _field(change, before, after)
+        case SetSchedule():
+            schedule = after.schedule or {}
+            shown = ", ".join(f"{clean(k)} {setting(v)}" for k, v in schedule.items() if k in change.schedule)
+            return "Set", "the learning-rate schedule", shown
+        case RepeatTrial():
+            verb, _, rest = repeat_goal(change.seeds).partition(" ")
+            subject, _, numbers = rest.partition(": ")
+            return verb, subject, numbers
+        case Forbid():
+            return "Narrow", "the space", f"without a region of {listed(map(clean, change.region.where))} that fails"
+    return None
+
+
+def _field(change: SetField, before: StudySpec, after: StudySpec) -> tuple[str, str, str]:
+    old, new = getattr(before, change.field), getattr(after, change.field) or change.value
+    if change.field == "max_train_steps":
+        verb = "Shorten" if old is not None and new < old else "Lengthen"
+        return verb, "training", f"{old:,} to {new:,} steps" if old and old != new else f"{new:,} steps"
+    if change.field == "trials":
+        verb, _, rest = explore.goal(after).partition(" ")
+        subject, _, numbers = rest.partition(": ")
+        return verb, subject, numbers
+    return "Set", _FIELDS[change.field], count(new, "step" if change.field == "evaluate_every" else "seed")
+
+
+def _range(name: str, before: StudySpec, after: StudySpec) -> tuple[str, str, str] | None:
+    old, new = before.parameters.get(name), after.parameters.get(name)
+    if new is None or not (new.searched or new.options):
+        return None
+    if new.role == "scientific" and not new.numeric:
+        return "Compare", clean(name), listed([setting(v) for v in new.options], limit=6)
+    return _verb(old, new), clean(name), domain(new)
+
+
+def domain(parameter: Parameter) -> str:
+    """Return a range as `0.001 to 1`, or choices as a list."""
+    if parameter.low is None or parameter.high is None:
+        return listed([setting(v) for v in parameter.options], limit=6)
+    return f"{trimmed(parameter.low)} to {trimmed(parameter.high)}"
+
+
+def _verb(old: Parameter | None, new: Parameter) -> str:
+    """Return the verb for the change of a range."""
+    if old is None or not old.searched or old.low is None or old.high is None or new.low is None or new.high is None:
+        return "Add" if old is None else "Search"
+    wider = new.low < old.low or new.high > old.high
+    narrower = new.low > old.low or new.high < old.high
+    return "Move" if wider and narrower else "Widen" if wider else "Narrow" if narrower else "Search"

@@ -1,0 +1,87 @@
+"""The state of a question for the planner: fine, wrong, or impossible to tell with the data so far.
+
+Playbook: "Exploration vs exploitation". Exploitation needs positive evidence: an effect of at least one hyperparameter, a known
+variation between seeds, and a settled search space. A check that could not run is no such evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import comb
+from typing import Literal
+
+from advisor.computed.decision import repeats
+from advisor.computed.space import importance, settings
+from advisor.engine.rule import Rule
+from advisor.model.finding import MissingData, Verdict
+from advisor.model.study import Study
+from advisor.planning.designs.exploit import inside
+from advisor.planning.stages import MIN_CONFIDENCE
+
+State = Literal["fine", "wrong", "cannot be told"]
+
+FALSE_ALARMS = 0.05
+"""Maximum p-value of the test that results are unrelated to all hyperparameters for an effect to count as found."""
+
+SETTINGS_PER_COEFFICIENT = 2
+"""Minimum number of settings for each coefficient of a quadratic response, to estimate the response and the noise around it."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The state of the three questions that must be settled before exploitation."""
+
+    space: State
+    """Whether the search space is right: the rules that `exploit` requires, and the position of the best trial."""
+    effect: State
+    """Whether at least one hyperparameter has an effect."""
+    variation: State
+    """Whether the variation between seeds is known, from repeats or from the residuals of a fitted response."""
+
+    @property
+    def state(self) -> State:
+        """The state of the study as a whole."""
+        each = (self.space, self.effect, self.variation)
+        return "wrong" if "wrong" in each else "fine" if set(each) == {"fine"} else "cannot be told"
+
+
+def assess(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> Evidence:
+    """Return what the study and the verdicts of the rules show."""
+    return Evidence(space=_space(study, verdicts, rules), effect=_effect(study), variation=_variation(study))
+
+
+def state_of(verdict: Verdict) -> State:
+    """Return the state of a rule's question. A finding that is more likely wrong than right does not settle it."""
+    if verdict.status == "quiet":
+        return "fine"
+    sure = any(f.confidence >= MIN_CONFIDENCE for f in verdict.findings)
+    return "wrong" if verdict.status == "fired" and (sure or not verdict.findings) else "cannot be told"
+
+
+def settings_needed(searched: int) -> int:
+    """Return the number of settings that show a quadratic response of this many hyperparameters, and the noise around it."""
+    return SETTINGS_PER_COEFFICIENT * comb(searched + 2, 2)
+
+
+def _space(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> State:
+    state = {v.rule: state_of(v) for v in verdicts}
+    required = {rule.rule_id(): rule.before_exploitation for rule in rules if rule.before_exploitation is not None}
+    if any(state.get(rule) == "wrong" for rule in required):
+        return "wrong"
+    quiet = [rule for rule, settled in required.items() if settled == "quiet"]
+    settled = bool(quiet) and all(state.get(rule) == "fine" for rule in quiet)
+    return "fine" if settled and inside(study) else "cannot be told"
+
+
+def _effect(study: Study) -> State:
+    try:
+        return "fine" if importance.read(study).p <= FALSE_ALARMS else "cannot be told"
+    except MissingData:
+        return "cannot be told"
+
+
+def _variation(study: Study) -> State:
+    repeated = repeats.trial_variance(repeats.settings(study)) is not None
+    enough = bool(study.searched) and settings.read(study).successes >= settings_needed(len(study.searched))
+    return "fine" if repeated or enough else "cannot be told"

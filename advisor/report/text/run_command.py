@@ -1,0 +1,118 @@
+"""The command that trains the next study: the best trial's own command, with placeholders in place of its values."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
+
+from advisor.contract.redact import redact_arguments
+from advisor.model.space import Value, as_number, counts_training, is_learning_rate, words_of
+from advisor.model.spec import StudySpec
+from advisor.model.study import Study
+from advisor.report.model import ReportData
+from advisor.system import shell
+
+_OPTION = re.compile(r"(?P<name>(?:--?|\+{0,2})[A-Za-z][\w./-]*)(?:=(?P<value>.*))?", re.DOTALL)
+"""A word that names an option (`--lr`) or assigns one (`--lr=0.1`, `optimizer.lr=0.1`)."""
+_PLAIN = ("python", "train.py")
+"""Command of a training whose own command is unknown."""
+_SEED = {"seed", "random_seed"}
+
+
+def training_command(study: Study, spec: StudySpec) -> str:
+    """Return the command that trains one trial of the study `spec`, quoted for a shell, with placeholders in braces.
+
+    It is the command of the best trial that recorded one, else `python train.py`. Searched hyperparameters that it does not name
+    are appended as options, so `advisor run` accepts it.
+    """
+    best = next((t for t in (*study.ranked(), *study.trials) if t.facts.get("command")), None)
+    words = _words(best.facts["command"]) if best is not None else []
+    params = best.params if best is not None else {}
+    filled = list(_filled(words or _PLAIN, params, spec, study.spec.max_train_steps))
+    named = {word for word, _ in filled}
+    missing = [n for n in spec.searched if f"{{{n}}}" not in "".join(named)]
+    options = [word for n in missing for word in (f"--{n.replace('_', '-')}", f"{{{n}}}")]
+    return " ".join([*(w if braced else shell.quote(w) for w, braced in filled), *options])
+
+
+def run_command(report: ReportData) -> str:
+    """Return the command that runs the first next study; empty if there is none."""
+    first = next(iter(report.next_studies), None)
+    if first is None:
+        return ""
+    return f"advisor run {shell.quote(PurePath(report.folder, 'next', first.file).as_posix())} -- {first.training}"
+
+
+def _words(command: str) -> list[str]:
+    """Return the words of a recorded command, without secrets, and with the interpreter's name in place of its path."""
+    try:
+        words = list(redact_arguments(shlex.split(command)))
+    except ValueError:  # a command that was truncated within quotes
+        return []
+    if words and re.fullmatch(r"python[\d.]*", PurePath(words[0]).name):
+        words[0] = "python"
+    return words
+
+
+def _filled(
+    words: Sequence[str], params: Mapping[str, Value], spec: StudySpec, steps: int | None
+) -> Iterator[tuple[str, bool]]:
+    """Yield each word and whether it has a placeholder. steps: `max_train_steps` of the analysed study."""
+    pending: str | None = None
+    for word in words:
+        option = _OPTION.fullmatch(word)
+        if pending is not None and (option is None or option["value"] is not None or not word.startswith("-")):
+            name = _placeholder(pending, word, params, spec, steps)
+            yield (f"{{{name}}}", True) if name else (_escaped(word), False)
+            pending = None
+            continue
+        pending = None
+        if option is None:
+            yield _escaped(word), False
+        elif option["value"] is None:
+            pending = option["name"] if word.startswith("-") else None
+            yield _escaped(word), False
+        else:
+            name = _placeholder(option["name"], option["value"], params, spec, steps)
+            yield (f"{option['name']}={{{name}}}", True) if name else (_escaped(word), False)
+
+
+def _placeholder(option: str, text: str, params: Mapping[str, Value], spec: StudySpec, steps: int | None) -> str | None:
+    """Return the name of the placeholder for an option's value; None if the study does not set it."""
+    words = words_of(option)
+    same = [n for n in spec.parameters if words_of(n) == words]
+    if not same:
+        same = [n for n in spec.parameters if _similar(words_of(n), words) and _equal(text, params.get(n))]
+    if not same and is_learning_rate("_".join(words)):
+        same = [n for n in spec.parameters if is_learning_rate(n) and _equal(text, params.get(n))]
+    if len(same) == 1 and spec.parameters[same[0]].role != "derived":
+        return same[0]
+    if "_".join(words) in _SEED:
+        return "seed"
+    if spec.max_train_steps and counts_training("_".join(words)) and _equal(text, steps):
+        return "max_train_steps"
+    return None
+
+
+def _similar(one: list[str], other: list[str]) -> bool:
+    """Return whether the shorter name is the end of the longer one: `lr` and `optimizer.lr`."""
+    n = min(len(one), len(other))
+    return n > 0 and one[-n:] == other[-n:]
+
+
+def _equal(text: str, value: Value | None) -> bool:
+    if value is None:
+        return False
+    if isinstance(value, bool | str):
+        return text.lower() == str(value).lower()
+    try:
+        return abs(float(text) - as_number(value)) <= 1e-6 * abs(as_number(value))
+    except ValueError:
+        return False
+
+
+def _escaped(word: str) -> str:
+    """Return the word with its braces doubled, as `advisor run` expects literal braces."""
+    return word.replace("{", "{{").replace("}", "}}")

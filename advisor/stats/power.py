@@ -1,0 +1,50 @@
+"""Power of the test that a hyperparameter has an effect: the effect that a number of trials finds, and the trials for an effect.
+
+An effect is the difference between the ends of a range, in standard deviations of the noise. The test is an F-test of a quadratic
+response along one of several ranges with uniformly spread trials. The noncentrality of an effect x in n trials is n x² / 12,
+because a straight line of height x has the variance x² / 12.
+"""
+
+from __future__ import annotations
+
+import math
+
+from scipy import optimize, stats
+
+LEVEL = 0.01
+"""Level at which `importance.Response.p` finds one hyperparameter alone."""
+POWER = 0.8
+_TERMS = 2
+"""Terms of the response along one range: linear and quadratic."""
+_MAX_TRIALS = 100_000
+
+
+def detectable(trials: int, axes: int, *, level: float = LEVEL, power: float = POWER) -> float:
+    """Return the effect that a study finds with probability `power`; infinite with fewer than 5 trials.
+
+    axes: number of searched hyperparameters, by which the level is divided (Bonferroni).
+    """
+    freedom = trials - _TERMS - 1
+    if freedom < _TERMS:
+        return math.inf
+    critical = float(stats.f.isf(level / max(axes, 1), _TERMS, freedom))
+
+    def lacking(noncentrality: float) -> float:
+        return float(stats.ncf.sf(critical, _TERMS, freedom, noncentrality)) - power
+
+    high = 10.0
+    while lacking(high) < 0:
+        high *= 2
+    noncentrality = float(optimize.brentq(lacking, 0.0, high, xtol=1e-3))
+    return math.sqrt(12 * noncentrality / trials)
+
+
+def trials_needed(effect: float, axes: int) -> int:
+    """Return the smallest number of trials that finds this effect with probability `POWER`, at most 100,000."""
+    low, high = _TERMS + 2, 8
+    while high < _MAX_TRIALS and detectable(high, axes) > effect:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if detectable(middle, axes) <= effect else (middle, high)
+    return min(high, _MAX_TRIALS)

@@ -1,0 +1,369 @@
+"""What comes next: nothing can be told yet, one change a round, and the same step in the headline and the first study."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from advisor.model import parameter_kinds
+from advisor.model.space import FloatArray, is_learning_rate
+from advisor.model.spec import Objective, Parameter, StudySpec
+from worlds import shapes
+from worlds.world import Made, Metric, Outcome, Random, Situation, Store
+
+RATES = ("lr", "learning_rate", "optimizer.lr", "optim/learning_rate", "base_lr", "peak_learning_rate")
+OTHERS: Mapping[str, tuple[float, float, bool]] = {
+    "weight_decay": (1e-6, 1e-2, True),
+    "dropout": (0.0, 0.5, False),
+    "label_smoothing": (0.0, 0.3, False),
+    "warmup_fraction": (0.0, 0.2, False),
+    "momentum": (0.5, 0.99, False),
+    "grad_clip": (0.1, 10.0, True),
+}
+"""Low end, high end and log scale of hyperparameters other than the learning rate."""
+VERBS = frozenset(
+    "Fix Stabilize Widen Narrow Move Search Compare Lengthen Shorten Exploit Repeat Sweep Add Measure Find Resume Set Drop".split()
+)
+
+
+def settings(random: Random, count: int, axes: int) -> tuple[list[dict[str, Any]], FloatArray]:
+    """Return random settings of a learning rate and `axes` - 1 others, and their positions (count, axes)."""
+    rate = str(random.choice(RATES))
+    chosen = [str(n) for n in random.choice(list(OTHERS), axes - 1, replace=False)]
+    at = random.random((count, axes))
+    params = []
+    for row in at:
+        values = {rate: float(1e-4 * 1e3 ** row[0])}
+        for name, u in zip(chosen, row[1:], strict=True):
+            low, high, log = OTHERS[name]
+            values[name] = float(low * (high / low) ** u if log else low + (high - low) * u)
+        params.append(values)
+    return params, at
+
+
+def curve(random: Random, cost: float, points: int) -> FloatArray:
+    """Return a falling curve that is flat in its second half and ends at `cost`."""
+    at = np.arange(1, points + 1) / points
+    return np.asarray(cost + 1.5 * np.exp(-random.uniform(12, 16) * at), dtype=np.float64)
+
+
+def logged(random: Random, params: list[dict[str, Any]], costs: FloatArray, noise: float = 1e-3) -> Store:
+    """Return a store of these trials with losses whose noise between evaluations is small."""
+    store, steps = Store(), int(random.choice([500, 2_000, 20_000]))
+    at = (np.arange(1, 13) * steps // 12).tolist()
+    for chosen, cost in zip(params, costs.tolist(), strict=True):
+        values = curve(random, cost, 12)
+        metrics: dict[str, Metric] = {
+            "val_loss": (at, values + noise * random.standard_normal(12)),
+            "train_loss": (at, values - 0.02 + noise * random.standard_normal(12)),
+        }
+        store.log({**chosen, "batch_size": 64}, metrics)
+    return store
+
+
+def _loss(store: Store, **arguments: Any) -> Made:
+    return Made(store.experiment(), {"objective": "val_loss", "direction": "minimize", **arguments})
+
+
+# --- nothing can be told --------------------------------------------------------------------------------------------------------
+
+
+def _noise(random: Random) -> Made:
+    """Return 6 to 20 trials of 1 to 5 hyperparameters that have no effect."""
+    params, _ = settings(random, int(random.integers(6, 21)), int(random.integers(1, 6)))
+    costs = 0.5 + 10 ** random.uniform(-3, -1) * random.standard_normal(len(params))
+    store = logged(random, params, np.clip(costs, 0.1, None), 10 ** random.uniform(-4, -2.5))
+    return _loss(store)
+
+
+def _effect(random: Random) -> Made:
+    """Return studies in which one hyperparameter has a clear effect with its optimum inside: the twin of the noise."""
+    params, at = settings(random, int(random.integers(6, 21)), int(random.integers(1, 6)))
+    costs = 0.5 + random.uniform(0.5, 2) * (at[:, 0] - random.uniform(0.35, 0.65)) ** 2
+    return _loss(logged(random, params, costs + 0.005 * random.standard_normal(len(params))))
+
+
+def _ships(outcome: Outcome) -> bool:
+    """Return whether a next study exploits or ships; also if no study follows, or the report was refused."""
+    if outcome.report is None or not outcome.report.next_studies:
+        return True
+    specs = [n.spec for n in outcome.report.next_studies]
+    return any(s.sampler.kind == "adaptive" or "test set" in " ".join(s.notes) for s in specs)
+
+
+def _unpriced(outcome: Outcome) -> bool:
+    """Return whether the first study neither follows from a finding nor says what it costs and what it would show."""
+    if outcome.report is None or not outcome.report.next_studies:
+        return True
+    if any(f.severity != "note" for f in outcome.fired()):
+        return False
+    notes = " ".join(outcome.report.next_studies[0].spec.notes)
+    return not (re.search(r"cost[s]? [\d,]+ steps", notes) and re.search(r"80 %|seed", notes))
+
+
+_KINDS: Mapping[str, Callable[[Random], tuple[str, str, Callable[[Random, float], shapes.Curves]]]] = {
+    "GAN": shapes.OTHERS["GAN"],
+    "diffusion": shapes.OTHERS["diffusion"],
+    "supervised": shapes.OTHERS["wandering noise"],
+    "language model": lambda random: ("eval_loss", "minimize", _language_model),
+    "reinforcement learning": lambda random: ("success_rate", "maximize", _policy),
+}
+
+
+def _language_model(random: Random, off: float) -> shapes.Curves:
+    loss = 2.5 * shapes.falling(random, 1000, off) * np.exp(0.02 * random.normal(size=1000))
+    return {
+        "train/loss": (10 * np.arange(1000), loss),
+        "eval_loss": (10 * np.arange(24, 1000, 25), 1.02 * loss[24::25]),
+    }
+
+
+def _policy(random: Random, off: float) -> shapes.Curves:
+    success = shapes.policy(random, 80, off)
+    steps = 2048 * np.arange(1, 81)
+    losses = {k: (steps, v) for k, v in shapes.policy_losses(random, success).items()}
+    return {"success_rate": (steps, success), **losses}
+
+
+def _one(kind: str | None, runs: tuple[int, int], *, rate: bool = True) -> Callable[[Random], Made]:
+    """Return a maker of studies of one setting. kind: of workload; None: any."""
+
+    def make(random: Random) -> Made:
+        chosen = kind or str(random.choice(list(_KINDS)))
+        metric, direction, curves = _KINDS[chosen](random)
+        params: dict[str, Any] = {"batch_size": int(random.choice([32, 64, 256])), "weight_decay": 0.01}
+        name = str(random.choice(RATES))
+        if rate:
+            params[name] = float(random.choice([1e-4, 3e-4, 1e-3, 0.1]))
+        store, off = Store(), float(random.uniform(-1, 1))
+        for seed in range(int(random.integers(runs[0], runs[1] + 1))):
+            seeded = {"seed": seed} if runs[1] > 1 else {}
+            store.log({**params, **seeded}, curves(random, off))
+        return Made(store.experiment(), {"objective": metric, "direction": direction}, {"rate": name, "params": params})
+
+    return make
+
+
+def _no_sweep(outcome: Outcome) -> bool:
+    """Return whether the first study is no sweep of the learning rate at about a tenth of the length, a decade each side."""
+    if outcome.report is None or not outcome.report.next_studies:
+        return True
+    spec, name = outcome.report.next_studies[0].spec, outcome.made.truth["rate"]
+    used, length = outcome.made.truth["params"][name], outcome.report.spec.max_train_steps
+    searched = spec.searched
+    if list(searched) != [name] or not spec.max_train_steps or not length:
+        return True
+    low, high = searched[name].low or 0.0, searched[name].high or 0.0
+    around = np.isclose(low, used / 10, rtol=0.02) and np.isclose(high, used * 10, rtol=0.02)
+    tenth = length / 12 <= spec.max_train_steps <= length / 5
+    every = (spec.evaluate_every or 1) <= spec.max_train_steps / 5
+    return not (around and tenth and every and 5 <= (spec.trials or 0) <= 16 and spec.notes)
+
+
+def _no_question(outcome: Outcome) -> bool:
+    """Return whether no next study asks to log the learning rate."""
+    if outcome.report is None or not outcome.report.next_studies:
+        return True
+    notes = " ".join(outcome.report.next_studies[0].spec.notes)
+    return "learning rate" not in notes or "log" not in notes.lower()
+
+
+def _six(random: Random) -> Made:
+    """Return 12 trials of six hyperparameters, of which one or two matter."""
+    params, at = settings(random, 12, 6)
+    weights = np.array([1.0, random.uniform(0, 0.6), 0, 0, 0, 0])
+    costs = 0.5 + ((at - random.uniform(0.3, 0.7, 6)) ** 2 * weights).sum(1) + 0.02 * random.standard_normal(12)
+    return _loss(logged(random, params, costs))
+
+
+def _no_ladder(outcome: Outcome) -> bool:
+    """Return whether neither the study nor its notes offer 12 to 24 trials of two hyperparameters, the others fixed."""
+    if outcome.report is None or not outcome.report.next_studies:
+        return True
+    if any(f.goal in ("boundary", "infeasible") and f.severity != "note" for f in outcome.fired()):
+        return False  # the range has to move first
+    for n in outcome.report.next_studies:
+        rates = any(is_learning_rate(name) for name in n.spec.searched)
+        if len(n.spec.searched) == 2 and rates and 12 <= (n.spec.trials or 0) <= 24 and len(n.spec.parameters) >= 6:
+            return False
+    return True
+
+
+# --- one change a round ---------------------------------------------------------------------------------------------------------
+
+
+def _overfit(random: Random) -> Made:
+    """Return studies that overfit, whose best trials end before the end. Some search a regulariser already."""
+    store, evaluations = Store(), int(random.integers(8, 16))
+    has = str(random.choice(["", "", "dropout", "weight_decay", "fixed"]))
+    for _ in range(int(random.integers(10, 21))):
+        course = shapes.fine_tuned(random, evaluations, overfits=True)
+        steps = 200 * np.arange(1, evaluations + 1)
+        params: dict[str, Any] = {"learning_rate": float(10 ** random.uniform(-5, -4)), "batch_size": 32}
+        if has == "fixed":
+            params["weight_decay"] = 0.0
+        elif has:
+            params[has] = float(random.uniform(0, 0.1))
+        store.log(params, {"train_loss": (steps, course.train), "val_loss": (steps, course.valid)})
+    return _loss(store)
+
+
+def _overdoes(outcome: Outcome) -> bool:
+    """Return whether the study against overfitting changes several regularisers, lacks none, or does not look at the steps."""
+    if outcome.report is None:
+        return True
+    finding = next((f for f in outcome.fired("curve-overfitting")), None)
+    if finding is None or not outcome.report.next_studies:
+        return False
+    before = outcome.report.spec
+    for spec in (n.spec for n in outcome.report.next_studies):
+        changed = [
+            n
+            for n, p in spec.parameters.items()
+            if parameter_kinds.is_regulariser(n)
+            and p.searched
+            and p.domain != getattr(before.parameters.get(n), "domain", None)
+        ]
+        if not changed:
+            continue
+        p = spec.parameters[changed[0]]
+        old = before.parameters[changed[0]].high if changed[0] in before.parameters else None
+        none = p.low == 0 or 0 in p.options or (p.scale == "log" and (p.low or 1) <= 0.01 * (old or 1))
+        return len(changed) > 1 or not none or not any("steps" in note for note in spec.notes)
+    return True
+
+
+def _edge_and_flat(random: Random) -> Made:
+    """Return a study whose best rates lie at an end and whose curves are flat for most of their length."""
+    store, steps = Store(), int(random.choice([2_000, 20_000]))
+    at = steps * np.arange(1, 61) // 60
+    for _ in range(int(random.integers(14, 31))):
+        u = random.random()
+        cost = 0.5 + 0.4 * (1.15 - u) ** 2 + 0.004 * random.standard_normal()
+        fall = 1.5 * np.exp(-at / steps * random.uniform(20, 30))
+        metrics: dict[str, Metric] = {
+            "val_loss": (at, cost + fall + 0.002 * random.standard_normal(60)),
+            "train_loss": (at, cost - 0.02 + fall + 0.002 * random.standard_normal(60)),
+            "learning_rate": (at, np.full(60, 1e-4 * 1e3**u)),
+        }
+        store.log({"lr": float(1e-4 * 1e3**u), "weight_decay": float(10 ** random.uniform(-6, -2))}, metrics)
+    return _loss(store)
+
+
+_OF_LENGTH = re.compile(r"fewer steps|[Ss]horten|[Ll]engthen the|decay at|rain for [\d,]+ steps|schedule")
+
+
+def _mixes(outcome: Outcome) -> bool:
+    """Return whether the first study has notes on the length of training, although it changes something else only."""
+    if outcome.report is None or len(outcome.report.next_studies) == 0:
+        return True
+    spec = outcome.report.next_studies[0].spec
+    same = (spec.max_train_steps, spec.schedule) == (outcome.report.spec.max_train_steps, outcome.report.spec.schedule)
+    return same and any(_OF_LENGTH.search(note) for note in spec.notes)
+
+
+FINAL = 20_000
+
+
+def _short_runs(random: Random) -> Made:
+    """Return a well explored study of short runs whose final length is known."""
+    made = _explored(random)
+    spec: StudySpec = made.arguments["spec"]
+    return Made(
+        made.experiment,
+        {
+            "spec": spec.model_copy(
+                update={"final_train_steps": FINAL, "sampler": spec.sampler.model_copy(update={"kind": "adaptive"})}
+            )
+        },
+    )
+
+
+def _untested(outcome: Outcome) -> bool:
+    """Return whether the long runs are not the best settings of the short ones, or lack a schedule."""
+    if outcome.report is None:
+        return True
+    long = [n.spec for n in outcome.report.next_studies if n.spec.max_train_steps == FINAL]
+    if not long:  # the length or another range has to change first
+        return not outcome.report.next_studies[0].spec.goal.startswith(
+            ("Shorten", "Lengthen", "Narrow", "Widen", "Move")
+        )
+    from advisor.planning.sampling.halton import sample
+
+    tried = [dict(t.params) for _, t in outcome.report.ranked[:6]]
+    runs = [trial for spec in long for trial in sample(spec, spec.trials or 1)]
+    names = outcome.report.spec.searched
+    known = all(any(all(np.isclose(r[n], t[n]) for n in names) for t in tried) for r in runs)
+    distinct = len({tuple(r[n] for n in names) for r in runs}) == len(runs)
+    return not (known and distinct and all(spec.schedule for spec in long))
+
+
+def _explored(random: Random) -> Made:
+    """Return a clearly explored space: 1 or 2 hyperparameters, many trials, the optimum well inside, little noise."""
+    axes = int(random.integers(1, 3))
+    count = int(random.integers(24, 61))
+    params, at = settings(random, count, axes)
+    optimum = random.uniform(0.4, 0.6, axes)
+    costs = 0.5 + 0.08 * ((at - optimum) ** 2).sum(1) + 0.002 * random.standard_normal(count)
+    ends: dict[str, tuple[float, float, bool]] = {next(iter(params[0])): (1e-4, 0.1, True), **OTHERS}
+    space = {n: Parameter(low=ends[n][0], high=ends[n][1], scale="log" if ends[n][2] else "linear") for n in params[0]}
+    aim = Objective(metric="val_loss", direction="minimize")
+    store = logged(random, params, costs)
+    spec = StudySpec(
+        study="s",
+        objective=aim,
+        parameters={**space, "batch_size": Parameter(role="fixed", value=64)},
+        trials=count,
+        max_train_steps=2_000,
+    )
+    return Made(store.experiment(), {"spec": spec})
+
+
+def _hesitates(outcome: Outcome) -> bool:
+    """Return whether nothing needs to change, and yet the first study does not exploit."""
+    if outcome.report is None or not outcome.report.next_studies:
+        return True
+    first = outcome.report.next_studies[0].spec
+    if any(f.severity != "note" or f.goal == "sampling" for f in outcome.fired()) or first.goal.startswith("Shorten"):
+        return False
+    return first.sampler.kind != "adaptive"
+
+
+# --- the same step everywhere ---------------------------------------------------------------------------------------------------
+
+
+def _any(random: Random) -> Made:
+    makers = (_noise, _one(None, (1, 1)), _one(None, (3, 6)), _six, _overfit, _edge_and_flat, _explored, _short_runs)
+    return makers[random.integers(len(makers))](random)
+
+
+def _differ(outcome: Outcome) -> bool:
+    """Return whether the headline does not name the first study's step, or the step has no known verb."""
+    from advisor.report.text.headline import headline
+
+    if outcome.report is None or not outcome.report.next_studies:
+        return outcome.report is None
+    goal = outcome.report.next_studies[0].spec.goal
+    step = goal.partition(":")[0]
+    return step.split()[0] not in VERBS or not str(headline(outcome.report)).startswith(step)
+
+
+SITUATIONS: tuple[Situation, ...] = (
+    Situation("E01 pure noise, 6 to 20 trials", "exploits, or ships the best setting", _noise, _ships),
+    Situation("E01 pure noise, 6 to 20 trials", "the study's cost or use is unsaid", _noise, _unpriced),
+    *(
+        Situation(f"E02 one run, {kind}", "no sweep of the rate at a tenth", _one(kind, (1, 1)), _no_sweep, studies=20)
+        for kind in _KINDS
+    ),
+    Situation("E02 one setting, 2 to 6 seeds", "no sweep of the rate at a tenth", _one(None, (2, 6)), _no_sweep),
+    Situation("E02 one run, rate not logged", "nobody asks for the rate", _one(None, (1, 1), rate=False), _no_question),
+    Situation("E06 overfitting", "several regularisers, no none, or no steps", _overfit, _overdoes),
+    Situation("E09 12 trials of 6 hyperparameters", "no study of the two that matter", _six, _no_ladder),
+    Situation("E10 long runs after short ones", "untested settings, or no schedule", _short_runs, _untested),
+    Situation("E12 any of these", "headline and first study differ", _any, _differ),
+    Situation("E13 range and length", "notes of later studies in the first", _edge_and_flat, _mixes),
+    Situation("E14 explored, optimum inside", "the best setting is not sought", _explored, _hesitates),
+)

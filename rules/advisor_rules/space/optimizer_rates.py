@@ -1,0 +1,71 @@
+"""The rule `optimizer-rates`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from advisor.engine.rule import Relation, Rule
+from advisor.model import optimizers
+from advisor.model.change import RunPlan
+from advisor.model.evidence import AxisEvidence
+from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Name, Setting, listed, say
+from advisor.model.study import Study
+
+
+class OptimizerRates(Rule):
+    """Optimizers whose learning rates differ by orders of magnitude share one range of learning rates.
+
+    ## What it looks at
+    The searched choice of optimizer, and whether a learning rate is common to all its values. It does not report optimizers with
+    learning rates of their own, such as `sgd_lr` and `adam_lr`, or variants with the same usual rates, such as Adam and AdamW.
+
+    ## Why it matters
+    The learning rate and momentum of one optimizer mean something else in another: a good rate of SGD is about a hundred times one
+    of Adam. A common range suits one of them; the other loses for that reason, or spends its trials where it cannot train.
+
+    ## What to do
+    Run one study for each optimizer, each with its own hyperparameters and ranges and equally many trials. Then compare their best
+    trials.
+
+    ## How sure
+    The rule reads names and estimates nothing, so confidence is 1.
+    """
+
+    playbook: ClassVar[str] = "Identifying scientific, nuisance, and fixed hyperparameters"
+    goal: ClassVar[Goal] = "sampling"
+    explains: ClassVar[tuple[Relation, ...]] = (
+        Relation(
+            rules=("space-boundary", "space-infeasible", "space-shrink", "space-interaction", "space-undersampled"),
+            shares="study",
+            because="Optimizers that need different learning rates share one range.",
+        ),
+        Relation(
+            rules=("scientific-effect", "unfair-comparison"),
+            shares="subject",
+            because="Optimizers that need different learning rates were compared in one range.",
+        ),
+    )
+
+    def check(self, study: Study) -> Iterator[Finding]:
+        """Yield one finding if optimizers share a learning rate."""
+        if len(study.searched) == 0:
+            raise MissingData("no hyperparameter was varied; log the ones that the study searches", needs="searched")
+        shared = optimizers.shared_rate(study.spec)
+        if shared is None or study.probe is not None:
+            return
+        chooser, rate = shared
+        values = listed([say("{value}", value=Setting(v)) for v in study.spec.parameters[chooser].options])
+        why = say("{values} share one range of {rate}", values=values, rate=Name(rate))
+        yield self.finding(
+            say("{why}, although their usual learning rates differ.", why=why),
+            action=say("Tune each {name} in a study of its own, with its own ranges.", name=Name(chooser)),
+            severity="warning",
+            confidence=1.0,
+            subject=chooser,
+            evidence=(
+                AxisEvidence(parameter=rate, caption=say("All optimizers share the range of {rate}.", rate=Name(rate))),
+            ),
+            changes=(RunPlan(plan="per-optimizer", parameter=chooser, why=str(why)),),
+        )

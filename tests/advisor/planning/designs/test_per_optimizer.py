@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from planning_studies import asks, assert_ready_to_run
+from studies import make_study
+
+from advisor.model.errors import AdvisorError
+from advisor.model.spec import Bounds, Objective, Parameter, Region, StudySpec
+from advisor.planning import plan
+from advisor.planning.designs.initial import Wish
+from advisor.planning.designs.per_optimizer import divided, first_studies
+
+AIM = Objective(metric="val/loss", direction="minimize")
+
+
+def spec(*values: str, low: float = 1e-5, high: float = 1e-1, trials: int = 24, **more: Any) -> StudySpec:
+    parameters = {
+        "optimizer": Parameter(role="scientific", choices=values),
+        "lr": Parameter(low=low, high=high, scale="log"),
+        **more,
+    }
+    return StudySpec(study="s-round-2", objective=AIM, parameters=parameters, trials=trials)
+
+
+def test_each_optimizer_gets_its_own_study_and_ladder() -> None:
+    sgd, adam = divided([spec("sgd", "adam", momentum=Parameter(low=0.5, high=0.99, scale="reverse-log"))])
+    for made in (sgd, adam):
+        assert_ready_to_run(made)
+        assert made.trials == 12
+    assert (sgd.parameters["lr"].low, sgd.parameters["lr"].high) == (1e-3, 10)
+    assert (adam.parameters["lr"].low, adam.parameters["lr"].high) == (1e-5, 1e-1)
+    assert set(sgd.searched) == {"lr", "momentum"}
+    assert set(adam.searched) == {"lr", "beta1"}  # beta1 from 10 trials, epsilon from 25
+    assert (sgd.study, adam.study) == ("s-sgd-round-2", "s-adam-round-2")
+    assert sgd.goal == "Tune sgd in a study of its own: lr, momentum"
+
+
+def test_fine_tuning_keeps_its_low_rates() -> None:
+    sgd, adam = divided([spec("torch.optim.SGD", "torch.optim.AdamW", low=1e-6, high=1e-4)])
+    assert (adam.parameters["lr"].low, adam.parameters["lr"].high) == (1e-6, 1e-4)
+    assert (sgd.parameters["lr"].low, sgd.parameters["lr"].high) == (1e-4, 1e-2)
+
+
+def test_an_unknown_optimizer_keeps_the_searched_range() -> None:
+    _, lion = divided([spec("adam", "lion", low=1e-4, high=1e-2)])
+    assert (lion.parameters["lr"].low, lion.parameters["lr"].high) == (1e-4, 1e-2)
+
+
+def test_what_others_depend_on_stays_and_regions_without_their_hyperparameter_go() -> None:
+    more = {
+        "momentum": Parameter(low=0.5, high=0.9),
+        "step": Parameter(role="derived", formula="lr / (1 - momentum)"),
+    }
+    assert all("momentum" in s.parameters for s in divided([spec("sgd", "adam", **more)]))
+    del more["step"]
+    region = Region(where={"momentum": Bounds(low=0.8)})
+    sgd, adam = divided([spec("sgd", "adam", **more).model_copy(update={"forbidden": (region,)})])
+    assert (sgd.forbidden, adam.forbidden) == ((region,), ())
+
+
+def test_studies_with_one_optimizer_are_not_divided() -> None:
+    one = spec("adam", "adamw")
+    assert divided([one]) == [one]
+
+
+def test_the_plan_divides_the_study_that_the_rule_asks_for() -> None:
+    params = [{"optimizer": ("sgd", "adam")[i % 2], "lr": 10.0 ** (-i / 4)} for i in range(16)]
+    study = make_study(params, {"val/loss": [[2.0, 1 + 0.1 * i] for i in range(16)]})
+    first, second = plan(study, [asks("per-optimizer", "sampling")]).specs
+    assert {first.parameters["optimizer"].value, second.parameters["optimizer"].value} == {"sgd", "adam"}
+    assert first.study != second.study
+
+
+def wish(*values: str, **parameters: Parameter) -> Wish:
+    compared = {"opt": Parameter(role="scientific", choices=values)}
+    return Wish(study="s", objective=AIM, optimizer="adam", trials=40, parameters=compared | parameters)
+
+
+def test_first_studies_have_the_ladder_of_their_optimizer() -> None:
+    sgd, adam = first_studies(wish("SGD", "Adam", momentum=Parameter(low=0.1, high=0.9)), "opt")
+    assert (sgd.parameters["opt"].value, adam.parameters["opt"].value) == ("SGD", "Adam")
+    assert set(sgd.searched) == {"learning_rate", "momentum"}
+    assert set(adam.searched) == {"learning_rate", "beta1"}
+    assert "momentum" not in adam.parameters
+    assert {"epsilon", "beta2"} < set(adam.parameters)
+    assert sgd.trials == adam.trials == 20
+
+
+@pytest.mark.parametrize(
+    ("wished", "message"),
+    [
+        (wish("adam", "lion"), "lion"),
+        (wish("adam", "sgd", lr=Parameter(low=1e-4, high=1e-1)), "one range of lr"),
+    ],
+)
+def test_what_has_no_usual_range_is_refused(wished: Wish, message: str) -> None:
+    with pytest.raises(AdvisorError, match=message):
+        first_studies(wished, "opt")

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from studies import make_study
+
+from advisor.model.spec import Parameter
+from advisor.model.study import Study
+from advisor.planning.base import base
+from advisor.planning.batch_sizes import MEASURE
+
+RANGE = Parameter(type="int", low=16, high=256, scale="log")
+
+
+def study(sizes: list[int], best: int, parameter: Parameter = RANGE, speed: Any = None, **more: Any) -> Study:
+    params = [{"lr": 0.01 * (i + 1), "batch_size": size} for i, size in enumerate(sizes)]
+    curves = {"val/loss": [[2.0, 0.5 if i == best else 1 + 0.01 * i] for i in range(len(sizes))]}
+    if speed is not None:
+        rng = np.random.default_rng(0)
+        curves["train/examples_per_s"] = [speed(s) * np.exp(0.01 * rng.standard_normal(30)) for s in sizes]
+    space = {"lr": Parameter(low=0.01, high=0.2, scale="log"), "batch_size": parameter}
+    return make_study(params, curves, space=space, **more)
+
+
+def test_a_range_becomes_the_power_of_two_next_to_the_best_trials() -> None:
+    made = base(study([17, 65, 110, 185, 230, 90], best=2))
+    assert (made.parameters["batch_size"].role, made.parameters["batch_size"].value) == ("fixed", 128)
+    assert "nearest to 110" in (made.parameters["batch_size"].why or "")
+    assert MEASURE in made.notes
+
+
+def test_a_listed_size_stays_as_it_is() -> None:
+    made = base(study([24, 48, 24, 48, 24, 48], best=1, parameter=Parameter(type="int", choices=(24, 48))))
+    assert made.parameters["batch_size"].value == 48
+
+
+def test_the_throughput_decides_where_it_is_known() -> None:
+    made = base(study([32, 64, 128, 32, 64, 128], best=0, speed=lambda size: 100.0 * size))
+    assert made.parameters["batch_size"].value == 128
+    assert "throughput" in (made.parameters["batch_size"].why or "")
+    assert not any("batch_size_sweep" in note for note in made.notes)
+
+
+def test_no_size_that_ran_out_of_memory_is_taken() -> None:
+    tags = [{"error": "out of memory"} if size == 128 else {} for size in (100, 128, 60, 30)]
+    status = ["infeasible" if size == 128 else "complete" for size in (100, 128, 60, 30)]
+    made = base(study([100, 128, 60, 30], best=0, tags=tags, status=status))
+    assert made.parameters["batch_size"].value == 64
+
+
+def test_compared_sizes_are_a_list_of_powers_of_two() -> None:
+    made = base(study([17, 65, 110, 185], best=2, parameter=RANGE.model_copy(update={"role": "scientific"})))
+    p = made.parameters["batch_size"]
+    assert (p.role, p.choices) == ("scientific", (16, 32, 64, 128, 256))
+    assert made.trials == 5

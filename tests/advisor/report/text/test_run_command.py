@@ -1,0 +1,86 @@
+"""The command that trains the next study is the best trial's own, and `advisor run` accepts it."""
+
+import shlex
+
+import pytest
+
+from advisor.execution import job_env
+from advisor.execution.job import Job
+from advisor.model.spec import Objective, Parameter, StudySpec
+from advisor.model.study import Study, Trial
+from advisor.report.text.run_command import training_command
+from advisor.system import shell
+
+SPEC = StudySpec(
+    study="s",
+    objective=Objective(metric="loss", direction="minimize"),
+    parameters={
+        "learning_rate": Parameter(type="float", low=0.001, high=0.1, scale="log"),
+        "model.dropout": Parameter(type="float", low=0.0, high=0.5),
+        "momentum": Parameter(role="fixed", value=0.9),
+    },
+    trials=4,
+    max_train_steps=600,
+)
+PARAMS = {"learning_rate": 0.01, "model.dropout": 0.25, "momentum": 0.9}
+
+
+def command_for(recorded: str, spec: StudySpec = SPEC) -> str:
+    facts = {"command": recorded} if recorded else {}
+    trial = Trial(index=0, id="a", name="a", status="complete", params=PARAMS, seed=3, facts=facts)
+    return training_command(Study(spec=spec, trials=(trial,), metrics={}), spec)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "expected"),
+    [
+        (
+            "/usr/bin/python3.11 -u train.py --learning-rate 0.01 --dropout=0.25 --momentum 0.9 --seed 3",
+            "python -u train.py --learning-rate {learning_rate} --dropout={model.dropout} --momentum {momentum} --seed {seed}",
+        ),
+        (
+            "python train.py --lr 0.01 model.dropout=0.25 --steps 600 --epochs 3",
+            "python train.py --lr {learning_rate} model.dropout={model.dropout} --steps {max_train_steps} --epochs 3",
+        ),
+        (
+            "python train.py --learning_rate 0.01",
+            "python train.py --learning_rate {learning_rate} --model.dropout {model.dropout}",
+        ),
+        (
+            "python train.py --learning-rate 0.01 --dropout 0.25 --note '{odd} it''s' --tag",
+            "python train.py --learning-rate {learning_rate} --dropout {model.dropout} --note '{{odd}} its' --tag",
+        ),
+        (
+            "python train.py --learning-rate 0.01 --dropout 0.25 --api-key secret-word",
+            "python train.py --learning-rate {learning_rate} --dropout {model.dropout} --api-key '***'",
+        ),
+        ("", "python train.py --learning-rate {learning_rate} --model.dropout {model.dropout}"),
+        ("python 'train", "python train.py --learning-rate {learning_rate} --model.dropout {model.dropout}"),
+    ],
+)
+def test_the_best_trials_command_gets_placeholders(recorded: str, expected: str) -> None:
+    assert command_for(recorded) == expected
+
+
+def test_an_option_of_another_meaning_keeps_its_value() -> None:
+    """`--attention.dropout 0.1` ends like `model.dropout` but has another value."""
+    text = command_for("python train.py --learning-rate 0.01 --attention.dropout 0.1 --model.dropout 0.25")
+    assert "--attention.dropout 0.1 --model.dropout {model.dropout}" in text
+
+
+def test_advisor_run_accepts_it_and_fills_it_in(tmp_path) -> None:
+
+    words = shlex.split(command_for("python train.py --lr 0.01 --dropout 0.25 --seed 3"))
+    job_env.check(SPEC, words)
+    job = Job(number=0, repeat=0, seed=7, params={"learning_rate": 0.02, "model.dropout": 0.1, "momentum": 0.9})
+    filled = job_env.job_command(SPEC, job, words, tmp_path / "p.json")
+    assert shell.line(filled) == "python train.py --lr 0.02 --dropout 0.1 --seed 7"
+
+
+def test_without_a_recorded_length_steps_stay_as_they_are() -> None:
+    spec = replace_spec(max_train_steps=None)
+    assert "--steps 600" in command_for("python train.py --lr 0.01 --dropout 0.25 --steps 600", spec)
+
+
+def replace_spec(**update: object) -> StudySpec:
+    return SPEC.model_copy(update=update)

@@ -1,0 +1,28 @@
+"""What tests of the page in a browser share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Open = Callable[..., tuple[Any, list[str]]]
+
+OPEN_ALL = "document.querySelectorAll('details').forEach(d => { d.open = true })"
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "page.html"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def place_of_best(page: Any) -> list[float]:
+    """Where the best trial's point lies in the first plot, scrolled into view: (left, top) in pixels."""
+    svg = page.locator("#plots .group").first.locator("svg[role=img]").first
+    svg.scroll_into_view_if_needed()
+    found: list[float] = svg.evaluate("""svg => {
+      const best = svg.querySelector('circle.best'), box = svg.getBoundingClientRect(), zoom = box.width / 560;
+      return [box.left + best.getAttribute('cx') * zoom, box.top + best.getAttribute('cy') * zoom];
+    }""")
+    return found

@@ -1,0 +1,46 @@
+"""What can be tested of Windows without it: no module, analysis or hook needs what only POSIX has."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path, PureWindowsPath
+
+import pytest
+
+from advisor.execution.job_env import study_folder
+from advisor.planning.merge import slug
+from advisor.tracking.stores.location import locate
+
+ROOT = Path(__file__).parents[2]
+FORBIDDEN = re.compile(r'[<>:"|?*\x00-\x1f]|[. ]$')
+"""Characters that no file name of Windows contains."""
+
+
+@pytest.mark.slow
+def test_everything_works_without_what_only_posix_has(store: Path, tmp_path: Path) -> None:
+    script = Path(__file__).with_name("windows_like.py")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / name) for name in ("", "adapters", "rules"))}
+    words = [sys.executable, script, store, tmp_path]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("done\n")
+
+
+@pytest.mark.parametrize("name", ["a:b", "CON", "nul.txt", "com1", "a/b", "x ", "<|>", "dots...", "\x01", "ä" * 300])
+def test_names_of_folders_are_valid_on_windows(name: str) -> None:
+    for made in (study_folder(Path("out"), name).name, slug(name) + "-1"):
+        assert not FORBIDDEN.search(made)
+        assert not PureWindowsPath(made).is_reserved()
+
+
+@pytest.mark.parametrize("uri", [r"C:\runs\mlruns", "C:/runs/mlruns", "D:\\a.db"])
+def test_a_drive_is_no_scheme(uri: str) -> None:
+    assert locate(uri).kind in ("files", "sqlite")
+
+
+def test_a_file_uri_may_name_a_drive() -> None:
+    assert locate("file:///C:/runs/mlruns").kind == "files"
+    assert locate("sqlite:///C:/runs/mlflow.db").kind == "sqlite"
