@@ -129,17 +129,16 @@ class SpaceBoundary(Rule):
         crowded: boundaries.Crowded,
         moved: _extension.Moved,
     ) -> Finding:
-        side, new = crowded.side, (moved.low, moved.high)
+        side = crowded.side
         chance, certainty = "probability of such crowding by chance", "probability that the best value lies at this end"
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
         best = [t for i in good for t in tried.trials[i][:1]]
         action, change = _advice(study, name, side, moved)
-        sure = crowded.probability >= self.certainty and isinstance(change, SetRange)
-        sure = sure and _without_two(tried, name, side, self.false_alarms)
+        sure = crowded.probability >= self.certainty and _without_two(tried, name, side, self.false_alarms)
         return self.finding(
             _message(study, tried, name, side, good),
             action=action,
-            severity="warning" if sure else "note",
+            severity="warning" if sure and isinstance(change, SetRange) else "note",
             confidence=(1 - crowded.p) * crowded.probability * (0.9 if name in study.inferred else 1),
             subject=name,
             side=side,
@@ -149,8 +148,8 @@ class SpaceBoundary(Rule):
                     parameter=name,
                     caption=say(f"Better trials lie towards the {side} end of {{name}}.", name=Name(name)),
                     trials=tuple(t.id for t in best),
-                    next_low=new[0],
-                    next_high=new[1],
+                    next_low=moved.low,
+                    next_high=moved.high,
                 ),
                 FigureEvidence(
                     rows=(
