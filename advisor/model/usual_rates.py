@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from advisor.model import optimizers
 from advisor.model.space import words_of
 
 
@@ -59,7 +60,7 @@ _PRETRAINED_PAIRS = ({"fine", "tune"}, {"fine", "tuning"}, {"fine", "tuned"}, {"
 
 def of_optimizer(name: str) -> UsualRates | None:
     """Return the usual rates of the optimizer with this name; None if the table does not contain it."""
-    words = re.split(r"[^a-z]+", name.lower())
+    words = [*re.split(r"[^a-z]+", name.lower()), optimizers.optimizer_of(name)]
     return next((BY_OPTIMIZER[w] for w in words if w in BY_OPTIMIZER), None)
 
 

@@ -53,7 +53,7 @@ _COST = "This costs "
 def sized(study: Study, specs: Sequence[StudySpec]) -> tuple[StudySpec, ...]:
     """Return the next studies with as many trials as their questions need, and with their costs in the notes."""
     carried = base(study).trials or 1
-    made = []
+    made: list[StudySpec] = []
     for spec in specs:
         new, notes = spec, spec.notes
         explores = (
@@ -282,7 +282,9 @@ def parse(text: str) -> Budget:
 
 def within(study: Study, specs: Sequence[StudySpec], budget: Budget) -> tuple[StudySpec, ...]:
     """Return the next studies that the budget pays for. Raises AdvisorError if it pays for no trial, or the costs are unknown."""
-    left, made, dropped = budget.amount, [], []
+    left = budget.amount
+    made: list[StudySpec] = []
+    dropped: list[StudySpec] = []
     for spec in specs:
         price = cost(study, spec)
         each = price.steps if budget.unit == "steps" else price.seconds

@@ -354,12 +354,7 @@ def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, flo
         step, domain = _on_log_scale(domain, side, step), domain.model_copy(update={"scale": "log"})
     assert domain.low is not None
     assert domain.high is not None
-    minimum, maximum = MAX_LINEAR / 2, MAX_LINEAR
-    if domain.scale != "linear":
-        ends = to_scale(np.array([domain.low, domain.high]), domain.scale)
-        decades = float(ends[1] - ends[0]) / math.log(10)
-        least = max(min(decades / 2, MAX_DECADES), math.log10(MIN_FACTOR) if is_rate else 0)
-        minimum, maximum = least / decades, max(min(decades, MAX_DECADES), least) / decades
+    minimum, maximum = _steps(domain, is_rate=is_rate)
     share = min(max(step, minimum), maximum)
     floor, ceiling = hard_limits(name, domain.type)
     try:
@@ -382,6 +377,19 @@ def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, flo
     if abs(end - now) <= 1e-6 * max(abs(end), abs(now)) or not math.isfinite(end):
         return None
     return (end, domain.high) if side == "low" else (domain.low, end)
+
+
+def _steps(domain: Domain, *, is_rate: bool) -> tuple[float, float]:
+    """Return the minimum and maximum distance by which an end moves, in range widths."""
+    assert domain.low is not None
+    assert domain.high is not None
+    if domain.scale == "linear":
+        least = 1 / (domain.high - domain.low) if domain.type == "int" else 0.0
+        return max(MAX_LINEAR / 2, least), max(MAX_LINEAR, least)
+    ends = to_scale(np.array([domain.low, domain.high]), domain.scale)
+    decades = float(ends[1] - ends[0]) / math.log(10)
+    least = max(min(decades / 2, MAX_DECADES), math.log10(MIN_FACTOR) if is_rate else 0)
+    return least / decades, max(min(decades, MAX_DECADES), least) / decades
 
 
 def _on_log_scale(domain: Domain, side: str, step: float) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from advisor.analysis import analyze_study
 from advisor.engine.registry import load_rules
-from advisor.model.space import FloatArray
+from advisor.model.space import FloatArray, as_number
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.tracking.study.assemble import assemble
 from worlds.edges import Recorder
@@ -34,8 +33,13 @@ def _rate(random: Random) -> tuple[str, dict[str, Any]]:
     kind = str(random.choice(list(USUAL)))
     if kind != "fine-tuning":
         return kind, {str(random.choice(["optimizer", "optim"])): kind}
-    named = [{"model_name_or_path": "bert-base-uncased"}, {"pretrained": True}, {"base_model": "llama"}]
-    return kind, {"optimizer": str(random.choice(["adamw", "adamw_torch"])), **named[int(random.integers(3))]}
+    named: list[dict[str, Any]] = [
+        {"model_name_or_path": "bert-base-uncased"},
+        {"pretrained": True},
+        {"base_model": "llama"},
+    ]
+    constants: dict[str, Any] = {"optimizer": str(random.choice(["adamw", "adamw_torch"]))}
+    return kind, constants | named[int(random.integers(3))]
 
 
 def _positions(random: Random, count: int, axes: int) -> FloatArray:
@@ -84,7 +88,7 @@ def _not_extended(outcome: Outcome) -> bool:
     new = _next_range(outcome, truth["name"])
     if new is None or new.low is None or new.high is None:
         return True
-    return new.high <= 1.001 * truth["high"] if truth["side"] == "high" else new.low >= 0.999 * truth["low"]
+    return bool(new.high <= 1.001 * truth["high"] if truth["side"] == "high" else new.low >= 0.999 * truth["low"])
 
 
 def _optimum_left_out(outcome: Outcome) -> bool:
@@ -93,7 +97,7 @@ def _optimum_left_out(outcome: Outcome) -> bool:
     new = _next_range(outcome, truth["name"])
     if _not_extended(outcome) or new is None or new.low is None or new.high is None:
         return False
-    return not new.low <= truth["best"] <= new.high
+    return bool(not new.low <= truth["best"] <= new.high)
 
 
 def _too_far(outcome: Outcome) -> bool:
@@ -178,7 +182,7 @@ def _other_side_kept(outcome: Outcome) -> bool:
     new = _next_range(outcome, truth["name"])
     if new is None or new.low is None or new.high is None or _not_extended(outcome):
         return False
-    return new.low <= 1.01 * truth["low"] if truth["side"] == "high" else new.high >= 0.99 * truth["high"]
+    return bool(new.low <= 1.01 * truth["low"] if truth["side"] == "high" else new.high >= 0.99 * truth["high"])
 
 
 def two_trials(random: Random) -> Made:
@@ -266,7 +270,7 @@ def _peak_below_best(outcome: Outcome) -> bool:
         return False
     best = float(outcome.report.best.params["lr"])
     specs = [s for s in outcome.report.next if s.probe == "warmup"]
-    return any(float(s.parameters["lr"].value or math.inf) <= best for s in specs)  # type: ignore[arg-type]
+    return any(as_number(s.parameters["lr"].value) <= best for s in specs)
 
 
 _BEYOND = "The best learning rate lies 10 % beyond the range"

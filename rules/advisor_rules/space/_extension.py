@@ -43,7 +43,7 @@ def moved(study: Study, tried: settings.Settings, name: str, side: Side, respons
     inner = _other_end(study, tried, name, side, response)
     if inner is None:
         return Moved(low, high, why)
-    why += f". The good trials lie {'above' if side == 'high' else 'below'} {setting(inner)}, the new other end"
+    why += f". Values {'below' if side == 'high' else 'above'} {setting(inner)} are far from the best trials and are left out"
     return Moved(inner, high, why) if side == "high" else Moved(low, inner, why)
 
 

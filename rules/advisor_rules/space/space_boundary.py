@@ -38,17 +38,18 @@ class SpaceBoundary(Rule):
     Extend the range on that side to the expected turning point of the fitted response: on a linear scale by a quarter to half of
     its width; on a log scale by half to all of its width and at most a decade; a learning rate at least by a factor of 3. Do not
     cross a hard limit, such as a dropout of 0, and stay below values at which trials failed. A learning rate that leaves the range
-    usual for its optimizer, or for fine-tuning, is extended by a factor of 3 only. If only one hyperparameter is searched, move the
-    other end as well, to where the good trials begin; otherwise keep it. A larger architecture
-    costs more in training and serving: compare it only if a better result is worth that; the finding is then a note.
+    usual for its optimizer, or for fine-tuning, is extended by a factor of 3 only. If only one hyperparameter is searched, also
+    leave out the other side of its range, far from the best trials; otherwise keep it. A larger architecture costs more in training
+    and serving: compare it only if a better result is worth that; the finding is then a note.
 
     ## How sure
     The tests permute positions and correct for the number of ranges and ends; at least five trials are needed. If the best
-    value lies at the end with a probability between 75 % and 90 %, or the corrected confidence is below 0.5, the finding is a
-    note. Confidence is one minus the p-value, times the probability that the best value lies at the end, times 0.9 if the range
-    was not declared. If nothing matters, 0 to 5 % of simulated studies of 5 to 64 trials raised a finding. If the optimum was at
-    0.65 of the range, 0 to 10 % did; at 0.8, up to 20 %. If the optimum was 0.1 or 0.3 range widths beyond the end, the new range
-    contained it in all of 60 studies; if it was 0.6 or 1 beyond, in 80 %.
+    value lies at the end with a probability between 75 % and 90 %, the corrected confidence is below 0.5, or only the best two
+    trials show it, the finding is a note. If only one hyperparameter was searched and results visibly turn inside its range, the
+    rule is quiet. Confidence is one minus the p-value, times the probability that the best value lies at the end, times 0.9 if the
+    range was not declared. If nothing matters, 0 to 5 % of simulated studies of 5 to 64 trials raised a finding. If the optimum was
+    at 0.65 of the range, 0 to 10 % did; at 0.8, up to 30 %. If the optimum was 0.1 range widths beyond the end, the new range
+    contained it in all of 58 studies; if it was 0.3 beyond, in 80 %; if further, the next round extends the range again.
     """
 
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
@@ -128,17 +129,16 @@ class SpaceBoundary(Rule):
         crowded: boundaries.Crowded,
         moved: _extension.Moved,
     ) -> Finding:
-        side, new = crowded.side, (moved.low, moved.high)
+        side = crowded.side
         chance, certainty = "probability of such crowding by chance", "probability that the best value lies at this end"
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
         best = [t for i in good for t in tried.trials[i][:1]]
         action, change = _advice(study, name, side, moved)
-        sure = crowded.probability >= self.certainty and isinstance(change, SetRange)
-        sure = sure and _without_two(tried, name, side, self.false_alarms)
+        sure = crowded.probability >= self.certainty and _without_two(tried, name, side, self.false_alarms)
         return self.finding(
             _message(study, tried, name, side, good),
             action=action,
-            severity="warning" if sure else "note",
+            severity="warning" if sure and isinstance(change, SetRange) else "note",
             confidence=(1 - crowded.p) * crowded.probability * (0.9 if name in study.inferred else 1),
             subject=name,
             side=side,
@@ -148,8 +148,8 @@ class SpaceBoundary(Rule):
                     parameter=name,
                     caption=say(f"Better trials lie towards the {side} end of {{name}}.", name=Name(name)),
                     trials=tuple(t.id for t in best),
-                    next_low=new[0],
-                    next_high=new[1],
+                    next_low=moved.low,
+                    next_high=moved.high,
                 ),
                 FigureEvidence(
                     rows=(
@@ -194,9 +194,7 @@ def _message(study: Study, tried: settings.Settings, name: str, side: Side, good
     fine = np.isfinite(tried.costs) & np.isfinite(outer)
     improve = say("Results still improve towards {end}", end=end)
     if boundaries.worse_outermost(outer[fine], tried.costs[fine], "high"):
-        improve = say(
-            "The fitted results are best at {end}, but the outermost trial is worse than its neighbours", end=end
-        )
+        improve = _improve_in_fit(study, end)
     if not zone[good].any():
         return say(f"{{improve}}, the {side} end of {{name}} ({{span}}).", improve=improve, name=Name(name), span=span)
     best = say("{count} of the best {of} trials", count=int(zone[good].sum()), of=len(good))
@@ -208,6 +206,13 @@ def _message(study: Study, tried: settings.Settings, name: str, side: Side, good
         share=Percent(float(zone.mean())),
         improve=improve,
     )
+
+
+def _improve_in_fit(study: Study, end: Setting) -> Message:
+    """Return that results improve towards the end, although the outermost trial is worse than its neighbours."""
+    if len(study.searched) > 1:
+        return say("With the other hyperparameters accounted for, results improve towards {end}", end=end)
+    return say("The fitted results are best at {end}, but the outermost trial is worse than its neighbours", end=end)
 
 
 def _turns_inside(study: Study, tried: settings.Settings, name: str, side: Side) -> bool:

@@ -52,20 +52,20 @@ def test_response_finds_the_end_or_the_interior(best: float, low: float, high: f
         ("dropout", Domain(low=0.0, high=0.5), "low", None),
         ("dropout", Domain(low=0.1, high=0.5), "low", (0, 0.5)),
         ("beta2", Domain(low=0.9, high=0.99), "high", (0.9, 0.999)),
-        ("focal_gamma", Domain(low=0.0, high=5.0), "high", (0, 7.5)),
-        ("semantic_weight", Domain(low=-1.0, high=0.5), "low", (-1.75, 0.5)),
-        ("x", Domain(low=-1.0, high=1.0), "high", (-1, 2)),
+        ("focal_gamma", Domain(low=0.0, high=5.0), "high", (0, 6.25)),
+        ("semantic_weight", Domain(low=-1.0, high=0.5), "low", (-1.38, 0.5)),
+        ("x", Domain(low=-1.0, high=1.0), "high", (-1, 1.5)),
         ("x", Domain(low=0.2, high=1.0), "low", (0, 1)),
-        ("x", Domain(low=0.2, high=1.0, limits=(-1.0, None)), "low", (-0.2, 1)),
+        ("x", Domain(low=0.2, high=1.0, limits=(-1.0, None)), "low", (0, 1)),
         ("learning_rate", Domain(low=5.12e-4, high=9.84e-4), "high", (5.12e-4, 2.95e-3)),
-        ("learning_rate", Domain(low=0.01, high=0.1), "low", (0.001, 0.1)),
+        ("learning_rate", Domain(low=0.01, high=0.1), "low", (0.00316, 0.1)),
         ("width", Domain(type="int", low=64, high=256, scale="log", limits=(None, 300)), "high", (64, 300)),
         ("width", Domain(type="int", low=64, high=256, scale="log", limits=(None, 256)), "high", None),
         ("learning_rate", Domain(low=1e-5, high=1e-3, scale="log", limits=(2e-6, None)), "low", (2e-6, 1e-3)),
-        ("x", Domain(low=1e-300, high=1e300, scale="log"), "high", (1e-300, 1e302)),
+        ("x", Domain(low=1e-300, high=1e300, scale="log"), "high", (1e-300, 1e301)),
     ],
 )
-def test_widen_goes_half_the_range_or_a_decade_and_stops_at_limits(
+def test_widen_goes_by_the_minimum_step_and_stops_at_limits(
     name: str, domain: Domain, side: str, expected: tuple[float, float] | None
 ) -> None:
     assert boundaries.widen(name, domain, side, 0.0) == (pytest.approx(expected) if expected else None)
@@ -73,8 +73,22 @@ def test_widen_goes_half_the_range_or_a_decade_and_stops_at_limits(
 
 def test_widen_is_bounded_however_far_the_trend_goes() -> None:
     wide = Domain(low=1e-8, high=1e-1, scale="log")
-    assert boundaries.widen("learning_rate", wide, "high", math.inf) == pytest.approx((1e-8, 10))
-    assert boundaries.widen("x", Domain(low=0.0, high=1.0), "high", math.inf) == (0, 2)
+    assert boundaries.widen("learning_rate", wide, "high", math.inf) == pytest.approx((1e-8, 1))
+    assert boundaries.widen("x", Domain(low=0.0, high=1.0), "high", math.inf) == (0, 1.5)
+
+
+def test_an_optimum_inside_the_only_range_is_visible() -> None:
+    rng = np.random.default_rng(0)
+    u = np.linspace(0, 1, 16)
+    noise = 0.01 * rng.standard_normal(16)
+    inside, beyond = (u - 0.8) ** 2 + noise, (u - 1.2) ** 2 + noise
+    assert boundaries.turned(u, inside, "high")
+    assert boundaries.turned(1 - u, inside, "low")
+    assert not boundaries.turned(u, beyond, "high")
+    cliff = np.where(u == 1, 1.0, -u) + noise
+    assert boundaries.turned(u, cliff, "high")
+    assert boundaries.worse_outermost(u, cliff, "high")
+    assert not boundaries.worse_outermost(u, -u, "high")
 
 
 def test_a_turn_before_a_position_is_rejected_only_if_results_improve_up_to_it() -> None:

@@ -40,11 +40,11 @@ def test_fires_on_a_clean_trend_and_widens_that_side(trials: int, side: str) -> 
     assert isinstance(change, SetRange)
     after = change.apply(study.spec).parameters["learning_rate"]
     if side == "high":
-        assert after.low == 1e-5
-        assert 0.99e-2 <= after.high <= 0.1
+        assert after.low == pytest.approx(1e-4)  # the only range is narrowed at its other end
+        assert after.high == pytest.approx(1e-2)
     else:
-        assert 1e-7 <= after.low <= 1.01e-6
-        assert after.high == 1e-3
+        assert after.low == pytest.approx(1e-6)
+        assert after.high == pytest.approx(1e-4)
 
 
 def test_an_inferred_range_counts_less() -> None:
@@ -162,10 +162,30 @@ def test_copes_with_huge_values_and_conditional_parameters() -> None:
 
 def test_a_trend_that_is_about_to_turn_asks_for_less() -> None:
     u = np.linspace(0, 1, 10)
-    soon = verdict("space-boundary", sweep((u - 1.1) ** 2)).findings[0].changes[0]
-    late = verdict("space-boundary", sweep(2 - u)).findings[0].changes[0]
-    assert 1e-2 <= soon.high <= 5e-2  # a decade is the least
-    assert late.high == pytest.approx(1e-1)  # two, the most
+    found = {}
+    for name, costs in (("soon", (u - 1.02) ** 2), ("late", 2 - u)):
+        study = make_study([{"x": float(v)} for v in u], {"val/loss": costs}, space={"x": Parameter(low=0.0, high=1.0)})
+        found[name] = verdict("space-boundary", study).findings[0].changes[0].high
+    assert 1.25 <= found["soon"] < found["late"] == 1.5  # between a quarter and half of the range
+
+
+def test_a_range_is_not_extended_past_a_visible_optimum() -> None:
+    u = np.linspace(0, 1, 16)
+    assert verdict("space-boundary", sweep((u - 0.85) ** 2)).status == "quiet"
+    cliff = verdict("space-boundary", sweep(np.where(u == 1, 1.5, 2 - u)))
+    assert not any("still improve" in str(f.message) for f in cliff.findings)
+
+
+def test_two_good_trials_are_no_warning() -> None:
+    rng = np.random.default_rng(3)
+    costs = 1 + 0.01 * rng.standard_normal(16)
+    costs[-2:] = 0.5
+    assert all(f.severity == "note" for f in verdict("space-boundary", sweep(costs)).findings)
+
+
+def test_the_other_end_stays_if_several_ranges_are_searched() -> None:
+    (found,) = (f for f in verdict("space-boundary", example()).findings if f.subject == "learning_rate")
+    assert found.changes[0].low == 1e-5
 
 
 def test_an_end_that_is_only_likely_is_a_note() -> None:
