@@ -13,8 +13,14 @@ import numpy as np
 
 from advisor.model.space import FloatArray
 from loop.results import LOOP, Result
+from loop.task import Space
 
 DRAWS = 2000
+TITLES: Mapping[Space, str] = {
+    "wrong": "Wrong starting space",
+    "too wide": "Starting space ten times too wide",
+    "right": "Right starting space",
+}
 
 
 def text(results: Sequence[Result], floors: Mapping[str, float], *, losses: bool = False) -> str:
@@ -22,8 +28,8 @@ def text(results: Sequence[Result], floors: Mapping[str, float], *, losses: bool
     regrets = regrets_of(results, floors)
     contenders = list(dict.fromkeys(r.contender for r in results))
     lines = []
-    for wrong, title in ((True, "Wrong starting space"), (False, "Right starting space")):
-        tasks = list(dict.fromkeys(r.task for r in results if r.wrong == wrong))
+    for kind, title in TITLES.items():
+        tasks = list(dict.fromkeys(r.task for r in results if r.kind == kind))
         if tasks:
             lines += ["", f"### {title}: median regret", "", *_by_task(regrets, tasks, contenders)]
             if LOOP in contenders:
