@@ -57,6 +57,7 @@ def run(task: Task, contender: str, seed: int) -> Result:
         seed=seed,
         kind=task.kind,
         cost=task.judge(chosen.setting, seed),
+        noise=task.noise,
         seen=chosen.seen,
         trials=chosen.trials,
         steps=chosen.steps,

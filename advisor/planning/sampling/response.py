@@ -96,7 +96,9 @@ class Axes:
 
     def trial(self, point: FloatArray) -> dict[str, Value]:
         """Return the trial at a point of the space."""
-        at = dict(zip(self.names, np.where(self._is_number, point, (point + 0.5) / np.maximum(self._counts, 1)), strict=True))
+        at = dict(
+            zip(self.names, np.where(self._is_number, point, (point + 0.5) / np.maximum(self._counts, 1)), strict=True)
+        )
         return quasirandom.trial_at(self.spec, [min(max(float(at[n]), 0.0), 1 - 1e-12) for n in sorted(at)])
 
     def columns(self, points: FloatArray) -> list[FloatArray]:
@@ -130,7 +132,7 @@ class ResponseModel:
         self._axes, self._split = axes, len(axes.numeric)
         done = np.isfinite(costs)
         self._points, self._scale = positions[done], _asinh(costs[done])
-        self._cost = self._surface(self._points, self._scale)
+        self._cost, self._lowest = self._surface(self._points, self._scale), float(self._scale.min())
         ended = ~running
         self._failure = None if done[ended].all() else self._surface(positions[ended], 1.0 - done[ended])
         if running.any():
@@ -147,10 +149,21 @@ class ResponseModel:
         """Return the logarithm of the expected improvement on the best expected cost so far, times the probability of a result."""
         columns = self._axes.columns(points)
         merits = _log_improvement(*self._cost.predict(columns), float(self._expected.min()))
-        if self._failure is not None:
-            indicator, spread = self._failure.predict(columns)
-            merits = merits + log_ndtr((_FAILS_ABOVE - indicator) / np.hypot(spread, _LEAST_SPREAD))
-        return merits
+        return merits + self._log_success(columns)
+
+    def chances(self, points: FloatArray) -> FloatArray:
+        """Return the probabilities that trials at these points end with a lower cost than any so far, noise included."""
+        columns = self._axes.columns(points)
+        mean, spread = self._cost.predict(columns)
+        chances = stats.norm.cdf((self._lowest - mean) / np.hypot(spread, self._cost.noise))
+        return np.asarray(chances * np.exp(self._log_success(columns)))
+
+    def _log_success(self, columns: list[FloatArray]) -> FloatArray:
+        """Return the logarithms of the probabilities that trials have a result."""
+        if self._failure is None:
+            return np.zeros(len(columns[0]))
+        indicator, spread = self._failure.predict(columns)
+        return np.asarray(log_ndtr((_FAILS_ABOVE - indicator) / np.hypot(spread, _LEAST_SPREAD)))
 
     def _surface(self, points: FloatArray, values: FloatArray) -> Surface:
         columns = list(points.T)

@@ -1,9 +1,10 @@
 """This project's loop as a contender: after each block of trials, a quarter of a round, the analysis decides about the space.
 
-A quasi-random block starts the search. Then, after each block, the analysis of all trials in the present space plans the next study.
-If that study changes the space, the loop adopts it at once and first draws trials from the part that no earlier space covered. If the
-space is fine, the adaptive sampler draws the block, based on all trials so far, also those outside the present space. The last trials
-repeat the leading setting with other seeds, as the playbook asks before a setting is adopted.
+Quasi-random trials start the search. Then the analysis of all trials in the present space plans the next study. If that study
+extends the space, the loop adopts it at once and first draws trials from the part that was not searched before. Otherwise the
+adaptive sampler draws the block, based on all trials so far, also those outside the present space; it extends a range if it expects
+more beyond an end than inside. Ranges never shrink: the sampler knows where results are bad. The last trials repeat the leading
+setting with other seeds, as the playbook asks before a setting is adopted.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from advisor.model.space import Value
 from advisor.model.spec import Sampler, StudySpec
 from advisor.planning import plan
 from advisor.planning.designs.exploit import reopened
-from advisor.planning.sampling.adaptive import Observation, suggest, widened
+from advisor.planning.sampling.adaptive import Observation, chance_of_gain, suggest, widened
 from advisor.planning.sampling.halton import sample
 from loop.contenders import Chosen
 from loop.record import study
@@ -35,6 +36,8 @@ BLOCKS = 12
 """Number of blocks into which the trials of a search are divided: three rounds of four."""
 FIRST_BLOCKS = 3
 """Number of blocks before the first decision: fewer trials tell the rules too little."""
+MIN_GROWTH = 1.25
+"""Minimum growth of the number of trials before a space that was not changed is analysed again: a test gains little by less."""
 REPEATS = 4
 """Trials at the end that repeat the leading setting; at most a ninth of all."""
 MAX_SHARE = 3
@@ -72,6 +75,8 @@ class _Search:
     """Training steps that are left."""
     done: list[_Trial] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
+    looked: int = 0
+    """Number of trials at the last analysis, if it left the space as it is."""
     predictions: list[tuple[float, bool]] = field(default_factory=list)
     """(stated probability, whether it came true) of each prediction that could be judged."""
 
@@ -98,12 +103,14 @@ class _Search:
         self._confirm()
         best = _best(self.done)
         steps = sum(t.setting.steps for t in self.done)
-        return Chosen(
-            best.setting, best.outcome.cost, len(self.done), steps, tuple(self.log), tuple(self.predictions)
-        )
+        return Chosen(best.setting, best.outcome.cost, len(self.done), steps, tuple(self.log), tuple(self.predictions))
 
     def _step(self) -> None:
-        """Analyse the trials in the space; run a block of the next study."""
+        """Run a block of the study that the analysis plans; without enough new trials for an analysis, an adaptive block."""
+        if len(self.done) < MIN_GROWTH * self.looked:
+            self._exploit()
+            return
+        self.looked = len(self.done)
         spec, verdicts = self._next(self.space, within(self.space, self.done))
         if spec is not None and spec.probe is not None:
             spec, verdicts = self._after_probe(spec)
@@ -115,6 +122,7 @@ class _Search:
         fresh = _steps(spec) != _steps(before) or spec.schedule != before.schedule
         count = FIRST_BLOCKS * self.block if fresh else self.block
         new = self._explore(self.space, count, without=None if fresh else before)
+        self.looked = 0
         if new:
             self._judge(spec, new, verdicts)
         else:
@@ -167,14 +175,22 @@ class _Search:
         self.space = self.task.legal(widened(self.space, self._history()))
         adaptive = self.space.model_copy(update={"sampler": Sampler(kind="adaptive", seed=self.seed)})
         count = min(self.block, self.affordable)
-        for _ in range(count):
-            self._run(adaptive, suggest(adaptive, self._history())[0])
+        for i in range(count):
+            history = self._history()
+            params = suggest(adaptive, history)[0]
+            chance = chance_of_gain(adaptive, history, params) if i == 0 else None
+            before = min(map(_mean, _settings(self.done)))
+            self._run(adaptive, params)
+            if chance is not None:
+                self.predictions.append((chance, self.done[-1].outcome.cost < before))
         self._note("adaptive", count, self.space)
 
     def _history(self) -> list[Observation]:
         """Return all trials with the present steps and schedule, wherever they lie."""
         return [
-            Observation(self.space.completed(t.outcome.params), t.outcome.cost if math.isfinite(t.outcome.cost) else None)
+            Observation(
+                self.space.completed(t.outcome.params), t.outcome.cost if math.isfinite(t.outcome.cost) else None
+            )
             for t in _comparable(self.space, self.done)
         ]
 
@@ -189,7 +205,7 @@ class _Search:
 
     def _confirm(self) -> None:
         """Repeat the setting with the best mean, which may change after each run."""
-        while self.left >= (leader := min(_settings(self.done), key=_mean)[0].setting).steps:
+        while self.left >= (leader := _leader(_settings(self.done)).setting).steps:
             self._train(leader)
 
     def _run(self, spec: StudySpec, params: dict[str, Value]) -> None:
@@ -272,7 +288,12 @@ def _best(done: Sequence[_Trial]) -> _Trial:
     """Return a trial of the setting with the best mean. If settings were repeated, only these count: one run proves little."""
     groups = _settings(done)
     repeated = [g for g in groups if len(g) > 1 and math.isfinite(_mean(g))]
-    return min(repeated or groups, key=_mean)[0]
+    return _leader(repeated or groups)
+
+
+def _leader(groups: Sequence[Sequence[_Trial]]) -> _Trial:
+    """Return a trial of the setting with the best mean; of equal ones the last, which the sampler drew from more knowledge."""
+    return min(reversed(groups), key=_mean)[0]
 
 
 def _summary(spec: StudySpec) -> str:

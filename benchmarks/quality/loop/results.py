@@ -29,6 +29,8 @@ class Result:
     kind: Space
     cost: float
     """Cost of the chosen setting, comparable within a task."""
+    noise: float
+    """Standard deviation of a result of the task between seeds; 0 if unknown."""
     seen: float
     trials: int
     steps: int
@@ -62,7 +64,10 @@ def load(folder: Path) -> dict[str, Result]:
     if not file.exists():
         return {}
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
-    results = [Result(**{**row, "setting": Setting(**row["setting"]), "log": tuple(row["log"]), "predictions": _pairs(row)}) for row in rows]
+    results = [
+        Result(**{**row, "setting": Setting(**row["setting"]), "log": tuple(row["log"]), "predictions": _pairs(row)})
+        for row in rows
+    ]
     return {result.key: result for result in results}
 
 

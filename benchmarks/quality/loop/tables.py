@@ -5,8 +5,8 @@ five seeds each) and HPOlib's two-layer networks for regression (62,208 settings
 because the playbook does not tune it. A trial returns one seed of the nearest grid point; a search is judged by the mean over the
 seeds of the setting that it chose.
 
-A space that is too wide extends each range of the whole grid tenfold on both sides. Outside the grid, the nearest grid point decides,
-except for learning rates above the grid: their trainings diverge.
+A space that is too wide extends each range of the whole grid tenfold on both sides. Outside the grid, the nearest grid point
+decides, except for learning rates above the grid: their trainings diverge.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ BATCH_SIZE = 64
 LINEAR = {"depth", "dropout_1", "dropout_2"}
 RATES = {"learning_rate_init", "init_lr"}
 TRIALS = 48
+MIN_HALVED = 6
+"""Minimum number of values on an axis of which a window around the best setting holds only half."""
 WIDE = 10.0
 """Factor by which a space that is too wide extends each logarithmic range of the grid, on both sides."""
 
@@ -77,18 +79,25 @@ class TableTask:
     fault: str = ""
     trials: int = TRIALS
     floor: float = 0.0
+    around_best: bool = False
+    """Whether the window is one around the best setting."""
     factor: float = 1.0
     """Factor by which the starting space exceeds the window on both sides, along each logarithmic axis."""
 
     @property
     def name(self) -> str:
-        return f"{self.table.partition('/')[2]}: {self.fault or 'the whole grid'}"
+        right = "around the best" if self.around_best else "the whole grid"
+        return f"{self.table.partition('/')[2]}: {self.fault or right}"
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation between seeds among good settings."""
+        return grid(self.table).noise
 
     @cached_property
     def start(self) -> StudySpec:
         parameters = {
-            name: _parameter(name, values[self._part(name)], values, self.factor)
-            for name, values in self._axes.items()
+            name: _parameter(name, values[self._part(name)], values, self.factor) for name, values in self._axes.items()
         }
         return StudySpec(
             study=self.name,
@@ -190,11 +199,25 @@ def _nearest(name: str, choices: Sequence[Value], value: Value) -> int:
 
 
 def tasks() -> list[TableTask]:
-    """Return every window below that excludes the best setting, all whole grids, and all of them too wide."""
+    """Return every window below that excludes the best setting, all grids whole, around the best setting, and too wide."""
     windows = [TableTask(table, window, fault) for table, faults in TABLES.items() for fault, window in faults.items()]
     wrong = [task for task in windows if excludes_best(task)]
     right = [TableTask(table, {}) for table in TABLES]
+    right += [TableTask(table, _around_best(table), around_best=True) for table in TABLES]
     return [*wrong, *right, *(TableTask(table, {}, "ten times too wide", factor=WIDE) for table in TABLES)]
+
+
+def _around_best(table: str) -> Mapping[str, tuple[int, int]]:
+    """Return the window that holds half of each longer axis, with the best setting as near to its middle as the grid allows."""
+    known = grid(table)
+    best = np.unravel_index(int(known.means.argmin()), known.means.shape)
+    windows = {}
+    for (name, values), at in zip(known.axes.items(), best, strict=True):
+        if len(values) >= MIN_HALVED:
+            half = len(values) // 2
+            first = min(max(int(at) - half // 2, 0), len(values) - half)
+            windows[name] = (first, first + half - 1)
+    return windows
 
 
 def excludes_best(task: TableTask) -> bool:

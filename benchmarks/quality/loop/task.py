@@ -56,6 +56,10 @@ class Task(Protocol):
         """The kind of the starting space."""
 
     @property
+    def noise(self) -> float:
+        """Standard deviation of a result between seeds; 0 if unknown."""
+
+    @property
     def floor(self) -> float:
         """The lowest cost that `judge` can return; NaN if unknown."""
 

@@ -40,6 +40,7 @@ class TrainingTask:
     space: Mapping[str, Parameter]
     trials: int = 30
     floor: float = math.nan
+    noise: float = 0.0
     results: Path | None = field(default=None, repr=False)
     """Folder of stored trainings; None: trainings are not stored."""
 

@@ -52,3 +52,12 @@ def test_more_trials_gain_where_the_optimum_lies_between_the_known_points() -> N
     assert between.mean() == pytest.approx(2 * (1 / 6) ** 2, rel=0.3)
     assert known.mean() < 0.01
     assert len(surface.gains_of_more(columns, [], np.ones(16), 5)) == 0
+
+
+def test_a_surface_predicts_with_less_certainty_far_from_the_points() -> None:
+    u = np.linspace(0, 1, 12)
+    kind = np.tile([0.0, 1.0], 6)
+    fitted = surface.Surface([u], [kind], np.sin(3 * u) + kind)
+    mean, spread = fitted.predict([np.array([0.5, 0.5, 3.0]), np.array([0.0, 1.0, 0.0])])
+    assert mean[:2] == pytest.approx([np.sin(1.5), np.sin(1.5) + 1], abs=0.05)
+    assert spread[2] > 5 * spread[0]
