@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,10 +44,8 @@ class JobQueue(Protocol):
 
 
 def check(spec: StudySpec, trials: int | None) -> None:
-    """Raise AdvisorError if the number of trials is unknown or the Python package of their sampler is not installed."""
+    """Raise AdvisorError if the number of trials is unknown."""
     trial_count(spec, trials)
-    if spec.sampler.kind == "adaptive":
-        adaptive.check()
 
 
 def make_queue(
@@ -146,8 +145,8 @@ class AdaptiveQueue:
 
 
 def as_history(spec: StudySpec, entries: Iterable[Entry]) -> list[Observation]:
-    """Return the trials of other studies that lie in this study's search space, as observations for the sampler."""
-    parsed = ((parse_params(spec, entry.params), entry.outcome) for entry in entries)
+    """Return the trials of other studies, also those outside this study's ranges, as observations for the sampler."""
+    parsed = ((parse_params(spec, entry.params, anywhere=True), entry.outcome) for entry in entries)
     return [
         Observation(params, _mean_value([outcome]))
         for params, outcome in parsed
@@ -161,32 +160,39 @@ def _mean_value(outcomes: Sequence[Outcome]) -> float | None:
     return fmean(values) if values and len(values) == len(outcomes) else None
 
 
-def parse_params(spec: StudySpec, texts: Mapping[str, str]) -> dict[str, Value] | None:
-    """Parse a trial's hyperparameters from MLflow's texts. Return None if a value lies outside the study's search space."""
+def parse_params(spec: StudySpec, texts: Mapping[str, str], *, anywhere: bool = False) -> dict[str, Value] | None:
+    """Parse a trial's hyperparameters from MLflow's texts. Return None if a value lies outside the study's search space.
+
+    anywhere: accept numbers outside of ranges, forbidden regions and other values of fixed hyperparameters.
+    """
     params: dict[str, Value] = {}
     for name, parameter in spec.parameters.items():
         if name not in texts:
             continue
-        value = _parse(parameter, texts[name])
+        value = _parse(parameter, texts[name], anywhere=anywhere)
         if value is None:
             return None
         params[name] = value
     required = (n for n, p in spec.parameters.items() if p.role != "derived" and _applies(p, params))
-    return None if any(n not in params for n in required) or spec.forbids(params) is not None else params
+    if any(n not in params for n in required):
+        return None
+    return params if anywhere or spec.forbids(params) is None else None
 
 
 def _applies(parameter: Parameter, params: Mapping[str, Value]) -> bool:
     return all(params.get(parent) == value for parent, value in (parameter.when or {}).items())
 
 
-def _parse(parameter: Parameter, text: str) -> Value | None:
-    """Parse the text of a value. Return None if the parameter does not allow the value."""
+def _parse(parameter: Parameter, text: str, *, anywhere: bool) -> Value | None:
+    """Parse the text of a value. Return None if the parameter does not allow the value; `anywhere` as in `parse_params`."""
     allowed = (parameter.value,) if parameter.role == "fixed" and parameter.value is not None else parameter.options
     parsed = parse_value(text)
     if allowed:
         matches = (v for v in allowed if logged_text(v) == text or (parsed is not None and same(parsed, v)))
-        return next(matches, None)
+        match = next(matches, None)
+        return parsed if match is None and anywhere and parameter.role == "fixed" else match
     if parsed is None or isinstance(parsed, bool | str) or (parameter.type == "int" and not isinstance(parsed, int)):
         return None
     value = parsed if parameter.type == "int" else float(parsed)
-    return value if parameter.role == "derived" or (parameter.numeric and parameter.contains(value)) else None
+    known = parameter.role == "derived" or (parameter.numeric and (anywhere or parameter.contains(value)))
+    return value if known and math.isfinite(value) else None

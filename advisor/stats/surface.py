@@ -21,6 +21,8 @@ _GRID = np.linspace(0, 1, 21)
 _OTHER_CHOICE = 0.25
 """Squared distance between two choices, and between a present and a missing position: half a range, squared."""
 _JITTER = 1e-6
+_STARTS = (-2.0, -5.0)
+"""Log noise at which the fit of a `Surface` starts."""
 # Means and variances of the normal priors of the log relevance of an axis (inverse squared length), log signal and log noise.
 _PRIOR_MEAN = (0.0, 0.0, math.log(0.05))
 _PRIOR_VARIANCE = (9.0, 2.25, 2.25)
@@ -98,6 +100,37 @@ def results_at(
     normal = np.random.default_rng(SEED).standard_normal((2, DRAWS, len(covariance)))
     drawn = cross @ precision @ y + normal[0] @ _root(covariance).T + noisy * math.sqrt(noise) * normal[1]
     return np.asarray(centre + spread * drawn, dtype=np.float64)
+
+
+class Surface:
+    """The response fitted to known points: predicts its value at other points, also outside 0..1."""
+
+    def __init__(self, numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray) -> None:
+        """numeric, choices, values: n >= 1 known points, as for `ends`."""
+        self._columns, self._numeric = [*numeric, *choices], len(numeric)
+        self._centre, self._spread = float(values.mean()), float(values.std()) or 1.0
+        y = (values - self._centre) / self._spread
+        distances = np.array([_distances(u, u, i < self._numeric) for i, u in enumerate(self._columns)])
+        # From a poor start, the fit takes the response for noise.
+        starts = [np.array([*np.zeros(len(distances)), 0.0, noise]) for noise in _STARTS]
+        self._at = min((fit(y, distances, s) for s in starts), key=lambda at: loss_and_slopes(at, y, distances)[0])
+        self._precision = _kernel(distances, self._at, len(y))[1]
+        self._weights = self._precision @ y
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of a value around the response."""
+        return self._spread * math.exp(self._at[-1] / 2)
+
+    def predict(self, columns: list[FloatArray]) -> tuple[FloatArray, FloatArray]:
+        """Return the mean and standard deviation of the response, without noise, at m points; columns: numeric axes first."""
+        relevance, signal = np.exp(self._at[:-2]), math.exp(self._at[-2])
+        pairs = enumerate(zip(relevance, self._columns, columns, strict=True))
+        across = sum(r * _distances(v, u, i < self._numeric) for i, (r, u, v) in pairs)
+        cross = signal * np.exp(-0.5 * np.asarray(across))
+        variance = signal - ((cross @ self._precision) * cross).sum(1)
+        spread = np.sqrt(np.maximum(variance, _JITTER))
+        return self._centre + self._spread * (cross @ self._weights), self._spread * spread
 
 
 def gains_of_more(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, number: int) -> FloatArray:

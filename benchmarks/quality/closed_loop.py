@@ -55,13 +55,15 @@ def run(task: Task, contender: str, seed: int) -> Result:
         task=task.name,
         contender=contender,
         seed=seed,
-        wrong=bool(task.fault),
+        kind=task.kind,
         cost=task.judge(chosen.setting, seed),
+        noise=task.noise,
         seen=chosen.seen,
         trials=chosen.trials,
         steps=chosen.steps,
         setting=chosen.setting,
         log=chosen.log,
+        predictions=chosen.predictions,
     )
 
 

@@ -1,37 +1,36 @@
-"""Draws trials based on earlier results: Bayesian optimisation with Optuna's Gaussian process, the playbook's choice to exploit.
+"""Draws trials based on earlier results: Bayesian optimisation with a Gaussian process, the playbook's choice to exploit.
 
 Playbook: "Exploration vs exploitation". A suggestion depends only on the study's seed and its earlier trials, so any launcher can
-compute it at any time.
-
-Median regret of the best trial on 4 kinds of noisy surfaces with 3 to 6 hyperparameters, half of them with a cliff beyond which
-trials fail (12 Halton trials, then 24 adaptive trials in batches of 1 or 4; 8 studies for each kind):
-
-| sampler | median regret |
-| Gaussian process | 0.001 to 0.12 |
-| multivariate TPE | 0.009 to 0.20 |
-| Halton, twice as many trials | 0.014 to 0.27 |
+compute it at any time. Trials outside the present space inform the model as well: after a range was moved, nothing is forgotten.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from advisor.model.errors import AdvisorError
-from advisor.model.space import Value
+from advisor.model.space import FloatArray, Value
 from advisor.model.spec import StudySpec
 from advisor.planning.sampling import halton as quasirandom
+from advisor.planning.sampling.response import Axes, ResponseModel
+from advisor.stats.boundaries import widen
 
 MIN_RESULTS = 10
 """Minimum number of trials with a result for adaptive suggestions; with fewer, the Halton sequence is continued."""
-_MAX_REFUSED = 20
-"""Maximum number of consecutive suggestions in forbidden regions."""
+EDGE = 0.1
+"""Share of a range, on its own scale, that counts as its end."""
+STEP = 0.5
+"""Part of its width by which a range grows at once."""
+_UNIFORM = 1000
+"""Number of candidates that are spread over the whole space."""
+_NEAR = 60
+"""Number of candidates near each of the `_BASES` best points."""
+_BASES = 5
+_SCALES = (0.5, 0.2, 0.05)
+"""Standard deviations of the steps to candidates near a point, in lengths of the ranges; the best candidates are refined twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +54,10 @@ def suggest(
 ) -> list[dict[str, Value]]:
     """Return the next `count` trials of a study, each as {parameter: value}, like `halton.sample`.
 
-    history: earlier trials in the space, from any sampler. Failed trials count as infeasible, so the model learns where trials fail
+    history: earlier trials, from any sampler and also from outside the space. Failed trials teach the model where trials fail
     (Gelbart et al., "Bayesian Optimization with Unknown Constraints", 2014). For running trials and for earlier suggestions of the
     same call, the model's prediction replaces the result. number: 0-based index of the first trial in the Halton sequence, while
-    it continues; default is the length of the history. Equal study, history (in order) and number yield equal trials. Raises
-    AdvisorError if Optuna is missing.
+    it continues; default is the length of the history. Equal study, history (in order) and number yield equal trials.
     """
     observations: list[Observation] = list(history)
     first = len(observations) if number is None else number
@@ -70,95 +68,71 @@ def suggest(
     return out
 
 
-def check() -> None:
-    """Raise AdvisorError if Optuna or PyTorch is not installed."""
-    with _optuna():
-        pass
+def widened(spec: StudySpec, history: Sequence[Observation]) -> StudySpec:
+    """Return the study with each range extended beyond an end at which more improvement is expected than anywhere inside.
+
+    Only ends near which a leading trial lies are considered. A range grows by half of its width and at least as far as
+    `boundaries.widen` moves it; limits hold. A study whose ranges should stay is returned as it is.
+    """
+    axes = Axes(spec)
+    if (model := _model(spec, axes, history)) is None:
+        return spec
+    rng = _random(spec, history)
+    points, merits = _candidates(axes, model, rng)
+    ranges = {}
+    for name, side in axes.ends_near(model.leaders(1)[0], EDGE):
+        wider = widen(name, spec.parameters[name], side, STEP)
+        if wider is None:
+            continue
+        beyond = axes.beyond(np.vstack([model.leaders(_BASES), points[:_BASES]]), name, side, wider, _NEAR, rng)
+        if model.merits(beyond).max() > merits[0]:
+            ranges[name] = wider
+    parameters = {
+        n: p.model_copy(update=dict(zip(("low", "high"), ranges[n], strict=True))) if n in ranges else p
+        for n, p in spec.parameters.items()
+    }
+    return spec.model_copy(update={"parameters": parameters}) if ranges else spec
+
+
+def chance_of_gain(spec: StudySpec, history: Sequence[Observation], params: Mapping[str, Value]) -> float | None:
+    """Return the probability that a trial with these hyperparameters ends better than all so far; None with too few results."""
+    axes = Axes(spec)
+    model = _model(spec, axes, history)
+    return None if model is None else float(model.chances(axes.positions([params]))[0])
 
 
 def _suggest(spec: StudySpec, history: Sequence[Observation], number: int) -> dict[str, Value]:
-    if sum(p.feasible for p in history) < MIN_RESULTS or not spec.searched:
-        return _explored(spec, number)
-    with _optuna() as optuna:
-        space = {name: _distribution(optuna, spec, name) for name in sorted(spec.searched)}
-        study, worst = _optuna_study(optuna, spec, history, space)
-        for _ in range(_MAX_REFUSED):
-            asked = study.ask(space)
-            trial = quasirandom.trial_at(spec, [_drawn(spec, name, asked.params[name]) for name in space])
-            if spec.forbids(trial) is None:
-                return trial
-            asked.set_constraint("feasible", 1.0)
-            study.tell(asked, worst)
-    return _explored(spec, number)
+    axes = Axes(spec)
+    if (model := _model(spec, axes, history)) is None:
+        halton = spec.sampler.model_copy(update={"kind": "halton"})
+        return next(quasirandom.sample(spec.model_copy(update={"sampler": halton}), 1, skip=number))
+    points, _ = _candidates(axes, model, _random(spec, history))
+    ranked = (axes.trial(point) for point in points)
+    return next((t for t in ranked if spec.forbids(t) is None), axes.trial(points[0]))
 
 
-def _explored(spec: StudySpec, number: int) -> dict[str, Value]:
-    """Return the trial with this index in the study's Halton sequence."""
-    halton = spec.sampler.model_copy(update={"kind": "halton"})
-    return next(quasirandom.sample(spec.model_copy(update={"sampler": halton}), 1, skip=number))
+def _random(spec: StudySpec, history: Sequence[Observation]) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence((spec.sampler.seed, len(history))))
 
 
-def _optuna_study(
-    optuna: Any, spec: StudySpec, history: Sequence[Observation], space: Mapping[str, Any]
-) -> tuple[Any, float]:
-    """Return (a minimising Optuna study with the history, the worst cost); failed trials get the worst cost."""
+def _model(spec: StudySpec, axes: Axes, history: Sequence[Observation]) -> ResponseModel | None:
+    """Return the model of the history, or None with too few results."""
     sign = 1.0 if spec.objective.direction == "minimize" else -1.0
-    costs = {i: sign * p.value for i, p in enumerate(history) if p.feasible and p.value is not None}
-    worst = max(costs.values())
-    seed = int(np.random.SeedSequence((spec.sampler.seed, len(history))).generate_state(1)[0])
-    study = optuna.create_study(sampler=optuna.samplers.GPSampler(seed=seed, n_startup_trials=0))
-    states = optuna.trial.TrialState
-    for i, observation in enumerate(history):
-        result = (
-            {}
-            if observation.running
-            else {"value": costs.get(i, worst), "constraints": {"feasible": float(i not in costs)}}
-        )
-        trial = optuna.trial.create_trial(
-            state=states.RUNNING if observation.running else states.COMPLETE,
-            params={name: _position(spec, name, observation.params.get(name)) for name in space},
-            distributions=dict(space),
-            **result,
-        )
-        study.add_trial(trial)
-    return study, worst
+    known = [p for p in history if axes.comparable(p.params)]
+    costs = np.array([sign * p.value if p.feasible and p.value is not None else math.nan for p in known])
+    if not axes.names or np.isfinite(costs).sum() < MIN_RESULTS:
+        return None
+    running = np.array([p.running for p in known], dtype=np.bool_)
+    return ResponseModel(axes, axes.positions([p.params for p in known]), costs, running)
 
 
-def _distribution(optuna: Any, spec: StudySpec, name: str) -> Any:
-    """Return Optuna's distribution of a hyperparameter: its position in the range on its scale, or the index of its choice."""
-    parameter = spec.parameters[name]
-    if parameter.numeric:
-        return optuna.distributions.FloatDistribution(0.0, 1.0)
-    return optuna.distributions.CategoricalDistribution(range(len(parameter.options)))
-
-
-def _position(spec: StudySpec, name: str, value: Value | None) -> float | int:
-    """Return the position of a value. If the trial lacks the hyperparameter, return the middle of the range or the first choice."""
-    parameter = spec.parameters[name]
-    if not parameter.numeric:
-        return 0 if value is None else parameter.options.index(value)
-    return 0.5 if value is None else float(np.clip(parameter.to_unit([value])[0], 0.0, 1.0))
-
-
-def _drawn(spec: StudySpec, name: str, position: float) -> float:
-    """Convert a position to the interval [0, 1) for `Domain.draw`."""
-    parameter = spec.parameters[name]
-    return min(float(position), 1 - 1e-12) if parameter.numeric else (position + 0.5) / len(parameter.options)
-
-
-@contextmanager
-def _optuna() -> Iterator[Any]:
-    """Yield the module `optuna` with its logging disabled. Raises AdvisorError if Optuna or PyTorch is not installed."""
-    try:
-        import optuna
-        from optuna.samplers._gp import sampler  # noqa: F401  (needs PyTorch)
-    except ImportError as error:
-        raise AdvisorError(f'the adaptive sampler needs {error.name}: pip install "tuning-advisor[adaptive]"') from None
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", category=FutureWarning)
-            yield optuna
-    finally:
-        optuna.logging.set_verbosity(level)
+def _candidates(axes: Axes, model: ResponseModel, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """Return points of the space and the logarithms of their expected improvements, the best first."""
+    points = np.vstack([axes.uniform(_UNIFORM, rng), axes.near(model.leaders(_BASES), _NEAR, _SCALES[0], rng)])
+    merits = model.merits(points)
+    for scale in _SCALES[1:]:
+        leaders = points[np.argsort(-merits, kind="stable")[:_BASES]]
+        more = axes.near(leaders, _NEAR, scale, rng)
+        points, merits = np.vstack([points, more]), np.concatenate([merits, model.merits(more)])
+    order = np.argsort(-merits, kind="stable")
+    return points[order], merits[order]

@@ -1,35 +1,49 @@
-"""This project's loop as a contender: three rounds, each with the first study that the analysis of the earlier rounds planned.
+"""This project's loop as a contender: after each block of trials, a quarter of a round, the analysis decides about the space.
 
-The plan determines the space, the number of steps, the schedule and the hyperparameters to search. The benchmark determines the
-number of trials from an equal share of the remaining training steps, so longer trainings mean fewer trials. The last round always
-uses the adaptive sampler, as the playbook exploits; its last trials repeat the leading setting with other seeds, as the playbook
-asks before a setting is adopted.
+Quasi-random trials start the search. Then the analysis of all trials in the present space plans the next study. If that study
+extends the space, the loop adopts it at once and first draws trials from the part that was not searched before. Otherwise the
+adaptive sampler draws the block, based on all trials so far, also those outside the present space; it extends a range if it expects
+more beyond an end than inside. Ranges never shrink: the sampler knows where results are bad. The last trials repeat the leading
+setting with other seeds, as the playbook asks before a setting is adopted.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import islice
 
 from advisor import contract
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
 from advisor.engine.rule import Rule
+from advisor.history.judge import outcomes
+from advisor.history.predict import predicted
+from advisor.model.finding import Verdict
 from advisor.model.space import Value
 from advisor.model.spec import Sampler, StudySpec
 from advisor.planning import plan
 from advisor.planning.designs.exploit import reopened
-from advisor.planning.sampling.adaptive import Observation, suggest
+from advisor.planning.sampling.adaptive import Observation, chance_of_gain, suggest, widened
 from advisor.planning.sampling.halton import sample
 from loop.contenders import Chosen
 from loop.record import study
 from loop.task import Outcome, Setting, Task
 
-ROUNDS = 3
+BLOCKS = 12
+"""Number of blocks into which the trials of a search are divided: three rounds of four."""
+FIRST_BLOCKS = 3
+"""Number of blocks before the first decision: fewer trials tell the rules too little."""
+MIN_GROWTH = 1.25
+"""Minimum growth of the number of trials before a space that was not changed is analysed again: a test gains little by less."""
 REPEATS = 4
-"""Trials of the last round that repeat the leading setting; at most a third of the round."""
+"""Trials at the end that repeat the leading setting; at most a ninth of all."""
+MAX_SHARE = 3
+"""A special study, or longer training, is only begun if it leaves trials for its result: it may take a third of what is left."""
+MAX_POINTS = 500
+"""Maximum number of points of a sequence that are tried to find unexplored ones."""
 
 
 @dataclass(frozen=True)
@@ -47,64 +61,189 @@ def _rules() -> tuple[Rule, ...]:
 
 
 def advised(task: Task, seed: int) -> Chosen:
-    spec = space = task.start.model_copy(update={"sampler": Sampler(seed=seed)})
-    left = task.trials * _steps(spec)
-    done: list[_Trial] = []
-    log: list[str] = []
-    for number in range(1, ROUNDS + 1):
-        last = number == ROUNDS
-        while last and spec.baseline is not None:
-            spec = spec.baseline  # no round is left to use the result of the special study
-        if last:
-            spec, space = reopened(spec), reopened(space)
-        if spec.searched and spec.probe is None:
-            space = spec
-        before, share = len(done), left // (ROUNDS - number + 1)
-        _round(task, space if last else spec, done, share, seed, last)
-        left -= sum(t.setting.steps for t in done[before:])
-        log.append(f"{len(done) - before} trials in {_summary(spec)}; best {min(map(_mean, _settings(done))):.5g}")
-        if not last:
-            probed = done[before:] if spec.probe is not None else None
-            spec = _next(task, spec if probed else space, probed or within(space, done), seed + number, log)
-    best = _best(done)
-    return Chosen(best.setting, best.outcome.cost, len(done), sum(t.setting.steps for t in done), tuple(log))
+    """Run the loop."""
+    return _Search(task, seed).chosen()
 
 
-def _round(task: Task, spec: StudySpec, done: list[_Trial], budget: int, seed: int, last: bool) -> None:
-    """Run a study within a budget of training steps; a study without a search has its own number of trials."""
-    affordable = budget // _steps(spec)
-    if not spec.searched:
-        params = {n: p.value for n, p in spec.parameters.items() if p.value is not None}
-        for _ in range(min(spec.seeds or 1, affordable)):
-            _run(task, spec, params, done, seed)
-    elif last:
-        repeats = min(REPEATS, affordable // 3)
-        _exploit(task, spec, done, affordable - repeats, seed)
-        _confirm(task, done, repeats * _steps(spec), seed)
-    elif spec.sampler.kind == "adaptive":
-        _exploit(task, spec, done, affordable, seed)
-    else:
-        wanted = (spec.trials or 1) if spec.probe is not None else affordable
-        for params in sample(spec, min(wanted, affordable)):
-            _run(task, spec, params, done, seed)
+@dataclass
+class _Search:
+    task: Task
+    seed: int
+    space: StudySpec = field(init=False)
+    """The present search space."""
+    left: int = field(init=False)
+    """Training steps that are left."""
+    done: list[_Trial] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+    looked: int = 0
+    """Number of trials at the last analysis, if it left the space as it is."""
+    predictions: list[tuple[float, bool]] = field(default_factory=list)
+    """(stated probability, whether it came true) of each prediction that could be judged."""
 
+    def __post_init__(self) -> None:
+        self.space = self.task.start.model_copy(update={"sampler": Sampler(seed=self.seed)})
+        self.left = self.task.trials * _steps(self.space)
 
-def _exploit(task: Task, spec: StudySpec, done: list[_Trial], count: int, seed: int) -> None:
-    adaptive = spec.model_copy(update={"sampler": Sampler(kind="adaptive", seed=spec.sampler.seed)})
-    for _ in range(count):
-        history = [
-            Observation(spec.completed(t.outcome.params), t.outcome.cost if math.isfinite(t.outcome.cost) else None)
-            for t in within(spec, done)
+    @property
+    def block(self) -> int:
+        """Number of trials of a block."""
+        return max(self.task.trials // BLOCKS, 1)
+
+    @property
+    def affordable(self) -> int:
+        """Number of trials of the present length that are left before the repeats."""
+        repeats = min(REPEATS, self.task.trials // 9)
+        return max(self.left // _steps(self.space) - repeats, 0)
+
+    def chosen(self) -> Chosen:
+        """Search and return the choice."""
+        self._explore(self.space, FIRST_BLOCKS * self.block)
+        while self.affordable:
+            self._step()
+        self._confirm()
+        best = _best(self.done)
+        steps = sum(t.setting.steps for t in self.done)
+        return Chosen(best.setting, best.outcome.cost, len(self.done), steps, tuple(self.log), tuple(self.predictions))
+
+    def _step(self) -> None:
+        """Run a block of the study that the analysis plans; without enough new trials for an analysis, an adaptive block."""
+        if len(self.done) < MIN_GROWTH * self.looked:
+            self._exploit()
+            return
+        self.looked = len(self.done)
+        spec, verdicts = self._next(self.space, within(self.space, self.done))
+        if spec is not None and spec.probe is not None:
+            spec, verdicts = self._after_probe(spec)
+        spec = None if spec is None or not self._worth(spec) else _hull(self.space, spec)
+        if spec is None or _same_space(spec, self.space):
+            self._exploit()
+            return
+        before, self.space = self.space, spec.model_copy(update={"trials": self.block})
+        fresh = _steps(spec) != _steps(before) or spec.schedule != before.schedule
+        count = FIRST_BLOCKS * self.block if fresh else self.block
+        new = self._explore(self.space, count, without=None if fresh else before)
+        self.looked = 0
+        if new:
+            self._judge(spec, new, verdicts)
+        else:
+            self._exploit()
+
+    def _next(self, spec: StudySpec, counted: Sequence[_Trial]) -> tuple[StudySpec | None, Sequence[Verdict]]:
+        """Return the first study that the analysis plans, None without one, and the verdicts."""
+        assembled = study(spec, [t.outcome for t in counted], [t.seed for t in counted])
+        verdicts = judge(assembled, _rules())
+        fired = [f"{f.rule}({f.subject or ''}{' ' + f.side if f.side else ''})" for v in verdicts for f in v.findings]
+        specs = plan(assembled, verdicts).specs
+        self.log.append(f"{', '.join(fired) or 'nothing fired'} → {specs[0].goal if specs else 'no study'}")
+        if not specs:
+            return None, verdicts
+        first = reopened(specs[0].model_copy(update={"trials": self.block}))
+        first = self.task.legal(first.model_copy(update={"sampler": Sampler(seed=self.seed + len(self.done))}))
+        return predicted(assembled, verdicts, [first], _rules())[0], verdicts
+
+    def _after_probe(self, spec: StudySpec) -> tuple[StudySpec | None, Sequence[Verdict]]:
+        """Run a special study and return the study that its analysis plans; or its baseline if it costs too much."""
+        count = (spec.trials or 1) * (spec.seeds or 1)
+        if MAX_SHARE * count * _steps(spec) > self.left:
+            return (None if spec.baseline is None else reopened(spec.baseline)), ()
+        before = len(self.done)
+        for params in sample(spec, count):
+            self._run(spec, params)
+        self.log.append(f"{count} trials in {_summary(spec)}")
+        return self._next(spec, self.done[before:])
+
+    def _worth(self, spec: StudySpec) -> bool:
+        """Whether enough trials of this length are left to search."""
+        if not spec.searched:
+            return False
+        fresh = _steps(spec) != _steps(self.space) or spec.schedule != self.space.schedule
+        return not fresh or FIRST_BLOCKS * self.block * _steps(spec) <= self.left
+
+    def _explore(self, spec: StudySpec, count: int, without: StudySpec | None = None) -> list[_Trial]:
+        """Draw trials from the space, or from its part outside another space; fewer if there are not so many."""
+        before, steps = len(self.done), _steps(spec)
+        points = islice(sample(spec, MAX_POINTS if without else count), MAX_POINTS)
+        fresh = (p for p in points if without is None or not _lies_in(without, spec.completed(p)))
+        for params in islice(fresh, min(count, self.left // steps)):
+            self._run(spec, params)
+        new = self.done[before:]
+        self._note("unexplored" if without else "quasi-random", len(new), spec)
+        return new
+
+    def _exploit(self) -> None:
+        """Run an adaptive block, in a wider space if the model expects more improvement beyond an end."""
+        self.space = self.task.legal(widened(self.space, self._history()))
+        adaptive = self.space.model_copy(update={"sampler": Sampler(kind="adaptive", seed=self.seed)})
+        count = min(self.block, self.affordable)
+        for i in range(count):
+            history = self._history()
+            params = suggest(adaptive, history)[0]
+            chance = chance_of_gain(adaptive, history, params) if i == 0 else None
+            before = min(map(_mean, _settings(self.done)))
+            self._run(adaptive, params)
+            if chance is not None:
+                self.predictions.append((chance, self.done[-1].outcome.cost < before))
+        self._note("adaptive", count, self.space)
+
+    def _history(self) -> list[Observation]:
+        """Return all trials with the present steps and schedule, wherever they lie."""
+        return [
+            Observation(
+                self.space.completed(t.outcome.params), t.outcome.cost if math.isfinite(t.outcome.cost) else None
+            )
+            for t in _comparable(self.space, self.done)
         ]
-        _run(task, spec, suggest(adaptive, history)[0], done, seed)
+
+    def _judge(self, spec: StudySpec, new: Sequence[_Trial], verdicts: Sequence[Verdict]) -> None:
+        """Judge the predictions for a study by its trials."""
+        assembled = study(spec, [t.outcome for t in new], [t.seed for t in new])
+        by_rule = {v.rule: v for v in verdicts}
+        for outcome in outcomes(assembled, by_rule.get):
+            probability = outcome.prediction.probability
+            if probability is not None and outcome.judged in ("kept", "not kept"):
+                self.predictions.append((probability, outcome.judged == "kept"))
+
+    def _confirm(self) -> None:
+        """Repeat the setting with the best mean, which may change after each run."""
+        while self.left >= (leader := _leader(_settings(self.done)).setting).steps:
+            self._train(leader)
+
+    def _run(self, spec: StudySpec, params: dict[str, Value]) -> None:
+        self._train(Setting(params, _steps(spec), dict(spec.schedule or {})), spec.probe)
+
+    def _train(self, setting: Setting, probe: str | None = None) -> None:
+        own = 1000 * self.seed + len(self.done)
+        outcome = self.task.run(setting, own)
+        if probe is not None:
+            outcome = replace(outcome, facts={**outcome.facts, contract.TAG_PROBE: probe})
+        self.done.append(_Trial(setting, outcome, own, probe))
+        self.left -= setting.steps
+
+    def _note(self, how: str, count: int, spec: StudySpec) -> None:
+        best = min(map(_mean, _settings(self.done)))
+        self.log.append(f"{count} {how} trials in {_summary(spec)}; best {best:.5g}")
 
 
-def _confirm(task: Task, done: list[_Trial], budget: int, seed: int) -> None:
-    """Repeat the setting with the best mean, which may change after each run."""
-    while budget >= (leader := min(_settings(done), key=_mean)[0].setting).steps:
-        own = 1000 * seed + len(done)
-        done.append(_Trial(leader, task.run(leader, own), own))
-        budget -= leader.steps
+def _hull(before: StudySpec, after: StudySpec) -> StudySpec:
+    """Return the later study with ranges that contain the earlier ones: the sampler knows what is bad and needs no narrowing."""
+    parameters = dict(after.parameters)
+    for name, old in before.searched.items():
+        new = parameters.get(name)
+        if new is None or not (old.numeric and new.numeric) or new.low is None or new.high is None:
+            continue
+        low, high = min(old.low or 0.0, new.low), max(old.high or 0.0, new.high)
+        if not (new.scale == "log" and low <= 0):
+            parameters[name] = new.model_copy(update={"low": low, "high": high})
+    return after.model_copy(update={"parameters": parameters})
+
+
+def _same_space(spec: StudySpec, other: StudySpec) -> bool:
+    """Whether both studies search the same values with the same length and schedule of training."""
+    domains = [
+        {n: p.domain.model_dump(exclude={"limits"}) for n, p in reopened(s).searched.items()} for s in (spec, other)
+    ]
+    lengths = [(_steps(s), dict(s.schedule or {})) for s in (spec, other)]
+    return domains[0] == domains[1] and lengths[0] == lengths[1]
 
 
 def _settings(done: Sequence[_Trial]) -> list[list[_Trial]]:
@@ -125,35 +264,20 @@ def _mean(trials: Sequence[_Trial]) -> float:
     return math.fsum(costs) / len(costs) if all(map(math.isfinite, costs)) else math.inf
 
 
-def _run(task: Task, spec: StudySpec, params: dict[str, Value], done: list[_Trial], seed: int) -> None:
-    setting, own = Setting(params, _steps(spec), dict(spec.schedule or {})), 1000 * seed + len(done)
-    outcome = task.run(setting, own)
-    if spec.probe is not None:
-        outcome = replace(outcome, facts={**outcome.facts, contract.TAG_PROBE: spec.probe})
-    done.append(_Trial(setting, outcome, own, spec.probe))
-
-
-def _next(task: Task, spec: StudySpec, counted: Sequence[_Trial], seed: int, log: list[str]) -> StudySpec:
-    """Return the first study that the analysis plans, or the same study if it plans none."""
-    assembled = study(spec, [t.outcome for t in counted], [t.seed for t in counted])
-    verdicts = judge(assembled, _rules())
-    fired = [f"{f.rule}({f.subject or ''}{' ' + f.side if f.side else ''})" for v in verdicts for f in v.findings]
-    specs = plan(assembled, verdicts).specs
-    log.append(f"{', '.join(fired) or 'nothing fired'} → {specs[0].goal if specs else 'no study'}")
-    following = specs[0] if specs else spec.baseline or spec
-    return task.legal(following.model_copy(update={"sampler": Sampler(kind=following.sampler.kind, seed=seed)}))
+def _comparable(spec: StudySpec, done: Sequence[_Trial]) -> list[_Trial]:
+    """Return the trials with the study's steps and schedule, wherever they lie."""
+    schedule = dict(spec.schedule or {})
+    return [t for t in done if t.probe is None and (t.setting.steps, t.setting.schedule) == (_steps(spec), schedule)]
 
 
 def within(spec: StudySpec, done: Sequence[_Trial]) -> list[_Trial]:
     """Return the trials that lie in the space and have its steps and schedule: they are data of the study."""
-    return [t for t in done if t.probe is None and t.setting.steps == _steps(spec) and _lies_in(spec, t)]
+    return [t for t in _comparable(spec, done) if _lies_in(spec, spec.completed(t.outcome.params))]
 
 
-def _lies_in(spec: StudySpec, trial: _Trial) -> bool:
-    same = trial.setting.schedule == dict(spec.schedule or {})
-    params = spec.completed(trial.outcome.params)
+def _lies_in(spec: StudySpec, params: dict[str, Value]) -> bool:
     inside = all(p.allows(params[name]) for name, p in spec.searched.items() if name in params)
-    return same and inside and spec.forbids(params) is None
+    return inside and spec.forbids(params) is None
 
 
 def _steps(spec: StudySpec) -> int:
@@ -164,7 +288,12 @@ def _best(done: Sequence[_Trial]) -> _Trial:
     """Return a trial of the setting with the best mean. If settings were repeated, only these count: one run proves little."""
     groups = _settings(done)
     repeated = [g for g in groups if len(g) > 1 and math.isfinite(_mean(g))]
-    return min(repeated or groups, key=_mean)[0]
+    return _leader(repeated or groups)
+
+
+def _leader(groups: Sequence[Sequence[_Trial]]) -> _Trial:
+    """Return a trial of the setting with the best mean; of equal ones the last, which the sampler drew from more knowledge."""
+    return min(reversed(groups), key=_mean)[0]
 
 
 def _summary(spec: StudySpec) -> str:

@@ -34,7 +34,9 @@ class Chosen:
     steps: int
     """Training steps of all trials."""
     log: tuple[str, ...] = ()
-    """One line for each round."""
+    """One line for each decision and each block of trials."""
+    predictions: tuple[tuple[float, bool], ...] = ()
+    """(stated probability, whether it came true) of each prediction that could be judged."""
 
 
 Search = Callable[[Task, int], Chosen]
@@ -75,6 +77,7 @@ def _wider(name: str, parameter: Parameter) -> Parameter:
     high = min(high, parameter.high + 0.9 * (ceiling - parameter.high)) if math.isfinite(ceiling) else high
     if parameter.type == "int":
         low, high = max(math.floor(low), 1), math.ceil(high)
+    low, high = max(low, parameter.reach[0]), min(high, parameter.reach[1])
     return Parameter.model_validate(parameter.model_dump() | {"low": low, "high": high})
 
 

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from loop.task import Outcome, Setting, Task
+from loop.task import Outcome, Setting, Space, Task
 
 ROOT = Path(__file__).resolve().parents[3]
 LOOP = "this loop"
@@ -25,14 +26,18 @@ class Result:
     task: str
     contender: str
     seed: int
-    wrong: bool
+    kind: Space
     cost: float
     """Cost of the chosen setting, comparable within a task."""
+    noise: float
+    """Standard deviation of a result of the task between seeds; 0 if unknown."""
     seen: float
     trials: int
     steps: int
     setting: Setting
     log: tuple[str, ...] = ()
+    predictions: tuple[tuple[float, bool], ...] = ()
+    """(stated probability, whether it came true) of each prediction that could be judged."""
 
 
 def key_of(task: Task, contender: str, seed: int) -> str:
@@ -59,8 +64,15 @@ def load(folder: Path) -> dict[str, Result]:
     if not file.exists():
         return {}
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
-    results = [Result(**{**row, "setting": Setting(**row["setting"]), "log": tuple(row["log"])}) for row in rows]
+    results = [
+        Result(**{**row, "setting": Setting(**row["setting"]), "log": tuple(row["log"]), "predictions": _pairs(row)})
+        for row in rows
+    ]
     return {result.key: result for result in results}
+
+
+def _pairs(row: dict[str, Any]) -> tuple[tuple[float, bool], ...]:
+    return tuple((float(p), bool(kept)) for p, kept in row.get("predictions", ()))
 
 
 def append(folder: Path, result: Result) -> None:

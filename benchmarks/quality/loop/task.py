@@ -10,6 +10,8 @@ from typing import Literal, Protocol
 from advisor.model.space import FloatArray, IntArray, Value
 from advisor.model.spec import StudySpec
 
+Space = Literal["wrong", "too wide", "right"]
+"""Kind of a starting space: without the best setting, much wider than needed, or right."""
 FIRST_JUDGED_SEED = 1_000_000
 """First seed of the final judgements; searches use lower seeds."""
 
@@ -48,6 +50,14 @@ class Task(Protocol):
     @property
     def fault(self) -> str:
         """What is wrong with the starting space; empty if nothing is."""
+
+    @property
+    def kind(self) -> Space:
+        """The kind of the starting space."""
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of a result between seeds; 0 if unknown."""
 
     @property
     def floor(self) -> float:

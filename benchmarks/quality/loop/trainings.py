@@ -20,7 +20,7 @@ from recordings.training import Training
 from advisor.model.space import Value
 from advisor.model.spec import Objective, Parameter, StudySpec
 from loop.results import stored
-from loop.task import FIRST_JUDGED_SEED, Outcome, Setting
+from loop.task import FIRST_JUDGED_SEED, Outcome, Setting, Space
 
 JUDGED_TRAININGS = 4
 """Trainings that judge a chosen setting."""
@@ -40,8 +40,13 @@ class TrainingTask:
     space: Mapping[str, Parameter]
     trials: int = 30
     floor: float = math.nan
+    noise: float = 0.0
     results: Path | None = field(default=None, repr=False)
     """Folder of stored trainings; None: trainings are not stored."""
+
+    @property
+    def kind(self) -> Space:
+        return "too wide" if self.name.endswith("too wide") else "wrong" if self.fault else "right"
 
     @cached_property
     def start(self) -> StudySpec:

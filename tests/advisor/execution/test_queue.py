@@ -2,8 +2,10 @@
 
 import pytest
 
-from advisor.execution.queue import parse_params
+from advisor.execution.ledger.record import Entry, Outcome
+from advisor.execution.queue import as_history, parse_params
 from advisor.model.spec import Objective, Parameter, StudySpec
+from advisor.planning.sampling.adaptive import Observation
 
 SPEC = StudySpec(
     study="s",
@@ -55,3 +57,12 @@ def test_values_are_parsed_however_they_were_written(texts, read):
 )
 def test_values_outside_the_space_or_unreadable_are_no_trial(texts):
     assert parse_params(SPEC, TEXTS | texts) is None
+
+
+def test_trials_of_earlier_rounds_count_also_outside_the_ranges():
+    ended = Outcome("complete", best=0.5)
+    entries = [
+        Entry("a", (0, 0), "done", TEXTS | {"lr": "2"}, "", ended),
+        Entry("b", (1, 0), "done", TEXTS | {"lr": "?"}, "", ended),
+    ]
+    assert as_history(SPEC, entries) == [Observation(TRIAL | {"lr": 2.0}, 0.5)]

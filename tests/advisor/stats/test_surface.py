@@ -62,3 +62,12 @@ def test_an_axis_that_half_of_the_points_lack_gives_a_valid_covariance() -> None
         values = (np.nan_to_num(mine, nan=0.3) - 0.5) ** 2 + (np.nan_to_num(other, nan=0.9) - 0.2) ** 2
         new = [np.array([0.5, np.nan]), np.array([np.nan, 0.5]), np.array([0.0, 1.0])]
         assert np.isfinite(surface.results_at([mine, other], [first.astype(float)], values, new)).all()
+
+
+def test_a_surface_predicts_with_less_certainty_far_from_the_points() -> None:
+    u = np.linspace(0, 1, 12)
+    kind = np.tile([0.0, 1.0], 6)
+    fitted = surface.Surface([u], [kind], np.sin(3 * u) + kind)
+    mean, spread = fitted.predict([np.array([0.5, 0.5, 3.0]), np.array([0.0, 1.0, 0.0])])
+    assert mean[:2] == pytest.approx([np.sin(1.5), np.sin(1.5) + 1], abs=0.05)
+    assert spread[2] > 5 * spread[0]

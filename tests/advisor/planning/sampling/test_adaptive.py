@@ -1,15 +1,13 @@
 """Adaptive sampling: the history decides, what failed is kept away from, the same history gives the same trials."""
 
 import math
-import subprocess
-import sys
 from statistics import median
 
 import pytest
 
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Bounds, Objective, Parameter, Region, Sampler, StudySpec
-from advisor.planning.sampling.adaptive import MIN_RESULTS, Observation, suggest
+from advisor.planning.sampling.adaptive import MIN_RESULTS, Observation, chance_of_gain, suggest, widened
 from advisor.planning.sampling.halton import sample
 
 SPEC = StudySpec(
@@ -68,9 +66,7 @@ def test_the_same_history_gives_the_same_trials_and_another_seed_others():
 def test_trials_at_a_time_differ():
     known = history(20)
     drawn = suggest(SPEC, known, 4)
-    rates = sorted(math.log10(p["lr"]) for p in drawn)
     assert len({tuple(p.items()) for p in drawn}) == 4
-    assert rates[-1] - rates[0] > 0.01
     assert drawn[1] == suggest(SPEC, [*known, Observation(drawn[0], running=True)])[0]
 
 
@@ -85,13 +81,48 @@ def test_the_sampler_of_sequences_says_who_draws_adaptive_trials():
         sample(SPEC, 1)
 
 
-def test_without_optuna_one_line_says_what_to_install():
-    code = (
-        "import sys; sys.modules['optuna'] = None\n"
-        "from advisor.planning.sampling.adaptive import check\n"
-        "try:\n    check()\nexcept Exception as error:\n    print(type(error).__name__, error)"
+def window(low, high):
+    return StudySpec(
+        study="s",
+        objective=Objective(metric="loss", direction="minimize"),
+        parameters={"lr": Parameter(low=low, high=high, scale="log"), "dropout": Parameter(low=0, high=0.9)},
+        sampler=Sampler(kind="adaptive", seed=1),
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(
-        'AdvisorError the adaptive sampler needs optuna: pip install "tuning-advisor[adaptive]"'
-    )
+
+
+def losses(spec, count):
+    """Results of quasi-random trials of the space, best at a learning rate of 0.1; dropout matters little."""
+    trials = sample(spec.model_copy(update={"sampler": Sampler(seed=1)}), count)
+    return [Observation(p, math.log10(p["lr"] / 0.1) ** 2 + 0.01 * p["dropout"]) for p in trials]
+
+
+def test_trials_outside_the_space_inform_the_model():
+    known = losses(window(1e-5, 1e-3), 12)
+    drawn = suggest(window(1e-5, 1.0), known)[0]
+    assert 1e-3 < drawn["lr"] <= 1.0
+    elsewhere = [*known, *losses(window(1e-2, 1.0), 12)]
+    assert suggest(window(1e-5, 1e-3), elsewhere)[0]["lr"] <= 1e-3
+
+
+def test_a_range_grows_where_more_is_expected_beyond_its_end_and_no_further_than_its_limits():
+    low = window(1e-5, 1e-3)
+    ranges = widened(low, losses(low, 12)).parameters
+    assert ranges["lr"].low == 1e-5
+    assert 3e-3 <= ranges["lr"].high <= 0.1
+    assert ranges["dropout"] == low.parameters["dropout"]
+    limited = low.with_parameter("lr", Parameter(low=1e-5, high=1e-3, scale="log", limits=(1e-5, 2e-3)))
+    assert widened(limited, losses(low, 12)).parameters["lr"].high == 2e-3
+
+
+def test_a_range_around_the_optimum_stays():
+    right = window(1e-3, 10.0)
+    assert widened(right, losses(right, 24)) == right
+    assert widened(right, losses(right, MIN_RESULTS - 1)) == right
+
+
+def test_a_gain_is_likely_near_the_optimum_and_unlikely_elsewhere():
+    space = window(1e-5, 1.0)
+    known = [p for p in losses(space, 30) if p.params["lr"] < 0.05]
+    assert chance_of_gain(space, known, {"lr": 0.1, "dropout": 0.1}) > 0.8
+    assert chance_of_gain(space, known, {"lr": 1e-4, "dropout": 0.1}) < 0.05
+    assert chance_of_gain(space, known[:5], {"lr": 0.1, "dropout": 0.1}) is None

@@ -1,0 +1,186 @@
+"""The adaptive sampler's model of a study: the expected improvement and the probability of a failure at any setting.
+
+The model is the Gaussian process of `advisor.stats.surface`. Costs are compressed on an asinh scale, because a few bad trials would
+otherwise hide the differences between good ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy import stats
+from scipy.special import log_ndtr
+
+from advisor.model.space import BoolArray, FloatArray, Value, same
+from advisor.model.spec import StudySpec
+from advisor.planning.sampling import halton as quasirandom
+from advisor.stats.outliers import Side
+from advisor.stats.surface import Surface
+
+_ABSENT = 0.5
+"""Position on an axis of a trial that lacks the hyperparameter."""
+_BEYOND_SCALE = 0.2
+"""Standard deviation of the steps along the other axes to points beyond a range, in lengths of the ranges."""
+_FAILS_ABOVE = 0.5
+"""Level between the indicator of a result (0) and of a failure (1)."""
+_LEAST_SPREAD = 0.05
+"""Minimum standard deviation of the indicator of failures: a few trials never prove that a setting always works."""
+
+
+class Axes:
+    """The searched hyperparameters of a study as axes: numbers first, each 0 to 1 on its scale; choices by their index."""
+
+    def __init__(self, spec: StudySpec) -> None:
+        self.spec = spec
+        self.numeric = [n for n in sorted(spec.searched) if spec.parameters[n].numeric]
+        self.names = [*self.numeric, *(n for n in sorted(spec.searched) if not spec.parameters[n].numeric)]
+        self._counts = np.array([len(spec.parameters[n].options) for n in self.names])
+        self._is_number = self._counts == 0
+
+    def comparable(self, params: Mapping[str, Value]) -> bool:
+        """Return whether a trial has this study's values of all fixed hyperparameters."""
+        fixed = ((n, p.value) for n, p in self.spec.parameters.items() if p.role == "fixed" and p.value is not None)
+        return all(n not in params or same(params[n], value) for n, value in fixed)
+
+    def positions(self, trials: Sequence[Mapping[str, Value]]) -> FloatArray:
+        """Return the positions of trials, shape (trials, axes)."""
+        out = np.full((len(trials), len(self.names)), _ABSENT)
+        for j, name in enumerate(self.names):
+            parameter = self.spec.parameters[name]
+            for i, trial in enumerate(trials):
+                if name in trial and parameter.numeric:
+                    out[i, j] = np.nan_to_num(parameter.to_unit([trial[name]])[0], nan=_ABSENT)
+                elif name in trial:
+                    out[i, j] = next((k for k, o in enumerate(parameter.options) if same(o, trial[name])), -1)
+        return out
+
+    def uniform(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """Return random points of the space, shape (count, axes)."""
+        drawn = rng.random((count, len(self.names)))
+        return self._rounded(np.where(self._is_number, drawn, np.floor(drawn * self._counts)))
+
+    def near(self, points: FloatArray, count: int, scale: float, rng: np.random.Generator) -> FloatArray:
+        """Return `count` random points of the space near each of these points; each differs from it in some of the axes."""
+        base = np.repeat(points, count, axis=0)
+        moves = rng.random(base.shape) < 0.5
+        moves[np.arange(len(base)), rng.integers(len(self.names), size=len(base))] = True
+        length = scale * np.exp(rng.uniform(-2, 0, (len(base), 1)))
+        moved = base + length * rng.standard_normal(base.shape)
+        redrawn = np.floor(rng.random(base.shape) * self._counts)
+        other = np.where(moves, np.where(self._is_number, moved, redrawn), base)
+        return self._rounded(np.clip(other, 0, np.where(self._is_number, 1, self._counts - 1)))
+
+    def ends_near(self, point: FloatArray, edge: float) -> list[tuple[str, Side]]:
+        """Return the ends of ranges within `edge` of the point, or inside of it."""
+        ends: list[tuple[str, Side]] = []
+        for name, u in zip(self.numeric, point[: len(self.numeric)], strict=True):
+            ends += [(name, "low")] * bool(u <= edge) + [(name, "high")] * bool(u >= 1 - edge)
+        return ends
+
+    def beyond(
+        self,
+        points: FloatArray,
+        name: str,
+        side: Side,
+        wider: tuple[float, float],
+        count: int,
+        rng: np.random.Generator,
+    ) -> FloatArray:
+        """Return `count` points near each of these points, with one hyperparameter beyond its range in the wider one."""
+        out = self.near(points, count, _BEYOND_SCALE, rng)
+        low, high = self.spec.parameters[name].to_unit(list(wider))
+        ends = (1.0, float(high)) if side == "high" else (float(low), 0.0)
+        out[:, self.names.index(name)] = rng.uniform(*ends, len(out))
+        return out
+
+    def trial(self, point: FloatArray) -> dict[str, Value]:
+        """Return the trial at a point of the space."""
+        at = dict(
+            zip(self.names, np.where(self._is_number, point, (point + 0.5) / np.maximum(self._counts, 1)), strict=True)
+        )
+        return quasirandom.trial_at(self.spec, [min(max(float(at[n]), 0.0), 1 - 1e-12) for n in sorted(at)])
+
+    def columns(self, points: FloatArray) -> list[FloatArray]:
+        """Return one column for each axis, with `_ABSENT` where the hyperparameter's condition is not met."""
+        out: dict[str, FloatArray] = {}
+        for name, column in zip(self.names, points.T, strict=True):
+            absent = np.zeros(len(column), dtype=np.bool_)
+            for parent, wanted in (self.spec.parameters[name].when or {}).items():
+                options = self.spec.parameters[parent].options if parent in self.names else ()
+                if options:
+                    absent |= points[:, self.names.index(parent)] != [*options, wanted].index(wanted)
+            out[name] = np.where(absent, _ABSENT, column)
+        return list(out.values())
+
+    def _rounded(self, points: FloatArray) -> FloatArray:
+        """Return the points with each integer hyperparameter at the position of an integer."""
+        points = points.copy()
+        for j, name in enumerate(self.names):
+            parameter = self.spec.parameters[name]
+            if parameter.numeric and parameter.type == "int":
+                values = [parameter.draw(u) for u in np.clip(points[:, j], 0, 1 - 1e-12)]
+                points[:, j] = parameter.to_unit(values)
+        return points
+
+
+class ResponseModel:
+    """Predicts costs and failures from the trials so far."""
+
+    def __init__(self, axes: Axes, positions: FloatArray, costs: FloatArray, running: BoolArray) -> None:
+        """positions: (n, axes); costs: (n,), NaN for trials that failed or are running; running: (n,)."""
+        self._axes, self._split = axes, len(axes.numeric)
+        done = np.isfinite(costs)
+        self._points, self._scale = positions[done], _asinh(costs[done])
+        self._cost, self._lowest = self._surface(self._points, self._scale), float(self._scale.min())
+        ended = ~running
+        self._failure = None if done[ended].all() else self._surface(positions[ended], 1.0 - done[ended])
+        if running.any():
+            expected = self._cost.predict(list(positions[running].T))[0]
+            self._points = np.vstack([self._points, positions[running]])
+            self._cost = self._surface(self._points, np.concatenate([self._scale, expected]))
+        self._expected = self._cost.predict(list(self._points.T))[0]
+
+    def leaders(self, count: int) -> FloatArray:
+        """Return the points of the trials with the lowest expected costs, shape (at most count, axes)."""
+        return np.asarray(self._points[np.argsort(self._expected, kind="stable")[:count]])
+
+    def merits(self, points: FloatArray) -> FloatArray:
+        """Return the logarithm of the expected improvement on the best expected cost so far, times the probability of a result."""
+        columns = self._axes.columns(points)
+        merits = _log_improvement(*self._cost.predict(columns), float(self._expected.min()))
+        return merits + self._log_success(columns)
+
+    def chances(self, points: FloatArray) -> FloatArray:
+        """Return the probabilities that trials at these points end with a lower cost than any so far, noise included."""
+        columns = self._axes.columns(points)
+        mean, spread = self._cost.predict(columns)
+        chances = stats.norm.cdf((self._lowest - mean) / np.hypot(spread, self._cost.noise))
+        return np.asarray(chances * np.exp(self._log_success(columns)))
+
+    def _log_success(self, columns: list[FloatArray]) -> FloatArray:
+        """Return the logarithms of the probabilities that trials have a result."""
+        if self._failure is None:
+            return np.zeros(len(columns[0]))
+        indicator, spread = self._failure.predict(columns)
+        return np.asarray(log_ndtr((_FAILS_ABOVE - indicator) / np.hypot(spread, _LEAST_SPREAD)))
+
+    def _surface(self, points: FloatArray, values: FloatArray) -> Surface:
+        columns = list(points.T)
+        return Surface(columns[: self._split], columns[self._split :], values)
+
+
+def _asinh(costs: FloatArray) -> FloatArray:
+    """Return the costs in units of the median's distance from the best, compressed above it."""
+    best = float(costs.min())
+    unit = float(np.median(costs)) - best
+    return np.asarray(np.arcsinh((costs - best) / (unit if unit > 0 else 1.0)), dtype=np.float64)
+
+
+def _log_improvement(mean: FloatArray, spread: FloatArray, best: float) -> FloatArray:
+    """Return the logarithm of the expected improvement on `best`, with its asymptotic form far above it."""
+    z = (best - mean) / spread
+    with np.errstate(divide="ignore", invalid="ignore"):
+        direct = np.log(stats.norm.pdf(z) + z * stats.norm.cdf(z))
+        far = stats.norm.logpdf(z) - 2 * np.log(np.abs(z))
+    return np.asarray(np.log(spread) + np.where(z > -5, direct, far), dtype=np.float64)
