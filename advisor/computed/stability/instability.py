@@ -133,8 +133,8 @@ def early_end(study: Study, trial: Trial) -> float:
 def diverged_step(study: Study, trial: Trial) -> int | None:
     """Return the step from which the trial's loss stays NaN or infinite; None if the loss ends finite.
 
-    If the objective is missing at the end of a run but the training loss is finite to the same step, the run did not diverge: its
-    evaluation failed.
+    If the objective is missing at the end of a run but every training loss is finite, also after the last finite evaluation, the
+    run did not diverge: its evaluation failed.
     """
     curves = loss_curves(study, trial)
     trained = study.signals.get("train_loss")
@@ -144,8 +144,11 @@ def diverged_step(study: Study, trial: Trial) -> int | None:
         if at is None:
             continue
         seen, step = True, int(curve.steps[at])
+        last = int(curve.steps[at - 1]) if at > 0 else step - 1
         others = (
-            (c.finite, step - (other == trained and len(c.finite) == len(c))) for other, c in curves if other != name
+            (c.finite, last if other == trained and len(c.finite) == len(c) else step)
+            for other, c in curves
+            if other != name
         )
         if any(len(c) and c.steps[-1] > until for c, until in others):
             continue

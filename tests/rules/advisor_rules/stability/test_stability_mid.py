@@ -224,13 +224,13 @@ def test_one_of_many_that_is_none_of_the_best_is_a_warning(count, severity):
     assert finding.severity == severity
 
 
-@pytest.mark.parametrize("places", [1, 3])
-def test_an_evaluation_that_fails_beside_a_finite_training_loss_is_no_instability(places):
+@pytest.mark.parametrize(("places", "later"), [(1, 0), (3, 0), (1, 1)])
+def test_an_evaluation_that_fails_beside_a_finite_training_loss_is_no_instability(places, later):
     losses = [falling() for _ in range(6)]
     evaluations = [loss[::40].copy() for loss in losses]
     evaluations[2][-places:] = np.nan
     at = STEPS[::40]
-    steps = {"train/loss": [STEPS[: at[-1] // 50 + 1]] * 6, "val/loss": [at] * 6}
+    steps = {"train/loss": [STEPS[: at[-1] // 50 + 1]] * 6, "val/loss": [at + later] * 6}
     curves = {"train/loss": [loss[: at[-1] // 50 + 1] for loss in losses], "val/loss": evaluations}
     study = make_study([{"lr": 0.1 * 2**i} for i in range(6)], curves, steps=steps)
     assert verdict("stability-mid", study).status == "quiet"
