@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,23 @@ def test_no_place_for_a_launch(out: str, places: Path, store: Path, refused: Ref
     words = ["--tracking-uri", f"sqlite:///{store}", "--out", places / out, "--", "true", "{lr}"]
     assert "cannot write to" in refused("run", places.parent / "study.yaml", *words)
     assert (places / "file").read_text() == "mine"
+
+
+def test_pipes_and_endless_devices_are_no_stores(tmp_path: Path, refused: Refused) -> None:
+    os.mkfifo(tmp_path / "pipe.db")
+    for store in (tmp_path / "pipe.db", "sqlite:////dev/zero", "sqlite:////dev/stdin"):
+        assert "is no file" in refused("analyze", "e", "--tracking-uri", store)
+
+
+def test_a_study_file_that_never_ends(store: Path, refused: Refused) -> None:
+    assert "is larger than" in refused("analyze", "e", "--tracking-uri", store, "--study", "/dev/zero")
+
+
+def test_names_that_are_too_long(store: Path, tmp_path: Path, refused: Refused) -> None:
+    name = tmp_path / ("q" * 300)
+    for words in (["analyze", "e", "--tracking-uri", f"{name}.db"], ["sync", name], ["sync", "q" * 5000]):
+        assert "file name too long" in refused(*words).lower()
+    assert "file name too long" in refused("analyze", "e", "--tracking-uri", store, "--out", name).lower()
 
 
 def test_by_a_link(places: Path, store: Path, advisor: Advisor) -> None:

@@ -199,7 +199,23 @@ def test_what_the_command_line_hides_is_hidden_later_too() -> None:
     assert learn("https://h/x?access_token=planted-9") == "https://h/x?access_token=***"
 
 
-LONG = ("y", "y.", "a=", "password=", "'password", "password: ", "token ", "\n", " ", ".", "://", "://a:b", "a='", "-", '"password": "')
+LONG = (
+    "y",
+    "y.",
+    "a=",
+    "password=",
+    "'password",
+    "password: ",
+    "token ",
+    "\n",
+    " ",
+    ".",
+    "://",
+    "://a:b",
+    "a='",
+    "-",
+    '"password": "',
+)
 
 
 @pytest.mark.parametrize("part", LONG)
@@ -212,4 +228,6 @@ def test_a_long_text_takes_time_in_proportion_to_its_length(part: str) -> None:
 
 
 def test_a_name_may_follow_a_sign_or_a_digit() -> None:
-    assert redact("--password=hunter22 _token=abcdef99 2fa.secret=xyzxyz7") == "--password=*** _token=*** 2fa.secret=***"
+    assert (
+        redact("--password=hunter22 _token=abcdef99 2fa.secret=xyzxyz7") == "--password=*** _token=*** 2fa.secret=***"
+    )
