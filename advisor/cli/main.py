@@ -68,7 +68,7 @@ def cli() -> None:
     """
 
 
-_UNUSABLE = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE, errno.EROFS)
+_UNUSABLE = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOSPC, errno.EROFS)
 """Errors of a place that the user named, or of its disk, and not of this program."""
 
 
@@ -94,8 +94,9 @@ def main(arguments: list[str] | None = None) -> None:
         if os.environ.get("ADVISOR_DEBUG"):
             sys.excepthook = _show_traceback
             raise
-        if isinstance(error, OSError) and error.errno in _UNUSABLE and error.filename is not None:
-            _fail(f"cannot use {str(error.filename)[:100]!r}: {os.strerror(error.errno).lower()}")
+        if isinstance(error, OSError) and error.errno in _UNUSABLE:
+            place = "write the output" if error.filename is None else f"use {str(error.filename)[:100]!r}"
+            _fail(f"cannot {place}: {os.strerror(error.errno).lower()}")
         _fail(f"unexpected {type(error).__name__}: {error} (a bug; ADVISOR_DEBUG=1 shows where)")
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
-from commands import Advisor, Refused, contents
+from commands import ADVISOR, Advisor, Refused, contents
 from kill_run import STUDY
 
 
@@ -52,6 +53,13 @@ def test_names_that_are_too_long(store: Path, tmp_path: Path, refused: Refused) 
     for words in (["analyze", "e", "--tracking-uri", f"{name}.db"], ["sync", name], ["sync", "q" * 5000]):
         assert "file name too long" in refused(*words).lower()
     assert "file name too long" in refused("analyze", "e", "--tracking-uri", store, "--out", name).lower()
+
+
+def test_a_full_output(store: Path, tmp_path: Path) -> None:
+    words = [*ADVISOR, "analyze", "e", "--tracking-uri", str(store), "--out", str(tmp_path / "report")]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "advisor: cannot write the output: no space left on device\n")
 
 
 def test_by_a_link(places: Path, store: Path, advisor: Advisor) -> None:
