@@ -32,6 +32,7 @@ from advisor_logging.spool import (
     encode_table,
     read_json,
     remove,
+    working_directory,
     write_json,
 )
 from advisor_logging.table import Completion, Table
@@ -79,7 +80,7 @@ class Recorder:
         self._on_rows, self._completion = on_rows, completion
         self._uri = resolve_tracking_uri(settings.tracking_uri)
         learn(self._uri)
-        learn_arguments(map(clean_text, [*sys.argv, *sys.orig_argv]))
+        learn_arguments(map(clean_text, [*getattr(sys, "argv", ()), *sys.orig_argv]))
         self.id = uuid.uuid4().hex[:12]
         self.folder = _make_folder(settings.spool, self.id)
         write_json(self.folder / "run.json", describe(settings, self.id, self._uri))
@@ -331,7 +332,7 @@ def _clean(texts: Mapping[str, object]) -> dict[str, str]:
 def _make_folder(chosen: str | os.PathLike[str] | None, identity: str) -> Path:
     """Create a folder that only this user can access, named by time and identity."""
     name = time.strftime("%Y%m%d-%H%M%S-") + identity
-    folders = [Path(chosen).absolute()] if chosen else default_folders()
+    folders = [Path(working_directory(), chosen)] if chosen else default_folders()
     if not chosen and not os.environ.get("ADVISOR_SPOOL"):
         with contextlib.suppress(OSError):  # no home folder, or a read-only one: use the temporary folder
             return _new_folder(folders[0] / name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 from advisor.contract.redact import redact
 from advisor_logging.limits import clean_name, clean_text, clean_time
-from advisor_logging.spool import user_name
+from advisor_logging.spool import user_name, working_directory
 
 NEW_RUN = "new"
 """A `run_id` that always creates a run, whatever MLflow's variables and active run are."""
@@ -41,7 +42,8 @@ def resolve_tracking_uri(explicit: str | None) -> str:
     uri = uri or "sqlite:///mlflow.db"
     prefix = "sqlite:///"
     if uri.startswith(prefix) and not uri.startswith(prefix + "/"):
-        uri = prefix + str(Path(uri.removeprefix(prefix)).absolute())
+        with contextlib.suppress(OSError):  # the working directory was deleted: the points wait in the spool
+            uri = prefix + str(Path(uri.removeprefix(prefix)).absolute())
     return uri
 
 
@@ -61,7 +63,7 @@ def describe(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
         run_id = None
     elif run_id is None and settings.begun_by is None and (active := _active_run(uri)) is not None:
         run_id, ends_run = active, False  # the code that started it ends it
-    script = clean_text(sys.argv[0] if sys.argv else "")
+    script = clean_text(argv[0] if (argv := getattr(sys, "argv", ())) else "")
     source = {"mlflow.user": clean_text(user_name()), "mlflow.source.name": script, "mlflow.source.type": "LOCAL"}
     experiment = settings.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME")
     return {
@@ -75,7 +77,7 @@ def describe(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
         "ends_run": ends_run,
         "start_ms": clean_time(time.time() * 1000),
         "tracking_uri": redact(uri),
-        "cwd": os.getcwd(),
+        "cwd": working_directory(),
         "host": socket.gethostname(),
         "process": os.getpid(),
         "source_tags": source,

@@ -24,6 +24,7 @@ from typing import NamedTuple, Self
 import advisor
 import advisor_logging
 from advisor.contract.redact import one_line
+from advisor_logging.spool import working_directory
 
 STANDBY_S = 300.0
 """Seconds for which an idle shipper waits for the next run; it takes 200 MB of memory or more."""
@@ -70,9 +71,9 @@ class ShipperSettings(NamedTuple):
     @classmethod
     def now(cls, tracking_uri: str) -> Self:
         """Return the settings that a shipper started now would inherit."""
-        cwd, script = os.getcwd(), getattr(sys.modules.get("__main__"), "__file__", None)
-        own = {os.path.realpath(cwd), os.path.dirname(os.path.realpath(script or "."))}
-        path = [os.path.abspath(p) for p in sys.path if p]
+        cwd, script = working_directory(), getattr(sys.modules.get("__main__"), "__file__", None)
+        own = {os.path.realpath(cwd), os.path.dirname(os.path.realpath(os.path.join(cwd, script or ".")))}
+        path = [os.path.normpath(os.path.join(cwd, p)) for p in sys.path if p]
         first = [p for p in path if os.path.realpath(p) not in own]
         environment = {name: text for name, text in os.environ.items() if name not in _RUN_VARIABLES}
         return cls(tracking_uri, environment, cwd, first, [p for p in path if p not in first])
@@ -128,8 +129,8 @@ class ShipperProcess:
 
     def deliver(self, folder: Path) -> None:
         """Send the shipper the spool in `folder` as its next job. Raises OSError if the shipper has exited."""
-        script = Path(sys.argv[0] or ".").absolute().parent if sys.argv else Path.cwd()
-        self._send({"folder": str(folder), "script_folder": str(script)})
+        script = Path(working_directory(), (getattr(sys, "argv", ()) or ["."])[0] or ".")
+        self._send({"folder": str(folder), "script_folder": str(script.parent)})
 
     def release(self) -> None:
         """Make the shipper available for another run once it has delivered the present one."""

@@ -56,9 +56,17 @@ def user_id() -> str:
     return str(os.getuid()) if hasattr(os, "getuid") else re.sub(r"\W", "_", user_name())
 
 
+def working_directory() -> str:
+    """Return the working directory, or the root if it was deleted while the process is in it."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return os.path.abspath(os.sep)
+
+
 def default_folders() -> list[Path]:
     """Return the folders for this user's spools, first choice first: ADVISOR_SPOOL, the state folder, the temporary folder."""
-    folders = [Path(text).absolute()] if (text := os.environ.get("ADVISOR_SPOOL")) else []
+    folders = [Path(working_directory(), text)] if (text := os.environ.get("ADVISOR_SPOOL")) else []
     with contextlib.suppress(RuntimeError):  # no home folder
         state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
         folders.append(Path(state) / "tuning-advisor" / "spool")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from advisor_logging.limits import clean_text
-from advisor_pytorch.steps.device import Value, read_or_copy
+from advisor_pytorch.steps.device import Value, logged_value
 from advisor_pytorch.validation import is_name
 
 Refuse = Callable[[str, Exception], None]
@@ -26,7 +26,7 @@ def _number(name: str, value: object, refuse: Refuse) -> Value | None:
     try:
         if not is_name(name):
             raise ValueError("MLflow accepts letters, digits and _ - . : / in a name")
-        return read_or_copy(value)  # type: ignore[arg-type]  # raises for other types
+        return logged_value(value)  # type: ignore[arg-type]  # raises for other types
     except Exception as error:
         refuse(clean_text(name), error)
         return None

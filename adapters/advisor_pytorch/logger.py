@@ -20,6 +20,7 @@ from advisor_logging.manifest import RunInfo
 from advisor_logging.outcome import Direction, Outcome
 from advisor_logging.recorder import Recorder
 from advisor_logging.run_description import NEW_RUN, RunSettings
+from advisor_logging.spool import working_directory
 from advisor_logging.table import Table
 from advisor_pytorch.checkpoints.keeper import CheckpointSettings, Load, Save
 from advisor_pytorch.checkpoints.state import Stateful, TrainingState
@@ -172,7 +173,9 @@ class TuningLogger:
         if batch_size is not None:
             counts[contract.TAG_BATCH_SIZE] = batch_size * self._ranks.world_size
         trained = [p for one in optimizers for group in one.param_groups for p in group["params"]]
-        wanted = CheckpointSettings(checkpoints, Path(checkpoint_dir).absolute(), save, load, save_on_all_ranks, resume)
+        wanted = CheckpointSettings(
+            checkpoints, Path(working_directory(), checkpoint_dir), save, load, save_on_all_ranks, resume
+        )
         wanted.check(model, start_step)
         self._parameters = {id(p) for p in (*model.parameters(), *trained)}
         self._close_earlier()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -67,6 +68,10 @@ def cli() -> None:
     """
 
 
+_UNUSABLE = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOSPC, errno.EROFS)
+"""Errors of a place that the user named, or of its disk, and not of this program."""
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line. User errors are printed as one line and give exit status 2."""
     learn_arguments(sys.argv[1:] if arguments is None else arguments)
@@ -89,6 +94,9 @@ def main(arguments: list[str] | None = None) -> None:
         if os.environ.get("ADVISOR_DEBUG"):
             sys.excepthook = _show_traceback
             raise
+        if isinstance(error, OSError) and error.errno in _UNUSABLE:
+            place = "write the output" if error.filename is None else f"use {str(error.filename)[:100]!r}"
+            _fail(f"cannot {place}: {os.strerror(error.errno).lower()}")
         _fail(f"unexpected {type(error).__name__}: {error} (a bug; ADVISOR_DEBUG=1 shows where)")
 
 

@@ -79,7 +79,7 @@ def _assigned(text: str) -> str:
 
     def hide(found: re.Match[str]) -> str:
         name = found["name"]
-        return f"{name}={HIDDEN}" if _names_secret(name.lstrip("0123456789")) else found.group()
+        return f"{name}={HIDDEN}" if _names_secret(name.lstrip("0123456789_.-")) else found.group()
 
     return _ASSIGNED.sub(hide, text)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
-from commands import Advisor, Refused, contents
+from commands import ADVISOR, Advisor, Refused, contents
 from kill_run import STUDY
 
 
@@ -34,6 +36,30 @@ def test_no_place_for_a_launch(out: str, places: Path, store: Path, refused: Ref
     words = ["--tracking-uri", f"sqlite:///{store}", "--out", places / out, "--", "true", "{lr}"]
     assert "cannot write to" in refused("run", places.parent / "study.yaml", *words)
     assert (places / "file").read_text() == "mine"
+
+
+def test_pipes_and_endless_devices_are_no_stores(tmp_path: Path, refused: Refused) -> None:
+    os.mkfifo(tmp_path / "pipe.db")
+    for store in (tmp_path / "pipe.db", "sqlite:////dev/zero", "sqlite:////dev/stdin"):
+        assert "is no file" in refused("analyze", "e", "--tracking-uri", store)
+
+
+def test_a_study_file_that_never_ends(store: Path, refused: Refused) -> None:
+    assert "is larger than" in refused("analyze", "e", "--tracking-uri", store, "--study", "/dev/zero")
+
+
+def test_names_that_are_too_long(store: Path, tmp_path: Path, refused: Refused) -> None:
+    name = tmp_path / ("q" * 300)
+    for words in (["analyze", "e", "--tracking-uri", f"{name}.db"], ["sync", name], ["sync", "q" * 5000]):
+        assert "file name too long" in refused(*words).lower()
+    assert "file name too long" in refused("analyze", "e", "--tracking-uri", store, "--out", name).lower()
+
+
+def test_a_full_output(store: Path, tmp_path: Path) -> None:
+    words = [*ADVISOR, "analyze", "e", "--tracking-uri", str(store), "--out", str(tmp_path / "report")]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "advisor: cannot write the output: no space left on device\n")
 
 
 def test_by_a_link(places: Path, store: Path, advisor: Advisor) -> None:

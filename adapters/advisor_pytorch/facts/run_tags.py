@@ -113,7 +113,7 @@ def command() -> str:
         return f"jupyter notebook {shlex.quote(str(notebook))}" if notebook else "jupyter notebook"
     # A multiprocessing child has no command line of its own, but `sys.argv` holds the parent's arguments.
     if any(a.startswith("from multiprocessing.") for a in sys.orig_argv):
-        return shlex.join(redact_arguments([sys.executable, *sys.argv]))
+        return shlex.join(redact_arguments([sys.executable, *getattr(sys, "argv", ())]))
     arguments = redact_arguments(sys.orig_argv)
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun sets this variable
         size = {"nnodes": "GROUP_WORLD_SIZE", "nproc-per-node": "LOCAL_WORLD_SIZE"}

@@ -20,7 +20,7 @@ from advisor import contract
 from advisor.contract.redact import one_line
 from advisor_pytorch.steps import clipping, scaling
 from advisor_pytorch.steps.clock import Clock
-from advisor_pytorch.steps.device import Value, detached_copy, read_or_copy
+from advisor_pytorch.steps.device import Value, detached_copy, logged_value
 from advisor_pytorch.steps.gradients import Measure, norm_of
 from advisor_pytorch.steps.layouts import row_layout
 from advisor_pytorch.steps.norms import Norms
@@ -89,6 +89,7 @@ class StepCapture:
         self.next_step = self._start_step = start_step
         self.losses_without_step = self.failures = self.skipped = self._pending_skips = 0
         self._scaled = self._hook_ran = self._drops_loss = False
+        self._begun: set[int] = set()
         self._closed_rows = 0
         self._noticed: dict[str, str] = {}
         self._layouts: dict[object, Layout] = {}
@@ -149,7 +150,7 @@ class StepCapture:
         self._rates = Rates(self._optimizers)
         self._others.learn()
         self._owner.replaced(k, optimizer)
-        self._after_step(k, optimizer, (), {})
+        self._end_step(k)
 
     def _guard(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a hook: it does nothing after `stop` or in a forked process, and an error in it becomes a warning."""
@@ -173,7 +174,7 @@ class StepCapture:
         if self._drops_loss:
             self._drops_loss = False
             return
-        value = read_or_copy(loss)
+        value = logged_value(loss)
         self._others.is_stepping = False  # also if the last step of a captured optimizer raised an exception
         if isinstance(value, torch.Tensor):
             self._losses.append(value)
@@ -238,6 +239,7 @@ class StepCapture:
         self, k: int, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         self._hook_ran = True
+        self._begun.add(k)
         if k == 0:
             self._drops_loss = False
             if self._row is not None:
@@ -268,6 +270,11 @@ class StepCapture:
         return wrapped
 
     def _after_step(self, k: int, _optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        if k in self._begun:  # else the step of a subclass ends, whose base class has ended the same step before
+            self._begun.remove(k)
+            self._end_step(k)
+
+    def _end_step(self, k: int) -> None:
         self._norms.after_step(k)
         if k == 0 and not self._is_capturing():
             self._open_row()

@@ -22,8 +22,6 @@ def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
 
     Raises ValueError unless the tensor has one element, and this rank all of it.
     """
-    if tensor.is_meta:  # it would fail in the writer thread, with all points beside it
-        raise ValueError("expected one number, got a tensor without data")
     if type(tensor) is not torch.Tensor:
         tensor = local_value(tensor)
     if tensor.dim():
@@ -43,6 +41,16 @@ def read_or_copy(value: Value) -> Value:
     if type(value) is torch.Tensor and value.is_cpu:
         return float(value.item())
     return detached_copy(value)
+
+
+def logged_value(value: Value) -> Value:
+    """Return what `read_or_copy` does for a value that the user logs. Raises ValueError also for tensors without data.
+
+    Those would fail only in the writer thread, together with all points beside them.
+    """
+    if isinstance(value, torch.Tensor) and value.is_meta:
+        raise ValueError("expected one number, got a tensor without data")
+    return read_or_copy(value)
 
 
 class Transfer:

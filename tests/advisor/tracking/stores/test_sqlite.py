@@ -202,3 +202,12 @@ def test_texts_that_are_blobs_or_in_another_encoding_are_read(odd_database: Path
     texts = found.params if table == "params" else found.tags
     assert texts["as_blob"] == "0.5"
     assert texts["latin"] == "gr\ufffdn"
+
+
+def test_blobs_where_texts_belong_are_read_as_texts(odd_database: Path, tmp_path: Path) -> None:
+    store = Path(shutil.copy(odd_database, tmp_path / "mlflow.db"))
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("UPDATE runs SET name = x'41ff42'")
+        connection.execute("UPDATE params SET value = x'ff'")
+        connection.execute("UPDATE tags SET value = x'ff' WHERE key <> 'mlflow.runName'")
+    assert {run.name for run in read_experiment("odd", tracking_uri=str(store)).runs} == {"A\ufffdB"}
