@@ -230,8 +230,8 @@ def only_low_settings(study: Study, overfit: Sequence[Trial], feasible: Sequence
 Regularise: TypeAlias = AddParameter | SetRange | Advise
 
 STEPS_AGAIN = (
-    "Look at the number of steps again with the new regularisation: it usually needs more steps. If the best step is then one of the "
-    "last ones, lengthen the training."
+    "Look at the number of steps again with the new regularisation: it usually needs more steps. If the best step is then one of "
+    "the last ones, lengthen the training."
 )
 _WHY = "Trials overfit: validation gets worse while training improves"
 _DROPOUT = (0.0, 0.1, 0.3)
