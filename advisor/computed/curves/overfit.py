@@ -258,7 +258,7 @@ def regulariser_changes(study: Study) -> Iterator[Regularise]:
 def _comparison(study: Study) -> AddParameter:
     """Compare strengths of a regulariser that is not searched yet, with none among them."""
     fixed = [
-        (n, float(p.value))
+        (n, as_number(p.value))
         for n, p in study.spec.parameters.items()
         if not p.searched and parameter_kinds.is_regulariser(n) and _is_number(p.value)
     ]
