@@ -32,8 +32,8 @@ _FIELDS = {"evaluate_every": "the evaluation interval", "seeds": "the number of 
 def goal_of(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> str:
     """Return the goal of the study `after`, which differs from `before` by the changes; the first change that matters leads.
 
-    Other changes with the same verb share the goal; the study's file says the rest. A hyperparameter that is fixed because it hardly
-    matters only saves trials, so it leads only if there is nothing else.
+    Other changes with the same verb share the goal; the study's file says the rest. A hyperparameter that is fixed because it
+    hardly matters only saves trials, so it leads only if there is nothing else.
     """
     parts = [p for c in sorted(changes, key=_only_saves) if (p := _part(c, before, after)) is not None]
     if not parts:

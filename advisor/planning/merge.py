@@ -248,10 +248,7 @@ class _Merger:
         """Add the stage's study: the requested design, or else the draft."""
         request, current = edits.request, self.draft.current
         designed = DESIGNS[request.plan](request, self.study, current) if request is not None else ()
-        if isinstance(designed, StudySpec):
-            spec = designed
-        else:
-            spec = current.model_copy(update={"goal": edits.goal})
+        spec = designed if isinstance(designed, StudySpec) else current.model_copy(update={"goal": edits.goal})
         if self.specs:
             for finding in (f for stage in (*self.savings, edits) for f in stage.findings):
                 self._defer(finding, _reason_to_wait(self.specs[0]))

@@ -230,8 +230,8 @@ def only_low_settings(study: Study, overfit: Sequence[Trial], feasible: Sequence
 Regularise: TypeAlias = AddParameter | SetRange | Advise
 
 STEPS_AGAIN = (
-    "Look at the number of steps again with the new regularisation: it usually needs more steps. If the best step is then one of the "
-    "last ones, lengthen the training."
+    "Look at the number of steps again with the new regularisation: it usually needs more steps. If the best step is then one of "
+    "the last ones, lengthen the training."
 )
 _WHY = "Trials overfit: validation gets worse while training improves"
 _DROPOUT = (0.0, 0.1, 0.3)
@@ -258,7 +258,7 @@ def regulariser_changes(study: Study) -> Iterator[Regularise]:
 def _comparison(study: Study) -> AddParameter:
     """Compare strengths of a regulariser that is not searched yet, with none among them."""
     fixed = [
-        (n, float(p.value))
+        (n, as_number(p.value))
         for n, p in study.spec.parameters.items()
         if not p.searched and parameter_kinds.is_regulariser(n) and _is_number(p.value)
     ]

@@ -2,12 +2,13 @@
 
 Playbook: "Exploration vs exploitation", "Identifying bad search space boundaries".
 
-*When.* No rule recommends a change, and one of these is unknown: whether any hyperparameter has an effect, the noise, or whether the
-best trial, which is close to the end of a range, would improve beyond it. Repeating the best trial instead would measure a setting
-that may soon be replaced.
+*When.* No rule recommends a change, and one of these is unknown: whether any hyperparameter has an effect, the noise, or whether
+the best trial, which is close to the end of a range, would improve beyond it. Repeating the best trial instead would measure a
+setting that may soon be replaced.
 
-*What.* The same study with more trials: enough to find an effect of `EFFECT` seed deviations and to fit a quadratic response, but at
-most doubling their number, or `FIRST` in total if they are fewer. The existing trials count as its data. The notes state the cost and the effect that would be found.
+*What.* The same study with more trials: enough to find an effect of `EFFECT` seed deviations and to fit a quadratic response, but
+at most doubling their number, or `FIRST` in total if they are fewer. The existing trials count as its data. The notes state the
+cost and the effect that would be found.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from advisor.model.prediction import significant
 from advisor.model.space import is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.spec_yaml import share
-from advisor.model.words import capital, count, number, setting, shorten, spelled, trimmed
+from advisor.model.words import capital, count, number, setting, shorten, spelled
 from advisor.planning.stages import MIN_FEASIBLE
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
@@ -123,7 +123,7 @@ def _proposes(finding: Finding, name: str, side: Side, end: float) -> bool:
 
 
 def _others(findings: list[Finding]) -> str:
-    """Return a sentence that counts further findings that need action: ` Then fix one more problem and act on two more findings.`"""
+    """Return a sentence that counts further findings that need action: ` Then fix one more problem and act on two more.`"""
     critical = sum(f.severity == "critical" for f in findings)
     warnings = len(findings) - critical
     parts = [f"fix {spelled(critical, 'more problem')}"] if critical else []
