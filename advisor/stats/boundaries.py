@@ -315,13 +315,13 @@ def p_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> float:
 def turned(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
     """Return whether results along the only axis turn before the end, so that the optimum is visible inside the range.
 
-    positions, costs: (n,), finite. Either the parabola fitted to the better half of the points most likely turns before the end,
-    or the outermost point is worse than its neighbours by more than noise. The second differences of the better half of the other
-    points give an upper bound of the noise.
+    positions, costs: (n,), finite. The outermost point is not the best. Either the parabola fitted to the better half of the points
+    most likely turns before the end, or the outermost point is worse than its neighbours by more than noise. The second differences
+    of the better half of the other points give an upper bound of the noise.
     """
     order = np.argsort(positions if side == "low" else -positions, kind="stable")
     x, y = (positions if side == "high" else 1 - positions)[order], costs[order]
-    if len(y) < MIN_TURN:
+    if len(y) < MIN_TURN or y[0] <= y.min():
         return False
     if p_of_turn(x, y, float(x[0])) > 1 / 2:
         return True

@@ -107,7 +107,7 @@ def _too_far(outcome: Outcome) -> bool:
     if new is None or new.low is None or new.high is None:
         return False
     usual = max(USUAL[truth["kind"]] * 1.01, FACTOR * truth["high"])
-    return new.high > min(DECADE * truth["high"], usual) or new.low < truth["low"] / DECADE
+    return bool(new.high > min(DECADE * truth["high"], usual) or new.low < truth["low"] / DECADE)
 
 
 def _says_improving(outcome: Outcome) -> bool:

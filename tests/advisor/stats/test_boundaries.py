@@ -99,3 +99,9 @@ def test_a_turn_before_a_position_is_rejected_only_if_results_improve_up_to_it()
     assert boundaries.p_of_turn(u, (u - 0.5) ** 2 + noise, 0.9) > 0.5
     assert boundaries.p_of_turn(u[:3], -u[:3], 0.9) == 1
     assert boundaries.p_of_turn(u, np.ones(16), 0.9) == 1
+
+
+def test_a_best_outermost_point_is_no_visible_turn() -> None:
+    u = np.linspace(0, 1, 12)
+    flattening = np.exp(-6 * u) - 0.05 * u
+    assert not boundaries.turned(u, flattening, "high")
