@@ -98,7 +98,7 @@ def usable(study: Study, name: str, size: float) -> float:
     """
     tried = [value for t in study.trials if (value := as_number(t.params.get(name))) > 0]
     parameter = study.spec.parameters[name]
-    if parameter.options or not _from_range(tried):
+    if parameter.options or (name in study.inferred and not _from_range(tried)):
         return size
     lowest, highest = parameter.reach
     nearest = 2.0 ** round(math.log2(max(size, 1.0)))
