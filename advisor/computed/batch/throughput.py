@@ -19,8 +19,6 @@ _DISTINCT = 12
 """Maximum number of batch sizes to compare one by one; if there are more, they were drawn from a range."""
 _GRID = 4
 """Maximum number of batch sizes that may be a grid although most were tried once and are no powers of two."""
-MAX_LISTED = 0.5
-"""Maximum number of distinct batch sizes, as a share of the trials, for sizes that the user listed instead of a range."""
 MATERIAL = 0.1
 """Minimum relative gain in throughput that makes a larger batch worthwhile. Our choice."""
 FALSE_ALARMS = 0.05
@@ -98,9 +96,9 @@ def usable(study: Study, name: str, size: float) -> float:
 
     It is within the declared limits of the hyperparameter `name`, and smaller than the sizes that ran out of memory.
     """
-    tried = [t.params[name] for t in study.trials if name in t.params]
+    tried = [value for t in study.trials if (value := as_number(t.params.get(name))) > 0]
     parameter = study.spec.parameters[name]
-    if parameter.options or len(set(tried)) <= MAX_LISTED * len(tried):
+    if parameter.options or (name in study.inferred and not _from_range(tried)):
         return size
     lowest, highest = parameter.reach
     nearest = 2.0 ** round(math.log2(max(size, 1.0)))

@@ -99,10 +99,10 @@ def _own(spec: StudySpec, rate: str, value: Value, lowest: float) -> StudySpec:
         parameters[rate] = _shifted(parameters[rate], _rate_of(value), lowest, value)
         for rung in own:
             name = next((n for n in parameters if optimizers.denotes(rung.name, n, optimizer)), rung.name)
-            searched = name in parameters and parameters[name].searched
-            if (spec.trials or 1) >= rung.min_trials and not searched:
+            tunes = name in parameters and parameters[name].searched
+            if (spec.trials or 1) >= rung.min_trials and not tunes:
                 parameters[name] = tuned(rung)
-            elif (spec.trials or 1) < rung.min_trials and searched:
+            elif (spec.trials or 1) < rung.min_trials and tunes:
                 parameters[name] = _default(rung, spec.trials or 1, parameters[name])
     searched = [n for n, p in parameters.items() if p.searched]
     return spec.model_copy(

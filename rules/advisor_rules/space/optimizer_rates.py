@@ -37,7 +37,14 @@ class OptimizerRates(Rule):
     goal: ClassVar[Goal] = "sampling"
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
-            rules=("space-boundary", "space-infeasible", "space-shrink", "space-interaction", "space-undersampled"),
+            rules=(
+                "space-boundary",
+                "space-infeasible",
+                "space-insensitive",
+                "space-interaction",
+                "space-shrink",
+                "space-undersampled",
+            ),
             shares="study",
             because="Optimizers that need different learning rates share one range.",
         ),

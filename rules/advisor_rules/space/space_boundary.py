@@ -24,11 +24,11 @@ class SpaceBoundary(Rule):
     """The best trials cluster at one end of the searched range, and results still improve towards it.
 
     ## What it looks at
-    Every searched number except the length of training and the batch size, on its own scale. The rule asks two questions. Do
-    better trials lie nearer to one end than the sampled trials in general? And is the fitted response best at that end, with the
-    other hyperparameters accounted for? Each hyperparameter is tested alone and, if several were searched, with a response surface
-    that includes interactions. Failed trials count as the worst, and the successful trials alone must tend to the same end. If
-    trials fail at an end, see `space-boundary-infeasible`.
+    Every searched number except the length of training, on its own scale. The rule asks two questions. Do better trials lie nearer
+    to one end than the sampled trials in general? And is the fitted response best at that end, with the other hyperparameters
+    accounted for? Each hyperparameter is tested alone and, if several were searched, with a response surface that includes
+    interactions. Failed trials count as the worst, and the successful trials alone must tend to the same end. If trials fail at an
+    end, see `space-boundary-infeasible`.
 
     ## Why it matters
     A better value may lie just outside the range. One good trial near an end is weak evidence: with five hyperparameters, chance
@@ -40,7 +40,8 @@ class SpaceBoundary(Rule):
     cross a hard limit, such as a dropout of 0, and stay below values at which trials failed. A learning rate that leaves the range
     usual for its optimizer, or for fine-tuning, is extended by a factor of 3 only. If only one hyperparameter is searched, also
     leave out the other side of its range, far from the best trials; otherwise keep it. A larger architecture costs more in training
-    and serving: compare it only if a better result is worth that; the finding is then a note.
+    and serving: compare it only if a better result is worth that. Choose the batch
+    size by throughput. For both, the finding is a note.
 
     ## How sure
     The tests permute positions and correct for the number of ranges and ends; at least five trials are needed. If the best
@@ -101,7 +102,7 @@ class SpaceBoundary(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per end at which good trials cluster."""
         tried = settings.read(study)
-        axes = [n for n, p in tried.numeric.items() if _has_ends(n) and len(np.unique(p[np.isfinite(p)])) > 1]
+        axes = [n for n, p in tried.numeric.items() if not counts_training(n) and len(np.unique(p[np.isfinite(p)])) > 1]
         if not axes:
             raise MissingData(
                 "no numeric hyperparameter was varied; log the ones that the study searches", needs="searched"
@@ -164,13 +165,11 @@ class SpaceBoundary(Rule):
         )
 
 
-def _has_ends(name: str) -> bool:
-    """Return False for lengths of training and batch sizes: both are chosen by their cost."""
-    return not counts_training(name) and not parameter_kinds.is_batch_size(name)
-
-
 def _advice(study: Study, name: str, side: Side, moved: _extension.Moved) -> tuple[Message, Change]:
-    """Return the action and its change: a new range or, for the architecture, which costs more if it grows, only advice."""
+    """Return the action and its change: a new range, or only advice for the batch size and the architecture, which cost decides."""
+    if parameter_kinds.is_batch_size(name):
+        action = say("Choose {name} by throughput and memory, and tune the optimizer for that size.", name=Name(name))
+        return action, Advise(text=str(action))
     domain = study.spec.parameters[name]
     end, to = (domain.high, moved.high) if side == "high" else (domain.low, moved.low)
     if parameter_kinds.searches_architecture(study, name):

@@ -30,8 +30,8 @@ class SpaceInsensitive(Rule):
     others, from draws of a fitted response surface. Results count by rank, so a few huge losses do not dominate. The rule reports a
     hyperparameter if its importance is probably a small share of the greatest importance, and if it is small even at the upper end
     of its interval. It never reports the learning rate, which should be tuned even if all others are fixed, a scientific
-    hyperparameter, whose effect `scientific-effect` states, a regulariser that no trial did without, or the batch size and the
-    architecture, which are chosen by their cost.
+    hyperparameter, whose effect `scientific-effect` states, a regulariser that no trial did without, or the batch size, which the
+    throughput decides.
 
     ## Why it matters
     Every searched hyperparameter costs trials, even one that does not matter: with more of them, the sample is sparser.
@@ -101,14 +101,11 @@ class SpaceInsensitive(Rule):
     def _stays(self, study: Study, name: str) -> bool:
         """Return whether a hyperparameter stays open in any case.
 
-        This concerns learning rates, what the study compares, regularisers that no trial did without, and what is chosen by cost:
-        batch size and architecture.
+        This concerns learning rates, what the study compares, regularisers that no trial did without, and the batch size.
         """
         parameter = study.spec.parameters[name]
-        cost = parameter_kinds.is_batch_size(name) or parameter_kinds.searches_architecture(study, name)
-        if cost or is_learning_rate(name) or parameter.role == "scientific":
-            return True
-        return _regularisers.is_only_strong(name, parameter, strong_decay=_regularisers.strong_decay(study))
+        asked = parameter.role == "scientific" or is_learning_rate(name) or parameter_kinds.is_batch_size(name)
+        return asked or _regularisers.is_only_strong(name, parameter, strong_decay=_regularisers.strong_decay(study))
 
     def _finding(self, study: Study, found: importance.Importances, axis: int, top: int, small: float) -> Finding:
         name, leader, domain = found.names[axis], found.names[top], study.spec.parameters[found.names[axis]]

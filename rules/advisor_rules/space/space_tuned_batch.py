@@ -102,7 +102,7 @@ class SpaceTunedBatch(Rule):
             high=Setting(float(values[-1])),
             rates=rates,
         )
-        reason = "Larger batches are hardly faster" if size < values[-1] else "It is the fastest size that was tried"
+        reason = "Larger batches hardly raise the throughput" if size < values[-1] else "It has the highest throughput"
         why = f"{compared} {reason if fastest else 'We use the size of the best trial until throughput is measured'}"
         changes: list[Change] = [FixParameter(parameter=name, value=int(size) if size.is_integer() else size, why=why)]
         if not fastest:

@@ -211,8 +211,10 @@ def test_a_larger_architecture_is_offered_and_not_searched() -> None:
     assert "worth its cost" in change.text
 
 
-def test_a_batch_size_has_no_ends() -> None:
-    assert verdict("space-boundary", trend("batch_size")).findings == ()
+def test_a_batch_size_is_chosen_by_throughput() -> None:
+    (finding,) = verdict("space-boundary", trend("batch_size")).findings
+    assert [c.kind for c in finding.changes] == ["advise"]
+    assert "throughput" in finding.action
 
 
 def test_other_whole_numbers_are_widened() -> None:
