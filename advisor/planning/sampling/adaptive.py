@@ -94,13 +94,6 @@ def widened(spec: StudySpec, history: Sequence[Observation]) -> StudySpec:
     return spec.model_copy(update={"parameters": parameters}) if ranges else spec
 
 
-def chance_of_gain(spec: StudySpec, history: Sequence[Observation], params: Mapping[str, Value]) -> float | None:
-    """Return the probability that a trial with these hyperparameters ends better than all so far; None with too few results."""
-    axes = Axes(spec)
-    model = _model(spec, axes, history)
-    return None if model is None else float(model.chances(axes.positions([params]))[0])
-
-
 def _suggest(spec: StudySpec, history: Sequence[Observation], number: int) -> dict[str, Value]:
     axes = Axes(spec)
     if (model := _model(spec, axes, history)) is None:
