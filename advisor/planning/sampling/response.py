@@ -75,7 +75,10 @@ class Axes:
         """Return the ends of ranges within `edge` of the point, or inside of it."""
         ends: list[tuple[str, Side]] = []
         for name, u in zip(self.numeric, point[: len(self.numeric)], strict=True):
-            ends += [(name, "low")] * bool(u <= edge) + [(name, "high")] * bool(u >= 1 - edge)
+            if u <= edge:
+                ends.append((name, "low"))
+            if u >= 1 - edge:
+                ends.append((name, "high"))
         return ends
 
     def beyond(
