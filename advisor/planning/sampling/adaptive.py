@@ -100,8 +100,9 @@ def _suggest(spec: StudySpec, history: Sequence[Observation], number: int) -> di
         halton = spec.sampler.model_copy(update={"kind": "halton"})
         return next(quasirandom.sample(spec.model_copy(update={"sampler": halton}), 1, skip=number))
     points, _ = _candidates(axes, model, _random(spec, history))
-    ranked = (axes.trial(point) for point in points)
-    return next((t for t in ranked if spec.forbids(t) is None), axes.trial(points[0]))
+    known = [dict(p.params) for p in history]
+    trials = (axes.trial(point) for point in points)
+    return next((t for t in trials if spec.forbids(t) is None and t not in known), axes.trial(points[0]))
 
 
 def _random(spec: StudySpec, history: Sequence[Observation]) -> np.random.Generator:
