@@ -101,8 +101,14 @@ def _suggest(spec: StudySpec, history: Sequence[Observation], number: int) -> di
         return next(quasirandom.sample(spec.model_copy(update={"sampler": halton}), 1, skip=number))
     points, _ = _candidates(axes, model, _random(spec, history))
     known = [dict(p.params) for p in history]
-    trials = (axes.trial(point) for point in points)
-    return next((t for t in trials if spec.forbids(t) is None and t not in known), axes.trial(points[0]))
+    first: dict[str, Value] | None = None
+    for trial in map(axes.trial, points):
+        if spec.forbids(trial) is not None:
+            continue
+        if trial not in known:
+            return trial
+        first = first or trial
+    return first or axes.trial(points[0])  # every setting was tried: repeat the most promising one
 
 
 def _random(spec: StudySpec, history: Sequence[Observation]) -> np.random.Generator:
