@@ -117,11 +117,6 @@ class Surface:
         self._precision = _kernel(distances, self._at, len(y))[1]
         self._weights = self._precision @ y
 
-    @property
-    def noise(self) -> float:
-        """Standard deviation of a value around the response."""
-        return self._spread * math.exp(self._at[-1] / 2)
-
     def predict(self, columns: list[FloatArray]) -> tuple[FloatArray, FloatArray]:
         """Return the mean and standard deviation of the response, without noise, at m points; columns: numeric axes first."""
         relevance, signal = np.exp(self._at[:-2]), math.exp(self._at[-2])

@@ -94,21 +94,21 @@ def widened(spec: StudySpec, history: Sequence[Observation]) -> StudySpec:
     return spec.model_copy(update={"parameters": parameters}) if ranges else spec
 
 
-def chance_of_gain(spec: StudySpec, history: Sequence[Observation], params: Mapping[str, Value]) -> float | None:
-    """Return the probability that a trial with these hyperparameters ends better than all so far; None with too few results."""
-    axes = Axes(spec)
-    model = _model(spec, axes, history)
-    return None if model is None else float(model.chances(axes.positions([params]))[0])
-
-
 def _suggest(spec: StudySpec, history: Sequence[Observation], number: int) -> dict[str, Value]:
     axes = Axes(spec)
     if (model := _model(spec, axes, history)) is None:
         halton = spec.sampler.model_copy(update={"kind": "halton"})
         return next(quasirandom.sample(spec.model_copy(update={"sampler": halton}), 1, skip=number))
     points, _ = _candidates(axes, model, _random(spec, history))
-    ranked = (axes.trial(point) for point in points)
-    return next((t for t in ranked if spec.forbids(t) is None), axes.trial(points[0]))
+    known = [dict(p.params) for p in history]
+    first: dict[str, Value] | None = None
+    for trial in map(axes.trial, points):
+        if spec.forbids(trial) is not None:
+            continue
+        if trial not in known:
+            return trial
+        first = first or trial
+    return first or axes.trial(points[0])  # every setting was tried: repeat the most promising one
 
 
 def _random(spec: StudySpec, history: Sequence[Observation]) -> np.random.Generator:

@@ -75,7 +75,10 @@ class Axes:
         """Return the ends of ranges within `edge` of the point, or inside of it."""
         ends: list[tuple[str, Side]] = []
         for name, u in zip(self.numeric, point[: len(self.numeric)], strict=True):
-            ends += [(name, "low")] * bool(u <= edge) + [(name, "high")] * bool(u >= 1 - edge)
+            if u <= edge:
+                ends.append((name, "low"))
+            if u >= 1 - edge:
+                ends.append((name, "high"))
         return ends
 
     def beyond(
@@ -132,7 +135,7 @@ class ResponseModel:
         self._axes, self._split = axes, len(axes.numeric)
         done = np.isfinite(costs)
         self._points, self._scale = positions[done], _asinh(costs[done])
-        self._cost, self._lowest = self._surface(self._points, self._scale), float(self._scale.min())
+        self._cost = self._surface(self._points, self._scale)
         ended = ~running
         self._failure = None if done[ended].all() else self._surface(positions[ended], 1.0 - done[ended])
         if running.any():
@@ -150,13 +153,6 @@ class ResponseModel:
         columns = self._axes.columns(points)
         merits = _log_improvement(*self._cost.predict(columns), float(self._expected.min()))
         return merits + self._log_success(columns)
-
-    def chances(self, points: FloatArray) -> FloatArray:
-        """Return the probabilities that trials at these points end with a lower cost than any so far, noise included."""
-        columns = self._axes.columns(points)
-        mean, spread = self._cost.predict(columns)
-        chances = stats.norm.cdf((self._lowest - mean) / np.hypot(spread, self._cost.noise))
-        return np.asarray(chances * np.exp(self._log_success(columns)))
 
     def _log_success(self, columns: list[FloatArray]) -> FloatArray:
         """Return the logarithms of the probabilities that trials have a result."""

@@ -26,7 +26,7 @@ from advisor.model.space import Value
 from advisor.model.spec import Sampler, StudySpec
 from advisor.planning import plan
 from advisor.planning.designs.exploit import reopened
-from advisor.planning.sampling.adaptive import Observation, chance_of_gain, suggest, widened
+from advisor.planning.sampling.adaptive import Observation, suggest, widened
 from advisor.planning.sampling.halton import sample
 from loop.contenders import Chosen
 from loop.record import study
@@ -107,11 +107,12 @@ class _Search:
 
     def _step(self) -> None:
         """Run a block of the study that the analysis plans; without enough new trials for an analysis, an adaptive block."""
-        if len(self.done) < MIN_GROWTH * self.looked:
+        counted = within(self.space, self.done)
+        if not counted or len(self.done) < MIN_GROWTH * self.looked:
             self._exploit()
             return
         self.looked = len(self.done)
-        spec, verdicts = self._next(self.space, within(self.space, self.done))
+        spec, verdicts = self._next(self.space, counted)
         if spec is not None and spec.probe is not None:
             spec, verdicts = self._after_probe(spec)
         spec = None if spec is None or not self._worth(spec) else _hull(self.space, spec)
@@ -142,15 +143,19 @@ class _Search:
         return predicted(assembled, verdicts, [first], _rules())[0], verdicts
 
     def _after_probe(self, spec: StudySpec) -> tuple[StudySpec | None, Sequence[Verdict]]:
-        """Run a special study and return the study that its analysis plans; or its baseline if it costs too much."""
+        """Run a special study and return the study that its analysis plans; its baseline if it costs too much or plans another."""
         count = (spec.trials or 1) * (spec.seeds or 1)
+        baseline = None if spec.baseline is None else reopened(spec.baseline)
         if MAX_SHARE * count * _steps(spec) > self.left:
-            return (None if spec.baseline is None else reopened(spec.baseline)), ()
+            return baseline, ()
         before = len(self.done)
         for params in sample(spec, count):
             self._run(spec, params)
         self.log.append(f"{count} trials in {_summary(spec)}")
-        return self._next(spec, self.done[before:])
+        if len(self.done) == before:
+            return baseline, ()
+        following, verdicts = self._next(spec, self.done[before:])
+        return (baseline, ()) if following is None or following.probe is not None else (following, verdicts)
 
     def _worth(self, spec: StudySpec) -> bool:
         """Whether enough trials of this length are left to search."""
@@ -163,7 +168,7 @@ class _Search:
         """Draw trials from the space, or from its part outside another space; fewer if there are not so many."""
         before, steps = len(self.done), _steps(spec)
         points = islice(sample(spec, MAX_POINTS if without else count), MAX_POINTS)
-        fresh = (p for p in points if without is None or not _lies_in(without, spec.completed(p)))
+        fresh = (p for p in points if without is None or not _covers(without, spec, p))
         for params in islice(fresh, min(count, self.left // steps)):
             self._run(spec, params)
         new = self.done[before:]
@@ -175,14 +180,8 @@ class _Search:
         self.space = self.task.legal(widened(self.space, self._history()))
         adaptive = self.space.model_copy(update={"sampler": Sampler(kind="adaptive", seed=self.seed)})
         count = min(self.block, self.affordable)
-        for i in range(count):
-            history = self._history()
-            params = suggest(adaptive, history)[0]
-            chance = chance_of_gain(adaptive, history, params) if i == 0 else None
-            before = min(map(_mean, _settings(self.done)))
-            self._run(adaptive, params)
-            if chance is not None:
-                self.predictions.append((chance, self.done[-1].outcome.cost < before))
+        for _ in range(count):
+            self._run(adaptive, suggest(adaptive, self._history())[0])
         self._note("adaptive", count, self.space)
 
     def _history(self) -> list[Observation]:
@@ -278,6 +277,11 @@ def within(spec: StudySpec, done: Sequence[_Trial]) -> list[_Trial]:
 def _lies_in(spec: StudySpec, params: dict[str, Value]) -> bool:
     inside = all(p.allows(params[name]) for name, p in spec.searched.items() if name in params)
     return inside and spec.forbids(params) is None
+
+
+def _covers(before: StudySpec, spec: StudySpec, params: dict[str, Value]) -> bool:
+    """Whether an earlier space contains a trial of the study; it does not if it lacks a hyperparameter that the study searches."""
+    return spec.searched.keys() <= before.parameters.keys() and _lies_in(before, spec.completed(params))
 
 
 def _steps(spec: StudySpec) -> int:

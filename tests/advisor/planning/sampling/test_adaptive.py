@@ -7,7 +7,7 @@ import pytest
 
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Bounds, Objective, Parameter, Region, Sampler, StudySpec
-from advisor.planning.sampling.adaptive import MIN_RESULTS, Observation, chance_of_gain, suggest, widened
+from advisor.planning.sampling.adaptive import MIN_RESULTS, Observation, suggest, widened
 from advisor.planning.sampling.halton import sample
 
 SPEC = StudySpec(
@@ -118,11 +118,3 @@ def test_a_range_around_the_optimum_stays():
     right = window(1e-3, 10.0)
     assert widened(right, losses(right, 24)) == right
     assert widened(right, losses(right, MIN_RESULTS - 1)) == right
-
-
-def test_a_gain_is_likely_near_the_optimum_and_unlikely_elsewhere():
-    space = window(1e-5, 1.0)
-    known = [p for p in losses(space, 30) if p.params["lr"] < 0.05]
-    assert chance_of_gain(space, known, {"lr": 0.1, "dropout": 0.1}) > 0.8
-    assert chance_of_gain(space, known, {"lr": 1e-4, "dropout": 0.1}) < 0.05
-    assert chance_of_gain(space, known[:5], {"lr": 0.1, "dropout": 0.1}) is None
