@@ -111,7 +111,8 @@ def _places(blocks: list[FloatArray], groups: IntArray, costs: FloatArray) -> Fl
     share = rng.uniform(-0.5, 1.5, (_CANDIDATES, points.shape[1]))
     share[::2] = share[::2, :1]
     between = share * points[pairs[:, 0]] + (1 - share) * points[pairs[:, 1]]
-    return np.clip(np.vstack([points[np.concatenate(good)], between]), points.min(0), points.max(0))
+    inside = np.clip(np.vstack([points[np.concatenate(good)], between]), points.min(0), points.max(0))
+    return np.asarray(inside, dtype=np.float64)
 
 
 class _Model:

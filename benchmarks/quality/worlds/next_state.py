@@ -131,7 +131,7 @@ def _language_model(random: Random, off: float) -> shapes.Curves:
 def _policy(random: Random, off: float) -> shapes.Curves:
     success = shapes.policy(random, 80, off)
     steps = 2048 * np.arange(1, 81)
-    losses = {k: (steps, v) for k, v in shapes.policy_losses(random, success).items()}
+    losses: dict[str, Metric] = {k: (steps, v) for k, v in shapes.policy_losses(random, success).items()}
     return {"success_rate": (steps, success), **losses}
 
 

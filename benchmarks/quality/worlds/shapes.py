@@ -93,7 +93,7 @@ def policy(random: Random, points: int, off: float, *, start: float = 0.25, coll
     return np.asarray(random.binomial(episodes, wobble) / episodes)
 
 
-def policy_losses(random: Random, success: FloatArray) -> Curves | dict[str, FloatArray]:
+def policy_losses(random: Random, success: FloatArray) -> dict[str, FloatArray]:
     """Return losses of a policy gradient: the value loss rises while rewards grow, the policy loss hovers about zero."""
     n = len(success)
     value = 0.02 + random.uniform(0.2, 3.0) * np.convolve(success, np.ones(5) / 5, "same") ** 1.5
