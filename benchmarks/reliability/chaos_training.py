@@ -74,16 +74,16 @@ class Program:
             def closure() -> torch.Tensor:
                 self.optimizers[0].zero_grad()
                 loss = self.loss(x, y)
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 return loss
 
-            return [torch.as_tensor(self.optimizers[0].step(closure))]
-        losses = []
+            return [torch.as_tensor(self.optimizers[0].step(closure))]  # type: ignore[arg-type]  # as LBFGS declares it
+        losses: list[torch.Tensor] = []
         for _ in range(self.micro_batches):
             for loss in losses[-1:]:
                 log(loss)
             losses.append(self.loss(*next(batches)))
-            self.scaler.scale(losses[-1] / self.micro_batches).backward()
+            self.scaler.scale(losses[-1] / self.micro_batches).backward()  # type: ignore[no-untyped-call]
         for optimizer in self.optimizers:
             if self.clip is not None:
                 self.scaler.unscale_(optimizer)
