@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import queue
+import shutil
 import sys
 import threading
 import time
@@ -83,10 +84,14 @@ class Recorder:
         learn_arguments(map(clean_text, [*getattr(sys, "argv", ()), *sys.orig_argv]))
         self.id = uuid.uuid4().hex[:12]
         self.folder = _make_folder(settings.spool, self.id)
-        write_json(self.folder / "run.json", describe(settings, self.id, self._uri))
         self._warned: set[str] = set()
         self._quota = DiskQuota(self.folder, self._disk_limit())
-        self._spool = SpoolWriter(self.folder, self._quota.segment_bytes)
+        try:
+            self._spool = SpoolWriter(self.folder, self._quota.segment_bytes)
+            write_json(self.folder / "run.json", describe(settings, self.id, self._uri))  # last: it makes this a spool
+        except OSError:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
         self._backlog = Backlog(self._spool)
         self._queue: queue.SimpleQueue[Chunk | dict[str, Any] | None] = queue.SimpleQueue()
         self._queued_rows = self._taken_rows = 0

@@ -259,7 +259,8 @@ class Shipper:
             self._note(f"the curves at full resolution are not whole ({one_line(problem)})")
 
     def _last_written_ms(self) -> int:
-        return int(max(p.stat().st_mtime for p in self._folder.glob("*.spool")) * 1000)
+        written = (int(path.stat().st_mtime * 1000) for path in self._folder.glob("*.spool"))
+        return max(written, default=int(self._run["start_ms"]))
 
     def _note(self, text: str) -> None:
         notes = [note for note in str(self._state.get("note") or "").split("; ") if note]

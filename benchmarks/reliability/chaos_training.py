@@ -77,7 +77,7 @@ class Program:
                 loss.backward()  # type: ignore[no-untyped-call]
                 return loss
 
-            return [torch.as_tensor(self.optimizers[0].step(closure))]  # type: ignore[arg-type]
+            return [torch.as_tensor(self.optimizers[0].step(closure))]  # type: ignore[arg-type]  # as LBFGS declares it
         losses: list[torch.Tensor] = []
         for _ in range(self.micro_batches):
             for loss in losses[-1:]:

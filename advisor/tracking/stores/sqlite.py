@@ -250,11 +250,11 @@ class _Database:
         return self._rows(_ESSENTIAL_TAGS, json.dumps(ids)) + self._rows(_OTHER_TAGS, json.dumps(ids))
 
     def last_points(self, ids: list[str]) -> list[database.LastPoint]:
-        return self.query(_LAST_POINTS, json.dumps(ids))
+        return self._rows(_LAST_POINTS, json.dumps(ids))
 
     def revisions(self, ids: list[str]) -> list[tuple[Any, ...]]:
         """Return the largest row number of each run's points."""
-        return self.query(_LAST_ROWS, json.dumps(ids))
+        return self._rows(_LAST_ROWS, json.dumps(ids))
 
     def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.Block]]:
         """Implement `database.Database.blocks`."""

@@ -70,6 +70,20 @@ def test_a_full_disk_loses_steps_that_are_counted_and_nothing_else(
     assert int(run.data.tags[contract.TAG_LOST_POINTS]) > 8 * 5_000
 
 
+def test_a_disk_that_refuses_the_start_leaves_no_spool(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise `advisor sync` would deliver a run of a training that never began."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("advisor_logging.recorder.write_json", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        start("sqlite:////proc/x.db", spool=tmp_path / "spool")
+    assert list((tmp_path / "spool").iterdir()) == []
+
+
 def is_locked(folder: Path) -> bool:
     held = spool_lock(folder)
     if held is not None:
