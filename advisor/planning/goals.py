@@ -42,7 +42,13 @@ def goal_of(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> s
     numbers = {subject: n for v, subject, n in parts if v == verb}
     if len(numbers) == 1:
         subject, number = next(iter(numbers.items()))
-        return f"{verb} {subject}: {number}" if number else f"{verb} {subject}"
+        return (
+            f"{verb} {subject} {number}"
+            if verb == "Fix"
+            else f"{verb} {subject}: {number}"
+            if number
+            else f"{verb} {subject}"
+        )
     shown = [f"{s} {n}" for s, n in list(numbers.items())[:MAX_NAMES]]
     return f"{verb} {listed(numbers, limit=MAX_NAMES)}: {'; '.join(shown)}"
 

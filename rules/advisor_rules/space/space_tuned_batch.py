@@ -94,8 +94,9 @@ class SpaceTunedBatch(Rule):
         size = throughput.usable(study, name, size if math.isfinite(size) else float(values[-1]))
         number = max(int(np.median(tuned)), 1)
         rates = CountOf(number, "learning rate")
+        each = "each" if len(values) <= self.values else "for each doubling"
         compared = say(
-            "{count} values of {name} ({low} to {high}) were compared with {rates} each.",
+            f"{{count}} values of {{name}} ({{low}} to {{high}}) were compared with {{rates}} {each}.",
             count=len(values),
             name=Name(name),
             low=Setting(float(values[0])),

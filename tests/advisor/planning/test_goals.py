@@ -36,7 +36,7 @@ def span(low: float, high: float, name: str = "lr") -> SetRange:
             "Widen lr and weight_decay: lr 1e-4 to 1; weight_decay 1e-6 to 0.1",
         ),
         ([FixParameter(parameter="weight_decay", value=0.01, why="w", for_now=True), span(1e-4, 1.0)], "Widen lr: 1e-4 to 1"),
-        ([FixParameter(parameter="weight_decay", value=0.01, why="w", for_now=True)], "Fix weight_decay: at 0.01"),
+        ([FixParameter(parameter="weight_decay", value=0.01, why="w", for_now=True)], "Fix weight_decay at 0.01"),
         ([SetField(field="max_train_steps", value=3000, why="w")], "Lengthen training: 2,000 to 3,000 steps"),
         ([SetField(field="max_train_steps", value=900, why="w")], "Shorten training: 2,000 to 900 steps"),
         ([SetField(field="trials", value=48, why="w")], "Add trials: 48 of lr, weight_decay"),

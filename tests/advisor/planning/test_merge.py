@@ -46,7 +46,7 @@ def test_hyperparameters_of_little_effect_are_fixed_in_the_next_study_of_any_goa
     assert (list(spec.searched), spec.max_train_steps) == (["lr"], 900)
     assert not made.deferred
     (alone,) = plan(study(), [flat]).specs
-    assert alone.goal == "Fix dropout: at 0.1"
+    assert alone.goal == "Fix dropout at 0.1"
     first, second = plan(study(), [found("edge", "pipeline", wider()), flat, found("still", "steps", STEPS)]).specs
     assert set(first.searched) == {"lr"}
     assert (list(second.searched), second.max_train_steps) == (["lr"], 900)
