@@ -1,4 +1,4 @@
-"""The README is true: its commands run, its code works, in an empty folder, on a real training."""
+"""The README and the guides are true: their commands run, their code works, in an empty folder, on a real training."""
 
 import re
 import shlex
@@ -10,15 +10,13 @@ import pytest
 
 pytestmark = pytest.mark.xdist_group("readme")  # they share the trainings
 CHECKOUT = Path(__file__).parents[1]
+GUIDES = [CHECKOUT / "docs" / f"{name}.md" for name in ("logging", "importing", "analyzing", "rounds", "running")]
 README = (CHECKOUT / "README.md").read_text()
+TEXT = README + "".join(guide.read_text() for guide in GUIDES)
 BIN = Path(sys.executable).parent
 
 ELSEWHERE = {
-    "make demo": ("make demo", CHECKOUT / ".ci" / "run"),
-    'pip install "tuning-advisor[torch]"': (
-        "pip --disable-pip-version-check --quiet install",
-        CHECKOUT / ".ci" / "try-wheel",
-    ),
+    "pip install -e .": ("-e '.[demo]'", CHECKOUT / "Makefile"),
 }
 """Commands that CI runs by itself, and where."""
 
@@ -38,7 +36,7 @@ def evaluate(model):
 
 
 def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
 
 
 def commands():
@@ -79,7 +77,7 @@ def _write_tables(folder):
     pq.write_table(pa.Table.from_pylist([{**point, "step": s} for s in (1, 2)]), folder / "curves.parquet")
 
 
-def test_every_command_runs_in_the_order_of_the_readme(folder):
+def test_every_command_runs_in_order(folder):
     for command in commands():
         if command in ELSEWHERE:
             needle, script = ELSEWHERE[command]
@@ -99,7 +97,7 @@ def test_every_command_runs_in_the_order_of_the_readme(folder):
 
 
 def test_the_python_interface(folder):
-    _, code, _ = blocks("python")
+    code = next(code for code in blocks("python") if "analyze(" in code)
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, timeout=120, text=True, check=False
     )
@@ -107,7 +105,7 @@ def test_the_python_interface(folder):
 
 
 def test_the_loop_over_trials(folder):
-    *_, loop = blocks("python")
+    loop = next(code for code in blocks("python") if "open_study(" in code)
     study = "study: looped\nobjective: {metric: loss, direction: minimize}\nparameters: {lr: {low: 0.1, high: 1}}\ntrials: 2\n"
     (folder / "study.yaml").write_text(study)
     code = (
@@ -122,7 +120,8 @@ def test_the_loop_over_trials(folder):
 
 
 def test_what_it_names_is_there():
-    for path in re.findall(r"\]\(([^)h][^)]*)\)", README) + re.findall(r"`((?:examples|benchmarks)/[\w./]+)`", README):
+    links = re.findall(r"\]\(([^)h#][^)#]*)[^)]*\)", README)
+    for path in links + re.findall(r"`((?:examples|benchmarks)/[\w./]+)`", TEXT):
         assert (CHECKOUT / path).exists(), path
 
 

