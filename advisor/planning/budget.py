@@ -36,6 +36,8 @@ POWER = 0.8
 LEVEL = 0.05
 MIN_TRIALS = 5
 """Minimum number of trials of a search; with fewer, no rule about the space has enough data."""
+USUAL_TRIALS = 10
+"""Minimum number of trials of a search, unless the last round had fewer: the playbook's number to tune a learning rate alone."""
 MAX_GROWTH = 2
 """Maximum ratio of the next study's trials to the last one's. More trials at once are not worth it: look at half of them first."""
 USUAL_EFFECT = 1.0
@@ -62,7 +64,9 @@ def sized(study: Study, specs: Sequence[StudySpec]) -> tuple[StudySpec, ...]:
             and (spec.seeds or 1) == 1
             and bool(study.ranked())
         )
-        if explores and (spec.trials or 0) >= carried:
+        # Designs that state their cost have a number of trials of their own.
+        sized_already = any(note.startswith(_COST) for note in spec.notes)
+        if explores and not sized_already and (spec.trials or 0) >= carried:
             needed = trials_needed(study, spec)
             if spec.trials == carried:
                 new = spec.model_copy(update={"trials": _next_trials(study, spec, needed)})
@@ -110,8 +114,9 @@ def _next_trials(study: Study, spec: StudySpec, needed: int) -> int:
     longer = (spec.max_train_steps, spec.schedule) != (study.spec.max_train_steps, study.spec.schedule)
     if not longer and not _extends(study.spec, spec):
         needed -= len(trials_inside(spec, [t for t in study.trials if study.ended[t.index]]))
-    most = MAX_GROWTH * (spec.trials or needed)
-    return max(min(max(needed, _coefficients(spec)), most), _fewest(spec))
+    carried = spec.trials or needed
+    least = max(_coefficients(spec), min(USUAL_TRIALS, carried))
+    return max(min(max(needed, least), MAX_GROWTH * carried), _fewest(spec))
 
 
 def _fewest(spec: StudySpec) -> int:
@@ -242,7 +247,8 @@ def _seconds_per_step(study: Study, index: int) -> float:
 
 def _hours(seconds: float) -> str:
     if seconds < 5400:
-        return f"{_number(max(seconds / 60, 1))} minutes"
+        minutes = _number(max(seconds / 60, 1))
+        return "a minute" if minutes == "1" else f"{minutes} minutes"
     return f"{_number(seconds / 3600)} hours"
 
 

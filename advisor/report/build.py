@@ -9,7 +9,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
-from itertools import pairwise
 
 import numpy as np
 
@@ -205,7 +204,8 @@ def _curves(
 
 
 def _next_studies(study: Study, specs: Sequence[StudySpec]) -> tuple[NextStudy, ...]:
-    texts = [dump(new, parent=old) for old, new in pairwise((study.spec, *specs))]
+    by_name = {spec.study: spec for spec in (*specs, study.spec)}
+    texts = [dump(spec, parent=by_name.get(spec.parent or "", study.spec)) for spec in specs]
     return tuple(
         NextStudy(file=file, spec=spec, yaml=text, training=encodable(training_command(study, spec)))
         for file, spec, text in zip(file_names(specs), specs, texts, strict=True)

@@ -313,5 +313,5 @@ def _widened(parameter: Parameter, name: str, why: str) -> SetRange | None:
         return None
     none = 0.01 * high if log else 0.0
     if low > none:
-        low, why = max(none, parameter.reach[0]), f"{why}, and next to none of it belongs into the comparison"
+        low, why = max(none, parameter.reach[0]), f"{why}. The new range starts at almost none of it"
     return SetRange(parameter=name, low=low, high=wider, scale="log" if log else "linear", why=why)

@@ -88,7 +88,9 @@ def _usual(study: Study, name: str, side: Side) -> Limit | None:
     else:
         value, where = min(rates.low, domain.low / MIN_FACTOR), "below"
     usual = rates.high if side == "high" else rates.low
-    return Limit(rounded(value), f"rates {where} {setting(usual)} are unusual for {rates.training}")
+    return Limit(
+        rounded(value), f"rates {where} {setting(usual)} are unusual for {rates.training}, so this step is small"
+    )
 
 
 def usual_rates(study: Study, name: str) -> UsualRates | None:

@@ -104,7 +104,9 @@ class SpaceTunedBatch(Rule):
             rates=rates,
         )
         reason = "Larger batches hardly raise the throughput" if size < values[-1] else "It has the highest throughput"
-        why = f"{compared} {reason if fastest else 'We use the size of the best trial until throughput is measured'}"
+        same = bool(best) and size == as_number(best[0].params.get(name))
+        own = "the size of the best trial" if same else "the power of two next to the best trial's size"
+        why = f"{compared} {reason if fastest else f'We use {own} until throughput is measured'}"
         changes: list[Change] = [FixParameter(parameter=name, value=int(size) if size.is_integer() else size, why=why)]
         if not fastest:
             changes.append(Advise(text="Log the throughput (examples per second) and choose the batch size by it."))

@@ -15,7 +15,7 @@ from advisor.model.change import Advise, Change, SetField, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count as CountOf
-from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, Setting, say
+from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, say
 from advisor.model.space import Domain
 from advisor.model.study import Study
 from advisor.stats import boundaries
@@ -156,9 +156,8 @@ class UnfairComparison(Rule):
     ) -> Finding:
         axis, who = list(these.numeric)[end.axis], these.label(group)
         domain, shown = study.spec.parameters[axis], these.with_value(group)
-        at = Setting(domain.high if end.side == "high" else domain.low)
-        trend = f"is best at the {end.side}est {{axis}} that was tried and still improves towards {{at}}"
-        lost = say(f"{{who}} lost, but {trend}", who=who, axis=Name(axis), at=at)
+        trend = f"is best at the {end.side}est {{axis}} that it was tried with, and still improves in that direction"
+        lost = say(f"{{who}} lost, but {trend}", who=who, axis=Name(axis))
         better = f"With {{who}}, better trials lie towards the {end.side} end of {{axis}}."
         return self.finding(
             say("{lost}.", lost=lost),
