@@ -106,11 +106,10 @@ class SpaceUndersampled(Rule):
         best = float(np.nanmin(tried.costs))
         near = np.flatnonzero(tried.costs <= best + halves.loss)
         amount = say(
-            "Twice as many trials would improve the best {metric} by about {gain} (80 % interval {low} to {high})",
+            "Twice as many trials would improve the best {metric} by about {gain} {spread}",
             metric=Name(study.spec.objective.metric),
             gain=Number(gain.expected, 2),
-            low=Number(gain.low, 2),
-            high=Number(gain.high, 2),
+            spread=gain.spread,
         )
         trials = n * self._times(gain.expected, halves.fade, limit)
         more = SetField(field="trials", value=trials, why=str(amount))
@@ -168,6 +167,13 @@ class _Gain(NamedTuple):
     high: float
     sure: float
     on_grid: bool
+
+    @property
+    def spread(self) -> Message:
+        """How the gain varies. Without a fitted response, only averages are known: the best of 2 n is often one of the first n."""
+        if not self.on_grid:
+            return say("on average over such studies, in half of them not at all")
+        return say("(80 % interval {low} to {high})", low=Number(self.low, 2), high=Number(self.high, 2))
 
 
 def _gain(tried: settings.Settings, halves: best_of.Halving, limit: float) -> _Gain:

@@ -38,14 +38,14 @@ def test_fires_on_few_trials_of_many_hyperparameters_and_asks_for_more(names: in
     assert change.apply(study.spec).trials == change.value
 
 
-def test_the_next_study_has_more_trials_of_the_same_space() -> None:
+def test_the_next_study_has_more_trials_of_fewer_hyperparameters() -> None:
     study = uniform_study(np.random.default_rng(3), 8, 3, bowl)
     said = verdict("space-undersampled", study)
-    change = said.findings[0].changes[0]
     (spec, *_) = plan(study, [said]).specs
-    assert spec.trials == change.value
-    assert {n: (p.low, p.high) for n, p in spec.searched.items()} == {f"x{j}": (0, 1) for j in range(3)}
-    assert any("fewer hyperparameters" in note for note in spec.notes)
+    assert spec.trials is not None
+    assert spec.trials > 8
+    assert len(spec.searched) == 2
+    assert any("alternative is to search all 3 hyperparameters" in note for note in spec.notes)
 
 
 def test_the_message_says_what_half_of_the_trials_would_have_lost() -> None:
