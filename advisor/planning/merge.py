@@ -144,6 +144,8 @@ class _Merger:
     """All findings on the study, the most important first."""
     draft: Draft
     specs: list[StudySpec] = field(default_factory=list)
+    drafted: list[int] = field(default_factory=list)
+    """Indices of the studies that are the draft; the others are studies of designs."""
     deferred: list[Deferred] = field(default_factory=list)
     settled: list[Finding] = field(default_factory=list)
     """Findings whose changes or advice are in the studies so far, and findings that wait for one of them."""
@@ -183,7 +185,7 @@ class _Merger:
             else manual_goal(stage.subject, str(by_hand.action))
         )
         saves = edits.only_fixes and by_hand is None and edits.request is None
-        if self.specs and self.specs[-1].probe is None and (saves or self._saves_steps(edits, before)):
+        if self.drafted and self.specs[-1].probe is None and (saves or self._saves_steps(edits, before)):
             self._fold(edits)
         elif saves:
             self.savings.append(edits)
@@ -222,11 +224,11 @@ class _Merger:
         return narrows and edits.request is None and edits.shorter_than(before) and edits.sure
 
     def _fold(self, edits: _StageEdits) -> None:
-        """Make the stage's changes in the studies so far, because they cost nothing."""
-        for change in edits.changes:
-            self.specs = [validate(change.apply(spec)) for spec in self.specs]
+        """Make the stage's changes in the studies so far, because they cost nothing. Studies of designs keep their settings."""
+        for i in self.drafted:
+            for change in edits.changes:
+                self.specs[i] = validate(change.apply(self.specs[i]))
         self.specs[0] = self._noted(self.specs[0], [edits])
-        self.draft.current = self.specs[-1]
 
     def _place_notes(self, edits: _StageEdits) -> None:
         """Keep the advice of a stage without changes for the first study, or defer it if that study comes before it."""
@@ -258,6 +260,7 @@ class _Merger:
         self.specs.append(self._noted(plain, [*self.savings, edits]))
         self.savings = []
         if request is None:
+            self.drafted.append(len(self.specs) - 1)
             self.draft.current = plain.model_copy(update={"notes": ()})
 
     def _in_its_round(self, spec: StudySpec) -> StudySpec:

@@ -307,3 +307,25 @@ def test_a_design_that_makes_an_invalid_study_is_deferred(monkeypatch):
     assert [d.rule for d in made.deferred] == ["shaky"]
     for spec in made.specs:
         assert loads(dump(spec)) == spec
+
+
+def test_savings_after_a_study_do_not_repeat_its_notes_in_the_next_one():
+    fix = FixParameter(parameter="dropout", value=0.1, why="It hardly matters.", for_now=True)
+    advice = Advise(text="Keep the 3 best checkpoints.")
+    edge = found("edge", "boundary", wider(), advice)
+    first, second = plan(study(), [edge, found("flat", "sampling", fix), found("still", "steps", STEPS)]).specs
+    assert first.notes == ("Keep the 3 best checkpoints.",)
+    assert second.notes == ()
+    assert list(first.searched) == list(second.searched) == ["lr"]
+
+
+def test_savings_change_no_study_of_a_design(monkeypatch):
+    def long_runs(_request, _study, base):
+        return base.model_copy(update={"goal": "Lengthen training", "max_train_steps": 3000})
+
+    monkeypatch.setitem(catalogue.DESIGNS, "rounds", long_runs)
+    fix = FixParameter(parameter="dropout", value=0.1, why="It hardly matters.", for_now=True)
+    long = found("long", "pipeline", RunPlan(plan="rounds", why="because"))
+    first, second = plan(study(), [long, found("flat", "sampling", fix), found("bug", "steps", STEPS)]).specs
+    assert (first.max_train_steps, set(first.searched)) == (3000, {"lr", "dropout"})
+    assert (second.max_train_steps, set(second.searched)) == (900, {"lr"})
