@@ -27,7 +27,7 @@ from advisor.model.change import FixParameter
 from advisor.model.errors import AdvisorError
 from advisor.model.finding import MissingData
 from advisor.model.space import is_learning_rate
-from advisor.model.spec import Region, StudySpec
+from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import count, listed
 from advisor.planning.base import base, best_setting
@@ -162,8 +162,7 @@ def _fitting(study: Study, spec: StudySpec, trials: int) -> tuple[StudySpec, lis
             why = "as in the best trial: there are too few trials to search it as well"
             spec = FixParameter(parameter=name, value=setting[name], why=why, for_now=True).apply(spec)
             fixed.append(name)
-    forbidden: tuple[Region, ...] = tuple(r for r in spec.forbidden if set(r.where) <= set(spec.searched))
-    return spec.model_copy(update={"forbidden": forbidden}), fixed
+    return spec, fixed
 
 
 def _ladder_note(study: Study, spec: StudySpec, trials: int, needed: int) -> str:

@@ -16,7 +16,7 @@ from advisor.model import parameter_kinds
 from advisor.model.change import FixParameter
 from advisor.model.finding import MissingData
 from advisor.model.space import is_learning_rate
-from advisor.model.spec import Region, StudySpec
+from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import listed
 from advisor.planning import price
@@ -45,7 +45,7 @@ def ladder(study: Study, base: StudySpec) -> StudySpec | None:
         if name not in kept:
             spec = FixParameter(parameter=name, value=setting[name], why=why, for_now=True).apply(spec)
     names = listed(spec.searched, limit=4)
-    spec = spec.model_copy(update={"trials": trials, "forbidden": _still_searched(spec)})
+    spec = spec.model_copy(update={"trials": trials})
     every = settings_needed(len(base.searched))
     notes = (
         *spec.notes,
@@ -76,8 +76,3 @@ def _by_relevance(study: Study, names: list[str]) -> list[str]:
             not parameter_kinds.is_regulariser(n),
         ),
     )
-
-
-def _still_searched(spec: StudySpec) -> tuple[Region, ...]:
-    """Return the forbidden regions whose hyperparameters are all searched."""
-    return tuple(region for region in spec.forbidden if set(region.where) <= set(spec.searched))
