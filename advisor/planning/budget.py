@@ -46,6 +46,8 @@ MIN_EFFECT, MAX_EFFECT = 0.25, 9.0
 """Limits of that ratio: the hyperparameters explain 20 % to 90 % of the variance."""
 _MAX_NEEDED = 1000
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hours": 3600.0, "d": 86400.0, "days": 86400.0}
+_BUDGET = re.compile(r"((?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?|\.\d+)(?:e\+?\d+)?)\s*([a-z]+)")
+"""A number and its unit. Commas separate thousands only, because `1,5h` has two readings."""
 _COST = "This costs "
 
 
@@ -212,8 +214,10 @@ class Cost:
 def cost(study: Study, spec: StudySpec) -> Cost:
     """Return what a next study costs, judged by the length and the step times of this study's trials."""
     ended = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
-    lengths = [study.planned_steps(t) for t in ended]
-    lengths = [s for s in lengths if s > 0] or [float(study.cost_curve(t).steps[-1]) for t in ended]
+    planned = [study.planned_steps(t) for t in ended]
+    last = [float(study.cost_curve(t).steps[-1]) for t in ended]
+    # A result that was logged once, at step 0, tells no length.
+    lengths = [s for s in planned if s > 0] or [s for s in last if s > 0]
     steps = float(spec.max_train_steps or (np.median(lengths) if lengths else math.nan))
     each = [s for t in ended if (s := _seconds_per_step(study, t.index)) > 0]
     seconds = steps * float(np.median(each)) if each else math.nan
@@ -271,17 +275,12 @@ class Budget:
 
 def parse(text: str) -> Budget:
     """Return the budget that a text such as `40h`, `90 min` or `2e6 steps` states. Raises AdvisorError if it has another form."""
-    match = re.fullmatch(r"\s*([\d.,_]+(?:e\d+)?)\s*([a-z]+)\s*", text.lower())
+    match = _BUDGET.fullmatch(text.strip().lower())
     if match is not None:
-        number, unit = match[1].replace(",", "").replace("_", ""), match[2]
-        try:
-            amount = float(number)
-        except ValueError:
-            amount = math.nan
-        if amount > 0 and unit in ("step", "steps"):
-            return Budget(amount, "steps")
-        if amount > 0 and unit in _SECONDS:
-            return Budget(amount * _SECONDS[unit], "seconds")
+        amount, unit = float(match[1].replace(",", "").replace("_", "")), match[2]
+        amount *= 1.0 if unit in ("step", "steps") else _SECONDS.get(unit, math.nan)
+        if 0 < amount < math.inf:
+            return Budget(amount, "steps" if unit in ("step", "steps") else "seconds")
     raise AdvisorError(f"--budget {text!r} is neither a time, such as 40h, nor a number of steps, such as '2e6 steps'")
 
 

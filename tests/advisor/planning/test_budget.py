@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -71,6 +72,15 @@ def test_the_cost_is_stated_in_steps_and_hours(searched) -> None:
     assert budget.cost(searched, spec).sentence.startswith("This costs 20,000 steps: 20 runs of 1,000 steps, about ")
 
 
+def test_a_result_at_step_0_has_no_known_cost() -> None:
+    study = make_study([{"lr": 10.0**-i} for i in range(1, 7)], {"val/loss": [0.1 * i for i in range(6)]})
+    zero = {n: replace(b, steps=np.zeros_like(b.steps)) for n, b in study.metrics.items()}
+    study = replace(study, metrics=zero, spec=study.spec.model_copy(update={"max_train_steps": None}))
+    assert budget.cost(study, base(study)).sentence == "This costs 6 runs."
+    with pytest.raises(AdvisorError, match="no trial logged its steps"):
+        budget.within(study, [base(study)], budget.Budget(100, "steps"))
+
+
 @pytest.mark.parametrize(
     ("text", "amount", "unit"),
     [
@@ -78,13 +88,17 @@ def test_the_cost_is_stated_in_steps_and_hours(searched) -> None:
         ("90 min", 5400, "seconds"),
         ("2e6 steps", 2e6, "steps"),
         ("1,000 steps", 1000, "steps"),
+        ("1,000,000.5 steps", 1_000_000.5, "steps"),
+        ("1.5h", 5400, "seconds"),
+        (".5h", 1800, "seconds"),
+        ("10_000 steps", 10_000, "steps"),
     ],
 )
 def test_budgets_are_times_or_steps(text: str, amount: float, unit: str) -> None:
     assert budget.parse(text) == budget.Budget(amount, unit)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["40", "h", "-3h", "0 steps", "ten hours"])
+@pytest.mark.parametrize("text", ["40", "h", "-3h", "0 steps", "ten hours", "1e999 steps", "1,5h", "1,00,000 steps"])
 def test_other_budgets_are_refused(text: str) -> None:
     with pytest.raises(AdvisorError, match="--budget"):
         budget.parse(text)
