@@ -29,17 +29,17 @@ MIN_SEARCHED = 2
 
 def ladder(study: Study, base: StudySpec) -> StudySpec | None:
     """Return the study of fewer hyperparameters; None if there are enough trials for all, or nothing to fix the others at."""
-    tried, setting = len(settings.read(study)), best_setting(study, base)
+    tried, setting = settings.read(study), best_setting(study, base)
     searched = [n for n in base.searched if n in setting and base.parameters[n].role == "nuisance"]
-    if 2 * tried >= settings_needed(len(base.searched)) or study.spec.sampler.kind == "adaptive":
+    if 2 * tried.successes >= settings_needed(len(base.searched)) or study.spec.sampler.kind == "adaptive":
         return None
-    trials = max(tried, settings_needed(MIN_SEARCHED))
+    trials = max(len(tried), settings_needed(MIN_SEARCHED))
     others = len(base.searched) - len(searched)
     number = max((k for k in range(len(searched)) if settings_needed(k + others) <= trials), default=0)
     kept = _by_relevance(study, searched)[: max(number, MIN_SEARCHED - others)]
     if len(kept) >= len(searched):
         return None
-    why = f"fixed for now: {tried} trials are too few to search {len(base.searched)} hyperparameters"
+    why = f"fixed for now: {tried.successes} trials are too few to search {len(base.searched)} hyperparameters"
     spec = base
     for name in searched:
         if name not in kept:
