@@ -4,9 +4,9 @@ Playbook: "How should Adam's hyperparameters be tuned?": the number of trials de
 
 *When.* Even twice as many trials would not show a quadratic response of all searched hyperparameters: 12 trials of six.
 
-*What.* As many hyperparameters as the trials can show, at least two: the learning rate first, then those that matter most, if an
-effect was found. The others are fixed at the best trial's values; the final adaptive search opens them again. The notes state the
-cost, the effect that would be found, and the alternative of searching all of them.
+*What.* As many hyperparameters as the trials can show, at least two and every learning rate: learning rates first, then those that
+matter most, if an effect was found. The others are fixed at the best trial's values; the final adaptive search opens them again.
+The notes state the cost, the effect that would be found, and the alternative of searching all of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def ladder(study: Study, base: StudySpec) -> StudySpec | None:
     trials = max(len(tried), settings_needed(MIN_SEARCHED))
     others = len(base.searched) - len(searched)
     number = max((k for k in range(len(searched)) if settings_needed(k + others) <= trials), default=0)
-    kept = _by_relevance(study, searched)[: max(number, MIN_SEARCHED - others)]
+    rates = sum(is_learning_rate(n) for n in searched)
+    kept = _by_relevance(study, searched)[: max(number, MIN_SEARCHED - others, rates)]
     if len(kept) >= len(searched):
         return None
     why = f"fixed for now: {tried.successes} trials are too few to search {len(base.searched)} hyperparameters"

@@ -52,3 +52,12 @@ def test_a_region_with_a_fixed_hyperparameter_stays_forbidden() -> None:
     spec = only_study(replace(made, spec=made.spec.model_copy(update={"forbidden": (region,)})), *QUIET)
     assert (list(spec.searched), spec.forbidden) == (["lr", "momentum"], (region,))
     assert all(float(trial["lr"]) < 0.5 for trial in sample(spec, 50))
+
+
+def test_the_learning_rate_stays_beside_compared_hyperparameters() -> None:
+    made = study(12, 6)
+    compared = {
+        n: p.model_copy(update={"role": "scientific"} if n in NAMES[1:4] else {}) for n, p in made.searched.items()
+    }
+    made = replace(made, spec=made.spec.model_copy(update={"parameters": compared}))
+    assert set(only_study(made, *QUIET).searched) == set(NAMES[:4])
