@@ -251,6 +251,8 @@ class _Merger:
         request, current = edits.request, self.draft.current
         designed = DESIGNS[request.plan](request, self.study, current) if request is not None else ()
         spec = designed if isinstance(designed, StudySpec) else current.model_copy(update={"goal": edits.goal})
+        repeated = {n for n in current.notes if any(n in earlier.notes for earlier in self.specs)}
+        spec = spec.model_copy(update={"notes": tuple(n for n in spec.notes if n not in repeated)})
         if self.specs:
             for finding in (f for stage in (*self.savings, edits) for f in stage.findings):
                 self._defer(finding, _reason_to_wait(self.specs[0]))

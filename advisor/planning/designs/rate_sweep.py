@@ -70,7 +70,7 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
         update={
             "goal": f"Sweep {name}: {trimmed(low)} to {trimmed(high)}{length}",
             "forbidden": (),
-            "notes": (price.cost(spec), shows),
+            "notes": (*base.notes, price.cost(spec), shows),
         }
     )
 

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from planning_studies import bowl, found
+from planning_studies import asks, bowl, found
 from studies import make_study
 
 from advisor.model.change import AddParameter, Advise, FixParameter, RepeatTrial, RunPlan, SetField, SetRange
@@ -9,6 +9,7 @@ from advisor.model.finding import Explanation
 from advisor.model.spec import Parameter
 from advisor.model.spec_yaml import dump, loads
 from advisor.planning import REPEAT_GOAL, file_names, plan
+from advisor.planning.base import base
 from advisor.planning.designs import catalogue
 
 
@@ -329,3 +330,16 @@ def test_savings_change_no_study_of_a_design(monkeypatch):
     first, second = plan(study(), [long, found("flat", "sampling", fix), found("bug", "steps", STEPS)]).specs
     assert (first.max_train_steps, set(first.searched)) == (3000, {"lr", "dropout"})
     assert (second.max_train_steps, set(second.searched)) == (900, {"lr"})
+
+
+def test_a_design_keeps_the_notes_on_fixed_hyperparameters_and_no_later_study_repeats_them():
+    data = make_study(
+        [{"lr": 10.0 ** -(i + 1), "batch_size": 32 * 2 ** (i % 3)} for i in range(6)],
+        {"val/loss": [[1.0, 0.5, 0.4 + 0.01 * i] for i in range(6)]},
+    )
+    notes = base(data).notes
+    exploits = asks("exploit", "pipeline")
+    first, second = plan(data, [exploits, found("still", "steps", STEPS)]).specs
+    assert notes
+    assert (first.sampler.kind, first.notes[: len(notes)]) == ("adaptive", notes)
+    assert not set(notes) & set(second.notes)
