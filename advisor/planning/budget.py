@@ -30,12 +30,10 @@ from advisor.model.space import is_learning_rate
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import count, listed
-from advisor.planning.base import base, best_setting
+from advisor.planning.base import MIN_TRIALS, base, best_setting
 
 POWER = 0.8
 LEVEL = 0.05
-MIN_TRIALS = 5
-"""Minimum number of trials of a search; with fewer, no rule about the space has enough data."""
 USUAL_TRIALS = 10
 """Minimum number of trials of a search, unless the last round had fewer: the playbook's number to tune a learning rate alone."""
 MAX_GROWTH = 2
@@ -63,6 +61,7 @@ def sized(study: Study, specs: Sequence[StudySpec]) -> tuple[StudySpec, ...]:
         explores = (
             spec.probe is None is study.spec.baseline
             and bool(spec.searched)
+            and not spec.settings
             and (spec.seeds or 1) == 1
             and bool(study.ranked())
         )

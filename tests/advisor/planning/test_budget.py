@@ -120,3 +120,9 @@ def test_a_budget_leaves_out_hyperparameters_and_later_studies(searched) -> None
 def test_a_budget_for_no_trial_is_an_error(searched) -> None:
     with pytest.raises(AdvisorError, match="pays for no trial"):
         budget.within(searched, [base(searched)], budget.Budget(10, "steps"))
+
+
+def test_stated_settings_keep_their_number(searched) -> None:
+    spec = base(searched).model_copy(update={"settings": ({"learning_rate": 1e-3}, {"learning_rate": 2e-3})})
+    (made,) = budget.sized(searched, [spec])
+    assert made.trials == spec.trials
