@@ -47,7 +47,7 @@ def advice_records(tracking_uri: str | None) -> tuple[AdviceRecord, ...]:
         number = 0
         for group in reversed(groups):
             number += len(group)
-            if number > MAX_STUDIES and gains:
+            if number > MAX_STUDIES:
                 break
             gains += gains_of(read_studies(group, reader)[0])
     except AdvisorError:
@@ -60,6 +60,8 @@ def gains_of(studies: Sequence[Study]) -> list[tuple[str, float]]:
     gains = []
     best = math.inf
     for study in studies:
+        if study.probe is not None:
+            continue
         own = float(np.min(study.costs[study.feasible], initial=math.inf))
         if math.isfinite(best) and math.isfinite(own) and best != 0:
             gain = (best - own) / abs(best)

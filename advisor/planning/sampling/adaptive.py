@@ -97,8 +97,7 @@ def widened(spec: StudySpec, history: Sequence[Observation]) -> StudySpec:
 def _suggest(spec: StudySpec, history: Sequence[Observation], number: int) -> dict[str, Value]:
     axes = Axes(spec)
     if (model := _model(spec, axes, history)) is None:
-        halton = spec.sampler.model_copy(update={"kind": "halton"})
-        return next(quasirandom.sample(spec.model_copy(update={"sampler": halton}), 1, skip=number))
+        return _next_point(spec, number)
     points, _ = _candidates(axes, model, _random(spec, history))
     known = [dict(p.params) for p in history]
     first: dict[str, Value] | None = None
@@ -108,7 +107,15 @@ def _suggest(spec: StudySpec, history: Sequence[Observation], number: int) -> di
         if trial not in known:
             return trial
         first = first or trial
-    return first or axes.trial(points[0])  # every setting was tried: repeat the most promising one
+    if first is not None:
+        return first  # every allowed setting was tried: repeat the most promising one
+    return _next_point(spec, number)
+
+
+def _next_point(spec: StudySpec, number: int) -> dict[str, Value]:
+    """Return a point of the quasi-random sequence that is not forbidden. Raises AdvisorError if there is none."""
+    halton = spec.sampler.model_copy(update={"kind": "halton"})
+    return next(quasirandom.sample(spec.model_copy(update={"sampler": halton}), 1, skip=number))
 
 
 def _random(spec: StudySpec, history: Sequence[Observation]) -> np.random.Generator:

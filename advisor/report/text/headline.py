@@ -97,10 +97,11 @@ def _is_followed(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
     """Return whether the study contains a change of the finding, or the fix by hand or the design that the finding asks for."""
     if str(finding.action).rstrip(".") in spec.goal:
         return True
+    changed = {row.name for row in diff_specs(report.spec, spec)}
     if any(isinstance(c, RunPlan) for c in finding.changes):
-        return spec.probe is not None or spec.sampler.kind == "adaptive" or spec.settings != ()
-    proposed = {row.name for row in diff_changes(report.spec, finding.changes)}
-    return any(row.name in proposed for row in diff_specs(report.spec, spec))
+        special = spec.probe is not None or spec.sampler.kind == "adaptive" or spec.settings != ()
+        return special or finding.subject in changed
+    return any(row.name in changed for row in diff_changes(report.spec, finding.changes))
 
 
 def _range_findings(report: ReportData, first: Finding, name: str, new: Parameter) -> list[Finding]:

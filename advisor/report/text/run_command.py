@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from advisor.contract.redact import redact_arguments
-from advisor.model import placeholders
+from advisor.model import formula, placeholders
 from advisor.model.space import Value, as_number, counts_training, is_learning_rate, words_of
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
@@ -39,8 +39,16 @@ def training_command(study: Study, spec: StudySpec) -> str:
     text = " ".join(word if braced else shell.quote(word) for word, braced in filled)
     before, now = placeholders.values(study.spec), placeholders.values(spec)
     changed = [n for n in placeholders.to_pass(spec) if n == "seed" or now[n] != before.get(n)]
-    missing = [n for n in (*spec.searched, *changed) if f"{{{n}}}" not in text]
+    needed = [n for n in spec.searched if not any(f"{{{d}}}" in text for d in _derived(spec, n))]
+    needed += [n for n, p in spec.parameters.items() if p.value is not None and params.get(n, p.value) != p.value]
+    missing = [n for n in (*needed, *changed) if f"{{{n}}}" not in text]
     return " ".join([text, *map(placeholders.option, missing)])
+
+
+def _derived(spec: StudySpec, name: str) -> list[str]:
+    """Return the hyperparameters that the study computes from this one, which the training may take instead."""
+    formulas = {n: p.formula for n, p in spec.parameters.items() if p.formula is not None}
+    return [n for n, text in formulas.items() if name in formula.parse(text).names]
 
 
 def run_command(report: ReportData) -> str:
@@ -95,7 +103,7 @@ def _placeholder(option: str, text: str, params: Mapping[str, Value], spec: Stud
         same = [n for n in spec.parameters if _similar(words_of(n), words) and _equal(text, params.get(n))]
     if not same and is_learning_rate("_".join(words)):
         same = [n for n in spec.parameters if is_learning_rate(n) and _equal(text, params.get(n))]
-    if len(same) == 1 and spec.parameters[same[0]].role != "derived":
+    if len(same) == 1:
         return same[0]
     if "_".join(words) in _SEED:
         return "seed"

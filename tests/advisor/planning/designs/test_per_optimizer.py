@@ -29,8 +29,8 @@ def test_each_optimizer_gets_its_own_study_and_ladder() -> None:
     for made in (sgd, adam):
         assert_ready_to_run(made)
         assert made.trials == 12
-    assert (sgd.parameters["lr"].low, sgd.parameters["lr"].high) == (1e-3, 10)
-    assert (adam.parameters["lr"].low, adam.parameters["lr"].high) == (1e-5, 1e-1)
+    assert (sgd.parameters["lr"].low, sgd.parameters["lr"].high) == (1e-3, 1)
+    assert (adam.parameters["lr"].low, adam.parameters["lr"].high) == (1e-5, 0.03)
     assert set(sgd.searched) == {"lr", "momentum"}
     assert set(adam.searched) == {"lr", "beta1"}  # beta1 from 10 trials, epsilon from 25
     assert (sgd.study, adam.study) == ("s-sgd-round-2", "s-adam-round-2")

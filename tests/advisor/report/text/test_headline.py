@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from advisor.model.change import SetRange
 from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Name, say
-from advisor.model.spec import Objective, StudySpec
-from advisor.model.study import Status
+from advisor.model.spec import Objective, Parameter, StudySpec
+from advisor.model.study import Status, Study
 from advisor.model.words import number
 from advisor.planning import Deferred
 from advisor.report.model import ReportData
@@ -33,6 +36,12 @@ def fired(severity: str, goal: str, subject: str = "lr") -> Verdict:
 def unplanned(report: ReportData) -> ReportData:
     """Return the report without its next studies."""
     return report.model_copy(update={"next_studies": ()})
+
+
+def of_one_optimizer(trials: int, **how: Any) -> Study:
+    """Return a study that searches no optimizer, so that the next study is not divided by optimizers."""
+    study = make_study(trials, **how)
+    return replace(study, spec=study.spec.with_parameter("optimizer", Parameter(role="fixed", value="adamw")))
 
 
 QUIET = Verdict(rule="q", status="quiet")
@@ -101,7 +110,7 @@ def test_names_are_marked_up_in_the_headline() -> None:
     change = SetRange(parameter="<lr>", low=1e-4, high=1.0, scale="log", why="w")
     verdict = fired("warning", "boundary", "<lr>")
     made = verdict.model_copy(update={"findings": (verdict.findings[0].model_copy(update={"changes": (change,)}),)})
-    page = make_report(make_study(12, dense=False), [made]).to_html()
+    page = make_report(of_one_optimizer(12, dense=False), [made]).to_html()
     assert "<h1>Add <code>&lt;lr&gt;</code>: 1e-4 to 1." in page
 
 
@@ -150,7 +159,7 @@ def test_it_has_the_range_of_the_next_study() -> None:
     change = SetRange(parameter="lr", low=1e-4, high=1.0, scale="log", why="w")
     verdict = fired("warning", "boundary")
     made = verdict.model_copy(update={"findings": (verdict.findings[0].model_copy(update={"changes": (change,)}),)})
-    report = make_report(make_study(4), (made,))
+    report = make_report(of_one_optimizer(4), (made,))
     assert str(headline(report)) == "Add lr: 1e-4 to 1. The best trials lie at the top of lr."
 
 
@@ -164,7 +173,7 @@ def test_a_range_that_two_findings_made_has_the_reason_of_each_end() -> None:
         message = say(texts[change], high=0.251 if change is cut else 1e-3)
         finding = verdict.findings[0].model_copy(update={"changes": (change,), "message": message})
         verdicts.append(verdict.model_copy(update={"findings": (finding,)}))
-    text = str(headline(make_report(make_study(4), verdicts)))
+    text = str(headline(make_report(of_one_optimizer(4), verdicts)))
     assert text == ("Move learning_rate: 1e-7 to 0.2. The best trials lie at 0.001. All trials from 0.251 up diverged.")
 
 

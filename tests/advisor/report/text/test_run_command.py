@@ -80,6 +80,26 @@ def test_an_option_of_another_meaning_keeps_its_value() -> None:
     assert "--attention.dropout 0.1 --model.dropout {model.dropout}" in text
 
 
+def test_a_value_that_the_study_changes_is_passed() -> None:
+    fixed = SPEC.with_parameter("model.dropout", Parameter(role="fixed", value=0.1))
+    assert command_for("python train.py --lr 0.01", fixed).endswith(
+        "--lr {learning_rate} --model.dropout {model.dropout}"
+    )
+    as_before = SPEC.with_parameter("model.dropout", Parameter(role="fixed", value=0.25))
+    assert command_for("python train.py --lr 0.01", as_before).endswith("--lr {learning_rate}")
+
+
+def test_a_derived_value_stands_for_what_it_is_computed_from() -> None:
+    parameters = {
+        "base_rate": Parameter(type="float", low=0.001, high=0.1, scale="log"),
+        "learning_rate": Parameter(role="derived", formula="base_rate * 2"),
+    }
+    spec = replace_spec(parameters=parameters)
+    assert (
+        command_for("python train.py --learning-rate 0.01", spec) == "python train.py --learning-rate {learning_rate}"
+    )
+
+
 def test_advisor_run_accepts_it_and_fills_it_in(tmp_path) -> None:
 
     words = shlex.split(command_for("python train.py --lr 0.01 --dropout 0.25 --seed 3"))
