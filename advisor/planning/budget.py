@@ -113,7 +113,7 @@ def _effect(study: Study) -> float:
 def _next_trials(study: Study, spec: StudySpec, needed: int) -> int:
     """Return the number of further trials; they alone determine a quadratic response, and each choice gets at least one."""
     longer = (spec.max_train_steps, spec.schedule) != (study.spec.max_train_steps, study.spec.schedule)
-    if not longer and not _extends(study.spec, spec):
+    if not longer and spec.searches_within(study.spec):
         needed -= len(trials_inside(spec, [t for t in study.trials if study.ended[t.index]]))
     carried = spec.trials or needed
     least = max(_coefficients(spec), min(USUAL_TRIALS, carried))
@@ -123,18 +123,6 @@ def _next_trials(study: Study, spec: StudySpec, needed: int) -> int:
 def _fewest(spec: StudySpec) -> int:
     """Return the minimum number of trials of a search, at least one for each choice."""
     return max([MIN_TRIALS, *(len(p.options) for p in spec.searched.values())])
-
-
-def _extends(before: StudySpec, after: StudySpec) -> bool:
-    """Return whether the later study searches values that the earlier one did not."""
-    for name, new in after.searched.items():
-        old = before.searched.get(name)
-        if old is None or old.numeric != new.numeric:
-            return True
-        ends = (new.low, new.high) if new.low is not None and new.high is not None else new.options
-        if not all(old.contains(end) for end in ends):
-            return True
-    return False
 
 
 # --- fewer hyperparameters ------------------------------------------------------------------------------------------------------

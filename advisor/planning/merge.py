@@ -208,7 +208,7 @@ class _Merger:
                 for finding in edits.findings:
                     self._defer(finding, "the adaptive search may find a better setting; that one should be repeated")
                 self.specs = [_with_notes(last, self.early)]
-        elif edits.only_trials or edits.shorter_than(before) or _within(self.specs[0], before):
+        elif edits.only_trials or edits.shorter_than(before) or self.specs[0].searches_within(before):
             self.specs = [more_telling(self.study, verdicts, rules, self.specs[0])]
 
     def add_savings(self) -> None:
@@ -220,7 +220,7 @@ class _Merger:
     def _saves_steps(self, edits: _StageEdits, before: StudySpec) -> bool:
         """Return whether the stage only shortens training, and the one study so far only narrows the space."""
         first, start = self.specs[0], self.draft.start
-        narrows = len(self.specs) == 1 and _within(first, start) and first.schedule == start.schedule
+        narrows = len(self.specs) == 1 and first.searches_within(start) and first.schedule == start.schedule
         return narrows and edits.request is None and edits.shorter_than(before) and edits.sure
 
     def _fold(self, edits: _StageEdits) -> None:
@@ -372,18 +372,6 @@ def _with_notes(spec: StudySpec, notes: Sequence[Advise]) -> StudySpec:
     for note in notes:
         spec = note.apply(spec)
     return spec
-
-
-def _within(spec: StudySpec, before: StudySpec) -> bool:
-    """Return whether the space of the study lies in that of an earlier one, so that its trainings need no other length."""
-    for name, new in spec.searched.items():
-        old = before.searched.get(name)
-        if old is None or old.numeric != new.numeric:
-            return False
-        ends = (new.low, new.high) if new.low is not None and new.high is not None else new.options
-        if not all(old.contains(end) for end in ends):
-            return False
-    return True
 
 
 def _reason_to_wait(spec: StudySpec) -> str:
