@@ -16,11 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 from scipy import stats
 
-from advisor.computed.batch import timing
-from advisor.computed.pipeline.ranks import world_size
 from advisor.computed.space import importance
 from advisor.computed.space.inside import trials_inside
 from advisor.model.change import FixParameter
@@ -30,6 +27,7 @@ from advisor.model.space import is_learning_rate
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import count, listed
+from advisor.planning import price
 from advisor.planning.base import MIN_TRIALS, base, best_setting
 
 POWER = 0.8
@@ -46,7 +44,6 @@ _MAX_NEEDED = 1000
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hours": 3600.0, "d": 86400.0, "days": 86400.0}
 _BUDGET = re.compile(r"((?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?|\.\d+)(?:e\+?\d+)?)\s*([a-z]+)")
 """A number and its unit. Commas separate thousands only, because `1,5h` has two readings."""
-_COST = "This costs "
 
 
 # --- how many trials ------------------------------------------------------------------------------------------------------------
@@ -66,14 +63,14 @@ def sized(study: Study, specs: Sequence[StudySpec]) -> tuple[StudySpec, ...]:
             and bool(study.ranked())
         )
         # Designs that state their cost have a number of trials of their own.
-        sized_already = any(note.startswith(_COST) for note in spec.notes)
+        sized_already = bool(price.cost_note(spec))
         if explores and not sized_already and (spec.trials or 0) >= carried:
             needed = trials_needed(study, spec)
             if spec.trials == carried:
                 new = spec.model_copy(update={"trials": _next_trials(study, spec, needed)})
             if not made and needed > MAX_GROWTH * carried and (ladder := _ladder_note(study, spec, carried, needed)):
                 notes = (*notes, ladder)
-        made.append(_with_cost(study, new.model_copy(update={"notes": notes})))
+        made.append(price.with_cost(study, new.model_copy(update={"notes": notes})))
     return tuple(made)
 
 
@@ -167,85 +164,6 @@ def _ladder_note(study: Study, spec: StudySpec, trials: int, needed: int) -> str
     )
 
 
-# --- costs ----------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a study costs."""
-
-    runs: int
-    steps: float
-    """Training steps of one run; NaN if unknown."""
-    seconds: float
-    """Duration of one run; NaN if unknown."""
-    gpus: int
-    """GPUs of one run; 0 if it runs on CPUs, or if that is unknown."""
-    unit: str = "step"
-
-    @property
-    def sentence(self) -> str:
-        """The cost as a sentence."""
-        runs = count(self.runs, "run")
-        if not math.isfinite(self.steps):
-            text = f"{_COST}{runs}"
-        else:
-            text = f"{_COST}{self.runs * self.steps:,.0f} {self.unit}s: {runs} of {self.steps:,.0f} {self.unit}s"
-        if math.isfinite(self.seconds):
-            text += f", about {_hours(self.runs * self.seconds)} one after the other"
-            if self.gpus:
-                text += f", {_number(self.runs * self.seconds * self.gpus / 3600)} GPU hours"
-        return f"{text}."
-
-
-def cost(study: Study, spec: StudySpec) -> Cost:
-    """Return what a next study costs, judged by the length and the step times of this study's trials."""
-    ended = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
-    planned = [study.planned_steps(t) for t in ended]
-    last = [float(study.cost_curve(t).steps[-1]) for t in ended]
-    # A result that was logged once, at step 0, tells no length.
-    lengths = [s for s in planned if s > 0] or [s for s in last if s > 0]
-    steps = float(spec.max_train_steps or (np.median(lengths) if lengths else math.nan))
-    each = [s for t in ended if (s := _seconds_per_step(study, t.index)) > 0]
-    seconds = steps * float(np.median(each)) if each else math.nan
-    gpus = max((world_size(t) for t in ended if timing.on_gpu(t)), default=0)
-    unit = study.unit if study.unit in ("step", "epoch") else "step"
-    return Cost((spec.trials or 1) * (spec.seeds or 1), steps, seconds, gpus, unit)
-
-
-def _with_cost(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the study with its cost as the last note."""
-    others = (note for note in spec.notes if note != cost_note(spec))
-    return spec.model_copy(update={"notes": (*others, cost(study, spec).sentence)})
-
-
-def cost_note(spec: StudySpec) -> str:
-    """Return the sentence about the cost in a study's notes; empty if there is none."""
-    return next((note for note in spec.notes if note.startswith(_COST)), "")
-
-
-def _seconds_per_step(study: Study, index: int) -> float:
-    """Return the time of one step of a trial, evaluations and pauses included; NaN if its points have no times."""
-    curve = study.cost_curve(study.trials[index])
-    known = np.flatnonzero(np.isfinite(curve.times))
-    if len(known) >= 2 and curve.steps[known[-1]] > curve.steps[known[0]]:
-        first, last = known[0], known[-1]
-        return float((curve.times[last] - curve.times[first]) / (curve.steps[last] - curve.steps[first]))
-    times = study.curve(study.trials[index], "step_time").finite.values
-    return float(times.mean()) if len(times) else math.nan
-
-
-def _hours(seconds: float) -> str:
-    if seconds < 5400:
-        minutes = _number(max(seconds / 60, 1))
-        return "a minute" if minutes == "1" else f"{minutes} minutes"
-    return f"{_number(seconds / 3600)} hours"
-
-
-def _number(value: float) -> str:
-    return f"{float(f'{value:.2g}'):,.15g}"
-
-
 # --- within a budget ------------------------------------------------------------------------------------------------------------
 
 
@@ -257,7 +175,7 @@ class Budget:
     unit: Literal["steps", "seconds"]
 
     def __str__(self) -> str:
-        return f"{self.amount:,.0f} steps" if self.unit == "steps" else _hours(self.amount)
+        return f"{self.amount:,.0f} steps" if self.unit == "steps" else price.hours(self.amount)
 
 
 def parse(text: str) -> Budget:
@@ -277,18 +195,20 @@ def within(study: Study, specs: Sequence[StudySpec], budget: Budget) -> tuple[St
     made: list[StudySpec] = []
     dropped: list[StudySpec] = []
     for spec in specs:
-        price = cost(study, spec)
-        each = price.steps if budget.unit == "steps" else price.seconds
+        costs = price.cost(study, spec)
+        each = costs.steps if budget.unit == "steps" else costs.seconds
         if not math.isfinite(each):
             raise AdvisorError(f"no trial logged its {budget.unit}, so --budget {budget} cannot be planned")
         paid = _paid(study, spec, int(left / each + 1e-9), first=not made) if not dropped else None
         if paid is None:
             dropped.append(spec)
             continue
-        made.append(_with_cost(study, paid))
+        made.append(price.with_cost(study, paid))
         left -= each * (paid.trials or 1) * (paid.seeds or 1)
     if specs and not made:
-        raise AdvisorError(f"--budget {budget} pays for no trial of the next study. {cost(study, specs[0]).sentence}")
+        raise AdvisorError(
+            f"--budget {budget} pays for no trial of the next study. {price.cost(study, specs[0]).sentence}"
+        )
     if dropped:
         goals = "; ".join(s.goal.partition(":")[0] for s in dropped)
         note = f"The budget of {budget} leaves out later studies: {goals}."

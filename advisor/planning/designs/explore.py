@@ -48,7 +48,11 @@ def explore(
     if trials <= 0:
         return None
     more = base.model_copy(update={"trials": trials})
-    notes = (*base.notes, price.cost(more), price.power_of(settings.read(study).successes, trials, len(base.searched)))
+    notes = (
+        *base.notes,
+        price.cost(study, more).sentence,
+        price.power_of(settings.read(study).successes, trials, len(base.searched)),
+    )
     return more.model_copy(update={"goal": goal(more), "notes": notes})
 
 

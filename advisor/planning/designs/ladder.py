@@ -50,7 +50,7 @@ def ladder(study: Study, base: StudySpec) -> StudySpec | None:
     every = settings_needed(len(base.searched))
     notes = (
         *spec.notes,
-        price.cost(spec),
+        price.cost(study, spec).sentence,
         price.power_of(0, trials, len(spec.searched)),
         f"The alternative is to search all {len(base.searched)} hyperparameters, which takes about {every} trials.",
     )

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from history_studies import round_of
+from history_studies import logged_at_0, round_of
 from studies import make_study
 
 from advisor.model.errors import AdvisorError
@@ -67,16 +66,8 @@ def test_few_trials_of_many_hyperparameters_offer_fewer() -> None:
     assert made.trials == 24
 
 
-def test_the_cost_is_stated_in_steps_and_hours(searched) -> None:
-    spec = base(searched).model_copy(update={"trials": 20})
-    assert budget.cost(searched, spec).sentence.startswith("This costs 20,000 steps: 20 runs of 1,000 steps, about ")
-
-
-def test_a_result_at_step_0_has_no_known_cost() -> None:
-    study = make_study([{"lr": 10.0**-i} for i in range(1, 7)], {"val/loss": [0.1 * i for i in range(6)]})
-    zero = {n: replace(b, steps=np.zeros_like(b.steps)) for n, b in study.metrics.items()}
-    study = replace(study, metrics=zero, spec=study.spec.model_copy(update={"max_train_steps": None}))
-    assert budget.cost(study, base(study)).sentence == "This costs 6 runs."
+def test_a_budget_needs_known_lengths() -> None:
+    study = logged_at_0()
     with pytest.raises(AdvisorError, match="no trial logged its steps"):
         budget.within(study, [base(study)], budget.Budget(100, "steps"))
 

@@ -30,7 +30,7 @@ def test_more_trials_that_a_rule_asks_for_have_a_cost_if_nothing_can_be_told() -
     more = found("under", "sampling", SetField(field="trials", value=20, why="w"), severity="note")
     spec = only_study(bowl(7), more)
     assert (spec.goal, spec.trials) == ("Add trials: 20 of lr, weight_decay", 20)
-    assert spec.notes[0] == "This costs 40,000 steps: 20 trials of 2,000 steps."
+    assert spec.notes[0].startswith("This costs 40,000 steps: 20 runs of 2,000 steps")
 
 
 def test_steps_are_saved_now_if_the_space_only_narrows() -> None:
