@@ -20,15 +20,14 @@ from scipy import stats
 
 from advisor.computed.space import importance
 from advisor.computed.space.inside import trials_inside
-from advisor.model.change import FixParameter
 from advisor.model.errors import AdvisorError
 from advisor.model.finding import MissingData
-from advisor.model.space import is_learning_rate
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import count, listed
 from advisor.planning import price
-from advisor.planning.base import MIN_TRIALS, base, best_setting
+from advisor.planning.base import MIN_TRIALS, base
+from advisor.planning.designs.ladder import enough, narrowed
 
 POWER = 0.8
 LEVEL = 0.05
@@ -122,44 +121,15 @@ def _fewest(spec: StudySpec) -> int:
     return max([MIN_TRIALS, *(len(p.options) for p in spec.searched.values())])
 
 
-# --- fewer hyperparameters ------------------------------------------------------------------------------------------------------
-
-
-def _by_relevance(study: Study, spec: StudySpec) -> list[str]:
-    """Return the searched nuisance parameters: learning rates first, then by importance if results depend on them at all."""
-    shares: dict[str, float] = {}
-    try:
-        found = importance.read(study)
-        if found.p <= LEVEL:
-            shares = dict(zip(found.names, found.total.mean(axis=0).tolist(), strict=True))
-    except MissingData:
-        pass
-    names = [n for n, p in spec.searched.items() if p.role == "nuisance"]
-    return sorted(names, key=lambda n: (not is_learning_rate(n), -shares.get(n, 0.0)))
-
-
-def _fitting(study: Study, spec: StudySpec, trials: int) -> tuple[StudySpec, list[str]]:
-    """Return the study with only as many hyperparameters as `trials` show the optimum of, and the names of the fixed ones."""
-    setting, names = best_setting(study, spec), _by_relevance(study, spec)
-    fixed: list[str] = []
-    while len(names) > 1 and trials_needed(study, spec) > trials:
-        name = names.pop()
-        if name in setting:
-            why = "as in the best trial: there are too few trials to search it as well"
-            spec = FixParameter(parameter=name, value=setting[name], why=why, for_now=True).apply(spec)
-            fixed.append(name)
-    return spec, fixed
-
-
 def _ladder_note(study: Study, spec: StudySpec, trials: int, needed: int) -> str:
     """Return the note that offers a search of fewer hyperparameters; empty if there is none."""
-    fewer, fixed = _fitting(study, spec, MAX_GROWTH * trials)
-    if not fixed:
+    fewer = None if enough(trials, spec) else narrowed(study, spec, MAX_GROWTH * trials, why="")
+    if fewer is None:
         return ""
-    enough, names = max(trials_needed(study, fewer), _fewest(fewer)), _by_relevance(study, fewer)
+    least = max(trials_needed(study, fewer), _fewest(fewer))
     return (
         f"About {needed} trials show the best values of {len(spec.searched)} hyperparameters. Cheaper: search only the "
-        f"hyperparameters that matter most, {listed(names)}, with {count(enough, 'trial')}, and fix the others at the best "
+        f"hyperparameters that matter most, {listed(fewer.searched)}, with {count(least, 'trial')}, and fix the others at the best "
         "trial's values."
     )
 
@@ -223,7 +193,10 @@ def _paid(study: Study, spec: StudySpec, runs: int, *, first: bool) -> StudySpec
         return spec
     if spec.probe is not None or not spec.searched or trials < (1 if first else _fewest(spec)):
         return None
-    fewer, fixed = _fitting(study, spec, trials)
-    text = f"The budget pays for {count(trials, 'trial')} of the {spec.trials} that this study needs"
-    text += f". It leaves out {listed(fixed)}, fixed at the best trial's values." if fixed else "."
-    return fewer.model_copy(update={"trials": trials, "notes": (*spec.notes, text)})
+    why = "as in the best trial: the budget pays for too few trials to search it as well"
+    fewer = None if enough(trials, spec) else narrowed(study, spec, trials, why)
+    text = f"The budget pays for {count(trials, 'trial')} of the {spec.trials} that this study needs."
+    if fewer is not None:
+        fixed = [n for n in spec.searched if n not in fewer.searched]
+        text += f" It leaves out {listed(fixed)}, fixed at the best trial's values."
+    return (fewer or spec).model_copy(update={"trials": trials, "notes": (*spec.notes, text)})

@@ -29,23 +29,14 @@ MIN_SEARCHED = 2
 
 def ladder(study: Study, base: StudySpec) -> StudySpec | None:
     """Return the study of fewer hyperparameters; None if there are enough trials for all, or nothing to fix the others at."""
-    tried, setting = settings.read(study), best_setting(study, base)
-    searched = [n for n in base.searched if n in setting and base.parameters[n].role == "nuisance"]
-    if 2 * tried.successes >= settings_needed(len(base.searched)) or study.spec.sampler.kind == "adaptive":
-        return None
+    tried = settings.read(study)
     trials = max(len(tried), settings_needed(MIN_SEARCHED))
-    others = len(base.searched) - len(searched)
-    number = max((k for k in range(len(searched)) if settings_needed(k + others) <= trials), default=0)
-    rates = sum(is_learning_rate(n) for n in searched)
-    kept = _by_relevance(study, searched)[: max(number, MIN_SEARCHED - others, rates)]
-    if len(kept) >= len(searched):
+    if enough(tried.successes, base) or study.spec.sampler.kind == "adaptive":
         return None
     why = f"fixed for now: {tried.successes} trials are too few to search {len(base.searched)} hyperparameters"
-    spec = base
-    for name in searched:
-        if name not in kept:
-            spec = FixParameter(parameter=name, value=setting[name], why=why, for_now=True).apply(spec)
-    names = listed(spec.searched, limit=4)
+    spec = narrowed(study, base, trials, why)
+    if spec is None:
+        return None
     spec = spec.model_copy(update={"trials": trials})
     every = settings_needed(len(base.searched))
     notes = (
@@ -54,9 +45,29 @@ def ladder(study: Study, base: StudySpec) -> StudySpec | None:
         price.power_of(0, trials, len(spec.searched)),
         f"The alternative is to search all {len(base.searched)} hyperparameters, which takes about {every} trials.",
     )
-    return spec.model_copy(
-        update={"goal": f"Narrow the search to {names}: {trials} trials, the others fixed", "notes": notes}
-    )
+    goal = f"Narrow the search to {listed(spec.searched, limit=4)}: {trials} trials, the others fixed"
+    return spec.model_copy(update={"goal": goal, "notes": notes})
+
+
+def enough(trials: int, spec: StudySpec) -> bool:
+    """Return whether the trials, or at most twice as many, show a quadratic response of all searched hyperparameters."""
+    return 2 * trials >= settings_needed(len(spec.searched))
+
+
+def narrowed(study: Study, spec: StudySpec, trials: int, why: str) -> StudySpec | None:
+    """Return the study with only as many hyperparameters as `trials` show; None if there is none to fix at the best setting.
+
+    why: the reason to fix the others.
+    """
+    setting = best_setting(study, spec)
+    names = [n for n in spec.searched if n in setting and spec.parameters[n].role == "nuisance"]
+    others = len(spec.searched) - len(names)
+    number = max((k for k in range(len(names)) if settings_needed(k + others) <= trials), default=0)
+    rates = sum(is_learning_rate(n) for n in names)
+    fixed = _by_relevance(study, names)[max(number, MIN_SEARCHED - others, rates) :]
+    for name in (n for n in names if n in fixed):
+        spec = FixParameter(parameter=name, value=setting[name], why=why, for_now=True).apply(spec)
+    return spec if fixed else None
 
 
 def _by_relevance(study: Study, names: list[str]) -> list[str]:
