@@ -1,8 +1,8 @@
 """The number of trials of the next studies, what they cost, and which of them a budget pays for.
 
-*How many trials.* As many as show the optimum of a quadratic response of all searched hyperparameters with 80 % probability, in the
-noise of this study (an F-test at 5 %, Cohen 1988). Existing trials of the same length in the new space count, unless a range was
-extended: they say nothing about its new part. Designs that need a number of their own keep it.
+*How many trials.* As many as show a quadratic response of all searched hyperparameters and the noise around it; until an effect is
+found, as many as would find one (`states.trials_needed`). Results of the same length in the new space count, unless a range
+was extended: they say nothing about its new part. Designs that need a number of their own keep it.
 
 *Costs.* Steps, and hours from the logged step times. A budget pays for the studies in their order. A study that it cannot pay for
 searches fewer hyperparameters; the notes say what is left out.
@@ -16,30 +16,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from scipy import stats
-
-from advisor.computed.space import importance
 from advisor.computed.space.inside import trials_inside
 from advisor.model.errors import AdvisorError
-from advisor.model.finding import MissingData
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import count, listed
 from advisor.planning import price
 from advisor.planning.base import MIN_TRIALS, base
 from advisor.planning.designs.ladder import enough, narrowed
+from advisor.planning.states import effect_of, settings_needed, trials_needed
 
-POWER = 0.8
-LEVEL = 0.05
 USUAL_TRIALS = 10
 """Minimum number of trials of a search, unless the last round had fewer: the playbook's number to tune a learning rate alone."""
 MAX_GROWTH = 2
 """Maximum ratio of the next study's trials to the last one's. More trials at once are not worth it: look at half of them first."""
-USUAL_EFFECT = 1.0
-"""Ratio of explained to unexplained variance if too few trials show it: the hyperparameters explain half of the variance."""
-MIN_EFFECT, MAX_EFFECT = 0.25, 9.0
-"""Limits of that ratio: the hyperparameters explain 20 % to 90 % of the variance."""
-_MAX_NEEDED = 1000
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hours": 3600.0, "d": 86400.0, "days": 86400.0}
 _BUDGET = re.compile(r"((?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?|\.\d+)(?:e\+?\d+)?)\s*([a-z]+)")
 """A number and its unit. Commas separate thousands only, because `1,5h` has two readings."""
@@ -64,19 +54,13 @@ def sized(study: Study, specs: Sequence[StudySpec]) -> tuple[StudySpec, ...]:
         # Designs that state their cost have a number of trials of their own.
         sized_already = bool(price.cost_note(spec))
         if explores and not sized_already and (spec.trials or 0) >= carried:
-            needed = trials_needed(study, spec)
+            needed = trials_needed(effect_of(study), len(spec.searched))
             if spec.trials == carried:
                 new = spec.model_copy(update={"trials": _next_trials(study, spec, needed)})
-            if not made and needed > MAX_GROWTH * carried and (ladder := _ladder_note(study, spec, carried, needed)):
+            if not made and (ladder := _ladder_note(study, spec, carried)):
                 notes = (*notes, ladder)
         made.append(price.with_cost(study, new.model_copy(update={"notes": notes})))
     return tuple(made)
-
-
-def trials_needed(study: Study, spec: StudySpec) -> int:
-    """Return the number of trials that show the optimum of all searched hyperparameters of a study."""
-    terms = _coefficients(spec) - 1
-    return _enough_for(terms, _effect(study))
 
 
 def _coefficients(spec: StudySpec) -> int:
@@ -85,32 +69,11 @@ def _coefficients(spec: StudySpec) -> int:
     return math.comb(numbers + 2, 2) + sum(len(p.options) - 1 for p in spec.searched.values() if not p.numeric)
 
 
-def _enough_for(terms: int, effect: float) -> int:
-    """Return the smallest number of trials with which an F-test of `terms` coefficients has the power. effect: Cohen's f²."""
-    for n in range(terms + 2, _MAX_NEEDED):
-        critical = stats.f.isf(LEVEL, terms, n - terms - 1)
-        if stats.ncf.sf(critical, terms, n - terms - 1, effect * n) >= POWER:
-            return n
-    return _MAX_NEEDED
-
-
-def _effect(study: Study) -> float:
-    """Return the ratio of explained to unexplained variance between this study's settings."""
-    try:
-        found = importance.read(study)
-    except MissingData:
-        return USUAL_EFFECT
-    if len(found.tried) < 2 * _coefficients(study.spec):
-        return USUAL_EFFECT
-    noise = math.exp(float(found.response.mode[-1]))
-    return min(max((1 - noise) / noise, MIN_EFFECT), MAX_EFFECT)
-
-
 def _next_trials(study: Study, spec: StudySpec, needed: int) -> int:
     """Return the number of further trials; they alone determine a quadratic response, and each choice gets at least one."""
     longer = (spec.max_train_steps, spec.schedule) != (study.spec.max_train_steps, study.spec.schedule)
     if not longer and spec.searches_within(study.spec):
-        needed -= len(trials_inside(spec, [t for t in study.trials if study.ended[t.index]]))
+        needed -= len(trials_inside(spec, study.ranked()))
     carried = spec.trials or needed
     least = max(_coefficients(spec), min(USUAL_TRIALS, carried))
     return max(min(max(needed, least), MAX_GROWTH * carried), _fewest(spec))
@@ -121,14 +84,14 @@ def _fewest(spec: StudySpec) -> int:
     return max([MIN_TRIALS, *(len(p.options) for p in spec.searched.values())])
 
 
-def _ladder_note(study: Study, spec: StudySpec, trials: int, needed: int) -> str:
+def _ladder_note(study: Study, spec: StudySpec, trials: int) -> str:
     """Return the note that offers a search of fewer hyperparameters; empty if there is none."""
     fewer = None if enough(trials, spec) else narrowed(study, spec, MAX_GROWTH * trials, why="")
     if fewer is None:
         return ""
-    least = max(trials_needed(study, fewer), _fewest(fewer))
+    every, least = (max(settings_needed(len(s.searched)), _fewest(s)) for s in (spec, fewer))
     return (
-        f"About {needed} trials show the best values of {len(spec.searched)} hyperparameters. Cheaper: search only the "
+        f"About {every} trials show the best values of {len(spec.searched)} hyperparameters. Cheaper: search only the "
         f"hyperparameters that matter most, {listed(fewer.searched)}, with {count(least, 'trial')}, and fix the others at the best "
         "trial's values."
     )

@@ -17,10 +17,10 @@ from advisor.model.study import Study
 from advisor.planning import price
 from advisor.planning.base import name_of_round, validate
 from advisor.planning.designs.catalogue import DESIGNS
-from advisor.planning.designs.explore import EFFECT, explore
+from advisor.planning.designs.explore import explore
 from advisor.planning.designs.ladder import ladder
 from advisor.planning.designs.reseed import reseed
-from advisor.planning.states import Evidence, assess
+from advisor.planning.states import EFFECT, Evidence, assess
 from advisor.stats import power
 
 

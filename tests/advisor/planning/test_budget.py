@@ -52,12 +52,6 @@ def test_never_fewer_trials_than_choices(searched) -> None:
     assert (made.trials or 0) >= 8
 
 
-def test_more_noise_and_more_hyperparameters_need_more_trials() -> None:
-    few, noisy = budget._enough_for(2, 9.0), budget._enough_for(2, 0.5)
-    assert few < noisy
-    assert few < budget._enough_for(9, 9.0)
-
-
 def test_few_trials_of_many_hyperparameters_offer_fewer() -> None:
     study = many()
     (made,) = budget.sized(study, [base(study)])
