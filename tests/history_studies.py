@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,3 +39,10 @@ def round_of(
     )
     changed: StudySpec = study.spec.model_copy(update={"trials": len(rates), **spec})
     return Study(changed, study.trials, study.metrics, study.signals, study.inferred, study.warnings)
+
+
+def logged_at_0() -> Study:
+    """Return a study whose trials logged one result each, at step 0."""
+    study = make_study([{"lr": 10.0**-i} for i in range(1, 7)], {"val/loss": [0.1 * i for i in range(6)]})
+    metrics = {n: replace(b, steps=np.zeros_like(b.steps)) for n, b in study.metrics.items()}
+    return replace(study, metrics=metrics, spec=study.spec.model_copy(update={"max_train_steps": None}))

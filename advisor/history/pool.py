@@ -14,8 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from advisor.model.space import Value, same
-from advisor.model.spec import Parameter
+from advisor.computed.space.inside import exists, trials_inside
 from advisor.model.study import Curve, CurveBlock, Study, Trial
 from advisor.system import spill
 
@@ -138,15 +137,13 @@ def _out_of_space(own: Study, study: Study, trial: Trial) -> Iterator[str]:
     params = own.spec.completed(trial.params)
     logged = {name for t in own.trials for name in t.params}
     for name, parameter in own.spec.parameters.items():
-        if parameter.role == "derived" or not _exists(parameter, params):
+        if parameter.role == "derived" or not exists(parameter, params):
             continue
         if name not in params:
             old = study.spec.parameters.get(name)
             if parameter.searched or (name in logged and (old is None or old.value != parameter.value)):
                 yield f"had no {name}"
-        elif not _allows(parameter, params[name]):
-            yield OUTSIDE
-    if own.spec.forbids(params) is not None:
+    if not trials_inside(own.spec, [trial]):
         yield OUTSIDE
 
 
@@ -167,16 +164,6 @@ def _common_facts(own: Study) -> dict[str, str | None]:
 
 def _recorded(name: str, trial: Trial) -> bool:
     return name in trial.facts or (name in _ABSENT_IS_NONE and "schema" in trial.facts)
-
-
-def _exists(parameter: Parameter, params: Mapping[str, Value]) -> bool:
-    return all(k in params and same(params[k], v) for k, v in (parameter.when or {}).items())
-
-
-def _allows(parameter: Parameter, value: Value) -> bool:
-    if parameter.role == "fixed":
-        return parameter.value is None or same(value, parameter.value)
-    return parameter.allows(value)
 
 
 # --- what the report says ---------------------------------------------------------------------------------------------------------

@@ -221,7 +221,7 @@ def _of_other_draws(case: _Case, probability: float) -> float:
 def _fewer_failures(case: _Case) -> Estimate | None:
     """Predict an upper bound on the share of failures from the existing trials that lie in the next search space."""
     study, after = case.study, case.after
-    if not _within(study.spec, after):
+    if not after.searches_within(study.spec):
         return None
     failed = failures.failures(study).any
     ended = _ended(study)
@@ -235,7 +235,7 @@ def _denser(case: _Case) -> Estimate | None:
     """Predict a lower bound on the share of trials better than the old median from trials in the next search space."""
     study, after = case.study, case.after
     fine = study.ranked()
-    if not fine or not _alike(study.spec, after) or not _within(study.spec, after):
+    if not fine or not _alike(study.spec, after) or not after.searches_within(study.spec):
         return None
     middle = float(np.median(study.costs[[t.index for t in fine]]))
     ended = _ended(study)
@@ -297,18 +297,6 @@ def _noise(study: Study) -> float:
 def _alike(before: StudySpec, after: StudySpec) -> bool:
     """Return whether results of both studies are comparable: same number of steps and same schedule."""
     return (before.max_train_steps, before.schedule) == (after.max_train_steps, after.schedule)
-
-
-def _within(before: StudySpec, after: StudySpec) -> bool:
-    """Return whether the later search space is part of the earlier one, so that the earlier trials in it are representative."""
-    for name, new in after.searched.items():
-        old = before.searched.get(name)
-        if old is None or old.numeric != new.numeric:
-            return False
-        ends = (new.low, new.high) if new.low is not None and new.high is not None else new.options
-        if not all(old.contains(end) for end in ends):
-            return False
-    return True
 
 
 def _bound(count: int, of: int, new: int, was: float) -> tuple[float, float]:

@@ -294,6 +294,17 @@ class StudySpec(BaseModel):
         """The parameters that the study varies, keyed by name."""
         return {name: p for name, p in self.parameters.items() if p.searched}
 
+    def searches_within(self, other: StudySpec) -> bool:
+        """Return whether every searched range and choice is part of another study's search space."""
+        for name, new in self.searched.items():
+            old = other.searched.get(name)
+            if old is None or old.numeric != new.numeric:
+                return False
+            ends = (new.low, new.high) if new.low is not None and new.high is not None else new.options
+            if not all(old.contains(end) for end in ends):
+                return False
+        return True
+
     def fixed_at(self, name: str, value: Value, *, why: str) -> Parameter:
         """Return the parameter fixed at this value; unchanged if it is a constant with this value."""
         constant = Parameter(role="fixed", value=value, why=SAME)

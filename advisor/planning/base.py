@@ -16,6 +16,9 @@ from advisor.planning import batch_sizes, roles
 
 ROLE = "Fixed, because it changes the cost of training and serving: {names}. To compare values, give it the role scientific."
 
+MIN_TRIALS = 5
+"""Minimum number of trials of a search; with fewer, no rule about the space has enough data."""
+
 
 def base(study: Study) -> StudySpec:
     """Return the study to change, with the next round number: the analysed study, or the study that the analysed probe prepared."""

@@ -1,8 +1,8 @@
 """The number of trials of the next studies, what they cost, and which of them a budget pays for.
 
-*How many trials.* As many as show the optimum of a quadratic response of all searched hyperparameters with 80 % probability, in the
-noise of this study (an F-test at 5 %, Cohen 1988). Existing trials of the same length in the new space count, unless a range was
-extended: they say nothing about its new part. Designs that need a number of their own keep it.
+*How many trials.* As many as show a quadratic response of all searched hyperparameters and the noise around it; until an effect is
+found, as many as would find one (`states.trials_needed`). Results of the same length in the new space count, unless a range
+was extended: they say nothing about its new part. Designs that need a number of their own keep it.
 
 *Costs.* Steps, and hours from the logged step times. A budget pays for the studies in their order. A study that it cannot pay for
 searches fewer hyperparameters; the notes say what is left out.
@@ -16,37 +16,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-from scipy import stats
-
-from advisor.computed.batch import timing
-from advisor.computed.pipeline.ranks import world_size
-from advisor.computed.space import importance
 from advisor.computed.space.inside import trials_inside
-from advisor.model.change import FixParameter
 from advisor.model.errors import AdvisorError
-from advisor.model.finding import MissingData
-from advisor.model.space import is_learning_rate
-from advisor.model.spec import Region, StudySpec
+from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import count, listed
-from advisor.planning.base import base, best_setting
+from advisor.planning import price
+from advisor.planning.base import MIN_TRIALS, base
+from advisor.planning.designs.ladder import enough, narrowed
+from advisor.planning.states import effect_of, settings_needed, trials_needed
 
-POWER = 0.8
-LEVEL = 0.05
-MIN_TRIALS = 5
-"""Minimum number of trials of a search; with fewer, no rule about the space has enough data."""
 USUAL_TRIALS = 10
 """Minimum number of trials of a search, unless the last round had fewer: the playbook's number to tune a learning rate alone."""
 MAX_GROWTH = 2
 """Maximum ratio of the next study's trials to the last one's. More trials at once are not worth it: look at half of them first."""
-USUAL_EFFECT = 1.0
-"""Ratio of explained to unexplained variance if too few trials show it: the hyperparameters explain half of the variance."""
-MIN_EFFECT, MAX_EFFECT = 0.25, 9.0
-"""Limits of that ratio: the hyperparameters explain 20 % to 90 % of the variance."""
-_MAX_NEEDED = 1000
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hours": 3600.0, "d": 86400.0, "days": 86400.0}
-_COST = "This costs "
+_BUDGET = re.compile(r"((?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?|\.\d+)(?:e\+?\d+)?)\s*([a-z]+)")
+"""A number and its unit. Commas separate thousands only, because `1,5h` has two readings."""
 
 
 # --- how many trials ------------------------------------------------------------------------------------------------------------
@@ -61,25 +47,20 @@ def sized(study: Study, specs: Sequence[StudySpec]) -> tuple[StudySpec, ...]:
         explores = (
             spec.probe is None is study.spec.baseline
             and bool(spec.searched)
+            and not spec.settings
             and (spec.seeds or 1) == 1
             and bool(study.ranked())
         )
         # Designs that state their cost have a number of trials of their own.
-        sized_already = any(note.startswith(_COST) for note in spec.notes)
+        sized_already = bool(price.cost_note(spec))
         if explores and not sized_already and (spec.trials or 0) >= carried:
-            needed = trials_needed(study, spec)
+            needed = trials_needed(effect_of(study), len(spec.searched))
             if spec.trials == carried:
                 new = spec.model_copy(update={"trials": _next_trials(study, spec, needed)})
-            if not made and needed > MAX_GROWTH * carried and (ladder := _ladder_note(study, spec, carried, needed)):
+            if not made and (ladder := _ladder_note(study, spec, carried)):
                 notes = (*notes, ladder)
-        made.append(_with_cost(study, new.model_copy(update={"notes": notes})))
+        made.append(price.with_cost(study, new.model_copy(update={"notes": notes})))
     return tuple(made)
-
-
-def trials_needed(study: Study, spec: StudySpec) -> int:
-    """Return the number of trials that show the optimum of all searched hyperparameters of a study."""
-    terms = _coefficients(spec) - 1
-    return _enough_for(terms, _effect(study))
 
 
 def _coefficients(spec: StudySpec) -> int:
@@ -88,32 +69,11 @@ def _coefficients(spec: StudySpec) -> int:
     return math.comb(numbers + 2, 2) + sum(len(p.options) - 1 for p in spec.searched.values() if not p.numeric)
 
 
-def _enough_for(terms: int, effect: float) -> int:
-    """Return the smallest number of trials with which an F-test of `terms` coefficients has the power. effect: Cohen's f²."""
-    for n in range(terms + 2, _MAX_NEEDED):
-        critical = stats.f.isf(LEVEL, terms, n - terms - 1)
-        if stats.ncf.sf(critical, terms, n - terms - 1, effect * n) >= POWER:
-            return n
-    return _MAX_NEEDED
-
-
-def _effect(study: Study) -> float:
-    """Return the ratio of explained to unexplained variance between this study's settings."""
-    try:
-        found = importance.read(study)
-    except MissingData:
-        return USUAL_EFFECT
-    if len(found.tried) < 2 * _coefficients(study.spec):
-        return USUAL_EFFECT
-    noise = math.exp(float(found.response.mode[-1]))
-    return min(max((1 - noise) / noise, MIN_EFFECT), MAX_EFFECT)
-
-
 def _next_trials(study: Study, spec: StudySpec, needed: int) -> int:
     """Return the number of further trials; they alone determine a quadratic response, and each choice gets at least one."""
     longer = (spec.max_train_steps, spec.schedule) != (study.spec.max_train_steps, study.spec.schedule)
-    if not longer and not _extends(study.spec, spec):
-        needed -= len(trials_inside(spec, [t for t in study.trials if study.ended[t.index]]))
+    if not longer and spec.searches_within(study.spec):
+        needed -= len(trials_inside(spec, study.ranked()))
     carried = spec.trials or needed
     least = max(_coefficients(spec), min(USUAL_TRIALS, carried))
     return max(min(max(needed, least), MAX_GROWTH * carried), _fewest(spec))
@@ -124,136 +84,17 @@ def _fewest(spec: StudySpec) -> int:
     return max([MIN_TRIALS, *(len(p.options) for p in spec.searched.values())])
 
 
-def _extends(before: StudySpec, after: StudySpec) -> bool:
-    """Return whether the later study searches values that the earlier one did not."""
-    for name, new in after.searched.items():
-        old = before.searched.get(name)
-        if old is None or old.numeric != new.numeric:
-            return True
-        ends = (new.low, new.high) if new.low is not None and new.high is not None else new.options
-        if not all(old.contains(end) for end in ends):
-            return True
-    return False
-
-
-# --- fewer hyperparameters ------------------------------------------------------------------------------------------------------
-
-
-def _by_relevance(study: Study, spec: StudySpec) -> list[str]:
-    """Return the searched nuisance parameters: learning rates first, then by importance if results depend on them at all."""
-    shares: dict[str, float] = {}
-    try:
-        found = importance.read(study)
-        if found.p <= LEVEL:
-            shares = dict(zip(found.names, found.total.mean(axis=0).tolist(), strict=True))
-    except MissingData:
-        pass
-    names = [n for n, p in spec.searched.items() if p.role == "nuisance"]
-    return sorted(names, key=lambda n: (not is_learning_rate(n), -shares.get(n, 0.0)))
-
-
-def _fitting(study: Study, spec: StudySpec, trials: int) -> tuple[StudySpec, list[str]]:
-    """Return the study with only as many hyperparameters as `trials` show the optimum of, and the names of the fixed ones."""
-    setting, names = best_setting(study, spec), _by_relevance(study, spec)
-    fixed: list[str] = []
-    while len(names) > 1 and trials_needed(study, spec) > trials:
-        name = names.pop()
-        if name in setting:
-            why = "as in the best trial: there are too few trials to search it as well"
-            spec = FixParameter(parameter=name, value=setting[name], why=why, for_now=True).apply(spec)
-            fixed.append(name)
-    forbidden: tuple[Region, ...] = tuple(r for r in spec.forbidden if set(r.where) <= set(spec.searched))
-    return spec.model_copy(update={"forbidden": forbidden}), fixed
-
-
-def _ladder_note(study: Study, spec: StudySpec, trials: int, needed: int) -> str:
+def _ladder_note(study: Study, spec: StudySpec, trials: int) -> str:
     """Return the note that offers a search of fewer hyperparameters; empty if there is none."""
-    fewer, fixed = _fitting(study, spec, MAX_GROWTH * trials)
-    if not fixed:
+    fewer = None if enough(trials, spec) else narrowed(study, spec, MAX_GROWTH * trials, why="")
+    if fewer is None:
         return ""
-    enough, names = max(trials_needed(study, fewer), _fewest(fewer)), _by_relevance(study, fewer)
+    every, least = (max(settings_needed(len(s.searched)), _fewest(s)) for s in (spec, fewer))
     return (
-        f"About {needed} trials show the best values of {len(spec.searched)} hyperparameters. Cheaper: search only the "
-        f"hyperparameters that matter most, {listed(names)}, with {count(enough, 'trial')}, and fix the others at the best "
+        f"About {every} trials show the best values of {len(spec.searched)} hyperparameters. Cheaper: search only the "
+        f"hyperparameters that matter most, {listed(fewer.searched)}, with {count(least, 'trial')}, and fix the others at the best "
         "trial's values."
     )
-
-
-# --- costs ----------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a study costs."""
-
-    runs: int
-    steps: float
-    """Training steps of one run; NaN if unknown."""
-    seconds: float
-    """Duration of one run; NaN if unknown."""
-    gpus: int
-    """GPUs of one run; 0 if it runs on CPUs, or if that is unknown."""
-    unit: str = "step"
-
-    @property
-    def sentence(self) -> str:
-        """The cost as a sentence."""
-        runs = count(self.runs, "run")
-        if not math.isfinite(self.steps):
-            text = f"{_COST}{runs}"
-        else:
-            text = f"{_COST}{self.runs * self.steps:,.0f} {self.unit}s: {runs} of {self.steps:,.0f} {self.unit}s"
-        if math.isfinite(self.seconds):
-            text += f", about {_hours(self.runs * self.seconds)} one after the other"
-            if self.gpus:
-                text += f", {_number(self.runs * self.seconds * self.gpus / 3600)} GPU hours"
-        return f"{text}."
-
-
-def cost(study: Study, spec: StudySpec) -> Cost:
-    """Return what a next study costs, judged by the length and the step times of this study's trials."""
-    ended = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
-    lengths = [study.planned_steps(t) for t in ended]
-    lengths = [s for s in lengths if s > 0] or [float(study.cost_curve(t).steps[-1]) for t in ended]
-    steps = float(spec.max_train_steps or (np.median(lengths) if lengths else math.nan))
-    each = [s for t in ended if (s := _seconds_per_step(study, t.index)) > 0]
-    seconds = steps * float(np.median(each)) if each else math.nan
-    gpus = max((world_size(t) for t in ended if timing.on_gpu(t)), default=0)
-    unit = study.unit if study.unit in ("step", "epoch") else "step"
-    return Cost((spec.trials or 1) * (spec.seeds or 1), steps, seconds, gpus, unit)
-
-
-def _with_cost(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the study with its cost as the last note."""
-    others = (note for note in spec.notes if note != cost_note(spec))
-    return spec.model_copy(update={"notes": (*others, cost(study, spec).sentence)})
-
-
-def cost_note(spec: StudySpec) -> str:
-    """Return the sentence about the cost in a study's notes; empty if there is none."""
-    return next((note for note in spec.notes if note.startswith(_COST)), "")
-
-
-def _seconds_per_step(study: Study, index: int) -> float:
-    """Return the time of one step of a trial, evaluations and pauses included; NaN if its points have no times."""
-    curve = study.cost_curve(study.trials[index])
-    known = np.flatnonzero(np.isfinite(curve.times))
-    if len(known) >= 2 and curve.steps[known[-1]] > curve.steps[known[0]]:
-        first, last = known[0], known[-1]
-        return float((curve.times[last] - curve.times[first]) / (curve.steps[last] - curve.steps[first]))
-    times = study.curve(study.trials[index], "step_time").finite.values
-    return float(times.mean()) if len(times) else math.nan
-
-
-def _hours(seconds: float) -> str:
-    if seconds < 5400:
-        minutes = _number(max(seconds / 60, 1))
-        return "a minute" if minutes == "1" else f"{minutes} minutes"
-    return f"{_number(seconds / 3600)} hours"
-
-
-def _number(value: float) -> str:
-    return f"{float(f'{value:.2g}'):,.15g}"
 
 
 # --- within a budget ------------------------------------------------------------------------------------------------------------
@@ -267,22 +108,17 @@ class Budget:
     unit: Literal["steps", "seconds"]
 
     def __str__(self) -> str:
-        return f"{self.amount:,.0f} steps" if self.unit == "steps" else _hours(self.amount)
+        return f"{self.amount:,.0f} steps" if self.unit == "steps" else price.hours(self.amount)
 
 
 def parse(text: str) -> Budget:
     """Return the budget that a text such as `40h`, `90 min` or `2e6 steps` states. Raises AdvisorError if it has another form."""
-    match = re.fullmatch(r"\s*([\d.,_]+(?:e\d+)?)\s*([a-z]+)\s*", text.lower())
+    match = _BUDGET.fullmatch(text.strip().lower())
     if match is not None:
-        number, unit = match[1].replace(",", "").replace("_", ""), match[2]
-        try:
-            amount = float(number)
-        except ValueError:
-            amount = math.nan
-        if amount > 0 and unit in ("step", "steps"):
-            return Budget(amount, "steps")
-        if amount > 0 and unit in _SECONDS:
-            return Budget(amount * _SECONDS[unit], "seconds")
+        amount, unit = float(match[1].replace(",", "").replace("_", "")), match[2]
+        amount *= 1.0 if unit in ("step", "steps") else _SECONDS.get(unit, math.nan)
+        if 0 < amount < math.inf:
+            return Budget(amount, "steps" if unit in ("step", "steps") else "seconds")
     raise AdvisorError(f"--budget {text!r} is neither a time, such as 40h, nor a number of steps, such as '2e6 steps'")
 
 
@@ -292,18 +128,20 @@ def within(study: Study, specs: Sequence[StudySpec], budget: Budget) -> tuple[St
     made: list[StudySpec] = []
     dropped: list[StudySpec] = []
     for spec in specs:
-        price = cost(study, spec)
-        each = price.steps if budget.unit == "steps" else price.seconds
+        costs = price.cost(study, spec)
+        each = costs.steps if budget.unit == "steps" else costs.seconds
         if not math.isfinite(each):
             raise AdvisorError(f"no trial logged its {budget.unit}, so --budget {budget} cannot be planned")
         paid = _paid(study, spec, int(left / each + 1e-9), first=not made) if not dropped else None
         if paid is None:
             dropped.append(spec)
             continue
-        made.append(_with_cost(study, paid))
+        made.append(price.with_cost(study, paid))
         left -= each * (paid.trials or 1) * (paid.seeds or 1)
     if specs and not made:
-        raise AdvisorError(f"--budget {budget} pays for no trial of the next study. {cost(study, specs[0]).sentence}")
+        raise AdvisorError(
+            f"--budget {budget} pays for no trial of the next study. {price.cost(study, specs[0]).sentence}"
+        )
     if dropped:
         goals = "; ".join(s.goal.partition(":")[0] for s in dropped)
         note = f"The budget of {budget} leaves out later studies: {goals}."
@@ -318,7 +156,10 @@ def _paid(study: Study, spec: StudySpec, runs: int, *, first: bool) -> StudySpec
         return spec
     if spec.probe is not None or not spec.searched or trials < (1 if first else _fewest(spec)):
         return None
-    fewer, fixed = _fitting(study, spec, trials)
-    text = f"The budget pays for {count(trials, 'trial')} of the {spec.trials} that this study needs"
-    text += f". It leaves out {listed(fixed)}, fixed at the best trial's values." if fixed else "."
-    return fewer.model_copy(update={"trials": trials, "notes": (*spec.notes, text)})
+    why = "as in the best trial: the budget pays for too few trials to search it as well"
+    fewer = None if enough(trials, spec) else narrowed(study, spec, trials, why)
+    text = f"The budget pays for {count(trials, 'trial')} of the {spec.trials} that this study needs."
+    if fewer is not None:
+        fixed = [n for n in spec.searched if n not in fewer.searched]
+        text += f" It leaves out {listed(fixed)}, fixed at the best trial's values."
+    return (fewer or spec).model_copy(update={"trials": trials, "notes": (*spec.notes, text)})

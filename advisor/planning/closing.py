@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from advisor.computed.space import settings
+from advisor.computed.space import importance, settings
 from advisor.engine.rule import Rule
 from advisor.model.change import Change, PlanName, RunPlan
-from advisor.model.finding import Verdict
+from advisor.model.finding import MissingData, Verdict
 from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.planning import price
 from advisor.planning.base import name_of_round, validate
 from advisor.planning.designs.catalogue import DESIGNS
-from advisor.planning.designs.explore import EFFECT, explore
+from advisor.planning.designs.explore import explore
 from advisor.planning.designs.ladder import ladder
 from advisor.planning.designs.reseed import reseed
-from advisor.planning.states import Evidence, assess
+from advisor.planning.states import EFFECT, Evidence, assess
 from advisor.stats import power
 
 
@@ -52,8 +52,8 @@ def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule
     same = {n: p.domain for n, p in spec.searched.items()} == {n: p.domain for n, p in study.searched.items()}
     if smaller is not None or not spec.searched or not same:
         return smaller or spec
-    earlier = len(settings.read(study)) if spec.max_train_steps == study.spec.max_train_steps else 0
-    notes = (price.cost(spec), price.power_of(earlier, spec.trials or 1, len(spec.searched)))
+    earlier = settings.read(study).successes if spec.max_train_steps == study.spec.max_train_steps else 0
+    notes = (price.cost(study, spec).sentence, price.power_of(earlier, spec.trials or 1, len(spec.searched)))
     return spec.model_copy(update={"notes": (*notes, *spec.notes)})
 
 
@@ -75,9 +75,13 @@ def _candidates(
 
 
 def _with_power(study: Study, spec: StudySpec, evidence: Evidence) -> StudySpec:
-    """Return the repeats with a note on the effect that the trials so far would have shown, if none was found."""
-    tried, searched = len(settings.read(study)), len(study.searched)
+    """Return the repeats with a note on the effect that the trials so far would have shown, if it was looked for and not found."""
+    tried, searched = settings.read(study).successes, len(study.searched)
     pruned = any(t.status == "pruned" for t in study.trials)
     if pruned or evidence.effect == "fine" or not searched or power.detectable(tried, searched) > EFFECT:
+        return spec
+    try:
+        importance.read(study)
+    except MissingData:
         return spec
     return spec.model_copy(update={"notes": (*spec.notes, price.power_so_far(tried, searched))})

@@ -144,6 +144,8 @@ class _Merger:
     """All findings on the study, the most important first."""
     draft: Draft
     specs: list[StudySpec] = field(default_factory=list)
+    drafted: list[int] = field(default_factory=list)
+    """Indices of the studies that are the draft; the others are studies of designs."""
     deferred: list[Deferred] = field(default_factory=list)
     settled: list[Finding] = field(default_factory=list)
     """Findings whose changes or advice are in the studies so far, and findings that wait for one of them."""
@@ -183,7 +185,7 @@ class _Merger:
             else manual_goal(stage.subject, str(by_hand.action))
         )
         saves = edits.only_fixes and by_hand is None and edits.request is None
-        if self.specs and self.specs[-1].probe is None and (saves or self._saves_steps(edits, before)):
+        if self.drafted and self.specs[-1].probe is None and (saves or self._saves_steps(edits, before)):
             self._fold(edits)
         elif saves:
             self.savings.append(edits)
@@ -206,7 +208,7 @@ class _Merger:
                 for finding in edits.findings:
                     self._defer(finding, "the adaptive search may find a better setting; that one should be repeated")
                 self.specs = [_with_notes(last, self.early)]
-        elif edits.only_trials or edits.shorter_than(before) or _within(self.specs[0], before):
+        elif edits.only_trials or edits.shorter_than(before) or self.specs[0].searches_within(before):
             self.specs = [more_telling(self.study, verdicts, rules, self.specs[0])]
 
     def add_savings(self) -> None:
@@ -218,15 +220,15 @@ class _Merger:
     def _saves_steps(self, edits: _StageEdits, before: StudySpec) -> bool:
         """Return whether the stage only shortens training, and the one study so far only narrows the space."""
         first, start = self.specs[0], self.draft.start
-        narrows = len(self.specs) == 1 and _within(first, start) and first.schedule == start.schedule
+        narrows = len(self.specs) == 1 and first.searches_within(start) and first.schedule == start.schedule
         return narrows and edits.request is None and edits.shorter_than(before) and edits.sure
 
     def _fold(self, edits: _StageEdits) -> None:
-        """Make the stage's changes in the studies so far, because they cost nothing."""
-        for change in edits.changes:
-            self.specs = [validate(change.apply(spec)) for spec in self.specs]
+        """Make the stage's changes in the studies so far, because they cost nothing. Studies of designs keep their settings."""
+        for i in self.drafted:
+            for change in edits.changes:
+                self.specs[i] = validate(change.apply(self.specs[i]))
         self.specs[0] = self._noted(self.specs[0], [edits])
-        self.draft.current = self.specs[-1]
 
     def _place_notes(self, edits: _StageEdits) -> None:
         """Keep the advice of a stage without changes for the first study, or defer it if that study comes before it."""
@@ -249,6 +251,8 @@ class _Merger:
         request, current = edits.request, self.draft.current
         designed = DESIGNS[request.plan](request, self.study, current) if request is not None else ()
         spec = designed if isinstance(designed, StudySpec) else current.model_copy(update={"goal": edits.goal})
+        repeated = {n for n in current.notes if any(n in earlier.notes for earlier in self.specs)}
+        spec = spec.model_copy(update={"notes": tuple(n for n in spec.notes if n not in repeated)})
         if self.specs:
             for finding in (f for stage in (*self.savings, edits) for f in stage.findings):
                 self._defer(finding, _reason_to_wait(self.specs[0]))
@@ -258,6 +262,7 @@ class _Merger:
         self.specs.append(self._noted(plain, [*self.savings, edits]))
         self.savings = []
         if request is None:
+            self.drafted.append(len(self.specs) - 1)
             self.draft.current = plain.model_copy(update={"notes": ()})
 
     def _in_its_round(self, spec: StudySpec) -> StudySpec:
@@ -367,18 +372,6 @@ def _with_notes(spec: StudySpec, notes: Sequence[Advise]) -> StudySpec:
     for note in notes:
         spec = note.apply(spec)
     return spec
-
-
-def _within(spec: StudySpec, before: StudySpec) -> bool:
-    """Return whether the space of the study lies in that of an earlier one, so that its trainings need no other length."""
-    for name, new in spec.searched.items():
-        old = before.searched.get(name)
-        if old is None or old.numeric != new.numeric:
-            return False
-        ends = (new.low, new.high) if new.low is not None and new.high is not None else new.options
-        if not all(old.contains(end) for end in ends):
-            return False
-    return True
 
 
 def _reason_to_wait(spec: StudySpec) -> str:

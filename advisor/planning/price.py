@@ -1,23 +1,82 @@
-"""Sentences about the cost of a study, and about the effects that it would find."""
+"""The cost of a study, and sentences about the cost and about the effects that the study would find."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
+import numpy as np
+
+from advisor.computed.batch import timing
+from advisor.computed.pipeline.ranks import world_size
 from advisor.model.prediction import significant
 from advisor.model.spec import StudySpec
+from advisor.model.study import Study
 from advisor.model.words import count
 from advisor.stats import power
 
+_COST = "This costs "
 
-def cost(spec: StudySpec) -> str:
-    """Return the cost of a study in training steps; if the steps of a trial are unknown, in trials."""
-    trials, seeds, steps = spec.trials or 1, spec.seeds or 1, spec.max_train_steps
-    runs = trials * seeds
-    noun = "run" if seeds > 1 else "trial"
-    if not steps:
-        return f"This costs {count(runs, noun)}."
-    return f"This costs {runs * steps:,} steps: {count(runs, noun)} of {steps:,} steps."
+
+@dataclass(frozen=True)
+class Cost:
+    """What a study costs."""
+
+    runs: int
+    steps: float
+    """Training steps of one run; NaN if unknown."""
+    seconds: float
+    """Duration of one run; NaN if unknown."""
+    gpus: int
+    """GPUs of one run; 0 if it runs on CPUs, or if that is unknown."""
+    unit: str = "step"
+
+    @property
+    def sentence(self) -> str:
+        """The cost as a sentence."""
+        text = _COST + count(self.runs, "run")
+        if math.isfinite(self.steps):
+            all_steps, steps = (count(round(n), self.unit) for n in (self.runs * self.steps, self.steps))
+            text = f"{_COST}{all_steps}: {count(self.runs, 'run')} of {steps}"
+        if math.isfinite(self.seconds):
+            text += f", about {hours(self.runs * self.seconds)} one after the other"
+            if self.gpus:
+                text += f", {_number(self.runs * self.seconds * self.gpus / 3600)} GPU hours"
+        return f"{text}."
+
+
+def cost(study: Study, spec: StudySpec) -> Cost:
+    """Return what a next study costs, judged by the length and the step times of this study's trials."""
+    ended = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
+    planned = [study.planned_steps(t) for t in ended]
+    last = [float(study.cost_curve(t).steps[-1]) for t in ended]
+    # A result that was logged once, at step 0, tells no length.
+    lengths = [s for s in planned if s > 0] or [s for s in last if s > 0]
+    steps = float(spec.max_train_steps or (np.median(lengths) if lengths else math.nan))
+    each = [s for t in ended if (s := _seconds_per_step(study, t.index)) > 0]
+    seconds = steps * float(np.median(each)) if each else math.nan
+    gpus = max((world_size(t) for t in ended if timing.on_gpu(t)), default=0)
+    return Cost((spec.trials or 1) * (spec.seeds or 1), steps, seconds, gpus, study.unit)
+
+
+def with_cost(study: Study, spec: StudySpec) -> StudySpec:
+    """Return the study with its cost in the notes, in the place of an earlier cost or as the last note."""
+    old, new = cost_note(spec), cost(study, spec).sentence
+    notes = tuple(new if note == old else note for note in spec.notes) if old else (*spec.notes, new)
+    return spec.model_copy(update={"notes": notes})
+
+
+def cost_note(spec: StudySpec) -> str:
+    """Return the sentence about the cost in a study's notes; empty if there is none."""
+    return next((note for note in spec.notes if note.startswith(_COST)), "")
+
+
+def hours(seconds: float) -> str:
+    """Return a duration in minutes or hours."""
+    if seconds < 5400:
+        minutes = _number(max(seconds / 60, 1))
+        return "a minute" if minutes == "1" else f"{minutes} minutes"
+    return f"{_number(seconds / 3600)} hours"
 
 
 def power_of(trials: int, more: int, searched: int) -> str:
@@ -39,3 +98,18 @@ def power_so_far(trials: int, searched: int) -> str:
         f"{count(trials, 'trial')} would have shown an effect of {effect:g} standard deviations between seeds, from one end of a "
         "range to the other, with 80 % probability. None was found, so the searched hyperparameters matter little here."
     )
+
+
+def _seconds_per_step(study: Study, index: int) -> float:
+    """Return the time of one step of a trial, evaluations and pauses included; NaN if its points have no times."""
+    curve = study.cost_curve(study.trials[index])
+    known = np.flatnonzero(np.isfinite(curve.times))
+    if len(known) >= 2 and curve.steps[known[-1]] > curve.steps[known[0]]:
+        first, last = known[0], known[-1]
+        return float((curve.times[last] - curve.times[first]) / (curve.steps[last] - curve.steps[first]))
+    times = study.curve(study.trials[index], "step_time").finite.values
+    return float(times.mean()) if len(times) else math.nan
+
+
+def _number(value: float) -> str:
+    return f"{float(f'{value:.2g}'):,.15g}"

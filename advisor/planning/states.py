@@ -18,6 +18,7 @@ from advisor.model.finding import MissingData, Verdict
 from advisor.model.study import Study
 from advisor.planning.designs.exploit import inside
 from advisor.planning.stages import MIN_CONFIDENCE
+from advisor.stats import power
 
 State = Literal["fine", "wrong", "cannot be told"]
 
@@ -26,6 +27,11 @@ FALSE_ALARMS = 0.05
 
 SETTINGS_PER_COEFFICIENT = 2
 """Minimum number of settings for each coefficient of a quadratic response, to estimate the response and the noise around it."""
+
+
+EFFECT = 3.0
+"""Effect worth finding, in standard deviations between seeds from one end of a range to the other. Our choice: the best of a few
+seeds of one setting leads by about as much."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class Evidence:
 
 def assess(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> Evidence:
     """Return what the study and the verdicts of the rules show."""
-    return Evidence(space=_space(study, verdicts, rules), effect=_effect(study), variation=_variation(study))
+    return Evidence(space=_space(study, verdicts, rules), effect=effect_of(study), variation=_variation(study))
 
 
 def state_of(verdict: Verdict) -> State:
@@ -64,6 +70,12 @@ def settings_needed(searched: int) -> int:
     return SETTINGS_PER_COEFFICIENT * comb(searched + 2, 2)
 
 
+def trials_needed(effect: State, searched: int) -> int:
+    """Return the number of trials that show the best values of this many hyperparameters; more, if no effect is known yet."""
+    needed = settings_needed(searched)
+    return needed if effect == "fine" else max(needed, power.trials_needed(EFFECT, searched))
+
+
 def _space(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> State:
     state = {v.rule: state_of(v) for v in verdicts}
     required = {rule.rule_id(): rule.before_exploitation for rule in rules if rule.before_exploitation is not None}
@@ -74,7 +86,8 @@ def _space(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> 
     return "fine" if settled and inside(study) else "cannot be told"
 
 
-def _effect(study: Study) -> State:
+def effect_of(study: Study) -> State:
+    """Return the state of the question if at least one hyperparameter has an effect."""
     try:
         return "fine" if importance.read(study).p <= FALSE_ALARMS else "cannot be told"
     except MissingData:

@@ -22,13 +22,7 @@ from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.planning import price
 from advisor.planning.designs.exploit import inside
-from advisor.planning.states import Evidence, settings_needed
-from advisor.stats import power
-
-EFFECT = 3.0
-"""Effect worth finding, in standard deviations between seeds from one end of a range to the other. Our choice: the best of a few
-seeds of one setting leads by about as much."""
-
+from advisor.planning.states import Evidence, trials_needed
 
 FIRST = 10
 """Number of trials of a first study: the playbook's number to tune a learning rate alone."""
@@ -48,7 +42,11 @@ def explore(
     if trials <= 0:
         return None
     more = base.model_copy(update={"trials": trials})
-    notes = (price.cost(more), price.power_of(len(settings.read(study)), trials, len(base.searched)))
+    notes = (
+        *base.notes,
+        price.cost(study, more).sentence,
+        price.power_of(settings.read(study).successes, trials, len(base.searched)),
+    )
     return more.model_copy(update={"goal": goal(more), "notes": notes})
 
 
@@ -60,14 +58,12 @@ def goal(spec: StudySpec) -> str:
 
 
 def missing(study: Study, base: StudySpec, evidence: Evidence, at_end: bool) -> int:
-    """Return the number of trials that would tell, at most as many as were tried; 0 if there are enough."""
-    searched, tried = len(base.searched), len(settings.read(study))
+    """Return the number of trials that would tell, at most as many as were tried; 0 if enough of them have a result."""
+    searched, tried, results = len(base.searched), len(settings.read(study)), settings.read(study).successes
     needed = 0
-    if evidence.effect != "fine":
-        needed = max(settings_needed(searched), power.trials_needed(EFFECT, searched))
-    elif evidence.variation != "fine" or at_end:
-        needed = settings_needed(searched)
-    return min(max(needed - tried, 0), max(tried, FIRST - tried))
+    if evidence.effect != "fine" or evidence.variation != "fine" or at_end:
+        needed = trials_needed(evidence.effect, searched)
+    return min(max(needed - results, 0), max(tried, FIRST - tried))
 
 
 def _may_improve_beyond(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> bool:

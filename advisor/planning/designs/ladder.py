@@ -4,9 +4,9 @@ Playbook: "How should Adam's hyperparameters be tuned?": the number of trials de
 
 *When.* Even twice as many trials would not show a quadratic response of all searched hyperparameters: 12 trials of six.
 
-*What.* As many hyperparameters as the trials can show, at least two: the learning rate first, then those that matter most, if an
-effect was found. The others are fixed at the best trial's values; the final adaptive search opens them again. The notes state the
-cost, the effect that would be found, and the alternative of searching all of them.
+*What.* As many hyperparameters as the trials can show, at least two and every learning rate: learning rates first, then those that
+matter most, if an effect was found. The others are fixed at the best trial's values; the final adaptive search opens them again.
+The notes state the cost, the effect that would be found, and the alternative of searching all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from advisor.model import parameter_kinds
 from advisor.model.change import FixParameter
 from advisor.model.finding import MissingData
 from advisor.model.space import is_learning_rate
-from advisor.model.spec import Region, StudySpec
+from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import listed
 from advisor.planning import price
@@ -29,33 +29,45 @@ MIN_SEARCHED = 2
 
 def ladder(study: Study, base: StudySpec) -> StudySpec | None:
     """Return the study of fewer hyperparameters; None if there are enough trials for all, or nothing to fix the others at."""
-    tried, setting = len(settings.read(study)), best_setting(study, base)
-    searched = [n for n in base.searched if n in setting and base.parameters[n].role == "nuisance"]
-    if 2 * tried >= settings_needed(len(base.searched)) or study.spec.sampler.kind == "adaptive":
+    tried = settings.read(study)
+    trials = max(len(tried), settings_needed(MIN_SEARCHED))
+    if enough(tried.successes, base) or study.spec.sampler.kind == "adaptive":
         return None
-    trials = max(tried, settings_needed(MIN_SEARCHED))
-    others = len(base.searched) - len(searched)
-    number = max((k for k in range(len(searched)) if settings_needed(k + others) <= trials), default=0)
-    kept = _by_relevance(study, searched)[: max(number, MIN_SEARCHED - others)]
-    if len(kept) >= len(searched):
+    why = f"fixed for now: {tried.successes} trials are too few to search {len(base.searched)} hyperparameters"
+    spec = narrowed(study, base, trials, why)
+    if spec is None:
         return None
-    why = f"fixed for now: {tried} trials are too few to search {len(base.searched)} hyperparameters"
-    spec = base
-    for name in searched:
-        if name not in kept:
-            spec = FixParameter(parameter=name, value=setting[name], why=why, for_now=True).apply(spec)
-    names = listed(spec.searched, limit=4)
-    spec = spec.model_copy(update={"trials": trials, "forbidden": _still_searched(spec)})
+    spec = spec.model_copy(update={"trials": trials})
     every = settings_needed(len(base.searched))
     notes = (
         *spec.notes,
-        price.cost(spec),
+        price.cost(study, spec).sentence,
         price.power_of(0, trials, len(spec.searched)),
         f"The alternative is to search all {len(base.searched)} hyperparameters, which takes about {every} trials.",
     )
-    return spec.model_copy(
-        update={"goal": f"Narrow the search to {names}: {trials} trials, the others fixed", "notes": notes}
-    )
+    goal = f"Narrow the search to {listed(spec.searched, limit=4)}: {trials} trials, the others fixed"
+    return spec.model_copy(update={"goal": goal, "notes": notes})
+
+
+def enough(trials: int, spec: StudySpec) -> bool:
+    """Return whether the trials, or at most twice as many, show a quadratic response of all searched hyperparameters."""
+    return 2 * trials >= settings_needed(len(spec.searched))
+
+
+def narrowed(study: Study, spec: StudySpec, trials: int, why: str) -> StudySpec | None:
+    """Return the study with only as many hyperparameters as `trials` show; None if there is none to fix at the best setting.
+
+    why: the reason to fix the others.
+    """
+    setting = best_setting(study, spec)
+    names = [n for n in spec.searched if n in setting and spec.parameters[n].role == "nuisance"]
+    others = len(spec.searched) - len(names)
+    number = max((k for k in range(len(names)) if settings_needed(k + others) <= trials), default=0)
+    rates = sum(is_learning_rate(n) for n in names)
+    fixed = _by_relevance(study, names)[max(number, MIN_SEARCHED - others, rates) :]
+    for name in (n for n in names if n in fixed):
+        spec = FixParameter(parameter=name, value=setting[name], why=why, for_now=True).apply(spec)
+    return spec if fixed else None
 
 
 def _by_relevance(study: Study, names: list[str]) -> list[str]:
@@ -76,8 +88,3 @@ def _by_relevance(study: Study, names: list[str]) -> list[str]:
             not parameter_kinds.is_regulariser(n),
         ),
     )
-
-
-def _still_searched(spec: StudySpec) -> tuple[Region, ...]:
-    """Return the forbidden regions whose hyperparameters are all searched."""
-    return tuple(region for region in spec.forbidden if set(region.where) <= set(spec.searched))

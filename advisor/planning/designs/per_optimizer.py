@@ -6,7 +6,7 @@ Playbook: "Identifying scientific, nuisance, and fixed hyperparameters", "How sh
 `advisor init --compare optimizer=sgd,adam`. The learning rate is a conditional hyperparameter: SGD's is about a hundred times
 Adam's, so no common range is fair to both.
 
-*What.* One study per optimizer with an equal share of the trials. Each tunes the hyperparameters that its ladder
+*What.* One study per optimizer with an equal share of the trials, but at least five. Each tunes the hyperparameters that its ladder
 (`advisor.model.optimizers`) allows for this number of trials. The range of the learning rate is the ladder's, or lower if the
 searched range is lower, as in fine-tuning.
 """
@@ -25,6 +25,7 @@ from advisor.model.prediction import significant
 from advisor.model.space import Value, as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
+from advisor.planning.base import MIN_TRIALS
 from advisor.planning.designs.initial import FAIR, Wish, initial, tuned
 from advisor.planning.designs.one_each import one_each
 
@@ -81,6 +82,8 @@ def one_each_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[StudySp
     """Return one study for each optimizer among the choices of `chooser`. rate: name of the learning rate that they share."""
     options = spec.parameters[chooser].options
     names = {value: _slug(value, options) for value in options}
+    trials = spec.trials and max(spec.trials, MIN_TRIALS * len(options))
+    spec = spec.model_copy(update={"trials": trials})
     lowest = min((_rate_of(v).low for v in options if optimizers.optimizer_of(v)), default=1.0)
     return [
         _own(study, rate, value, lowest).model_copy(update={"study": _name(spec.study, names[value])})

@@ -63,14 +63,12 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
         )
     spec = _shorter(base.model_copy(update={"parameters": parameters, "trials": TRIALS, "seeds": None}), study)
     length = f", {study.length(spec.max_train_steps)} each" if spec.max_train_steps else ""
-    shows = (
-        f"It shows which rates diverge and the best rate to within about a factor of 2. {price.power_of(0, TRIALS, 1)}"
-    )
+    shows = f"The sweep shows which rates diverge and the best rate to within about a factor of 2. {price.power_of(0, TRIALS, 1)}"
     return spec.model_copy(
         update={
             "goal": f"Sweep {name}: {trimmed(low)} to {trimmed(high)}{length}",
             "forbidden": (),
-            "notes": (price.cost(spec), shows),
+            "notes": (*base.notes, price.cost(study, spec).sentence, shows),
         }
     )
 

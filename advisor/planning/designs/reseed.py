@@ -40,7 +40,11 @@ def reseed(study: Study, base: StudySpec, *, unnamed: bool = False) -> StudySpec
         return None
     again = RepeatTrial(parameters=dict(ranked[0].params), seeds=SEEDS, why="the trial variance is not known well")
     spec = again.apply(base)
-    update = {"study": name_of_round(base, base.round), "goal": repeat_goal(SEEDS), "notes": (price.cost(spec),)}
+    update = {
+        "study": name_of_round(base, base.round),
+        "goal": repeat_goal(SEEDS),
+        "notes": (price.cost(study, spec).sentence,),
+    }
     return spec.model_copy(update=update)
 
 

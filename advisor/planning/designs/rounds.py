@@ -60,6 +60,7 @@ def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tupl
             "schedule": schedule,
             "final_train_steps": None,
             "notes": (
+                *base.notes,
                 *([expensive] if final > budget else []),
                 schedule_note,
                 "Keep the best checkpoint of each run and choose among them on validation data.",

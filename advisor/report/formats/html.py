@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 
 from advisor.model import words
 from advisor.model.message import Code, Item, Message, Name, as_sentence
-from advisor.planning.budget import cost_note
+from advisor.planning.price import cost_note
 from advisor.report.figures import all_plots
 from advisor.report.figures.ranges import range_rows
 from advisor.report.figures.rounds import rounds_figure

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from advisor.model.finding import Finding
 from advisor.model.words import clean, confidence, count, sentence
-from advisor.planning.budget import cost_note
+from advisor.planning.price import cost_note
 from advisor.report.formats.view import (
     MAX_UNLOCKS,
     SEVERITY_LABELS,

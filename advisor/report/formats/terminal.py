@@ -10,7 +10,7 @@ from rich.text import Text
 
 from advisor.model.finding import Finding
 from advisor.model.words import clean, confidence, count, sentence
-from advisor.planning.budget import cost_note
+from advisor.planning.price import cost_note
 from advisor.report.formats.view import (
     MAX_UNLOCKS,
     SEVERITY_LABELS,

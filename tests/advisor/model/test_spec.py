@@ -1,6 +1,6 @@
 import pytest
 
-from advisor.model.spec import Bounds, Checkpoints, Region
+from advisor.model.spec import Bounds, Checkpoints, Parameter, Region
 from advisor.model.spec_yaml import loads
 
 SPEC = loads(
@@ -66,3 +66,12 @@ def test_derived_parameters_are_not_searched():
 def test_bounds_are_a_range_or_choices(fields):
     with pytest.raises(ValueError, match=r"give low|must not exceed|at least 1"):
         Bounds(**fields)
+
+
+def test_a_search_within_another_has_no_new_values_or_hyperparameters():
+    narrow = SPEC.with_parameter("momentum", Parameter(low=0.6, high=0.7))
+    wide = SPEC.with_parameter("momentum", Parameter(low=0.1, high=0.99))
+    assert narrow.searches_within(SPEC)
+    assert not wide.searches_within(SPEC)
+    assert not SPEC.with_parameter("dropout", Parameter(low=0.0, high=0.5)).searches_within(SPEC)
+    assert not SPEC.with_parameter("optimizer", Parameter(choices=("lion", "sgd"))).searches_within(SPEC)

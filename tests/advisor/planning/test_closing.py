@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from planning_studies import QUIET, RULES, bowl, found, only_study
 
 from advisor.model.change import RepeatTrial, SetField, SetRange
-from advisor.planning import REPEAT_GOAL, plan
+from advisor.planning import REPEAT_GOAL, closing, plan
+from advisor.planning.states import Evidence
 
 
 def test_exploitation_comes_before_repeats_that_a_note_asks_for() -> None:
@@ -27,7 +30,7 @@ def test_more_trials_that_a_rule_asks_for_have_a_cost_if_nothing_can_be_told() -
     more = found("under", "sampling", SetField(field="trials", value=20, why="w"), severity="note")
     spec = only_study(bowl(7), more)
     assert (spec.goal, spec.trials) == ("Add trials: 20 of lr, weight_decay", 20)
-    assert spec.notes[0] == "This costs 40,000 steps: 20 trials of 2,000 steps."
+    assert spec.notes[0].startswith("This costs 40,000 steps: 20 runs of 2,000 steps")
 
 
 def test_steps_are_saved_now_if_the_space_only_narrows() -> None:
@@ -38,3 +41,12 @@ def test_steps_are_saved_now_if_the_space_only_narrows() -> None:
     wide = found("edge", "boundary", SetRange(parameter="lr", low=1e-5, high=0.1, scale="log", why="w"))
     first, second = plan(bowl(), [wide, shorter]).specs
     assert (first.max_train_steps, second.max_train_steps) == (2000, 1000)
+
+
+def test_no_effect_is_reported_only_if_the_analysis_of_effects_could_run() -> None:
+    study = bowl()
+    again = study.spec.model_copy(update={"trials": 1})
+    unknown = Evidence(space="fine", effect="cannot be told", variation="fine")
+    assert "None was found" in closing._with_power(study, again, unknown).notes[-1]
+    same = replace(study, trials=tuple(replace(t, params={"lr": 0.01, "weight_decay": 1e-4}) for t in study.trials))
+    assert closing._with_power(same, again, unknown) == again

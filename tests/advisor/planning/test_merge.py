@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from planning_studies import bowl, found
+from planning_studies import asks, bowl, found
 from studies import make_study
 
 from advisor.model.change import AddParameter, Advise, FixParameter, RepeatTrial, RunPlan, SetField, SetRange
@@ -9,6 +9,7 @@ from advisor.model.finding import Explanation
 from advisor.model.spec import Parameter
 from advisor.model.spec_yaml import dump, loads
 from advisor.planning import REPEAT_GOAL, file_names, plan
+from advisor.planning.base import base
 from advisor.planning.designs import catalogue
 
 
@@ -307,3 +308,38 @@ def test_a_design_that_makes_an_invalid_study_is_deferred(monkeypatch):
     assert [d.rule for d in made.deferred] == ["shaky"]
     for spec in made.specs:
         assert loads(dump(spec)) == spec
+
+
+def test_savings_after_a_study_do_not_repeat_its_notes_in_the_next_one():
+    fix = FixParameter(parameter="dropout", value=0.1, why="It hardly matters.", for_now=True)
+    advice = Advise(text="Keep the 3 best checkpoints.")
+    edge = found("edge", "boundary", wider(), advice)
+    first, second = plan(study(), [edge, found("flat", "sampling", fix), found("still", "steps", STEPS)]).specs
+    assert first.notes == ("Keep the 3 best checkpoints.",)
+    assert second.notes == ()
+    assert list(first.searched) == list(second.searched) == ["lr"]
+
+
+def test_savings_change_no_study_of_a_design(monkeypatch):
+    def long_runs(_request, _study, base):
+        return base.model_copy(update={"goal": "Lengthen training", "max_train_steps": 3000})
+
+    monkeypatch.setitem(catalogue.DESIGNS, "rounds", long_runs)
+    fix = FixParameter(parameter="dropout", value=0.1, why="It hardly matters.", for_now=True)
+    long = found("long", "pipeline", RunPlan(plan="rounds", why="because"))
+    first, second = plan(study(), [long, found("flat", "sampling", fix), found("bug", "steps", STEPS)]).specs
+    assert (first.max_train_steps, set(first.searched)) == (3000, {"lr", "dropout"})
+    assert (second.max_train_steps, set(second.searched)) == (900, {"lr"})
+
+
+def test_a_design_keeps_the_notes_on_fixed_hyperparameters_and_no_later_study_repeats_them():
+    data = make_study(
+        [{"lr": 10.0 ** -(i + 1), "batch_size": 32 * 2 ** (i % 3)} for i in range(6)],
+        {"val/loss": [[1.0, 0.5, 0.4 + 0.01 * i] for i in range(6)]},
+    )
+    notes = base(data).notes
+    exploits = asks("exploit", "pipeline")
+    first, second = plan(data, [exploits, found("still", "steps", STEPS)]).specs
+    assert notes
+    assert (first.sampler.kind, first.notes[: len(notes)]) == ("adaptive", notes)
+    assert not set(notes) & set(second.notes)

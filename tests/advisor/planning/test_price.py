@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
-from planning_studies import AIM
+from dataclasses import replace
+from typing import Any
 
-from advisor.model.spec import StudySpec
+import pytest
+from history_studies import logged_at_0, round_of
+
+from advisor.model.study import Study
 from advisor.planning import price
+from advisor.planning.base import base
 
 
-def test_the_cost_is_in_steps_if_they_are_known() -> None:
-    spec = StudySpec(study="s", objective=AIM, trials=10, max_train_steps=2000)
-    assert price.cost(spec) == "This costs 20,000 steps: 10 trials of 2,000 steps."
-    seeds = spec.model_copy(update={"trials": 1, "seeds": 5})
-    assert price.cost(seeds) == "This costs 10,000 steps: 5 runs of 2,000 steps."
-    assert price.cost(spec.model_copy(update={"max_train_steps": None})) == "This costs 10 trials."
+@pytest.fixture(scope="module")
+def study() -> Study:
+    return round_of([1e-4, 1e-3, 1e-2], [0.3, 0.2, 0.4], max_train_steps=1000)
+
+
+def test_the_cost_is_in_steps_and_hours(study: Study) -> None:
+    spec = study.spec.model_copy(update={"trials": 20})
+    assert price.cost(study, spec).sentence.startswith("This costs 20,000 steps: 20 runs of 1,000 steps, about ")
+    seeds = spec.model_copy(update={"trials": 1, "seeds": 5, "max_train_steps": 1})
+    assert price.cost(study, seeds).sentence.startswith("This costs 5 steps: 5 runs of 1 step, about ")
+
+
+@pytest.mark.parametrize("unit", ["epoch", "second"])
+def test_the_cost_has_the_unit_of_the_study(study: Study, unit: Any) -> None:
+    costs = price.cost(replace(study, unit=unit), study.spec)
+    assert costs.sentence.startswith(f"This costs 3,000 {unit}s: 3 runs of 1,000 {unit}s")
+
+
+def test_results_at_step_0_tell_no_length() -> None:
+    study = logged_at_0()
+    assert price.cost(study, base(study)).sentence == "This costs 6 runs."
+
+
+def test_a_new_cost_takes_the_place_of_the_old_one(study: Study) -> None:
+    spec = study.spec.model_copy(update={"notes": ("First.", "This costs 1 run.", "Last.")})
+    made = price.with_cost(study, spec).notes
+    assert (made[0], made[1], made[2]) == ("First.", price.cost(study, spec).sentence, "Last.")
+    assert price.with_cost(study, study.spec).notes == (price.cost(study, spec).sentence,)
 
 
 def test_the_power_counts_the_trials_so_far() -> None:

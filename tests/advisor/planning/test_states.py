@@ -8,7 +8,7 @@ from planning_studies import QUIET, RULES, bowl, found
 from studies import make_study
 
 from advisor.model.finding import Verdict
-from advisor.planning.states import assess, state_of
+from advisor.planning.states import assess, state_of, trials_needed
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,8 @@ def test_noise_shows_no_effect() -> None:
     params = [{"lr": 10.0 ** rng.uniform(-4, -1)} for _ in range(30)]
     noise = make_study(params, {"val/loss": [[1.0, 0.4 + 0.01 * rng.normal()] for _ in params]})
     assert assess(noise, QUIET, RULES).effect == "cannot be told"
+
+
+def test_more_hyperparameters_and_no_known_effect_need_more_trials() -> None:
+    assert [trials_needed("fine", searched) for searched in (2, 6)] == [12, 56]
+    assert trials_needed("cannot be told", 2) == 27

@@ -1,17 +1,25 @@
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 from planning_studies import QUIET, bowl, only_study
 from studies import make_study
 
 from advisor.planning import REPEAT_GOAL
+from advisor.planning.base import base
+from advisor.planning.designs.explore import missing
+from advisor.planning.states import Evidence
+
+UNKNOWN = Evidence(space="fine", effect="cannot be told", variation="fine")
 
 
 def test_too_few_settings_near_an_end_are_followed_by_more_of_them() -> None:
     few = bowl(8, centre=1.0)
     spec = only_study(few, *QUIET)
     assert (spec.goal, spec.trials) == ("Add trials: 4 of lr, weight_decay", 4)
-    assert spec.notes[0] == "This costs 8,000 steps: 4 trials of 2,000 steps."
+    assert spec.notes[0].startswith("This costs 8,000 steps: 4 runs of 2,000 steps")
     assert {n: p.domain for n, p in spec.searched.items()} == {n: p.domain for n, p in few.searched.items()}
     assert only_study(bowl(12), *QUIET).sampler.kind == "adaptive"
 
@@ -26,3 +34,12 @@ def test_without_an_effect_more_trials_follow_up_to_the_number_that_would_show_o
         assert (spec.trials if more else 0) == more
         assert "80 % probability" in spec.notes[-1]
         assert spec.goal.startswith("Add trials" if more else REPEAT_GOAL)
+
+
+def test_failed_trials_are_no_data() -> None:
+    few = bowl(20, centre=1.0)
+    status = ["diverged" if t.index % 3 == 0 else t.status for t in few.trials]
+    ends = [math.nan if s == "diverged" else float(c) for s, c in zip(status, few.costs, strict=True)]
+    data = make_study([t.params for t in few.trials], {"val/loss": [[1.0, end] for end in ends]}, status=status)
+    failing = replace(few, trials=data.trials, metrics=data.metrics, signals=data.signals)
+    assert missing(failing, base(failing), UNKNOWN, at_end=False) == missing(few, base(few), UNKNOWN, at_end=False) + 7

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from planning_studies import AIM, QUIET, only_study
 from studies import make_study
 
-from advisor.model.spec import Parameter, StudySpec
+from advisor.model.spec import Bounds, Parameter, Region, StudySpec
 from advisor.model.study import Study
+from advisor.planning.sampling.halton import sample
 
 NAMES = ("lr", "momentum", "dropout", "weight_decay", "label_smoothing", "grad_clip")
 
@@ -40,3 +43,21 @@ def test_the_hyperparameter_that_matters_stays_with_the_learning_rate() -> None:
 def test_enough_trials_for_all_hyperparameters_need_no_ladder() -> None:
     assert only_study(study(12, 2), *QUIET).goal.startswith("Add trials")
     assert only_study(study(30, 6), *QUIET).goal.startswith("Add trials")
+
+
+def test_a_region_with_a_fixed_hyperparameter_stays_forbidden() -> None:
+    made = study(12, 6)
+    best = made.ranked()[0].params
+    region = Region(where={"lr": Bounds(low=0.5), "dropout": Bounds(high=float(best["dropout"]))})
+    spec = only_study(replace(made, spec=made.spec.model_copy(update={"forbidden": (region,)})), *QUIET)
+    assert (list(spec.searched), spec.forbidden) == (["lr", "momentum"], (region,))
+    assert all(float(trial["lr"]) < 0.5 for trial in sample(spec, 50))
+
+
+def test_the_learning_rate_stays_beside_compared_hyperparameters() -> None:
+    made = study(12, 6)
+    compared = {
+        n: p.model_copy(update={"role": "scientific"} if n in NAMES[1:4] else {}) for n, p in made.searched.items()
+    }
+    made = replace(made, spec=made.spec.model_copy(update={"parameters": compared}))
+    assert set(only_study(made, *QUIET).searched) == set(NAMES[:4])

@@ -98,3 +98,7 @@ def test_first_studies_have_the_ladder_of_their_optimizer() -> None:
 def test_what_has_no_usual_range_is_refused(wished: Wish, message: str) -> None:
     with pytest.raises(AdvisorError, match=message):
         first_studies(wished, "opt")
+
+
+def test_each_optimizer_gets_enough_trials_to_judge_its_space() -> None:
+    assert [made.trials for made in divided([spec("sgd", "adam", "rmsprop", trials=12)])] == [5, 5, 5]

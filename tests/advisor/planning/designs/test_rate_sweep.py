@@ -28,7 +28,7 @@ def test_one_setting_is_followed_by_a_sweep_at_a_tenth_of_the_length(name: str, 
     assert (spec.max_train_steps, spec.evaluate_every, spec.final_train_steps, spec.trials) == (2000, 100, 20_000, 10)
     assert (list(spec.searched), spec.searched[name].scale) == ([name], "log")
     assert (spec.parameters["batch_size"].value, spec.parameters["epochs"].value) == (64, 3)
-    assert spec.notes[0] == "This costs 20,000 steps: 10 trials of 2,000 steps."
+    assert spec.notes[0].startswith("This costs 20,000 steps: 10 runs of 2,000 steps")
 
 
 def test_several_rates_keep_their_ratio() -> None:
