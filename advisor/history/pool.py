@@ -60,7 +60,8 @@ def pool(own: Study, earlier: Sequence[Study]) -> Pooled:
         chosen += [(study, _labelled(study, trial, number)) for trial in trials]
         counted.append(len(trials))
         notes.append(_note(study, number, len(trials), others))
-    own = replace(own, outside=tuple(t for study in earlier for t in _outside(own, study, facts)))
+    if outside := tuple(t for study in earlier for t in _outside(own, study, facts)):
+        own = replace(own, outside=outside)
     if not chosen:
         return Pooled(own, tuple(counted), tuple(notes))
     every = [*chosen, *((own, _labelled(own, trial, None)) for trial in own.trials)]

@@ -32,11 +32,29 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     config.nav = [
         {"Start": ["index.md", "tutorial.md"]},
         {"How to": ["logging.md", "importing.md", "analyzing.md", "running.md", "rounds.md", "ci.md", "own-rules.md"]},
-        {"Understand": ["reports.md", "reading.md", "accuracy.md", "threat-model.md", "architecture.md", "decisions.md"]},
+        {
+            "Understand": [
+                "reports.md",
+                "reading.md",
+                "accuracy.md",
+                "threat-model.md",
+                "architecture.md",
+                "decisions.md",
+            ]
+        },
         {"Worked examples": sorted(worked.nav())},
         {"Rules": ["rules/index.md", *reference.rules_nav()]},
         {"Plans": ["plans/index.md", *reference.plans_nav()]},
-        {"Reference": ["study.md", "commands.md", "signals.md", "optimizers.md", "compatibility.md", "contributing.md"]},
+        {
+            "Reference": [
+                "study.md",
+                "commands.md",
+                "signals.md",
+                "optimizers.md",
+                "compatibility.md",
+                "contributing.md",
+            ]
+        },
     ]
     return config
 

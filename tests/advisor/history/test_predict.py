@@ -17,6 +17,8 @@ from advisor.model.change import AddParameter, RunPlan
 from advisor.model.prediction import BestBeyond, BestReaches, Settled, ShareOfTrials, SpreadWithin
 from advisor.model.spec import Parameter
 from advisor.planning import plan
+from advisor.planning.base import base
+from advisor.planning.designs.reseed import reseed
 
 RATES = [float(r) for r in np.geomspace(1.1e-4, 9e-3, 12)]
 
@@ -64,7 +66,9 @@ def test_repeats_predict_how_far_seeds_differ():
     rates = RATES[:8] + [RATES[8]] * 4
     costs = [0.3 + 0.01 * i for i in range(8)] + [0.20, 0.21, 0.22, 0.19]
     study = round_of(rates, costs, seeds=[0] * 8 + [1, 2, 3, 4])
-    (made,) = next_studies(study)[0].predictions
+    again = reseed(study, base(study))
+    assert again is not None
+    (made,) = predicted(study, [], [again])[0].predictions
     assert (made.rule, made.probability) == ("reseed", 0.9)
     assert isinstance(made.expects, SpreadWithin)
     assert made.expects.low < np.std([0.20, 0.21, 0.22, 0.19], ddof=1) < made.expects.high
