@@ -66,14 +66,13 @@ def make_report(experiment: str, options: AnalysisOptions, study_file: Path | No
     """Analyze the experiment and return its report."""
     command = shell.line(["advisor", "analyze", experiment, *options.words(study_file)])
     with progress_bar(enabled=show_progress) as on_progress:
-        report = run_analysis(
+        return run_analysis(
             experiment,
             study=study_file,
             command=command,
             on_progress=on_progress,
             **options.for_analyze(),
         )
-    return report.model_copy(update={"folder": str(options.out)})
 
 
 def write_report(
@@ -91,7 +90,7 @@ def write_report(
 
 def print_summary(report: Report, out: Path, location: str | None) -> None:
     """Print a summary of the report and the paths of its files to the terminal."""
-    print_report(report, Console())
+    print_report(report.model_copy(update={"folder": str(out)}), Console())
     click.echo(f"\nReport: {out / 'report.html'}")
     if location:
         click.echo(location)

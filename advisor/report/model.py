@@ -143,7 +143,7 @@ class ReportData(FrozenModel):
     """URL prefix of run pages in the MLflow UI, to which a run id is appended; None if the store is not a server."""
 
     folder: str = "advisor-report"
-    """Folder of the report as commands in it name it."""
+    """Folder of the report, as commands name it. Files keep the default, so that the same trials give the same bytes anywhere."""
 
     @property
     def minimize(self) -> bool:

@@ -323,3 +323,13 @@ def gain_after(steps: IntArray, costs: FloatArray, *, after: float) -> float:
     if gained <= 0 or not len(before):
         return 0.0 if gained <= 0 else 1.0
     return float(before.min() - costs.min()) / gained
+
+
+def falls_with(x: FloatArray, y: FloatArray) -> float:
+    """Return the one-sided p-value that y falls as x rises, by Spearman's rank correlation; 1 with fewer than 3 points.
+
+    x, y: (n,), finite.
+    """
+    if len(x) < 3 or not np.ptp(x) > 0 or not np.ptp(y) > 0:
+        return 1.0
+    return float(stats.spearmanr(x, y, alternative="less").pvalue)

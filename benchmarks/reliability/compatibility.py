@@ -88,12 +88,7 @@ def cells() -> list[Cell]:
             Cell(f"transformers-{v}", packages=(f"transformers[torch]=={v}",), example=transformers)
             for v in ("4.41.2", "5.23.0")
         ),
-        Cell("optuna-4.0.0", packages=("optuna==4.0.0",), tests=(optuna,)),
-        Cell(
-            "optuna-5.0.0",
-            packages=("optuna==5.0.0",),
-            tests=(optuna, "tests/advisor/planning/sampling/test_adaptive.py"),
-        ),
+        *(Cell(f"optuna-{v}", packages=(f"optuna=={v}",), tests=(optuna,)) for v in ("4.0.0", "5.0.0")),
         *(Cell(f"ray-{v}", packages=(f"ray=={v}",), tests=(ray, "-k", "ray")) for v in ("2.30.0", "2.60.0")),
     ]
 

@@ -101,7 +101,7 @@ def _readme() -> str:
 def _moved(text: str) -> str:
     """Return the text with its links as they are on the site."""
     moved = {"CONTRIBUTING.md": "contributing.md"}
-    return re.sub(r"\]\(([^)#:]+)\)", lambda m: f"]({moved.get(m[1], m[1].removeprefix('docs/'))})", text)
+    return re.sub(r"\]\(([^)#:]+)(?=[)#])", lambda m: f"]({moved.get(m[1], m[1].removeprefix('docs/'))}", text)
 
 
 def _signals() -> Iterator[str]:

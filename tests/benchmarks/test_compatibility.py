@@ -12,7 +12,7 @@ from versions.checks import run_tests
 from versions.places import Failed, Place
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-EXTRAS = ("torch", "lightning", "transformers", "importers", "adaptive", "ray", "ui")
+EXTRAS = ("torch", "lightning", "transformers", "importers", "ray", "ui")
 STATED = {line for name in EXTRAS for line in PROJECT["optional-dependencies"][name]} | {*PROJECT["dependencies"]}
 TRIED = ("torch", "lightning", "transformers", "optuna", "ray", "mlflow", "mlflow-skinny")
 

@@ -53,8 +53,10 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
     name = warmups.parameter(base.parameters) or "warmup_steps"
     if rate is None or not setting or not math.isfinite(unstable) or warmups.is_share(base, name):
         return _within(base, name, steps)
-    times, best = request.numbers.get("times", TIMES), as_number(setting.get(rate))
-    # A low rate that was unstable for another reason is no limit: the best trial trains above it.
+    times = request.numbers.get("times", TIMES)
+    # A low rate that was unstable for another reason is no limit: the best trial trains above it. The rate of a study of warmups is
+    # no best rate but the one that they failed at.
+    best = math.nan if study.probe == "warmup" else as_number(setting.get(rate))
     above_best = best > unstable
     unstable = best if above_best else unstable
     peak, lengths = significant(times * unstable, 3), candidates(steps)

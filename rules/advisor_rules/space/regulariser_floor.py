@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
-from scipy import stats
 
 from advisor.computed.space import settings
 from advisor.engine.rule import Rule, Share
@@ -16,6 +15,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count, Name, Number, Probability, Setting, say
 from advisor.model.spec import Parameter
 from advisor.model.study import Study
+from advisor.stats import trend
 from advisor_rules.space import _regularisers
 
 _MIN_SETTINGS = 10
@@ -126,6 +126,4 @@ def _chance_of_gain(study: Study, name: str) -> float:
     trials = [t for t in study.ranked() if name in t.params]
     positions, costs = study.positions(name, trials), study.costs[[t.index for t in trials]]
     fine = np.isfinite(positions)
-    if fine.sum() < 3 or not np.ptp(positions[fine]) > 0 or not np.ptp(costs[fine]) > 0:
-        return 1.0
-    return float(stats.spearmanr(positions[fine], costs[fine], alternative="less").pvalue)
+    return trend.falls_with(positions[fine], costs[fine])

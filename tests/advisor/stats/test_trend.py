@@ -156,3 +156,10 @@ def test_gain_after():
     costs = np.array([10.0, 6.0, 4.0, 2.0])
     assert trend.gain_after(np.array([1, 2, 3, 4]), costs, after=3) == pytest.approx(0.25)
     assert trend.gain_after(np.array([1, 2]), np.array([1.0, 2.0]), after=1) == 0.0
+
+
+def test_results_that_fall_with_the_position_are_told_from_noise() -> None:
+    x = np.linspace(0, 1, 12)
+    assert trend.falls_with(x, -x) < 0.001
+    assert trend.falls_with(x, x) > 0.999
+    assert trend.falls_with(x, np.ones(12)) == trend.falls_with(x[:2], -x[:2]) == 1.0

@@ -61,7 +61,7 @@ def test_a_range_beyond_the_usual_rates_grows_by_a_small_step() -> None:
     (_, high), limit = found
     assert high == pytest.approx(0.15)
     assert limit is not None
-    assert limit.why == "rates above 0.03 are unusual for Adam"
+    assert limit.why == "rates above 0.03 are unusual for Adam, so this step is small"
 
 
 def test_only_learning_rates_have_usual_values() -> None:
