@@ -54,8 +54,8 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
     if rate is None or not setting or not math.isfinite(unstable) or warmups.is_share(base, name):
         return _within(base, name, steps)
     times = request.numbers.get("times", TIMES)
-    # A low rate that was unstable for another reason is no limit: the best trial trains above it. The rate of a study of warmups is
-    # no best rate but the one that they failed at.
+    # A low rate that was unstable for another reason is no limit: the best trial trains above it. A study of warmups has no best
+    # rate: the rate that it holds is the one that failed.
     best = math.nan if study.probe == "warmup" else as_number(setting.get(rate))
     above_best = best > unstable
     unstable = best if above_best else unstable

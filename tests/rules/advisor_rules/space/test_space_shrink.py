@@ -142,14 +142,14 @@ def test_all_trials_say_whether_it_matters_where_few_are_good() -> None:
 
 def test_whole_numbers_stay_whole() -> None:
     rng = np.random.default_rng(1)
-    widths = [int(w) for w in rng.integers(1, 101, 60)]
-    space = {"width": Parameter(role="nuisance", type="int", low=1, high=100)}
-    costs = [min(abs(w - 50) / 50, 0.4) for w in widths]
-    study = make_study([{"width": w} for w in widths], {"val/loss": costs}, space=space)
+    numbers = [int(n) for n in rng.integers(1, 101, 60)]
+    space = {"augmentations": Parameter(role="nuisance", type="int", low=1, high=100)}
+    costs = [min(abs(n - 50) / 50, 0.4) for n in numbers]
+    study = make_study([{"augmentations": n} for n in numbers], {"val/loss": costs}, space=space)
     (finding,) = verdict("space-shrink", study).findings
     (change,) = finding.changes
     assert change.low == round(change.low)
-    assert change.apply(study.spec).parameters["width"].type == "int"
+    assert change.apply(study.spec).parameters["augmentations"].type == "int"
 
 
 def test_what_crowds_because_a_sampler_learned_is_a_note_and_less_sure() -> None:

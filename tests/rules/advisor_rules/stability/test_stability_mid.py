@@ -45,7 +45,8 @@ def test_fires_on_a_jump_and_asks_for_clipping_at_the_90th_percentile():
     (finding,) = result.findings
     assert "at step 10,0" in finding.message
     assert "train/grad_norm" in finding.evidence[0].metrics
-    (spec,) = plan(study, [result]).specs
+    sweep, spec = plan(study, [result]).specs  # a single setting: first sweep the rate, then search the threshold
+    assert "grad_clip_norm" not in sweep.parameters
     clip = spec.parameters["grad_clip_norm"]
     tenth = np.quantile(study.curve(study.trials[0], "grad_norm").values[41:], 0.9)
     assert clip.scale == "log"

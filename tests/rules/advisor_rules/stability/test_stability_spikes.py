@@ -38,7 +38,8 @@ def test_fires_and_asks_for_clipping_around_the_90th_percentile():
     tenth = np.quantile(curve[50:], 0.9)
     assert histogram.lines[0].value == pytest.approx(tenth, rel=0.02)
     assert sum(histogram.counts) == pytest.approx(450, abs=1)
-    (spec,) = plan(study, [result]).specs
+    sweep, spec = plan(study, [result]).specs  # a single setting: first sweep the rate, then search the threshold
+    assert "grad_clip_norm" not in sweep.parameters
     clip = spec.parameters["grad_clip_norm"]
     assert (clip.type, clip.scale, clip.role) == ("float", "log", "nuisance")
     assert clip.low < tenth < clip.high
