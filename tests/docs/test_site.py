@@ -123,7 +123,9 @@ def test_a_worked_example_s_next_study_is_a_study_file(site: Path, tmp_path: Pat
     block = page.partition("<code>")[0] and re.search(r"<code><span class=\"c1\">.*?</code>", page, re.DOTALL)
     assert block
     (tmp_path / "next.yaml").write_text(Words(block[0]).text)
-    assert load(tmp_path / "next.yaml").searched["learning_rate"].high == pytest.approx(1.0)
+    study = load(tmp_path / "next.yaml")
+    assert study.goal == "Widen learning_rate: 1e-4 to 0.1"  # by a decade: the range was 1e-4 to 0.01
+    assert study.searched["learning_rate"].high == pytest.approx(0.1)
 
 
 def test_every_link_and_resource_is_a_file_of_the_site(site: Path) -> None:

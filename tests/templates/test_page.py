@@ -19,7 +19,7 @@ from advisor.report.formats.markdown import md
 from advisor.report.formats.sarif import render_sarif
 from advisor.report.text.study_diff import diff_specs
 from advisor.system import resources
-from tests.advisor.report.studies import default_spec, make_report, make_study, make_verdicts
+from tests.advisor.report.studies import default_spec, make_report, make_study, make_verdicts, of_one_optimizer
 from tests.templates.hostile import hostile_report
 
 VOID = {"meta", "wbr", "br", "input", "link", "hr", "img"}
@@ -244,7 +244,7 @@ def test_colours_have_enough_contrast(theme: int) -> None:
 
 
 def test_an_explained_finding_is_in_the_card_of_its_cause_and_not_in_the_headline() -> None:
-    study = make_study()
+    study = of_one_optimizer(200)
     cause, effect = (v.findings[0] for v in make_verdicts(study)[:2])
     explained_by = Explanation(rule=cause.rule, subject=cause.subject, because="It draws the line.")
     follower = effect.model_copy(update={"explained_by": explained_by})
@@ -253,7 +253,8 @@ def test_an_explained_finding_is_in_the_card_of_its_cause_and_not_in_the_headlin
     first, second = page.index('id="finding-1"'), page.index('id="finding-2"')
     assert first < page.index("This explains 1 more finding") < second < page.index("It draws the line.")
     assert page[first:second].count("<article") == 1
-    assert f'<h1>{cause.action}</h1>\n<p class="lead why">{cause.message}.</p>' in page
+    head = "Add <code>grad_clip_norm</code>: 0.8 to 3.2."
+    assert f'<h1>{head}</h1>\n<p class="lead why">{cause.message}.</p>' in page
 
 
 def test_changes_of_two_findings_are_merged_and_to_be_done_once() -> None:
@@ -270,7 +271,8 @@ def test_changes_of_two_findings_are_merged_and_to_be_done_once() -> None:
         update={"rule": "space-shrink", "action": "Narrow it.", "explained_by": explained_by, "changes": (narrowed,)}
     )
     report = make_report(study, [Verdict(rule=f.rule, status="fired", findings=(f,)) for f in (cause, effect)])
-    after = diff_specs(report.spec, report.next[0])[0].after
+    (after,) = (row.after for row in diff_specs(report.spec, report.next[0]) if row.name == "weight_decay")
+    assert after == "1e-8 … 0.001, log"
     made = view.cards(report)
     assert [c.finding.action for c in view.todo(made)] == [cause.action]
     merged = f"Together with other findings, the next study has weight_decay {after}."

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -132,6 +134,12 @@ def make_study(
         signals = {"train_loss": "train/loss", "grad_norm": "train/grad_norm", "learning_rate": "train/learning_rate"}
     inferred = {"direction": "inferred from the metric's name", "dropout": "inferred from the trials"}
     return Study(spec, tuple(made), metrics, signals, inferred, ("3 trials logged each evaluation twice.",))
+
+
+def of_one_optimizer(trials: int, **how: Any) -> Study:
+    """Return a study that searches no optimizer, so that the next study is not divided by optimizers."""
+    study = make_study(trials, **how)
+    return replace(study, spec=study.spec.with_parameter("optimizer", Parameter(role="fixed", value="adamw")))
 
 
 def default_spec(name: str = "cifar-resnet50", *, maximize: bool = False) -> StudySpec:

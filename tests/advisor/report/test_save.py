@@ -11,7 +11,7 @@ import pytest
 from advisor.model.errors import AdvisorError
 from advisor.model.spec_yaml import load
 from advisor.report import Report
-from tests.advisor.report.studies import make_report, make_study
+from tests.advisor.report.studies import make_report, of_one_optimizer
 
 
 def tree(folder: Path) -> set[str]:
@@ -33,7 +33,7 @@ def test_unedited_studies_of_an_earlier_analysis_are_removed(report: Report, tmp
     (tmp_path / "next" / "mine.yaml").write_text("study: mine\n")
     edited = tmp_path / "next" / report.next_studies[2].file
     edited.write_text(edited.read_text() + "# my own remark\n")
-    calm = make_report(make_study(20), ())
+    calm = make_report(of_one_optimizer(20), ())
     calm.save(tmp_path)
     kept = {f"next/{calm.next_studies[0].file}", "next/mine.yaml", f"next/{edited.name}"}
     assert tree(tmp_path) == {"report.html", "findings.json", "findings.sarif", *kept}

@@ -15,7 +15,8 @@ from tests.templates.hostile import CORPUS, hostile_report
 
 def test_markdown_has_the_contents_of_the_page(report: Report) -> None:
     text = report.to_markdown()
-    assert text.startswith("## Clip the gradient norm at 1.62, its 90th percentile")
+    assert text.startswith(f"## {md(report.next[0].goal)}.\n\n{md(report.findings[0].message)}.\n")
+    assert f"`advisor run advisor-report/next/{report.next_studies[0].file} -- python train.py --" in text
     for finding in report.findings:
         assert md(finding.message) in text
         assert md(finding.action) in text

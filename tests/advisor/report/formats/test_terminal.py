@@ -28,13 +28,16 @@ def printed(report: Report, *, terminal: bool = False, encoding: str = "utf-8") 
 
 def test_the_terminal_shows_the_main_points(report: Report) -> None:
     text = printed(report)
-    assert text.startswith("Clip the gradient norm at 1.62")
+    goal, reason, *_ = text.splitlines()
+    assert goal.startswith("Tune adamw in a study of its own: learning_rate, weight_decay, ")
+    assert reason == f"{report.findings[0].message}."
     for finding in report.findings:
         assert str(finding.message) in text
         assert str(finding.action) in text
     assert "2 checks passed, 1 could not run, 1 broke (my-own-rule)." in text
     assert "→ Log the time of each step and its wait for data: that unlocks 1 check." in text
-    assert "next/1-make-training-stable.yaml" in text
+    assert "advisor run advisor-report/next/1-tune-adamw-in-a-study-of-its-own.yaml -- python train.py" in text
+    assert "\n  next/2-tune-nadam-in-a-study-of-its-own.yaml\n" in text
     assert "inferred from the metric's name. Overrule: --direction minimize|maximize" in text
 
 

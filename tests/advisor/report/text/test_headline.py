@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import pytest
 
 from advisor.model.change import SetRange
 from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Name, say
-from advisor.model.spec import Objective, Parameter, StudySpec
-from advisor.model.study import Status, Study
+from advisor.model.spec import Objective, StudySpec
+from advisor.model.study import Status
 from advisor.model.words import number
 from advisor.planning import Deferred
 from advisor.report.model import ReportData
 from advisor.report.text.headline import best_sentence, certainty, headline, key_figures
-from tests.advisor.report.studies import make_report, make_study
+from tests.advisor.report.studies import make_report, make_study, of_one_optimizer
 
 
 def fired(severity: str, goal: str, subject: str = "lr") -> Verdict:
@@ -36,12 +33,6 @@ def fired(severity: str, goal: str, subject: str = "lr") -> Verdict:
 def unplanned(report: ReportData) -> ReportData:
     """Return the report without its next studies."""
     return report.model_copy(update={"next_studies": ()})
-
-
-def of_one_optimizer(trials: int, **how: Any) -> Study:
-    """Return a study that searches no optimizer, so that the next study is not divided by optimizers."""
-    study = make_study(trials, **how)
-    return replace(study, spec=study.spec.with_parameter("optimizer", Parameter(role="fixed", value="adamw")))
 
 
 QUIET = Verdict(rule="q", status="quiet")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.report import Report
 from advisor.report.text.report_diff import report_diff
-from tests.advisor.report.studies import make_report, make_study, make_verdicts
+from tests.advisor.report.studies import make_report, make_study, make_verdicts, of_one_optimizer
 
 STUDY = make_study(40, dense=False)
 VERDICTS = make_verdicts(STUDY)
@@ -55,9 +55,11 @@ def test_new_and_resolved_findings_are_listed_whatever_their_numbers() -> None:
 
 def test_newly_assessed_checks_and_changed_studies_are_listed() -> None:
     lacking = next(v for v in VERDICTS if v.status == "not-assessed")
-    before = make_report(STUDY, (lacking,))
-    after = make_report(STUDY, (lacking.model_copy(update={"status": "quiet"}), VERDICTS[1]))
+    study = of_one_optimizer(40, dense=False)
+    before = make_report(study, (lacking,))
+    after = make_report(study, (lacking.model_copy(update={"status": "quiet"}), VERDICTS[1]))
     lines = report_diff(before, after)
     assert f"1 more check has enough data: {lacking.rule}." in lines
-    assert f"Updated: next/{after.next_studies[0].file}." in lines
+    assert "Updated: next/1-move-weight-decay.yaml." in lines
+    assert f"Removed: next/{before.next_studies[0].file}." in lines
     assert f"Removed: next/{after.next_studies[0].file}." in report_diff(after, before)
