@@ -24,7 +24,7 @@ def to_pass(spec: StudySpec) -> tuple[str, ...]:
     """Return the placeholders that the training needs so that it does what the study says; hyperparameters are not included."""
     seed = ("seed",) if (spec.seeds or 1) > 1 else ()
     set_by_study = (n for n in values(spec) if n == "max_train_steps" or n.partition(".")[0] == SCHEDULE)
-    return tuple(n for n in (*seed, *set_by_study) if n not in spec.parameters)
+    return tuple(n for n in (*seed, *set_by_study) if n.removeprefix(f"{SCHEDULE}.") not in spec.parameters)
 
 
 def option(name: str) -> str:
