@@ -138,12 +138,11 @@ def run(
     """
     spec = load(study)
     check(spec, command, append=not no_args)
-    for warning in warnings(spec, command, append=not no_args):
-        click.echo(f"Warning: {warning}", err=True)
     folder = study_folder(out, spec.study)
     first_seed = default_seed(spec) if seed is None else seed
     if dry_run:
         _print_commands(spec, trials, first_seed, command, folder, append=not no_args)
+        _warn(warnings(spec, command, append=not no_args))
         return
     queue.check(spec, trials)
     timeout_s = None if timeout is None else 60 * timeout
@@ -163,9 +162,26 @@ def run(
         keep_going=keep_going,
     )
     with _progress_bar(plan, first_seed, enabled=not quiet) as on_update:
-        summary = launch(plan, ledger, on_update)
+        summary = launch(plan, ledger, _after_warnings(on_update, warnings(spec, command, append=not no_args)))
     if not quiet:
         _print_summary(plan, summary, first_seed)
+
+
+def _warn(texts: Sequence[str]) -> None:
+    for text in texts:
+        click.echo(f"Warning: {text}", err=True)
+
+
+def _after_warnings(on_update: OnUpdate, texts: Sequence[str]) -> OnUpdate:
+    """Return the callback, which prints the warnings once: before the first trial, but after errors that prevent the launch."""
+    pending = [texts]
+
+    def update(summary: Summary, news: str, /) -> None:
+        while pending:
+            _warn(pending.pop())
+        on_update(summary, news)
+
+    return update
 
 
 def _make_engine(spec: StudySpec, resources: _Resources, folder: Path, timeout_s: float | None) -> Engine:

@@ -111,9 +111,9 @@ _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
 def study_folder(base: Path | None, study: str) -> Path:
     """Return the study's output folder in `base` (None: `OUT`). It is unique even if the name contains invalid characters."""
     name = re.sub(r"[^\w.-]+", "-", study).strip("-.") or "study"
-    suffix = (
-        "" if name == study and not _RESERVED.fullmatch(name) else f"-{hashlib.sha256(study.encode()).hexdigest()[:6]}"
-    )
+    if _RESERVED.fullmatch(name):
+        name = f"study-{name}"
+    suffix = "" if name == study else f"-{hashlib.sha256(study.encode()).hexdigest()[:6]}"
     return (OUT if base is None else base) / f"{name}{suffix}"
 
 

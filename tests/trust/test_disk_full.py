@@ -64,10 +64,10 @@ def test_a_launch(store: Path, disk: Path, tmp_path: Path, advisor: Advisor, ref
     study.write_text(STUDY)
     ballast = fill(disk)
     words = ["run", study, "--tracking-uri", f"sqlite:///{store}", "--out", disk, "--trials", 1]
-    assert "No space left on device" in refused(*words, "--", "true", "{lr}")
+    assert "No space left on device" in refused(*words, "--", "true", "{lr}", "{max_train_steps}")
     assert [p.name for p in disk.rglob("*") if p.is_file() and p.stat().st_size] == ["ballast"]
     ballast.unlink()
-    status, out, err = advisor(*words, "--", "true", "{lr}")
+    status, out, err = advisor(*words, "--", "true", "{lr}", "{max_train_steps}")
     assert (status, "1 of 1 trainings have ended: 1 no_data" in out) == (0, True), err
 
 

@@ -236,7 +236,7 @@ def test_trainings_that_log_elsewhere_end_the_launch(advisor_run):
     ("options", "command", "message"),
     [
         ((), ("python", "{larning_rate}"), "no hyperparameter of the study"),
-        ((), ("no-such-program",), "cannot run 'no-such-program': No such file or directory"),
+        ((), ("no-such-program", "{max_train_steps}"), "cannot run 'no-such-program': No such file or directory"),
         (("--gpus-per-trial", "0", "--tracking-uri", "http://127.0.0.1:9"), ("python",), "127.0.0.1:9"),
     ],
 )
