@@ -102,4 +102,6 @@ def batch_size(trial: Trial) -> float:
 def chooses_optimizer(name: str) -> bool:
     """Return whether the name denotes the choice of optimizer, which determines what other hyperparameters mean."""
     words = words_of(name)
-    return bool(set(words) & {"optimizer", "optimiser", "solver"}) or words[-1:] in (["opt"], ["optim"], ["algorithm"])
+    while words and words[-1] in ("name", "type", "class", "kind", "choice"):
+        words.pop()
+    return words[-1:] in (["optimizer"], ["optimiser"], ["solver"], ["opt"], ["optim"], ["algorithm"])
