@@ -45,7 +45,9 @@ def test_of_the_model(name: str) -> None:
 
 def test_which_optimizer() -> None:
     assert all(parameter_kinds.chooses_optimizer(n) for n in ("optimizer", "train.optimizer_name", "opt", "solver"))
-    assert not any(parameter_kinds.chooses_optimizer(n) for n in ("opt_momentum", "lr", "algorithmic_flag", "optimizer.lr"))
+    assert not any(
+        parameter_kinds.chooses_optimizer(n) for n in ("opt_momentum", "lr", "algorithmic_flag", "optimizer.lr")
+    )
 
 
 SIZES = """depth num_layers model.n_layers hidden_size width kernel_size num_attention_heads d_model lora_r n_units mlp_ratio
