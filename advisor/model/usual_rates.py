@@ -24,7 +24,7 @@ class UsualRates(NamedTuple):
     """The learning rates that one kind of training usually needs."""
 
     training: str
-    """The kind of training, as it is called in a sentence."""
+    """Name of the kind of training, for use in a sentence."""
     low: float
     high: float
 

@@ -72,7 +72,7 @@ def widened(spec: StudySpec, history: Sequence[Observation]) -> StudySpec:
     """Return the study with each range extended beyond an end at which more improvement is expected than anywhere inside.
 
     Only ends near which a leading trial lies are considered. A range grows by half of its width and at least as far as
-    `boundaries.widen` moves it; limits hold. A study whose ranges should stay is returned as it is.
+    `boundaries.widen` moves it, within the declared limits. Returns the study itself if no range grows.
     """
     axes = Axes(spec)
     if (model := _model(spec, axes, history)) is None:

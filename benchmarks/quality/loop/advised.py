@@ -76,7 +76,7 @@ class _Search:
     done: list[_Trial] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
     looked: int = 0
-    """Number of trials at the last analysis, if it left the space as it is."""
+    """Number of trials at the last analysis that changed no range."""
     predictions: list[tuple[float, bool]] = field(default_factory=list)
     """(stated probability, whether it came true) of each prediction that could be judged."""
 
@@ -165,7 +165,7 @@ class _Search:
         return not fresh or FIRST_BLOCKS * self.block * _steps(spec) <= self.left
 
     def _explore(self, spec: StudySpec, count: int, without: StudySpec | None = None) -> list[_Trial]:
-        """Draw trials from the space, or from its part outside another space; fewer if there are not so many."""
+        """Draw at most this many trials from the space, or from its part outside another space."""
         before, steps = len(self.done), _steps(spec)
         points = islice(sample(spec, MAX_POINTS if without else count), MAX_POINTS)
         fresh = (p for p in points if without is None or not _covers(without, spec, p))

@@ -19,7 +19,7 @@ DRAWS = 2000
 BEYOND = 2.0
 """Standard deviations between seeds by which a regret must be higher to be worse beyond seed noise."""
 BINS = ((0.0, 0.2), (0.2, 0.4), (0.4, 0.6), (0.6, 0.85), (0.85, 1.0))
-"""Ranges of stated probabilities, of which the lower end is included."""
+"""Ranges of stated probabilities. A range includes its lower end."""
 TITLES: Mapping[Space, str] = {
     "wrong": "Wrong starting space",
     "too wide": "Starting space ten times too wide",

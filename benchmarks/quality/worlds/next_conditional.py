@@ -152,7 +152,7 @@ _ARGUMENTS: Mapping[str, Any] = {
 
 
 def trainer_arguments(random: Random) -> Made:
-    """A study that logs 80 arguments, most of which are the same in every trial."""
+    """A study that logs 80 arguments; most of them never vary."""
     n = int(random.choice((12, 24)))
     space = nuisances(random, int(random.integers(2, 4)))
     at = random.random((n, len(space)))
@@ -162,7 +162,7 @@ def trainer_arguments(random: Random) -> Made:
 
 
 def cluttered(outcome: Outcome) -> bool:
-    """Return whether a next file lists constants among the parameters, loses one, or does not read back as it was."""
+    """Return whether a next file lists constants among the parameters, loses one, or changes when it is written and read."""
     for spec in following(outcome):
         text = dump(spec)
         listed = text.partition("\nparameters:")[2].partition("\nconstants:")[0].partition("\ntrials:")[0]

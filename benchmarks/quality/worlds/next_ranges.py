@@ -205,7 +205,7 @@ def _leads_as_warning(outcome: Outcome) -> bool:
 
 
 def six(random: Random) -> Made:
-    """Return 12 random trials of six hyperparameters, two of which matter."""
+    """Return 12 random trials of six hyperparameters; two of them matter."""
     rec = Recorder(random)
     best = random.uniform(0.3, 0.7, size=2)
     for u in random.uniform(size=(12, 6)):

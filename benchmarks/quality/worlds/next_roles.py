@@ -158,7 +158,7 @@ def batch_searched(outcome: Outcome) -> bool:
     name, tried = outcome.made.truth["name"], outcome.made.truth["sizes"]
     for spec in following(outcome):
         p = spec.parameters.get(name)
-        if spec.seeds and not spec.searched:  # repeats a trial as it was
+        if spec.seeds and not spec.searched:  # an exact repeat of a trial
             continue
         if p is None or p.numeric or too_few_trials(spec):
             return True

@@ -179,7 +179,7 @@ def _no_question(outcome: Outcome) -> bool:
 
 
 def _six(random: Random) -> Made:
-    """Return 12 trials of six hyperparameters, of which one or two matter."""
+    """Return 12 trials of six hyperparameters; one or two of them matter."""
     params, at = settings(random, 12, 6)
     weights = np.array([1.0, random.uniform(0, 0.6), 0, 0, 0, 0])
     costs = 0.5 + ((at - random.uniform(0.3, 0.7, 6)) ** 2 * weights).sum(1) + 0.02 * random.standard_normal(12)
@@ -366,7 +366,12 @@ SITUATIONS: tuple[Situation, ...] = (
         for kind in _KINDS
     ),
     Situation("E02 one setting, 2 to 6 seeds", "no sweep of the rate at a tenth", _one(None, (2, 6)), _no_sweep),
-    Situation("E02 one run, rate not logged", "nobody asks for the rate", _one(None, (1, 1), rate=False), _no_question),
+    Situation(
+        "E02 one run, rate not logged",
+        "the report does not ask for the rate",
+        _one(None, (1, 1), rate=False),
+        _no_question,
+    ),
     Situation("E06 overfitting", "several regularisers, no none, or no steps", _overfit, _overdoes),
     Situation("E09 12 trials of 6 hyperparameters", "no study of the two that matter", _six, _no_ladder),
     Situation("E10 long runs after short ones", "untested settings, or no schedule", _short_runs, _untested),
