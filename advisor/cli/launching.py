@@ -142,9 +142,11 @@ class Launcher:
     append: bool
     keep_going: bool
     quiet: bool
+    warns: bool = True
+    """Whether to warn of what the command does not pass to the training."""
 
     def train(self, spec: StudySpec, trials: int | None, first_seed: int, folder: Path) -> tuple[LaunchPlan, Summary]:
-        """Train the trials of a study that have not ended yet. Warn once of what the command does not pass to the training."""
+        """Train the trials of a study that have not ended yet. trials: their number (None: as in the study file)."""
         engine = _make_engine(spec, self.resources, folder, self.timeout_s)
         ledger = Ledger(self.location, self.experiment, spec)
         plan = LaunchPlan(
@@ -160,7 +162,7 @@ class Launcher:
             keep_going=self.keep_going,
         )
         with _progress_bar(plan, first_seed, enabled=not self.quiet) as on_update:
-            unpassed = warnings(spec, self.words, append=self.append)
+            unpassed = warnings(spec, self.words, append=self.append) if self.warns else ()
             return plan, launch(plan, ledger, _after_warnings(on_update, unpassed))
 
 

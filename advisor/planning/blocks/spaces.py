@@ -31,10 +31,17 @@ def hull(before: StudySpec, after: StudySpec) -> StudySpec:
 
 def same_space(spec: StudySpec, other: StudySpec) -> bool:
     """Return whether both studies search the same values with the same length and schedule of training."""
-    domains = [
-        {n: p.domain.model_dump(exclude={"limits"}) for n, p in reopened(s).searched.items()} for s in (spec, other)
-    ]
-    return domains[0] == domains[1] and trains_alike(spec, other)
+    return not changed(spec, other) and not changed(other, spec) and trains_alike(spec, other)
+
+
+def changed(before: StudySpec, after: StudySpec) -> list[str]:
+    """Return the hyperparameters that the later study searches and the earlier one does not, or within other ends or choices."""
+    old, new = _domains(before), _domains(after)
+    return [name for name in new if new[name] != old.get(name)]
+
+
+def _domains(spec: StudySpec) -> dict[str, dict[str, object]]:
+    return {n: p.domain.model_dump(exclude={"limits", "type"}) for n, p in reopened(spec).searched.items()}
 
 
 def trains_alike(spec: StudySpec, other: StudySpec) -> bool:
