@@ -100,11 +100,10 @@ def tune(
     spec, append = load(study), not no_args
     budget = trial_count(spec, trials)
     start = _start(spec, command, append=append)
-    folder, first_seed = study_folder(out or OUT, spec.study), default_seed(spec) if seed is None else seed
-    location = locate(tracking_uri) if tracking_uri else default_for_writing()
-    name = experiment or spec.study
+    location, name = locate(tracking_uri) if tracking_uri else default_for_writing(), experiment or spec.study
+    folder, first_seed = study_folder(out or OUT, name), default_seed(spec) if seed is None else seed
     record = Record(
-        name, location.uri, start, command, append, load_rules(settings=find_settings(Path.cwd()), directories=rules)
+        name, location, start, command, append, load_rules(settings=find_settings(Path.cwd()), directories=rules)
     )
     search = Search(start, budget, record, parallel=_parallel(resources))
     _check_budget(search)

@@ -67,6 +67,6 @@ def check_start(folder: Path, files: Sequence[BlockFile], start: StudySpec) -> N
     changed = [part for part in _COMPARED if files and getattr(files[0].spec, part) != getattr(start, part)]
     if changed:
         raise AdvisorError(
-            f"{folder} holds a search that started with another value of {changed[0]!r}; for a new search, pass another --out and "
-            "--experiment"
+            f"{folder} holds a search that started with another value of {changed[0]!r}; for a new search, pass "
+            "--experiment with a new name"
         )

@@ -37,6 +37,7 @@ class Loop:
         blocks = self.record.blocks(known) if known else []
         if len(blocks) == 1 and not blocks[0].trained:
             known, blocks = [], []  # nothing was trained, so the study may have been edited
+        self.record.check_complete(known, blocks)
         files.check_start(self.folder, known, self.search.start)
         if known:
             self.say(f"Going on with block {len(known)} of {self.folder}.")
@@ -60,7 +61,7 @@ class Loop:
         block = text.named(
             decided,
             before,
-            study=f"{start.study}-block-{number:02}",
+            study=self.record.experiment if number == 1 else f"{self.record.experiment}-block-{number:02}",
             parent=known[-1].spec.study if known else start.parent,
             round=start.round + number - 1,
         )

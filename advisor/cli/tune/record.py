@@ -27,6 +27,7 @@ from advisor.planning.blocks import Block, Trained
 from advisor.planning.blocks.spaces import steps_of, trains_alike
 from advisor.tracking.lineage import Reader
 from advisor.tracking.runs import Experiment, Run
+from advisor.tracking.stores.location import Location
 from advisor.tracking.study.assemble import assemble
 from advisor.tracking.study.probes import select_runs
 
@@ -41,8 +42,7 @@ class Record:
     """The trials of a search in one experiment. It is the search's analyst."""
 
     experiment: str
-    uri: str
-    """Tracking URI of the store."""
+    location: Location
     start: StudySpec
     words: Sequence[str]
     """Words of the command, which limit what the analysis may change."""
@@ -57,8 +57,6 @@ class Record:
 
     def check(self, files: Sequence[BlockFile]) -> None:
         """Raise AdvisorError if the experiment holds runs of other studies."""
-        if self.experiment not in {place.experiment for place in Reader(self.uri).places}:
-            return
         known, runs = {f.spec.study for f in files}, self._read().runs
         other = next((name for run in runs if (name := run.tags.get(contract.TAG_STUDY)) not in known), "")
         if other != "":
@@ -68,6 +66,14 @@ class Record:
                 "with a new name, or the --out of the search that they belong to"
             )
 
+    def check_complete(self, files: Sequence[BlockFile], blocks: Sequence[Block]) -> None:
+        """Raise AdvisorError if the store lacks the runs of a block that ended: it is another store, or they were deleted."""
+        empty = next((f for f, b in zip(files[:-1], blocks, strict=False) if not b.trained), None)
+        if empty is not None:
+            raise AdvisorError(
+                f"{self.location.display} has no runs of {empty.path}; pass the --tracking-uri of that search, or another --out"
+            )
+
     def blocks(self, files: Sequence[BlockFile]) -> list[Block]:
         """Return the blocks with their trials that have ended."""
         runs = self._runs = self._read()
@@ -75,10 +81,16 @@ class Record:
         return [replace(f.block, trained=tuple(trained[r.id] for r in _runs_of(runs, f))) for f in files]
 
     def _read(self) -> Experiment:
+        """Return the experiment's runs; none if it does not exist yet, or its store."""
+        no_runs, path = Experiment(name=self.experiment, runs=(), points={}), self.location.path
+        if path is not None and not path.exists():
+            return no_runs
+        reader = Reader(self.location.uri)
         try:
-            return Reader(self.uri).experiment(self.experiment)
+            exists = self.experiment in {place.experiment for place in reader.places}
+            return reader.experiment(self.experiment) if exists else no_runs
         except NothingToJudge:
-            return Experiment(name=self.experiment, runs=(), points={})
+            return no_runs
 
     # --- analysis ---------------------------------------------------------------------------------------------------------------
 
@@ -92,7 +104,7 @@ class Record:
         except AdvisorError:  # no trial has a result
             return None
         own = replace(own, spec=own.spec.model_copy(update={"parent": self.start.parent}))
-        earlier, _ = Reader(self.uri).ancestors(own)
+        earlier, _ = Reader(self.location.uri).ancestors(own)
         return first_study(pool(own, earlier).study, self.rules, prepare)[0]
 
     def legal(self, spec: StudySpec, before: StudySpec) -> StudySpec:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import short
-from advisor.model.words import capital, count, listed, sentence
+from advisor.model.words import capital, count, listed, sentence, trimmed
 from advisor.planning.blocks import Block, Trained, leader
 from advisor.planning.blocks.spaces import changed
 
@@ -32,17 +32,30 @@ def named(block: Block, before: StudySpec | None, *, study: str, parent: str | N
 
     before: the space before this block; None for the first.
     """
-    asked = block.spec.goal if block.kind in ("extend", "probe") or (before and block.kind == "explore") else ""
     why = _WHY["adaptive"] if block.kind == "extend" and block.spec.sampler.kind == "adaptive" else _WHY[block.kind]
     update = {
         "study": study,
         "parent": parent,
         "round": round,
-        "goal": asked or _GOALS[block.kind],
+        "goal": _goal(block, before),
         "notes": (*(() if before is None else _changed(block, before)), why),
         "predictions": block.spec.predictions if block.changes_space else (),
     }
     return Block(block.kind, block.spec.model_copy(update=update))
+
+
+def _goal(block: Block, before: StudySpec | None) -> str:
+    if before is None or block.kind in ("adaptive", "repeat"):
+        return _GOALS[block.kind]
+    names = changed(before, block.spec) if block.kind == "extend" else []
+    if not names or not all(block.spec.parameters[n].numeric and n in before.searched for n in names):
+        return block.spec.goal or _GOALS[block.kind]
+    # The plan may also narrow a range; a search in blocks does not.
+    return f"Widen {listed((_range(block.spec, n) for n in names), len(names))}"
+
+
+def _range(spec: StudySpec, name: str) -> str:
+    return f"{name}: {trimmed(spec.parameters[name].low)} to {trimmed(spec.parameters[name].high)}"
 
 
 def _changed(block: Block, before: StudySpec) -> Iterator[str]:
@@ -51,8 +64,8 @@ def _changed(block: Block, before: StudySpec) -> Iterator[str]:
         return
     new = {name: block.spec.parameters[name] for name in changed(before, block.spec)}
     if new and block.kind == "adaptive":
-        ranges = listed(f"{name} from {short(p.low)} to {short(p.high)}" for name, p in new.items())
-        yield f"The model expects more beyond an end than inside, so search {ranges}."
+        ranges = listed((_range(block.spec, name) for name in new), len(new))
+        yield f"The model expects more beyond an end than inside, so widen {ranges}."
     elif block.kind != "adaptive":
         yield from dict.fromkeys(sentence(capital(p.why)) for p in new.values() if p.why)
 

@@ -203,9 +203,9 @@ class _State:
 
     def _extend(self, spec: StudySpec, count: int) -> Block | None:
         """Return at most this many trials from the part of a space that the present one lacks; None if there is none."""
-        count = min(count, self.left // steps_of(spec))
+        count = min(count, self._affordable(spec))
         points = sample(spec, MAX_POINTS)
-        fresh = tuple(islice((p for p in points if not covers(self.space, spec, p)), max(count, 0)))
+        fresh = tuple(islice((p for p in points if not covers(self.space, spec, p)), count))
         settings = tuple(_searched(spec, p) for p in fresh)
         return Block("extend", spec.model_copy(update={"trials": len(fresh), "settings": settings})) if fresh else None
 
