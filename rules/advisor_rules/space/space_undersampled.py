@@ -15,6 +15,7 @@ from advisor.model.change import Advise, SetField
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Objective, say
+from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats import best_of, boundaries, surface
@@ -71,7 +72,7 @@ class SpaceUndersampled(Rule):
     seed_noise: Share = 0.05
     """Maximum plausible standard deviation between seeds if none was measured, as a share of the result: one and a half times the
     largest in the better half of 278 repeated settings."""
-    enough_for_one: Count = 10
+    enough_for_one: Count = RATE_TRIALS
     """Number of trials that always suffices for one hyperparameter; the playbook tunes a learning rate alone with fewer."""
     most: Count = 4
     """Maximum factor by which the number of trials grows."""
