@@ -34,6 +34,7 @@ from advisor.execution.ledger.record import (
     attempt,
     logged_text,
 )
+from advisor.execution.ledger.retries import Retry
 from advisor.execution.ledger.runs import StudyRuns
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
@@ -55,12 +56,14 @@ _MAX_METRICS = 1000
 class Ledger:
     """The jobs of one study in one experiment."""
 
-    def __init__(self, location: Location, experiment: str, spec: StudySpec) -> None:
+    def __init__(self, location: Location, experiment: str, spec: StudySpec, retry: Retry | None = None) -> None:
         """Open the store, create the experiment if it does not exist, and store the study file in its tags.
 
+        retry: failed trials to begin again; None: none of them.
         Raises AdvisorError if the store is unreachable, or if trials of another search space exist under the same study name.
         """
-        self._spec, self._claimant, self._uri = spec, Claimant(), from_anywhere(location)
+        self._spec, self._retry, self._uri = spec, retry or Retry(), from_anywhere(location)
+        self._claimant = Claimant(self._retry.command)
         self._recording = threading.RLock()
         """Lock held while a job's end is recorded, so that a heartbeat from another thread does not overwrite the record."""
         with quiet_mlflow(IMPATIENT), one_at_a_time(location.uri):
@@ -87,7 +90,7 @@ class Ledger:
         id = str(experiment.experiment_id)
         stored = next((s for s in study_tags.specs_of(experiment.tags) if s.study == spec.study), None)
         difference = None if stored is None else _difference(stored, spec)
-        if difference is not None and self._study_runs(id).runs():
+        if difference is not None and (runs := self._study_runs(id).runs()) and not _corrects(stored, spec, runs):
             raise AdvisorError(
                 f"experiment {name!r} has trials of study {spec.study!r} {difference}; give the study another name, or pass "
                 "another --experiment"
@@ -97,7 +100,7 @@ class Ledger:
         return id
 
     def _study_runs(self, id: str) -> StudyRuns:
-        return StudyRuns(self._client, self._uri, id, self._spec, self._claimant)
+        return StudyRuns(self._client, self._uri, id, self._spec, self._claimant, self._retry)
 
     def entries(self) -> list[Entry]:
         """Return all begun jobs, as `StudyRuns.entries` does."""
@@ -257,10 +260,13 @@ class Ledger:
         run_status = "FINISHED" if exit.ok else "KILLED" if exit.timed_out or exit.lost or again else "FAILED"
         if run.info.status != run_status:
             self._client.set_terminated(run_id, run_status)
-        outcome = None if status is None else Outcome(status, self._runs.best(run_id), error)
+        outcome = (
+            None if status is None else Outcome(status, self._runs.best(run_id), error or self._runs.error(run, status))
+        )
         # Store the best value in the tag, so that later launchers need not read the curve.
         details = {"state": "interrupted"} if outcome is None else {"state": "done", "best": outcome.best}
-        self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag(details))
+        command = claims.read(run.data.tags.get(contract.TAG_LAUNCH)).get("command")  # maybe of another launcher
+        self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag({**details, "command": command}))
         return outcome
 
     def _verdict(self, run: Any, exit: Exit) -> tuple[str, str | None]:
@@ -270,7 +276,9 @@ class Ledger:
             return "stopped", exit.reason
         if not exit.ok and status not in ("infeasible", "diverged"):
             return "infeasible", exit.reason
-        return (self._runs.status(run) if status in (None, "running") else str(status)), error
+        if status in (None, "running") or (status in ("complete", "stopped") and not self._runs.has_objective(run)):
+            return self._runs.status(run), error
+        return str(status), error
 
     def take_in_orphans(self) -> None:
         """Record trainings that ended after their launcher failed. Kill those on this machine that exceed their time limit."""
@@ -292,6 +300,13 @@ def _difference(stored: StudySpec, spec: StudySpec) -> str | None:
     parts = ("objective", "max_train_steps", "schedule")
     changed = [part for part in parts if getattr(stored, part) != getattr(spec, part)]
     return f"with another {' and '.join(changed)}" if changed else None
+
+
+def _corrects(stored: StudySpec | None, spec: StudySpec, runs: Sequence[Any]) -> bool:
+    """Return True if the study differs from the stored one only in its objective, which no run of the stored study logged."""
+    if stored is None or _difference(stored.model_copy(update={"objective": spec.objective}), spec) is not None:
+        return False
+    return not any(stored.objective.metric in run.data.metrics for run in runs)
 
 
 def _sampled_from(spec: StudySpec) -> dict[str, Any]:
