@@ -57,7 +57,9 @@ class Best(NamedTuple):
 class TuningLogger:
     """Records one training run for the tuning advisor, without making the loop wait for the device, the disk or the store.
 
-        with TuningLogger(model, optimizer, params=vars(args), objective="val/error", max_train_steps=2000) as log:
+        with TuningLogger(
+            model, optimizer, params=params, objective="val/error", max_train_steps=2000, seed=args.seed
+        ) as log:
             for x, y in log.batches(loader):  # optional: measures the wait for data, counts examples
                 loss = loss_fn(model(x), y)
                 loss.backward()

@@ -57,7 +57,7 @@ def check_objective(params: object, objective: object, direction: object) -> Dir
         inferred = direction_of(objective)
         if inferred is None:
             raise ValueError(
-                f"the name {objective!r} does not say whether lower or higher values are better: pass direction=\"minimize\" or "
+                f'the name {objective!r} does not say whether lower or higher values are better: pass direction="minimize" or '
                 'direction="maximize"'
             )
         return inferred

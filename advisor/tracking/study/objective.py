@@ -54,7 +54,9 @@ def choose_objective(
         metric, chosen, inferred["objective"] = _infer_metric(experiment)
         stated = stated or chosen
     if metric not in experiment.points:
-        raise AdvisorError(f"no run logged the objective {metric!r}; metrics that were logged: {_metrics(experiment)}")
+        running = any(run.status in ("RUNNING", "SCHEDULED") for run in experiment.runs)
+        text = f"no run logged the objective {metric!r}; metrics that were logged: {_metrics(experiment)}"
+        raise NothingToJudge(f"{text}; come back later") if running else AdvisorError(text)
     if contract.TAG_DIRECTION in experiment.tags:
         stated = stated or _tagged_direction(experiment, metric)
     warnings = [*_warnings(metric)]
