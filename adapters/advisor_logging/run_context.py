@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from advisor import contract
@@ -34,12 +35,9 @@ class RunContext:
         facts = {contract.TAG_COMMAND: command, contract.TAG_GIT_COMMIT: _commit_of_code, contract.TAG_SEED: _seed}
         tags: dict[str, str] = {}
         for tag, find in facts.items():
-            try:
-                value = find()
-            except Exception:  # a missing fact is better than a training that ends here
-                continue
-            if value:
-                tags[tag] = value
+            with suppress(Exception):  # a missing fact is better than a training that ends here
+                if value := find():
+                    tags[tag] = value
         return tags
 
 
