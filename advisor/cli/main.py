@@ -18,6 +18,7 @@ from advisor.model.errors import AdvisorError
 _MAX_ERROR_CHARS = 1200
 _SUMMARIES = {
     "analyze": "Read an experiment and say what to do next.",
+    "check": "Check study files.",
     "compare": "Decide whether to adopt a candidate in place of an incumbent.",
     "demo": "Show the whole loop on a small real training.",
     "explain": "Print the page of a rule.",
