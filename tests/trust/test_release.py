@@ -20,12 +20,12 @@ STUDY = "study: small\nobjective: {metric: val/loss, direction: minimize}\nparam
 
 @pytest.fixture
 def commands(tmp_path: Path) -> dict[str, str]:
-    """Environment in which `advisor` and `python` are those of this checkout."""
+    """Environment in which the command `advisor` is that of this checkout."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name, words in {"advisor": '-c "from advisor.cli import main; main()" "$@"', "python": '"$@"'}.items():
-        (folder / name).write_text(f"#!/bin/sh\nexec {sys.executable} {words}\n")
-        (folder / name).chmod(0o755)
+    code = '-c "from advisor.cli import main; main()" "$@"'
+    (folder / "advisor").write_text(f"#!/bin/sh\nexec {sys.executable} {code}\n")
+    (folder / "advisor").chmod(0o755)
     return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
@@ -74,12 +74,12 @@ def test_the_hook_of_pre_commit_checks_study_files(tmp_path: Path, commands: dic
     assert not any(pattern.search(name) for name in ("config.yaml", "mystudy.yaml", "next/a.py"))
     (tmp_path / "study.yaml").write_text(STUDY % "1.0")
     (tmp_path / "study-2.yaml").write_text(STUDY % "0.0001")
-    words = [*hook["entry"].split(), "study.yaml", "study-2.yaml", "study-3.yaml"]
+    words = ["sh", "-c", f'{hook["entry"]} "$@"', "sh", "study.yaml", "study-2.yaml", "study-3.yaml"]
     done = subprocess.run(words, cwd=tmp_path, env=commands, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     lines = done.stderr.splitlines()
     assert [line.startswith("advisor: study-") for line in lines] == [True, True], lines
-    done = subprocess.run(words[:3], cwd=tmp_path, env=commands, capture_output=True, text=True, check=False)
+    done = subprocess.run(words[:5], cwd=tmp_path, env=commands, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
