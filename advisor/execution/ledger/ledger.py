@@ -10,6 +10,7 @@ Nothing here waits for an unreachable store: methods raise `LaterError`, and the
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 import threading
@@ -17,6 +18,7 @@ import time
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from advisor import contract
@@ -69,18 +71,18 @@ class Ledger:
         with quiet_mlflow(IMPATIENT), one_at_a_time(location.uri):
             try:
                 self._client = open_client(replace(location, uri=self._uri))
-                self._id = self._open(experiment)
+                self._id = self._open(experiment, _artifact_place(location, experiment))
             except AdvisorError:
                 raise
             except Exception as error:
                 raise AdvisorError(f"cannot use {location.display}: {one_line(error)}") from None
         self._runs = self._study_runs(self._id)
 
-    def _open(self, name: str) -> str:
+    def _open(self, name: str, artifacts: str | None) -> str:
         spec, experiment = self._spec, self._client.get_experiment_by_name(name)
         if experiment is None:
             try:
-                return str(self._client.create_experiment(name, tags=study_tags.tags_of(spec)))
+                return str(self._client.create_experiment(name, artifacts, tags=study_tags.tags_of(spec)))
             except Exception:
                 experiment = self._client.get_experiment_by_name(name)  # another launcher may have been faster
                 if experiment is None:
@@ -291,6 +293,14 @@ class Ledger:
                 self.end(run_id, Exit(-9, timed_out=True))
             elif self._claimant.state(run_id, claim, run.info.status) == "done":
                 self.end(run_id, Exit(0 if run.info.status == "FINISHED" else 1))
+
+
+def _artifact_place(location: Location, experiment: str) -> str | None:
+    """Return the folder for the artifacts of a new experiment: beside a database file elsewhere, else where MLflow puts them."""
+    if location.kind != "sqlite" or location.path is None or location.path.parent == Path.cwd():
+        return None
+    digest = hashlib.sha256(experiment.encode()).hexdigest()[:12]
+    return (location.path.parent / "mlruns" / digest).as_uri()
 
 
 def _difference(stored: StudySpec, spec: StudySpec) -> str | None:
