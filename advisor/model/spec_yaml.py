@@ -252,8 +252,8 @@ def _is_constant(name: str, parameter: Parameter, parent: StudySpec | None) -> b
     return plain and (parent is None or parent.parameters.get(name) == parameter)
 
 
-_WIDTH = 118
-"""Column at which long texts of a study file continue on the next line."""
+_WIDTH = 105
+"""Column after which the next word of a long text of a study file starts a new line."""
 _KEYS = (
     "role", "type", "low", "high", "scale", "limits", "choices", "value", "searched_in", "formula", "equals", "when", "why",
 )  # fmt: skip

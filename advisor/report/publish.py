@@ -53,7 +53,7 @@ def _note(text: object) -> str:
 
 
 def _counts(verdicts: Iterable[Verdict]) -> str:
-    counts = Counter(v.status for v in verdicts)
+    counts = Counter[str](v.status for v in verdicts)
     return ", ".join(f"{counts[status]} {status.replace('-', ' ')}" for status in _STATUSES if counts[status])
 
 
