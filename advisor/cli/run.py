@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from advisor.cli.options import collect, quiet_option, ray_address_option, tracking_option
 from advisor.contract.redact import redact
 from advisor.execution import LaunchPlan, Ledger, Summary, jobs, launch, queue
+from advisor.execution.command import fingerprint
 from advisor.execution.engines import Engine
 from advisor.execution.engines.devices import find_gpus, make_slots
 from advisor.execution.engines.local import Local
@@ -21,10 +23,13 @@ from advisor.execution.engines.ray import Ray
 from advisor.execution.engines.slurm import Slurm
 from advisor.execution.job import default_seed, job_name
 from advisor.execution.job_env import check, job_command, study_folder, warnings
+from advisor.execution.ledger.retries import Retry
 from advisor.execution.plan import OnUpdate
+from advisor.execution.progress import EndedTrials
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import load
+from advisor.model.words import spelled
 from advisor.system import shell
 from advisor.tracking.stores.location import default_for_writing, locate
 
@@ -102,6 +107,11 @@ _resource_options = collect(
     "--no-args", is_flag=True, help="Append no hyperparameters to the command; ADVISOR_PARAMS contains all of them."
 )
 @click.option("--keep-going", is_flag=True, help="Continue even if the first three trials all fail.")
+@click.option(
+    "--retry",
+    type=click.Choice(["failed"]),
+    help="Begin failed trials again, also those that logged metrics.  [default: those that logged nothing, if COMMAND changed]",
+)
 @click.option("--dry-run", is_flag=True, help="Only print the commands.")
 @quiet_option
 def run(
@@ -116,6 +126,7 @@ def run(
     out: Path | None,
     no_args: bool,
     keep_going: bool,
+    retry: str | None,
     dry_run: bool,
     quiet: bool,
 ) -> None:
@@ -134,7 +145,8 @@ def run(
     (MLFLOW_TRACKING_URI, MLFLOW_RUN_ID). ADVISOR_PARAMS, ADVISOR_SEED, ADVISOR_MAX_TRAIN_STEPS and ADVISOR_SCHEDULE hold what
     the study sets. Crashes, lack of memory, timeouts and non-finite results are recorded. Ctrl-C stops cleanly; run the same
     command again to resume, also after a kill -9 or on another machine: finished trials are never trained again. A larger
-    --trials continues the same sequence.
+    --trials continues the same sequence. Failed trials that logged nothing are begun again if COMMAND, or a script that it names,
+    has changed. The exit status is 1 if a trial failed.
     """
     spec = load(study)
     check(spec, command, append=not no_args)
@@ -148,7 +160,7 @@ def run(
     timeout_s = None if timeout is None else 60 * timeout
     location, name = locate(tracking_uri) if tracking_uri else default_for_writing(), experiment or spec.study
     engine = _make_engine(spec, resources, folder, timeout_s)
-    ledger = Ledger(location, name, spec)
+    ledger = Ledger(location, name, spec, Retry(fingerprint(command), failed=retry == "failed"))
     plan = LaunchPlan(
         spec=spec,
         queue=queue.make_queue(spec, trials, first_seed=first_seed, read_earlier=ledger.earlier),
@@ -165,6 +177,8 @@ def run(
         summary = launch(plan, ledger, _after_warnings(on_update, warnings(spec, command, append=not no_args)))
     if not quiet:
         _print_summary(plan, summary, first_seed)
+    if summary.failed:
+        sys.exit(1)
 
 
 def _warn(texts: Sequence[str]) -> None:
@@ -221,7 +235,10 @@ def _print_commands(
 
 @contextmanager
 def _progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[OnUpdate]:
-    """On a terminal, show a progress bar with the best value so far. Print a line for each failed trial in any case."""
+    """On a terminal, show a progress bar with the best value so far; elsewhere, print a line for each trial that ends.
+
+    Print a line for each failed trial in any case.
+    """
     console = Console(stderr=True)
     columns = (
         BarColumn(),
@@ -232,11 +249,14 @@ def _progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[OnU
     )
     with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
         task = bar.add_task("", total=plan.queue.total)
+        lines = EndedTrials(plan.spec.objective.metric, seed)
 
         def update(summary: Summary, news: str, /) -> None:
             bar.update(task, completed=len(summary.outcomes), description=_state(plan, summary, seed))
-            if news and enabled:
-                console.print(news, markup=False, highlight=False, soft_wrap=True)
+            ended = lines.new(summary)
+            for line in (news, *(() if console.is_terminal else ended)):
+                if line and enabled:
+                    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
         yield update
 
@@ -252,6 +272,11 @@ def _state(plan: LaunchPlan, summary: Summary, seed: int) -> str:
 def _print_summary(plan: LaunchPlan, summary: Summary, seed: int) -> None:
     state, left = _state(plan, summary, seed), summary.total - len(summary.outcomes)
     click.echo(f"{len(summary.outcomes)} of {summary.total} trainings have ended{': ' + state if state else ''}.")
+    if summary.failed:
+        failed, them = spelled(summary.failed, "trial"), "it" if summary.failed == 1 else "them"
+        click.echo(
+            f"{failed[0].upper()}{failed[1:]} failed; run the same command with --retry failed to begin {them} again."
+        )
     if left:
         click.echo(f"{left} are left to other launchers; run the same command again to see that all have ended.")
     words = ["advisor", "analyze", plan.experiment]
