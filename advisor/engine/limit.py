@@ -11,9 +11,9 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-MAX_CPU_S = 120.0
+MAX_CPU_S = 300.0
 """Maximum processor seconds of one rule. docs/decisions.md states its margin."""
-MAX_WAIT_S = 1200
+MAX_WAIT_S = 1800
 """Maximum seconds of one rule that uses less processor time, because it waits for a server, for instance."""
 STOP_S = 2.0
 """Seconds that a rule has to end when it is stopped. After that, its thread goes on without effect."""
