@@ -12,7 +12,7 @@ from advisor.analysis import analyze as run_analysis
 from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, log_option, reaches, study_option
 from advisor.cli.progress import progress_bar
 from advisor.model.errors import AdvisorError
-from advisor.model.words import encodable
+from advisor.model.words import clean, encodable
 from advisor.report import Report
 from advisor.report.formats.sarif import StudyFile
 from advisor.report.formats.terminal import print_report
@@ -21,6 +21,8 @@ from advisor.report.save import save_report
 from advisor.system import shell
 from advisor.system.atomic import write
 
+MAX_CHARS = 400
+"""Maximum length of the line that names a broken rule."""
 _MOVED = {"--all": "advisor survey [PATTERN]", "--watch": "advisor watch EXPERIMENT"}
 
 
@@ -100,7 +102,9 @@ def make_report(experiment: str, options: AnalysisOptions, study_file: Path | No
 def write_report(
     report: Report, experiment: str, options: AnalysisOptions, study_file: Path | None, log_to_mlflow: bool
 ) -> str | None:
-    """Write the report's files. Return a line with the report's address in MLflow if it was logged there."""
+    """Write the report's files and name broken rules. Return a line with the report's address in MLflow if it was logged there."""
+    for verdict in report.with_status("broken"):
+        click.echo(f"advisor: {clean(f'the rule {verdict.rule} broke: {verdict.reason}')[:MAX_CHARS]}", err=True)
     save_report(report, options.out, StudyFile.read(study_file) if study_file is not None else None)
     if not log_to_mlflow:
         return None
