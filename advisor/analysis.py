@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from advisor.engine.judge import judge
@@ -120,6 +120,20 @@ def analyze_study(
         past = history([*earlier, study], rules, pooled=pooled, notes=notes, open_findings=_asks_for_changes(verdicts))
     report_progress("Drawing the report", 0, 1)
     return build_report(pooled.study, verdicts, specs, next_round.deferred, rules=rules, command=command, history=past)
+
+
+def first_study(
+    study: Study, rules: Sequence[Rule], prepare: Callable[[StudySpec], StudySpec]
+) -> tuple[StudySpec | None, tuple[Verdict, ...]]:
+    """Return the study to run first after this one, with its predictions, and the verdicts; None if nothing is left to change.
+
+    prepare: adapts the planned study before its effects are predicted. A search in blocks decides by this after each block.
+    """
+    verdicts = judge(study, rules)
+    specs = plan(study, verdicts).specs
+    if not specs:
+        return None, verdicts
+    return predicted(study, verdicts, [prepare(specs[0])], rules)[0], verdicts
 
 
 def _asks_for_changes(verdicts: Sequence[Verdict]) -> bool:

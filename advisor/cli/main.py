@@ -32,6 +32,7 @@ _SUMMARIES = {
     "schema": "Print the JSON Schema of a file format.",
     "survey": "Analyze all experiments of a store.",
     "sync": "Deliver what trainings could not log.",
+    "tune": "Search in blocks of trials; after each, the analysis decides about the space.",
     "watch": "Analyze an experiment again while trials come in.",
 }
 

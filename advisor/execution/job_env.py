@@ -31,7 +31,7 @@ def check(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> None
     command.check(words, spec.parameters, {*placeholders.values(spec), "trial", "seed", "json", "args", "run_id"})
     if append:
         command.check_all(words, _substitutes(spec), spec.parameters)
-        if "seed" in _not_passed(spec, words):
+        if "seed" in not_passed(spec, words):
             raise AdvisorError(
                 f"the study repeats each trial with {spec.seeds} seeds, and the command does not pass them; add --seed {{seed}}, "
                 "or pass --no-args if the training reads ADVISOR_SEED from its environment"
@@ -40,7 +40,7 @@ def check(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> None
 
 def warnings(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> list[str]:
     """Return a warning, if necessary: the command does not pass the length of training or the schedule that the study sets."""
-    missing = [name for name in _not_passed(spec, words) if name != "seed"] if append else []
+    missing = [name for name in not_passed(spec, words) if name != "seed"] if append else []
     if not missing:
         return []
     values = placeholders.values(spec)
@@ -52,7 +52,12 @@ def warnings(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> l
     ]
 
 
-def _not_passed(spec: StudySpec, words: Sequence[str]) -> list[str]:
+def passes_seed(spec: StudySpec, words: Sequence[str]) -> bool:
+    """Return whether the command passes the seed of a trial to the training."""
+    return "seed" not in not_passed(spec.model_copy(update={"seeds": 2}), words)
+
+
+def not_passed(spec: StudySpec, words: Sequence[str]) -> list[str]:
     """Return the placeholders of what the study sets that are not in the command, neither as placeholders nor as values."""
     values, passed = placeholders.values(spec), command.placeholders(words)
     stated = {part for word in words for part in re.split(r"[=\s]", word)}

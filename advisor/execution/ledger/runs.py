@@ -125,7 +125,7 @@ class StudyRuns:
         ]
 
     def _preceding(self) -> list[Place]:
-        """Return the preceding studies, first round first, except those whose study file declares another schedule."""
+        """Return the preceding studies, first round first, except probes and those that declare another schedule."""
         known, line = places(self._uri), list[Place]()
         parent = self._spec.parent
         while parent is not None and parent not in {self._spec.study, *(place.study for place in line)}:
@@ -135,7 +135,7 @@ class StudyRuns:
             line.insert(0, place)
             parent = place.parent
         schedule = dict(self._spec.schedule or {})
-        return [place for place in line if place.spec is None or dict(place.spec.schedule or {}) == schedule]
+        return [place for place in line if place.spec is None or _is_like(place.spec, schedule)]
 
     def _runs_in(self, place: Place) -> list[Any]:
         """Return the study's runs, oldest first. If no run of the experiment names a study, return all its runs."""
@@ -164,6 +164,11 @@ class StudyRuns:
         if not claim:
             return bool(run.info.status != "RUNNING")
         return self._claimant.state(str(run.info.run_id), claim, run.info.status) == "done"
+
+
+def _is_like(spec: StudySpec, schedule: Mapping[str, Any]) -> bool:
+    """Return whether trials of a study may be comparable with those of a study with this schedule: it is no probe."""
+    return spec.probe is None and dict(spec.schedule or {}) == schedule
 
 
 def _claim(run: Any) -> dict[str, Any]:

@@ -1,8 +1,6 @@
-"""A store, and a process that logs for trainings, so that each of them need not import MLflow, which takes seconds."""
+"""A training that waits for a file, and a proxy of a tracking server."""
 
-import json
 import os
-import shutil
 import signal
 import socket
 import socketserver
@@ -13,52 +11,6 @@ from contextlib import suppress
 
 import pytest
 from launches import TRAINING, wait_until
-
-LOG = '''
-import json, os, socket
-
-def log(value=None, step=0, end=None):
-    """Log a value of the objective into this training's run, or end it, through a process that has MLflow imported."""
-    with socket.create_connection(("127.0.0.1", int(os.environ["LOGS_FOR_ME"]))) as line, line.makefile("rw") as file:
-        file.write(json.dumps([os.environ["MLFLOW_TRACKING_URI"], os.environ["MLFLOW_RUN_ID"], value, step, end]) + "\\n")
-        file.flush()
-        file.readline()
-'''
-
-
-@pytest.fixture
-def project(tmp_path, empty_store, monkeypatch):
-    """A working directory with a store in it and with an unusual name."""
-    own = tmp_path / "my prøject"
-    own.mkdir()
-    shutil.copy(empty_store, own / "mlflow.db")
-    monkeypatch.chdir(own)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    return own
-
-
-@pytest.fixture
-def logs(project, monkeypatch):
-    """Log for trainings that import `log` from `quick`."""
-    from mlflow.tracking import MlflowClient
-
-    class Handler(socketserver.StreamRequestHandler):
-        def handle(self):
-            uri, run_id, value, step, end = json.loads(self.rfile.readline())
-            client = MlflowClient(uri)
-            if value is not None:
-                client.log_metric(run_id, "val/loss", value, step=step)
-            if end is not None:
-                client.set_terminated(run_id, end)
-            self.wfile.write(b"done\n")
-
-    (project / "quick.py").write_text(LOG)
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        monkeypatch.setenv("LOGS_FOR_ME", str(server.server_address[1]))
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        yield
-        server.shutdown()
 
 
 @pytest.fixture

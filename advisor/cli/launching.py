@@ -1,0 +1,228 @@
+"""What `advisor run` and `advisor tune` share: the options that say how to train, and the launch of one study with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from advisor.cli.options import collect, ray_address_option
+from advisor.contract.redact import redact
+from advisor.execution import LaunchPlan, Ledger, Summary, jobs, launch, queue
+from advisor.execution.command import fingerprint
+from advisor.execution.engines import Engine
+from advisor.execution.engines.devices import find_gpus, make_slots
+from advisor.execution.engines.local import Local
+from advisor.execution.engines.ray import Ray
+from advisor.execution.engines.slurm import Slurm
+from advisor.execution.job import job_name
+from advisor.execution.job_env import job_command, warnings
+from advisor.execution.ledger.retries import Retry
+from advisor.execution.plan import OnUpdate
+from advisor.execution.progress import EndedTrials
+from advisor.model.errors import AdvisorError
+from advisor.model.spec import StudySpec
+from advisor.system import shell
+from advisor.tracking.stores.location import Location
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The options that select the engine and its resources for training."""
+
+    on: str
+    gpus_per_trial: int | None
+    cpus_per_trial: float
+    parallel: int | None
+    ray_address: str | None
+    slurm: tuple[str, ...]
+
+
+resource_options = collect(
+    "resources",
+    Resources,
+    click.option(
+        "--parallel",
+        "-j",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Number of trials at a time.  [default: one, or one for each GPU; as many as a cluster accepts]",
+    ),
+    click.option(
+        "--gpus-per-trial",
+        type=click.IntRange(min=0),
+        metavar="K",
+        help="GPUs of each trial; 0: all trials share all GPUs.  [default: 1 if there are GPUs; with SLURM as it assigns them]",
+    ),
+    click.option(
+        "--on",
+        type=click.Choice(["local", "ray", "slurm"]),
+        default="local",
+        show_default=True,
+        help="Where to train: on this machine, a Ray cluster, or SLURM.",
+    ),
+    ray_address_option,
+    click.option(
+        "--cpus-per-trial",
+        type=click.FloatRange(min=0),
+        default=1.0,
+        show_default=True,
+        help="CPUs of each trial on a Ray cluster or SLURM.",
+    ),
+    click.option("--slurm", multiple=True, metavar="NAME=VALUE", help="Option of sbatch: partition=gpu. Repeatable."),
+)
+experiment_option = click.option(
+    "--experiment", metavar="NAME", help="MLflow experiment for the runs.  [default: the study's name]"
+)
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="MINUTES",
+    help="Stop a training that takes longer.",
+)
+no_args_option = click.option(
+    "--no-args", is_flag=True, help="Append no hyperparameters to the command; ADVISOR_PARAMS contains all of them."
+)
+keep_going_option = click.option("--keep-going", is_flag=True, help="Continue even if the first three trials all fail.")
+
+
+def _make_engine(spec: StudySpec, resources: Resources, folder: Path, timeout_s: float | None) -> Engine:
+    gpus, cpus, parallel = resources.gpus_per_trial, resources.cpus_per_trial, resources.parallel
+    if resources.on == "ray":
+        return Ray(resources.ray_address, gpus_per_trial=gpus, cpus_per_trial=cpus, parallel=parallel)
+    if resources.on == "slurm":
+        return Slurm(
+            folder.absolute() / "slurm",
+            gpus_per_trial=gpus or 0,
+            parallel=parallel,
+            timeout_s=timeout_s,
+            options={"cpus_per_task": str(max(1, round(cpus))), **dict(_pair(text) for text in resources.slurm)},
+            max_submitted=(parallel or 1) if spec.sampler.kind == "adaptive" else None,
+        )
+    return Local(make_slots(find_gpus(), gpus, parallel))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--slurm")
+    return name, value
+
+
+def warn(texts: Sequence[str]) -> None:
+    """Print warnings on standard error."""
+    for text in texts:
+        click.echo(f"Warning: {text}", err=True)
+
+
+def _after_warnings(on_update: OnUpdate, texts: Sequence[str]) -> OnUpdate:
+    """Return the callback, which prints the warnings once: before the first trial, but after errors that prevent the launch."""
+    pending = [texts]
+
+    def update(summary: Summary, news: str, /) -> None:
+        while pending:
+            warn(pending.pop())
+        on_update(summary, news)
+
+    return update
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """Trains studies with the options of one command line."""
+
+    words: Sequence[str]
+    """Words of the command, including placeholders."""
+    location: Location
+    experiment: str
+    resources: Resources
+    timeout_s: float | None
+    append: bool
+    keep_going: bool
+    quiet: bool
+    warns: bool = True
+    """Whether to warn of what the command does not pass to the training."""
+    retry_failed: bool = False
+    """Whether to begin failed trials again that logged metrics."""
+
+    def train(self, spec: StudySpec, trials: int | None, first_seed: int, folder: Path) -> tuple[LaunchPlan, Summary]:
+        """Train the trials of a study that have not ended yet. trials: their number (None: as in the study file)."""
+        engine = _make_engine(spec, self.resources, folder, self.timeout_s)
+        ledger = Ledger(self.location, self.experiment, spec, Retry(fingerprint(self.words), failed=self.retry_failed))
+        plan = LaunchPlan(
+            spec=spec,
+            queue=queue.make_queue(spec, trials, first_seed=first_seed, read_earlier=ledger.earlier),
+            words=self.words,
+            location=self.location,
+            experiment=self.experiment,
+            folder=folder,
+            engine=engine,
+            timeout_s=self.timeout_s,
+            append=self.append,
+            keep_going=self.keep_going,
+        )
+        with _progress_bar(plan, first_seed, enabled=not self.quiet) as on_update:
+            unpassed = warnings(spec, self.words, append=self.append) if self.warns else ()
+            return plan, launch(plan, ledger, _after_warnings(on_update, unpassed))
+
+
+def print_commands(
+    spec: StudySpec, trials: int | None, seed: int, command: Sequence[str], folder: Path, *, append: bool
+) -> None:
+    """Print the command of each trial. Raises AdvisorError if the trials depend on results."""
+    if spec.sampler.kind == "adaptive":
+        raise AdvisorError(
+            f"the commands of {spec.study!r} depend on results (its sampler is adaptive); leave --dry-run out, with --trials 1 "
+            "to try one"
+        )
+    for job in jobs(spec, trials, first_seed=seed):
+        click.echo(shell.line(job_command(spec, job, command, folder / f"{job.name}.json", append=append)))
+
+
+@contextmanager
+def _progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[OnUpdate]:
+    """On a terminal, show a progress bar with the best value so far; elsewhere, print a line for each trial that ends.
+
+    Print a line for each failed trial in any case.
+    """
+    console = Console(stderr=True)
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
+        task = bar.add_task("", total=plan.queue.total)
+        lines = EndedTrials(plan.spec.objective.metric, seed)
+
+        def update(summary: Summary, news: str, /) -> None:
+            bar.update(task, completed=len(summary.outcomes), description=state_text(plan, summary, seed))
+            ended = lines.new(summary)
+            for line in (news, *(() if console.is_terminal else ended)):
+                if line and enabled:
+                    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+        yield update
+
+
+def state_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
+    """Return a text with the best value so far and the number of trials with each status other than complete."""
+    best = summary.best
+    parts = [f"best {plan.spec.objective.metric} {best[1]:.4g} ({job_name(best[0], seed)})"] if best else []
+    parts += [f"{count} {status}" for status, count in sorted(summary.counts().items()) if status != "complete"]
+    return ", ".join(parts)
+
+
+def print_next(experiment: str, location: Location) -> None:
+    """Print the command that analyzes the experiment."""
+    words = ["advisor", "analyze", experiment]
+    if redact(location.uri) == location.uri:  # print the URI only if it holds no password
+        words += ["--tracking-uri", location.uri]
+    click.echo(f"Next: {shell.line(words)}")

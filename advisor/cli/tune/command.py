@@ -1,0 +1,169 @@
+"""The command `advisor tune`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from advisor.cli.launching import (
+    Launcher,
+    Resources,
+    experiment_option,
+    keep_going_option,
+    no_args_option,
+    print_commands,
+    print_next,
+    resource_options,
+    timeout_option,
+)
+from advisor.cli.options import quiet_option, rules_option, tracking_option
+from advisor.cli.tune import text
+from advisor.cli.tune.loop import Loop
+from advisor.cli.tune.record import Record
+from advisor.engine.registry import load_rules
+from advisor.engine.settings import find_settings
+from advisor.execution.engines.devices import find_gpus, make_slots
+from advisor.execution.job import default_seed, trial_count
+from advisor.execution.job_env import check, passes_seed, study_folder
+from advisor.model.errors import AdvisorError
+from advisor.model.optimizers import shared_rate
+from advisor.model.spec import Sampler, StudySpec
+from advisor.model.spec_yaml import load
+from advisor.planning.blocks import Search
+from advisor.planning.blocks.policy import FIRST_BLOCKS
+from advisor.tracking.stores.location import default_for_writing, locate
+
+OUT = Path("advisor-tune")
+
+
+@click.command()
+@click.argument("study", type=click.Path(path_type=Path))
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@tracking_option
+@experiment_option
+@click.option(
+    "--trials",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Budget, in trials of the study's length; a longer trial counts more.  [default: as in the study file]",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="First seed; each trial has its own.  [default: 0 in round 1]",
+)
+@resource_options
+@timeout_option
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder for the blocks and the trials' output.  [default: advisor-tune]",
+)
+@no_args_option
+@keep_going_option
+@rules_option
+@click.option("--dry-run", is_flag=True, help="Only print the commands of the first block.")
+@quiet_option
+def tune(
+    study: Path,
+    command: tuple[str, ...],
+    tracking_uri: str | None,
+    experiment: str | None,
+    trials: int | None,
+    seed: int | None,
+    resources: Resources,
+    timeout: float | None,
+    out: Path | None,
+    no_args: bool,
+    keep_going: bool,
+    rules: tuple[Path, ...],
+    dry_run: bool,
+    quiet: bool,
+) -> None:
+    """Search in blocks of trials: after each block, the analysis decides whether the space of STUDY (a YAML file) is right.
+
+    \b
+    advisor tune study.yaml --trials 48 -- python train.py --lr {learning_rate} --seed {seed}
+    advisor tune study.yaml --trials 48 -j 4 -- python train.py {args} --max-train-steps {max_train_steps} --seed {seed}
+
+    The first quarter of the trials is spread over the space. Then a block is a twelfth of the trials. Either the analysis changes
+    the space, and the block searches its new part, or an adaptive sampler draws the block from all results so far. The last
+    trials repeat the leading setting with other seeds. The command is as for `advisor run`; name {max_train_steps} and
+    {schedule} if the analysis may change them.
+
+    Each decision is a study file in OUT, with its reason. Ctrl-C stops cleanly; run the same command again to go on, also after
+    a kill -9: nothing is trained or decided twice. A larger --trials continues the search.
+    """
+    spec, append = load(study), not no_args
+    budget = trial_count(spec, trials)
+    start = _start(spec, command, append=append)
+    location, name = locate(tracking_uri) if tracking_uri else default_for_writing(), experiment or spec.study
+    folder, first_seed = study_folder(out or OUT, name), default_seed(spec) if seed is None else seed
+    record = Record(
+        name, location, start, command, append, load_rules(settings=find_settings(Path.cwd()), directories=rules)
+    )
+    search = Search(start, budget, record, parallel=_parallel(resources))
+    _check_budget(search)
+    if dry_run:
+        first = search.next_block([])
+        assert first is not None
+        print_commands(first.spec, None, first_seed, command, folder, append=append)
+        return
+    launcher = Launcher(
+        words=command,
+        location=location,
+        experiment=name,
+        resources=resources,
+        timeout_s=None if timeout is None else 60 * timeout,
+        append=append,
+        keep_going=keep_going,
+        quiet=quiet,
+    )
+    say = (lambda _: None) if quiet else click.echo
+    blocks = Loop(search, record, launcher, folder, first_seed, say).run()
+    if not quiet:
+        for line in text.result(start, blocks):
+            click.echo(line)
+        click.echo(f"Decisions: {folder}")
+        print_next(name, location)
+
+
+def _start(spec: StudySpec, command: Sequence[str], *, append: bool) -> StudySpec:
+    """Return the study that the search starts from. Raises AdvisorError if it is not one to search in blocks."""
+    check(spec, command, append=append)
+    name = repr(spec.study)
+    if spec.probe is not None or spec.settings:
+        raise AdvisorError(f"study {name} states what to train instead of a space; train it with `advisor run`")
+    if not any(p.numeric for p in spec.searched.values()):
+        raise AdvisorError(f"study {name} searches no number, so no range can be wrong; train it with `advisor run`")
+    if shared_rate(spec) is not None:
+        raise AdvisorError(
+            f"study {name} searches several optimizers with one learning rate, which is fair to none; write one study for each "
+            "with `advisor init --compare`"
+        )
+    if append and not passes_seed(spec, command):
+        raise AdvisorError(
+            "the search ends with repeats of the best setting, and the command does not pass their seeds; add --seed {seed}, "
+            "or pass --no-args if the training reads ADVISOR_SEED from its environment"
+        )
+    return spec.model_copy(update={"sampler": Sampler(seed=spec.sampler.seed), "seeds": None})
+
+
+def _parallel(resources: Resources) -> int:
+    """Return the number of trials that are trained at a time."""
+    if resources.on == "local":
+        return len(make_slots(find_gpus(), resources.gpus_per_trial, resources.parallel))
+    return resources.parallel or 1
+
+
+def _check_budget(search: Search) -> None:
+    least = (FIRST_BLOCKS + 1) * search.block
+    if search.trials < least:
+        at_a_time = f" at {search.parallel} trials at a time" if search.parallel > 1 else ""
+        raise AdvisorError(
+            f"{search.trials} trials are too few to decide anything after the first block; pass --trials {least} or more"
+            f"{at_a_time}, or train the study with `advisor run`"
+        )

@@ -1,0 +1,72 @@
+"""Keeps the blocks of a search as study files in a folder, one decision a file, so that a search that was interrupted goes on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from advisor.execution.engines.local import cannot_write
+from advisor.model.errors import AdvisorError
+from advisor.model.spec import StudySpec
+from advisor.model.spec_yaml import dump, load
+from advisor.planning.blocks import Block, Kind
+from advisor.planning.merge import slug
+from advisor.system import atomic
+
+_FILE = re.compile(rf"(\d+)-({'|'.join(get_args(Kind))})(?:-[a-z0-9-]*)?\.yaml")
+_COMPARED = ("objective", "parameters", "forbidden", "sampler", "max_train_steps", "schedule")
+"""Parts of the first block's study that must be those of the study that the search starts from."""
+
+
+@dataclass(frozen=True)
+class BlockFile:
+    """A block as it is on disk."""
+
+    path: Path
+    kind: Kind
+    spec: StudySpec
+
+    @property
+    def block(self) -> Block:
+        """The block, without its trials."""
+        return Block(self.kind, self.spec)
+
+    @property
+    def output(self) -> Path:
+        """Folder for the output of the block's trials."""
+        return self.path.with_suffix("")
+
+
+def read(folder: Path) -> list[BlockFile]:
+    """Return the blocks in the folder, in their order. Raises AdvisorError if one is missing or invalid."""
+    found = sorted((int(m[1]), m[2], path) for path in folder.glob("*.yaml") if (m := _FILE.fullmatch(path.name)))
+    if [number for number, _, _ in found] != list(range(1, len(found) + 1)):
+        raise AdvisorError(
+            f"a block's file is missing in {folder}: they are numbered from 01; restore it, or pass another --out"
+        )
+    kinds: dict[str, Kind] = {kind: kind for kind in get_args(Kind)}
+    return [BlockFile(path, kinds[kind], load(path)) for _, kind, path in found]
+
+
+def write(folder: Path, number: int, block: Block, subject: str) -> BlockFile:
+    """Write a block's file and return the block as it reads back. subject: what the block is about, for the file's name."""
+    path = folder / f"{'-'.join(filter(None, [f'{number:02}', block.kind, slug(subject) if subject else '']))}.yaml"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic.write({path: dump(block.spec)})
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    return BlockFile(path, block.kind, load(path))
+
+
+def check_start(folder: Path, files: Sequence[BlockFile], start: StudySpec) -> None:
+    """Raise AdvisorError if the blocks in the folder belong to a search that started from another study."""
+    changed = [part for part in _COMPARED if files and getattr(files[0].spec, part) != getattr(start, part)]
+    if changed:
+        raise AdvisorError(
+            f"{folder} holds a search that started with another value of {changed[0]!r}; for a new search, pass "
+            "--experiment with a new name"
+        )

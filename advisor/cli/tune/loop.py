@@ -1,0 +1,84 @@
+"""Trains one block after another: reads the results, asks for the next block, writes its file, launches it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from advisor.cli.launching import Launcher
+from advisor.cli.tune import files, text
+from advisor.cli.tune.files import BlockFile
+from advisor.cli.tune.record import Record
+from advisor.execution.job import SEEDS_PER_ROUND
+from advisor.planning.blocks import Block, Search
+
+_WAIT_S = 5.0
+"""Seconds between two looks at trials of a block that another launcher trains."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A search with a folder for its blocks."""
+
+    search: Search
+    record: Record
+    launcher: Launcher
+    folder: Path
+    first_seed: int
+    say: Callable[[str], None]
+    """Prints one line."""
+
+    def run(self) -> list[Block]:
+        """Train blocks until the budget is spent, and return them. An interrupted search goes on after its last decision."""
+        known = files.read(self.folder)
+        self.record.check(known)
+        blocks = self.record.blocks(known) if known else []
+        if len(blocks) == 1 and not blocks[0].trained:
+            known, blocks = [], []  # nothing was trained, so the study may have been edited
+        self.record.check_complete(known, blocks)
+        files.check_start(self.folder, known, self.search.start)
+        if known:
+            self.say(f"Going on with block {len(known)} of {self.folder}.")
+            self._train(known[-1], len(known))
+            blocks = self.record.blocks(known)
+        while (decided := self._decided(blocks)) is not None:
+            known.append(self._written(decided, known, blocks))
+            self.say(text.decision(len(known), known[-1].block, [t for b in blocks for t in b.trained]))
+            self._train(known[-1], len(known))
+            blocks = self.record.blocks(known)
+        return blocks
+
+    def _decided(self, blocks: list[Block]) -> Block | None:
+        self.record.declined.clear()
+        return self.search.next_block(blocks)
+
+    def _written(self, decided: Block, known: list[BlockFile], blocks: list[Block]) -> BlockFile:
+        """Write the decision down, with its reason, before it is trained."""
+        start, number = self.search.start, len(known) + 1
+        before = self.search.space(blocks) if blocks else None
+        block = text.named(
+            decided,
+            before,
+            study=self.record.experiment if number == 1 else f"{self.record.experiment}-block-{number:02}",
+            parent=known[-1].spec.study if known else start.parent,
+            round=start.round + number - 1,
+        )
+        declined = tuple(dict.fromkeys(self.record.declined)) if decided.kind == "adaptive" else ()
+        block = Block(block.kind, block.spec.model_copy(update={"notes": (*block.spec.notes, *declined)}))
+        return files.write(self.folder, number, block, text.subject(decided, before))
+
+    def _train(self, file: BlockFile, number: int) -> None:
+        """Train the trials of a block that have not ended. Wait for those that another launcher trains."""
+        seed, waits = self.first_seed + SEEDS_PER_ROUND * (number - 1), False
+        launcher = self.launcher if number == 1 else replace(self.launcher, keep_going=True, warns=False)
+        while True:
+            _, summary = launcher.train(file.spec, None, seed, file.output)
+            left = summary.total - len(summary.outcomes)
+            if not left:
+                return
+            if not waits:
+                self.say(f"Waiting for {left} trials of block {number}, which another launcher trains.")
+            waits = True
+            time.sleep(_WAIT_S)

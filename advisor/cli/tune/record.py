@@ -1,0 +1,201 @@
+"""Reads the trials of a search from MLflow, and asks the analysis for the next study."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+import numpy as np
+from pydantic import ValidationError
+
+from advisor import contract
+from advisor.analysis import first_study
+from advisor.cli.tune.files import BlockFile
+from advisor.engine.rule import Rule
+from advisor.execution.job_env import check, not_passed
+from advisor.execution.queue import parse_params
+from advisor.history import pool
+from advisor.history.rounds import changes
+from advisor.model import formula, placeholders
+from advisor.model.errors import AdvisorError, NothingToJudge
+from advisor.model.spec import StudySpec
+from advisor.model.study import Study, Trial
+from advisor.planning.base import validate
+from advisor.planning.blocks import Block, Trained
+from advisor.planning.blocks.spaces import steps_of, trains_alike
+from advisor.tracking.lineage import Reader
+from advisor.tracking.runs import Experiment, Run
+from advisor.tracking.stores.location import Location
+from advisor.tracking.study.assemble import assemble
+from advisor.tracking.study.probes import select_runs
+
+MIN_PAID = 0.1
+"""Minimum share of its planned steps that a trial costs: starting a training costs as well."""
+_CUT_SHORT = ("pruned", "early_stopped", "stopped", "diverged")
+"""Statuses of trials that cost only the steps that they trained."""
+
+
+@dataclass
+class Record:
+    """The trials of a search in one experiment. It is the search's analyst."""
+
+    experiment: str
+    location: Location
+    start: StudySpec
+    words: Sequence[str]
+    """Words of the command, which limit what the analysis may change."""
+    append: bool
+    rules: Sequence[Rule]
+    declined: list[str] = field(default_factory=list)
+    """What the analysis asked for in its last decision and the command does not pass to the training, one sentence each."""
+    _runs: Experiment | None = None
+    """The runs as they were last read."""
+
+    # --- trials -----------------------------------------------------------------------------------------------------------------
+
+    def check(self, files: Sequence[BlockFile]) -> None:
+        """Raise AdvisorError if the experiment holds runs of other studies."""
+        known, runs = {f.spec.study for f in files}, self._read().runs
+        other = next((name for run in runs if (name := run.tags.get(contract.TAG_STUDY)) not in known), "")
+        if other != "":
+            of = "no study" if other is None else f"the study {other!r}"
+            raise AdvisorError(
+                f"experiment {self.experiment!r} already holds runs of {of}, which are not of this search; pass --experiment "
+                "with a new name, or the --out of the search that they belong to"
+            )
+
+    def check_complete(self, files: Sequence[BlockFile], blocks: Sequence[Block]) -> None:
+        """Raise AdvisorError if the store lacks the runs of a block that ended: it is another store, or they were deleted."""
+        empty = next((f for f, b in zip(files[:-1], blocks, strict=False) if not b.trained), None)
+        if empty is not None:
+            raise AdvisorError(
+                f"{self.location.display} has no runs of {empty.path}; pass the --tracking-uri of that search, or another --out"
+            )
+
+    def blocks(self, files: Sequence[BlockFile]) -> list[Block]:
+        """Return the blocks with their trials that have ended."""
+        runs = self._runs = self._read()
+        trained = {t.id: t for group in _groups(files) for t in _group(runs, group)}
+        return [replace(f.block, trained=tuple(trained[r.id] for r in _runs_of(runs, f))) for f in files]
+
+    def _read(self) -> Experiment:
+        """Return the experiment's runs; none if it does not exist yet, or its store."""
+        no_runs, path = Experiment(name=self.experiment, runs=(), points={}), self.location.path
+        if path is not None and not path.exists():
+            return no_runs
+        reader = Reader(self.location.uri)
+        try:
+            exists = self.experiment in {place.experiment for place in reader.places}
+            return reader.experiment(self.experiment) if exists else no_runs
+        except NothingToJudge:
+            return no_runs
+
+    # --- analysis ---------------------------------------------------------------------------------------------------------------
+
+    def next_study(
+        self, spec: StudySpec, trials: Sequence[Trained], prepare: Callable[[StudySpec], StudySpec]
+    ) -> StudySpec | None:
+        """Return the first study that the analysis of the trials plans; trials of studies before the search count as data, too."""
+        assert self._runs is not None, "the analysis is of blocks that were read"
+        try:
+            own = _study(self._runs, [t.id for t in trials], spec)
+        except AdvisorError:  # no trial has a result
+            return None
+        own = replace(own, spec=own.spec.model_copy(update={"parent": self.start.parent}))
+        earlier, _ = Reader(self.location.uri).ancestors(own)
+        return first_study(pool(own, earlier).study, self.rules, prepare)[0]
+
+    def legal(self, spec: StudySpec, before: StudySpec) -> StudySpec:
+        """Return the study without what the command does not pass to the training. Without a stated length, it stays unknown."""
+        if self.start.max_train_steps is None:
+            spec = spec.model_copy(update={"max_train_steps": None})
+        unpassed = [n for n in not_passed(spec, self.words) if n != "seed"] if self.append else []
+        if unpassed and not trains_alike(spec, before):
+            self.declined.append(_declined(spec, before, unpassed))
+            if spec.probe is not None:
+                return before
+            kept = {name: getattr(before, name) for name in ("max_train_steps", "evaluate_every", "schedule")}
+            spec = spec.model_copy(update=kept)
+        known = {*self.start.parameters, *_inputs(spec, self.start)}
+        parameters = {name: p for name, p in spec.parameters.items() if name in known}
+        baseline = None if spec.baseline is None else self.legal(spec.baseline, before)
+        try:
+            spec = validate(spec.model_copy(update={"parameters": parameters, "baseline": baseline}))
+            check(spec, self.words, append=self.append)
+        except (ValidationError, AdvisorError):
+            return before
+        return spec
+
+
+def _declined(spec: StudySpec, before: StudySpec, unpassed: Sequence[str]) -> str:
+    """Return the sentence about a length or schedule of training that the command does not pass."""
+    bare: dict[str, object] = {"parameters": {}, "trials": None, "seeds": None}
+    asked = "; ".join(changes(before.model_copy(update=bare), spec.model_copy(update=bare)))
+    options = " ".join(map(placeholders.option, unpassed))
+    return f"The analysis asks for {asked}; to allow it, add {options} to the command."
+
+
+def _inputs(spec: StudySpec, start: StudySpec) -> set[str]:
+    """Return the hyperparameters from which a study computes those that the search started with."""
+    formulas = [p.formula for n, p in spec.parameters.items() if n in start.parameters and p.formula is not None]
+    return {name for text in formulas for name in formula.parse(text).names}
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------------------
+
+
+def _groups(files: Sequence[BlockFile]) -> list[list[BlockFile]]:
+    """Return the blocks whose trials are read together: those with the same steps and schedule, and each special study."""
+    keys = [(steps_of(f.spec), repr(f.spec.schedule), f.spec.study if f.spec.probe else "") for f in files]
+    order = sorted(range(len(files)), key=lambda i: keys[i])
+    return [[files[i] for i in group] for _, group in groupby(order, key=lambda i: keys[i])]
+
+
+def _runs_of(experiment: Experiment, file: BlockFile) -> list[Run]:
+    """Return the runs of a block by trial and repeat."""
+    own = [run for run in experiment.runs if run.tags.get(contract.TAG_STUDY) == file.spec.study]
+    return sorted(own, key=lambda run: [int(run.tags.get(tag, 0)) for tag in (contract.TAG_REPEAT, contract.TAG_TRIAL)])
+
+
+def _group(experiment: Experiment, files: Sequence[BlockFile]) -> list[Trained]:
+    """Return the trials of blocks that are read together. A trial without a result has failed."""
+    runs = [(run, f.spec) for f in files for run in _runs_of(experiment, f)]
+    try:
+        study = _study(experiment, [run.id for run, _ in runs], files[-1].spec)
+    except AdvisorError:
+        study = None
+    trials = {} if study is None else {t.id: t for t in study.trials}
+    return [_trained(run, spec, study, trials.get(run.id)) for run, spec in runs]
+
+
+def _study(experiment: Experiment, ids: Sequence[str], spec: StudySpec) -> Study:
+    """Return the study of the runs with these ids. Raises AdvisorError if none has a result."""
+    wanted = set(ids)
+    part = select_runs(experiment, np.array([run.id in wanted for run in experiment.runs], dtype=np.bool_))
+    return assemble(part, spec=spec)
+
+
+def _trained(run: Run, spec: StudySpec, study: Study | None, trial: Trial | None) -> Trained:
+    params = parse_params(spec, run.params, anywhere=True) or {}
+    comparable = study is not None and trial is not None and bool(study.comparable[trial.index])
+    return Trained(
+        id=run.id,
+        setting=params,
+        params=params,
+        cost=float(study.costs[trial.index]) if comparable and study is not None and trial is not None else math.nan,
+        steps=steps_of(spec),
+        schedule=dict(spec.schedule or {}),
+        probe=spec.probe,
+        paid=None if study is None or trial is None else _paid(study, trial, spec),
+    )
+
+
+def _paid(study: Study, trial: Trial, spec: StudySpec) -> int | None:
+    """Return the steps that a trial cost if it was cut short; None if it costs all planned steps, or if its steps are unknown."""
+    steps = study.cost_curve(trial).steps
+    if trial.status not in _CUT_SHORT or spec.max_train_steps is None or study.unit != "step" or not len(steps):
+        return None
+    planned = spec.max_train_steps
+    return min(max(int(steps[-1]), math.ceil(MIN_PAID * planned)), planned)

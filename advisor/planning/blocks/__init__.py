@@ -1,0 +1,10 @@
+"""Search in blocks of trials: after each block, the analysis decides whether the space is right. Nothing here reads or trains.
+
+`Search.next_block` is the whole policy: from the blocks that have been trained, it derives the next one. It keeps no state besides
+them, so a search that was interrupted makes the same decisions when it goes on.
+"""
+
+from advisor.planning.blocks.model import Analyst, Block, Kind, Trained
+from advisor.planning.blocks.policy import Search
+
+__all__ = ["Analyst", "Block", "Kind", "Search", "Trained"]

@@ -1,0 +1,41 @@
+"""Chooses the best setting of a search from the mean results of each setting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from advisor.planning.blocks.model import Trained
+
+
+def settings(trials: Sequence[Trained]) -> list[list[Trained]]:
+    """Return the trials of each setting that is a candidate. Another length or schedule of training is another setting."""
+    groups: list[list[Trained]] = []
+    for trial in (t for t in trials if t.probe is None):
+        same = next((g for g in groups if _key(g[0]) == _key(trial)), None)
+        if same is None:
+            groups.append([trial])
+        else:
+            same.append(trial)
+    return groups
+
+
+def _key(trial: Trained) -> tuple[dict[str, object], int, dict[str, object]]:
+    return dict(trial.setting), trial.steps, dict(trial.schedule)
+
+
+def mean(trials: Sequence[Trained]) -> float:
+    """Return the mean cost, or infinity if a trial failed."""
+    return math.inf if any(t.failed for t in trials) else math.fsum(t.cost for t in trials) / len(trials)
+
+
+def leading(groups: Sequence[Sequence[Trained]]) -> Sequence[Trained]:
+    """Return the trials of the setting with the best mean; of equal ones the last, which the sampler drew from more knowledge."""
+    return min(reversed(groups), key=mean)
+
+
+def best(trials: Sequence[Trained]) -> Sequence[Trained]:
+    """Return the trials of the best setting. If settings were repeated, only these count: one run proves little."""
+    groups = settings(trials)
+    repeated = [g for g in groups if len(g) > 1 and math.isfinite(mean(g))]
+    return leading(repeated or groups)

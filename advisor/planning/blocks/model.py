@@ -1,0 +1,75 @@
+"""The data of a search in blocks, and the interface of the analysis that it asks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from advisor.model.space import Value
+from advisor.model.spec import StudySpec
+
+Kind = Literal[
+    "explore",  # quasi-random trials of a whole space
+    "extend",  # trials of a changed space, first in the part that was not searched before
+    "probe",  # a special study of the playbook, such as a search for a warmup
+    "adaptive",  # trials that the adaptive sampler draws from all results
+    "repeat",  # the leading setting with other seeds
+]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trial that has ended."""
+
+    id: str
+    """Identifies the trial for the analyst."""
+    setting: Mapping[str, Value]
+    """The hyperparameters that the trial was given."""
+    params: Mapping[str, Value]
+    """The hyperparameters that it logged; a training may round what it is given."""
+    cost: float
+    """Best value of the objective, negated if higher is better; NaN if the trial failed."""
+    steps: int
+    """Planned steps."""
+    schedule: Mapping[str, Value] = field(default_factory=dict)
+    probe: str | None = None
+    """Kind of the special study that it belongs to; its trials are no candidates."""
+    paid: int | None = None
+    """Steps that count towards the budget, if it was stopped early; None: all planned steps."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the trial has no result."""
+        return not math.isfinite(self.cost)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Trials between two decisions."""
+
+    kind: Kind
+    spec: StudySpec
+    """The study to train, with as many trials as the block has."""
+    trained: tuple[Trained, ...] = ()
+
+    @property
+    def changes_space(self) -> bool:
+        """Whether the analysis chose the space of this block."""
+        return self.kind in ("explore", "extend")
+
+
+class Analyst(Protocol):
+    """The analysis, and what the training supports."""
+
+    def next_study(
+        self, spec: StudySpec, trials: Sequence[Trained], prepare: Callable[[StudySpec], StudySpec]
+    ) -> StudySpec | None:
+        """Return the first study that the analysis of these trials of a study plans; None without one.
+
+        prepare: makes a study of the plan one of this search, before its effects are predicted.
+        """
+
+    def legal(self, spec: StudySpec, before: StudySpec) -> StudySpec:
+        """Return the study without anything that the training does not support. before: the present space."""

@@ -1,0 +1,241 @@
+"""Decides what the next block of trials is.
+
+Quasi-random trials start the search. Then the analysis of all trials in the present space plans the next study. If that study
+extends the space, the search adopts it at once and first draws trials from the part that was not searched before. Otherwise the
+adaptive sampler draws the block, based on all trials so far, also those outside the present space; it extends a range if it expects
+more beyond an end than inside. Ranges never shrink: the sampler knows where results are bad. The last trials repeat the leading
+setting with other seeds, as the playbook asks before a setting is adopted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Literal
+
+from advisor.model.space import Value
+from advisor.model.spec import Sampler, StudySpec
+from advisor.planning.blocks import leader
+from advisor.planning.blocks.model import Analyst, Block, Trained
+from advisor.planning.blocks.spaces import (
+    covers,
+    hull,
+    observations,
+    same_space,
+    steps_of,
+    trains_alike,
+    within,
+)
+from advisor.planning.designs.exploit import reopened
+from advisor.planning.sampling.adaptive import widened
+from advisor.planning.sampling.halton import sample
+
+BLOCKS = 12
+"""Number of blocks into which the trials of a search are divided: three rounds of four."""
+FIRST_BLOCKS = 3
+"""Number of blocks before the first decision: fewer trials tell the rules too little."""
+MIN_GROWTH = 1.25
+"""Minimum growth of the number of trials before a space that was not changed is analysed again: a test gains little by less."""
+REPEATS = 4
+"""Trials at the end that repeat the leading setting; at most a ninth of all."""
+MAX_SHARE = 3
+"""A special study, or longer training, is only begun if it leaves trials for its result: it may take a third of what is left."""
+MAX_POINTS = 500
+"""Maximum number of points of a sequence that are tried to find unexplored ones."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search within a budget of training steps."""
+
+    start: StudySpec
+    """The study whose space the search starts from."""
+    trials: int
+    """Budget, in trials of the starting study's length."""
+    analyst: Analyst
+    parallel: int = 1
+    """Number of trials that are trained at a time; a block has at least as many."""
+
+    @property
+    def block(self) -> int:
+        """Number of trials of a block."""
+        return max(self.trials // BLOCKS, self.parallel, 1)
+
+    @property
+    def seed(self) -> int:
+        """Seed of the search."""
+        return self.start.sampler.seed
+
+    def next_block(self, blocks: Sequence[Block]) -> Block | None:
+        """Return the block after these, which have been trained; None at the end of the budget."""
+        state = _State(self, tuple(blocks))
+        if not blocks:
+            return state.explore(state.space, FIRST_BLOCKS * self.block)
+        if blocks[-1].kind == "probe":
+            return state.after_probe() or state.repeat()
+        return (state.decide() if state.affordable else None) or state.repeat()
+
+    def space(self, blocks: Sequence[Block]) -> StudySpec:
+        """Return the search space after these blocks."""
+        return _State(self, tuple(blocks)).space
+
+
+@dataclass(frozen=True)
+class _State:
+    """A search after some of its blocks."""
+
+    search: Search
+    blocks: tuple[Block, ...]
+
+    # --- what the blocks so far amount to ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def done(self) -> list[Trained]:
+        return [t for block in self.blocks for t in block.trained]
+
+    @cached_property
+    def space(self) -> StudySpec:
+        """The present search space. Special studies and repeats leave it as it is."""
+        spaces = [b.spec for b in self.blocks if b.changes_space or b.kind == "adaptive"]
+        changed = any(b.changes_space for b in self.blocks[1:])
+        update = {
+            "sampler": Sampler(seed=self._space_seed),
+            "settings": (),
+            "seeds": None,
+            "trials": self.search.block if changed else self.search.trials,
+        }
+        return (spaces[-1] if spaces else self.search.start).model_copy(update=update)
+
+    @property
+    def _space_seed(self) -> int:
+        """Seed of the present space: that of the block that brought it."""
+        last = max((i for i, b in enumerate(self.blocks) if b.changes_space), default=0)
+        if not self.blocks or self.blocks[last].spec.sampler.kind != "adaptive":
+            return self.blocks[last].spec.sampler.seed if self.blocks else self.search.seed
+        return self.search.seed + sum(len(b.trained) for b in self.blocks[:last])
+
+    @cached_property
+    def left(self) -> int:
+        """Training steps that are left."""
+        spent = sum(t.steps if t.paid is None else t.paid for t in self.done)
+        return self.search.trials * steps_of(self.search.start) - spent
+
+    @property
+    def affordable(self) -> int:
+        """Number of trials of the present length that are left before the repeats."""
+        return self._affordable(self.space)
+
+    def _affordable(self, space: StudySpec) -> int:
+        repeats = min(REPEATS, self.search.trials // 9)
+        return max(self.left // steps_of(space) - repeats, 0)
+
+    @cached_property
+    def looked(self) -> int:
+        """Number of trials at the last analysis that changed nothing; 0 if the space was changed after it."""
+        if not self.blocks:
+            return 0
+        last, before = self.blocks[-1], _State(self.search, self.blocks[:-1])
+        if last.changes_space:
+            return 0
+        was_probe = bool(before.blocks) and before.blocks[-1].kind == "probe"
+        analysed = last.kind == "probe" or (last.kind == "adaptive" and not was_probe and before.due)
+        return len(before.done) if analysed else before.looked
+
+    @property
+    def due(self) -> bool:
+        """Whether there are enough new trials for an analysis."""
+        return bool(within(self.space, self.done)) and len(self.done) >= MIN_GROWTH * self.looked
+
+    # --- decisions --------------------------------------------------------------------------------------------------------------
+
+    def decide(self) -> Block | None:
+        """Return a block of the study that the analysis plans; without enough new trials for an analysis, an adaptive block."""
+        if not self.due:
+            return self.adaptive(self.space)
+        planned = self._planned(self.space, within(self.space, self.done))
+        if planned is None or planned.probe is None:
+            return self._adopt(planned)
+        count = (planned.trials or 1) * (planned.seeds or 1)
+        if MAX_SHARE * count * steps_of(planned) > self.left:
+            return self._adopt(_baseline(planned))
+        return Block("probe", planned)
+
+    def after_probe(self) -> Block | None:
+        """Return a block of the study that the last special study leads to; of its baseline if it leads to none."""
+        probe = self.blocks[-1]
+        following = self._planned(probe.spec, probe.trained) if probe.trained else None
+        return self._adopt(_baseline(probe.spec) if following is None or following.probe is not None else following)
+
+    def _planned(self, spec: StudySpec, trials: Sequence[Trained]) -> StudySpec | None:
+        """Return the first study that the analysis plans, as one of this search; None without one."""
+        sampler = Sampler(seed=self.search.seed + len(self.done))
+
+        def prepare(planned: StudySpec) -> StudySpec:
+            first = reopened(planned.model_copy(update={"trials": self.search.block}))
+            return self.search.analyst.legal(first.model_copy(update={"sampler": sampler}), self.space)
+
+        return self.search.analyst.next_study(spec, trials, prepare)
+
+    def _adopt(self, planned: StudySpec | None) -> Block | None:
+        """Return a block of the planned study if it changes the space and the budget suffices for it; else an adaptive block."""
+        spec = hull(self.space, planned) if planned is not None and self._worth(planned) else None
+        if spec is None or same_space(spec, self.space):
+            return self.adaptive(self.space)
+        if not trains_alike(spec, self.space):
+            block = self.explore(spec, FIRST_BLOCKS * self.search.block)
+        else:
+            block = self._extend(spec, self.search.block)
+        return block or self.adaptive(spec, kind="extend")
+
+    def _worth(self, spec: StudySpec) -> bool:
+        """Return whether enough trials of this length are left to search."""
+        longer = not trains_alike(spec, self.space)
+        return bool(spec.searched) and (not longer or FIRST_BLOCKS * self.search.block * steps_of(spec) <= self.left)
+
+    # --- blocks -----------------------------------------------------------------------------------------------------------------
+
+    def explore(self, spec: StudySpec, count: int) -> Block | None:
+        """Return at most this many quasi-random trials of a space; None if the budget holds none."""
+        count = min(count, self.left // steps_of(spec))
+        return Block("explore", spec.model_copy(update={"trials": count})) if count > 0 else None
+
+    def _extend(self, spec: StudySpec, count: int) -> Block | None:
+        """Return at most this many trials from the part of a space that the present one lacks; None if there is none."""
+        count = min(count, self._affordable(spec))
+        points = sample(spec, MAX_POINTS)
+        fresh = tuple(islice((p for p in points if not covers(self.space, spec, p)), count))
+        settings = tuple(_searched(spec, p) for p in fresh)
+        return Block("extend", spec.model_copy(update={"trials": len(fresh), "settings": settings})) if fresh else None
+
+    def adaptive(self, space: StudySpec, *, kind: Literal["adaptive", "extend"] = "adaptive") -> Block | None:
+        """Return an adaptive block, in a wider space if the model expects more improvement beyond an end; None at the end."""
+        space = self.search.analyst.legal(widened(space, observations(space, self.done)), self.space)
+        count = min(self.search.block, self._affordable(space))
+        update = {"sampler": Sampler(kind="adaptive", seed=self.search.seed), "trials": count, "settings": ()}
+        return Block(kind, space.model_copy(update=update)) if count else None
+
+    def repeat(self) -> Block | None:
+        """Return repeats of the setting with the best mean, which may change after each block; None if the budget is spent."""
+        leading = leader.leading(leader.settings(self.done))[0]
+        count = min(self.search.parallel, self.left // leading.steps)
+        if count < 1:
+            return None
+        origin = next(b.spec for b in self.blocks if leading in b.trained)
+        update = {
+            "settings": (_searched(origin, leading.setting),),
+            "trials": 1,
+            "seeds": count if count > 1 else None,
+            "sampler": Sampler(seed=self.search.seed),
+        }
+        return Block("repeat", origin.model_copy(update=update))
+
+
+def _searched(spec: StudySpec, params: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the values of the hyperparameters that the study searches; the study states or computes the others."""
+    return {name: value for name, value in params.items() if name in spec.searched}
+
+
+def _baseline(probe: StudySpec) -> StudySpec | None:
+    return None if probe.baseline is None else reopened(probe.baseline)

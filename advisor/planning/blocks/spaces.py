@@ -1,0 +1,78 @@
+"""Compares search spaces, and finds the trials that are data of a study."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from advisor.model.space import Value
+from advisor.model.spec import StudySpec
+from advisor.planning.blocks.model import Trained
+from advisor.planning.designs.exploit import reopened
+from advisor.planning.sampling.adaptive import Observation
+
+
+def steps_of(spec: StudySpec) -> int:
+    """Return the steps of a trial; 1 if the study does not state them, so that a budget of steps is one of trials."""
+    return spec.max_train_steps or 1
+
+
+def hull(before: StudySpec, after: StudySpec) -> StudySpec:
+    """Return the later study with ranges that contain the earlier ones: the sampler knows what is bad and needs no narrowing."""
+    parameters = dict(after.parameters)
+    for name, old in before.searched.items():
+        new = parameters.get(name)
+        if new is None or not (old.numeric and new.numeric) or new.low is None or new.high is None:
+            continue
+        low, high = min(old.low or 0.0, new.low), max(old.high or 0.0, new.high)
+        if not (new.scale == "log" and low <= 0):
+            parameters[name] = new.model_copy(update={"low": low, "high": high})
+    return after.model_copy(update={"parameters": parameters})
+
+
+def same_space(spec: StudySpec, other: StudySpec) -> bool:
+    """Return whether both studies search the same values with the same length and schedule of training."""
+    return not changed(spec, other) and not changed(other, spec) and trains_alike(spec, other)
+
+
+def changed(before: StudySpec, after: StudySpec) -> list[str]:
+    """Return the hyperparameters that the later study searches and the earlier one does not, or within other ends or choices."""
+    old, new = _domains(before), _domains(after)
+    return [name for name in new if new[name] != old.get(name)]
+
+
+def _domains(spec: StudySpec) -> dict[str, dict[str, object]]:
+    return {n: p.domain.model_dump(exclude={"limits", "type"}) for n, p in reopened(spec).searched.items()}
+
+
+def trains_alike(spec: StudySpec, other: StudySpec) -> bool:
+    """Return whether both studies have the same length and schedule of training."""
+    return steps_of(spec) == steps_of(other) and dict(spec.schedule or {}) == dict(other.schedule or {})
+
+
+def comparable(spec: StudySpec, trials: Sequence[Trained]) -> list[Trained]:
+    """Return the trials with the study's steps and schedule, wherever they lie."""
+    wanted = steps_of(spec), dict(spec.schedule or {})
+    return [t for t in trials if t.probe is None and (t.steps, dict(t.schedule)) == wanted]
+
+
+def within(spec: StudySpec, trials: Sequence[Trained]) -> list[Trained]:
+    """Return the trials that lie in the space and have its steps and schedule: they are data of the study."""
+    return [t for t in comparable(spec, trials) if _lies_in(spec, spec.completed(t.params))]
+
+
+def covers(before: StudySpec, spec: StudySpec, params: Mapping[str, Value]) -> bool:
+    """Return whether an earlier space contains a trial of the study; False if it lacks a hyperparameter that the study searches."""
+    return spec.searched.keys() <= before.parameters.keys() and _lies_in(before, spec.completed(params))
+
+
+def _lies_in(spec: StudySpec, params: Mapping[str, Value]) -> bool:
+    inside = all(p.allows(params[name]) for name, p in spec.searched.items() if name in params)
+    return inside and spec.forbids(params) is None
+
+
+def observations(spec: StudySpec, trials: Sequence[Trained]) -> list[Observation]:
+    """Return all trials with the study's steps and schedule, wherever they lie, for the adaptive sampler."""
+    sign = 1.0 if spec.objective.direction == "minimize" else -1.0
+    return [
+        Observation(spec.completed(t.params), None if t.failed else sign * t.cost) for t in comparable(spec, trials)
+    ]

@@ -1,0 +1,163 @@
+"""`advisor tune` on a real training and a real store: a wrong space, interruptions, and decisions that are kept."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from commands import ADVISOR, status_of
+from launches import wait_until
+
+from advisor import contract
+from advisor.model.spec_yaml import load
+from advisor.tracking.stores.reading import read_experiment
+
+STUDY = """
+study: small
+objective: {metric: val/loss, direction: minimize}
+parameters:
+  lr: {low: 1.0e-5, high: 1.0e-3, scale: log, why: what the last project used}
+  momentum: {low: 0.0, high: 0.9}
+max_train_steps: 10
+"""
+"""The best learning rate is 0.1, a hundred times the highest."""
+TRAINING = """
+import math, os, random, sys, time
+from pathlib import Path
+from quick import log
+
+lr, momentum, seed = map(float, sys.argv[1:4])
+study, trial = os.environ["ADVISOR_STUDY"], os.environ["ADVISOR_TRIAL"]
+with open("begun", "a") as file:
+    file.write(f"{study}/{trial}/{int(seed)}\\n")
+until = time.monotonic() + 300
+while Path("hang").exists() and Path("hang").read_text() == f"{study}/{trial}" and time.monotonic() < until:
+    time.sleep(0.05)
+loss = 1 + (math.log10(lr) + 1) ** 2 + (momentum - 0.5) ** 2 + random.Random(seed).gauss(0, 0.02)
+log(loss + 1, 5)
+log(loss, 10)
+log(end="FINISHED")
+with open("ended", "a") as file:
+    file.write(f"{study}/{trial}\\n")
+"""
+
+
+@pytest.fixture
+def folder(project, logs):
+    (project / "train.py").write_text(TRAINING)
+    (project / "study.yaml").write_text(STUDY)
+    return project
+
+
+def words(trials: int, *options: str) -> list[str]:
+    command = [sys.executable, "train.py", "{lr}", "{momentum}", "{seed}", "{max_train_steps}"]
+    where = ["--tracking-uri", "sqlite:///mlflow.db"]
+    return ["tune", "study.yaml", *where, "--trials", str(trials), *options, "--", *command]
+
+
+def start(folder: Path, trials: int) -> subprocess.Popen:
+    """Start `advisor tune` as a process of its own."""
+    return subprocess.Popen(
+        [*ADVISOR, *words(trials)],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"},
+        # Tests in a shell's background ignore Ctrl-C, and child processes would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+    )
+
+
+def lines(folder: Path, name: str) -> list[str]:
+    path = folder / name
+    return path.read_text().split() if path.exists() else []
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted((folder / "advisor-tune" / "small").glob("*.yaml"))
+
+
+def decisions(folder: Path, experiment: str = "small") -> list[str]:
+    return [path.name + path.read_text() for path in sorted((folder / "advisor-tune" / experiment).glob("*.yaml"))]
+
+
+def trained(folder: Path, experiment: str) -> list[tuple[str, ...]]:
+    """The seed and hyperparameters of each run."""
+    runs = read_experiment(experiment, tracking_uri=f"sqlite:///{folder}/mlflow.db").runs
+    return sorted((run.tags[contract.TAG_SEED], run.params["lr"], run.params["momentum"]) for run in runs)
+
+
+def test_a_wrong_space_is_widened_and_the_best_setting_repeated(folder, capfd):
+    assert status_of(*words(15, "-j", "3")) == 0
+    out, err = capfd.readouterr()
+    assert err == ""
+    assert out.startswith("Block 1, 9 trials: Explore the space.")
+    assert "Block 2, 3 trials: Widen lr: 1e-5 to 0.01. The best values lie at the upper end, 0.001." in out
+    assert "15 trials in 4 blocks.\nBest setting: lr 0.0" in out
+    assert "Its 2 runs with different seeds have val/loss" in out
+    assert out.endswith("Next: advisor analyze small --tracking-uri sqlite:///mlflow.db\n")
+    assert [path.name for path in files(folder)] == [
+        "01-explore.yaml",
+        "02-extend-lr.yaml",
+        "03-extend-lr.yaml",
+        "04-repeat.yaml",
+    ]
+    second = load(folder / "advisor-tune/small/02-extend-lr.yaml")
+    assert (second.study, second.parent, second.round) == ("small-block-02", "small", 2)
+    assert second.parameters["lr"].high == 0.01
+    assert all(setting["lr"] > 0.001 for setting in second.settings)
+    assert second.notes[-1] == "The first trials lie where nothing was trained yet."
+    assert [p.rule for p in second.predictions] == ["space-boundary"]
+
+    # The same command trains nothing and decides nothing; a larger budget continues the search.
+    before = lines(folder, "begun"), decisions(folder)
+    assert status_of(*words(15, "-j", "3")) == 0
+    assert capfd.readouterr().out.endswith(out[out.index("15 trials in") :])
+    assert (lines(folder, "begun"), decisions(folder)) == before
+    assert status_of(*words(19, "-j", "3")) == 0
+    assert len(lines(folder, "begun")) == 19
+    assert decisions(folder)[: len(before[1])] == before[1]
+
+
+def test_an_interrupted_search_makes_the_same_decisions_and_trains_nothing_twice(folder, capfd):
+    (folder / "hang").write_text("small/1")
+    process = start(folder, 8)
+    wait_until(lambda: any(line.startswith("small/1/") for line in lines(folder, "begun")))
+    process.send_signal(signal.SIGINT)
+    assert process.wait(120) == 130
+    (folder / "hang").write_text("small-block-03/0")
+    process = start(folder, 8)
+    wait_until(lambda: any(line.startswith("small-block-03/") for line in lines(folder, "begun")))
+    process.kill()  # the training goes on
+    process.wait()
+    (folder / "hang").unlink()
+    assert status_of(*words(8)) == 0
+    assert "Going on with block 3" in capfd.readouterr().out
+    assert set(Counter(lines(folder, "ended")).values()) == {1}
+
+    assert status_of(*words(8, "--experiment", "again")) == 0
+    assert trained(folder, "small") == trained(folder, "again")
+    assert [text.replace("again", "small") for text in decisions(folder, "again")] == decisions(folder, "small")
+    assert len(decisions(folder, "small")) == 6
+
+    # Another store has no runs of these blocks.
+    assert status_of(*words(8, "--tracking-uri", "sqlite:///other.db")) == 2
+    assert "other.db has no runs of advisor-tune/small/01-explore.yaml" in capfd.readouterr().err
+
+
+def test_what_the_search_cannot_go_on_with_is_one_line(folder, capfd):
+    (folder / "train.py").write_text("import sys; sys.exit('no data')")
+    assert status_of(*words(8)) == 2
+    assert "the first 3 trials all failed" in capfd.readouterr().err
+    (folder / "study.yaml").write_text(STUDY.replace("1.0e-3", "1.0e-2"))
+    assert status_of(*words(8)) == 2
+    assert "holds a search that started with another value of 'parameters'" in capfd.readouterr().err
+    assert status_of(*words(8, "--out", "elsewhere")) == 2
+    error = capfd.readouterr().err
+    assert "experiment 'small' already holds runs of the study 'small', which are not of this search" in error
+    assert error.count("\n") == 1
+    assert not (folder / "elsewhere").exists()
