@@ -14,10 +14,10 @@ from advisor.engine.rule import Count, Relation, Rule, Settled, Share
 from advisor.model.change import Advise, SetField
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Message, Name, Number, Objective, say
+from advisor.model.message import Message, Name, Number, Objective, Percent, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
-from advisor.stats import best_of, boundaries, surface
+from advisor.stats import best_of, group_effect
 from advisor_rules.space import _rows
 
 FEWER = "Search fewer hyperparameters or narrower ranges if you cannot afford more trials."
@@ -91,13 +91,15 @@ class SpaceUndersampled(Rule):
         halves, (seeds, known) = best_of.halving(tried.costs), noise.of_seeds(study)
         lead = max(self.little * _lead(tried.costs, 1 / 3), self.little_of_all * _lead(tried.costs, 1 / 2))
         limit = max(lead, seeds if known else max(seeds, noise.of_steps(study)))
-        gain = _gain(tried, halves, limit)
-        if not math.isfinite(limit) or gain.sure < (0.5 if gain.on_grid else self.certainty):
+        on_grid = _on_grid(tried)
+        if not math.isfinite(limit) or not (on_grid or halves.chance_above(limit) >= self.certainty):
             return
         if not known and noise.chance(tried, self.seed_noise) > self.false_alarms:
             return
-        finding = self._finding(study, tried, halves, limit, gain)
-        yield sampler.weakened(finding) if sampler.learned(study) else finding
+        gain = _gain(tried, limit, known=known)
+        if gain.sure >= (0.5 if on_grid else self.false_alarms):
+            finding = self._finding(study, tried, halves, limit, gain)
+            yield sampler.weakened(finding) if sampler.learned(study) else finding
 
     def _finding(
         self, study: Study, tried: settings.Settings, halves: best_of.Halving, limit: float, gain: _Gain
@@ -106,13 +108,18 @@ class SpaceUndersampled(Rule):
         best = float(np.nanmin(tried.costs))
         near = np.flatnonzero(tried.costs <= best + halves.loss)
         amount = say(
-            "Twice as many trials would improve the best {metric} by about {gain} {spread}",
+            "Twice as many trials would improve the best {metric} by about {gain} (80 % interval {low} to {high}), and by more than "
+            "{limit} and the variation between seeds with a probability of {sure}",
             metric=Name(study.spec.objective.metric),
             gain=Number(gain.expected, 2),
-            spread=gain.spread,
+            low=Number(gain.low, 2),
+            high=Number(gain.high, 2),
+            limit=Number(limit, 2),
+            sure=Percent(gain.sure),
         )
         trials = n * self._times(gain.expected, halves.fade, limit)
         more = SetField(field="trials", value=trials, why=str(amount))
+        only = "" if gain.sure >= 0.5 else " only if that probability is worth their cost"
         return self.finding(
             say(
                 "{amount}. With half of the {n} trials, the best would be {loss} worse on average; {near} within that distance of "
@@ -125,7 +132,7 @@ class SpaceUndersampled(Rule):
                 axes=say("{count} hyperparameters", count=count) if count > 1 else Name(next(iter(study.searched))),
             ),
             action=say(
-                f"Run {{trials}} trials in the next study{', or search fewer hyperparameters' if count > 1 else ''}.",
+                f"Run {{trials}} trials in the next study{only}{', or search fewer hyperparameters' if count > 1 else ''}.",
                 trials=trials,
             ),
             severity="note",
@@ -141,14 +148,13 @@ class SpaceUndersampled(Rule):
         n, loss = len(tried), Number(halves.loss)
         means = {k: study.objective_value(best_of.expected_best(tried.costs, k)) for k in (n // 4, n // 2, n) if k}
         low, high = map(Number, halves.interval(0.95))
-        source = "the fitted response, because the trials form a grid" if gain.on_grid else "the last doublings"
         return (
             _rows.tried_row(tried),
             *((f"mean of the best of {k}", say("{best}", best=Objective(v))) for k, v in means.items()),
             ("loss with half of the trials", _rows.limited(loss, Number(limit))),
             ("80 % interval of the loss", say("{low} to {high}", low=low, high=high)),
             ("expected gain of another doubling", _rows.limited(Number(gain.expected, 2), Number(limit, 2))),
-            ("source of the gain", say(source)),
+            ("probability of a gain that matters", say("{sure}", sure=Percent(gain.sure))),
         )
 
     def _times(self, gain: float, fade: float, limit: float) -> int:
@@ -160,33 +166,26 @@ class SpaceUndersampled(Rule):
 
 
 class _Gain(NamedTuple):
-    """Gain of twice as many trials, with an 80 % interval, and the probability that it exceeds the limit."""
+    """Gain of twice as many trials, with an 80 % interval, and the probability that it exceeds the limit and the noise."""
 
     expected: float
     low: float
     high: float
     sure: float
-    on_grid: bool
-
-    @property
-    def spread(self) -> Message:
-        """How the gain varies. Without a fitted response, only averages are known: the best of 2 n is often one of the first n."""
-        if not self.on_grid:
-            return say("on average over such studies, in half of them not at all")
-        return say("(80 % interval {low} to {high})", low=Number(self.low, 2), high=Number(self.high, 2))
 
 
-def _gain(tried: settings.Settings, halves: best_of.Halving, limit: float) -> _Gain:
-    """Return the gain of twice as many trials: of a grid by the fitted response, otherwise by the gain of the last doublings."""
-    numeric, choices = list(tried.numeric.values()), list(tried.choices.values())
-    levels = [len(np.unique(u)) for u in (*numeric, *choices)]
-    if len(levels) > 1 and math.prod(levels) == len(tried):
-        drawn = surface.gains_of_more(numeric, choices, boundaries.gains(tried.costs), len(tried))
-        if len(drawn):
-            low, high = np.quantile(drawn, [0.1, 0.9])
-            return _Gain(float(drawn.mean()), float(low), float(high), float(np.mean(drawn > limit)), on_grid=True)
-    low, high = (halves.fade * x for x in halves.interval(0.95))
-    return _Gain(halves.fade * halves.loss, low, high, halves.chance_above(limit), on_grid=False)
+def _gain(tried: settings.Settings, limit: float, *, known: bool) -> _Gain:
+    """Return the gain of twice as many trials by the fitted response. known: the limit includes the noise between seeds."""
+    columns = list(tried.numeric.values()), list(tried.choices.values())
+    drawn, seeds = group_effect.gains_of_more(*columns, tried.costs, len(tried))
+    low, high = np.quantile(drawn, [0.1, 0.9])
+    matters = limit if known else np.maximum(limit, seeds)
+    return _Gain(float(drawn.mean()), float(low), float(high), float(np.mean(drawn > matters)))
+
+
+def _on_grid(tried: settings.Settings) -> bool:
+    levels = [len(np.unique(u)) for u in (*tried.numeric.values(), *tried.choices.values())]
+    return len(levels) > 1 and math.prod(levels) == len(tried)
 
 
 def _lead(costs: FloatArray, share: float) -> float:
