@@ -1,10 +1,11 @@
 """The difference between groups of settings after all other hyperparameters are optimised away, with its uncertainty.
 
 A Gaussian process is fitted to the costs of all groups together: a response that the groups share, a constant for each group, and a
-deviation of each group's own, so that the groups may have their optima at different places. Each of these functions is the sum of
-one function per hyperparameter and a joint function of all; their shares are fitted, because single effects show in fewer settings
-than joint ones. The best value of a group is the minimum of its response near the good settings. Sources of the model: Swersky,
-Snoek and Adams, "Multi-task Bayesian optimization", and Duvenaud, Nickisch and Rasmussen, "Additive Gaussian processes".
+deviation of each group's own, so that the groups may have their optima at different places. With a single group, the fit tells how
+much better other settings may be. Each of these functions is the sum of one function per hyperparameter and a joint function of
+all; their shares are fitted, because single effects show in fewer settings than joint ones. The best value of a group is the
+minimum of its response near the good settings. Sources of the model: Swersky, Snoek and Adams, "Multi-task Bayesian optimization",
+and Duvenaud, Nickisch and Rasmussen, "Additive Gaussian processes".
 """
 
 from __future__ import annotations
@@ -108,9 +109,9 @@ def gains_of_more(
 ) -> tuple[FloatArray, FloatArray]:
     """Return draws of the gain from `number` more random settings, and of the noise of a result, shape (draws,) each.
 
-    numeric, choices: positions (n,) in 0..1, NaN without one; costs: (n,), NaN for failed trials, which count as the worst. The gain
-    is the response at the best setting minus the best new response, at least 0 and free of noise. At most `_MAX_PLACES` new
-    settings are drawn.
+    numeric, choices: positions (n,) in 0..1, NaN without one; costs: (n,), NaN for failed trials, which count as the worst.
+    The gain is the response at the best setting minus the best new response, at least 0 and free of noise. At most
+    `_MAX_PLACES` new settings are drawn.
     """
     bounded = np.where(np.isnan(costs), np.nanmax(costs), costs)
     subset = np.sort(evenly_by_rank(bounded, _MAX_POINTS))
@@ -135,7 +136,7 @@ def _new_places(
     """Return coordinates of random new settings: numbers uniform in 0..1, choices and missing values as in random old settings."""
     old = rng.integers(len((*numeric, *choices)[0]), size=number)
     drawn = [np.where(np.isfinite(u[old]), rng.random(number), np.nan) for u in numeric]
-    whole = [*(np.concatenate([u, v]) for u, v in zip(numeric, drawn, strict=True))]
+    whole = [np.concatenate([u, v]) for u, v in zip(numeric, drawn, strict=True)]
     return np.hstack(_blocks(whole, [np.concatenate([u, u[old]]) for u in choices]))[-number:]
 
 

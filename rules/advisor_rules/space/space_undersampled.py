@@ -27,11 +27,12 @@ class SpaceUndersampled(Rule):
     """Too few trials lie in the good region: another sample from the same space would give another best result.
 
     ## What it looks at
-    The average loss of the best of a random half of the trials, compared with the best of all trials. It is computed exactly from
-    the ranks of the trials. The rule fires if this loss exceeds both the variation between seeds and a tenth of the difference
-    within the best third of the trials: then the last doubling of the trials still improved the best result. If the trials form a
-    grid, whose halves are not samples of the space, the gain of twice as many trials comes from the fitted response. Failed
-    trials count as the worst; repeats of a setting count once.
+    First, the average loss of the best of a random half of the trials, compared with the best of all trials. It is computed exactly
+    from the ranks of the trials. If it exceeds both the variation between seeds and a tenth of the difference within the best third
+    of the trials, the last doubling of the trials still improved the best result. Second, the gain of twice as many trials, from
+    draws of a response that is fitted to all results, with its noise. The rule fires if that gain may matter. If the trials form a
+    grid, whose halves are not samples of the space, only the fitted response counts. Failed trials count as the worst; repeats of a
+    setting count once.
 
     ## Why it matters
     If no other trial is nearly as good as the best one, its values may be good by chance, and the best of the space may be much
@@ -42,14 +43,13 @@ class SpaceUndersampled(Rule):
     hyperparameters or narrower ranges with equally many trials.
 
     ## How sure
-    Confidence is the probability, from the gaps between neighbouring ranks, that studies of the same size in the same space
-    lose more than the threshold; on a grid, that twice as many trials gain more, and below 90 % the finding is a note. In
-    simulations with a true loss at the threshold, it exceeded 0.9 in 9 to 14 % of studies. If all settings are equally good,
-    the best is just the luckiest. So without repeats, results must depend on a hyperparameter, or vary more than noise does. If
-    settings are equally good and vary by 5 % between seeds, 3 % of 420 simulated studies raised a finding.
-    In random windows of dense grids, the rule fired in 99 % of studies of 6 to 12 trials far from the optimum, and in 2 % of
-    studies of 50 to 100 trials with eight settings near it. Without a measure of noise, it also fired in 32 % of studies that
-    twice as many trials would hardly have improved. If the sampler learned from results, the finding is a note.
+    Confidence is the probability that twice as many trials gain more than the threshold and than the noise of a result. Often the
+    best trial is lucky, and then more trials gain nothing: below 50 %, the plan does not apply the advice. In 150 simulated studies
+    of 8 to 40 random trials, a probability of 42 % or more on average came true as often as it said (Brier score 0.13). Where it
+    exceeded 50 %, more trials gained less than noise in 3 % of all studies. If all settings are equally good, the best is just the
+    luckiest. So without repeats, results must depend on a hyperparameter, or vary more than noise does. If settings are equally good
+    and vary by 5 % between seeds, 3 % of 420 simulated studies raised a finding. If the sampler learned from results, the finding is
+    weakened.
     """
 
     playbook: ClassVar[str] = "How many trials are needed to get good results with quasi-random search?"
@@ -108,8 +108,8 @@ class SpaceUndersampled(Rule):
         best = float(np.nanmin(tried.costs))
         near = np.flatnonzero(tried.costs <= best + halves.loss)
         amount = say(
-            "Twice as many trials would improve the best {metric} by about {gain} (80 % interval {low} to {high}), and by more than "
-            "{limit} and the variation between seeds with a probability of {sure}",
+            "Twice as many trials would improve the best {metric} by about {gain} (80 % interval {low} to {high}). The probability "
+            "that they gain more than {limit} and more than the variation between seeds is {sure}",
             metric=Name(study.spec.objective.metric),
             gain=Number(gain.expected, 2),
             low=Number(gain.low, 2),

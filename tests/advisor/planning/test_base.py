@@ -14,4 +14,4 @@ def test_a_length_under_another_name_follows_the_steps() -> None:
     study = replace(made, lengths={"n_passes": 10.0})
     spec = with_lengths(study, study.spec.model_copy(update={"max_train_steps": 720}))
     assert spec.parameters["n_passes"].value == 72
-    assert spec.parameters["lr"] == space["lr"]
+    assert spec.parameters["lr"] == study.spec.parameters["lr"]
