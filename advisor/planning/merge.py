@@ -33,7 +33,7 @@ from advisor.model.frozen import FrozenModel
 from advisor.model.message import MessageField
 from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
-from advisor.planning.base import base, name_of_round, validate
+from advisor.planning.base import base, name_of_round, validate, with_lengths
 from advisor.planning.closing import closing_study, more_telling
 from advisor.planning.designs import per_optimizer
 from advisor.planning.designs.catalogue import DESIGNS
@@ -91,7 +91,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     if not merger.specs and (last := closing_study(study, verdicts, rules, merger.draft.current)) is not None:
         merger.add_last(last)
     unsized = frozenset(merger.specs[i].study for i in merger.drafted)
-    specs = tuple(per_optimizer.divided(merger.specs))
+    specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(merger.specs))
     return Plan(specs=specs, deferred=tuple(merger.deferred), unsized=unsized)
 
 

@@ -78,7 +78,9 @@ def test_the_hook_of_pre_commit_checks_study_files(tmp_path: Path, commands: dic
     done = subprocess.run(words, cwd=tmp_path, env=commands, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     lines = done.stderr.splitlines()
-    assert [name in line for name, line in zip(("study-2.yaml", "study-3.yaml"), lines, strict=True)] == [True, True], lines
+    assert [name in line for name, line in zip(("study-2.yaml", "study-3.yaml"), lines, strict=True)] == [True, True], (
+        lines
+    )
     done = subprocess.run(words[:5], cwd=tmp_path, env=commands, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
