@@ -12,7 +12,7 @@ COMPILE := $(BIN)/python -m compileall -q advisor adapters rules
 # Two test processes run at once; with more threads each, they slow each other down several times.
 test test-slow: export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test test-slow fuzz lint types contracts audit docs docs-site examples compat wheel check clean browser postgres mariadb
+.PHONY: help demo test test-slow fuzz lint types contracts audit docs docs-site examples compat wheel release-check check clean browser postgres mariadb
 
 help:
 	@echo "make demo       tune a small network in two rounds and write a report (about two minutes)"
@@ -22,6 +22,7 @@ help:
 	@echo "make check      lint, types, import contracts, freshness of generated pages"
 	@echo "make audit      known vulnerabilities of installed packages, if osv.dev is reachable"
 	@echo "make wheel      build the wheel and try it in an empty environment"
+	@echo "make release-check  build everything twice and check whether it can be published"
 	@echo "make compat     try other versions of Python, MLflow, PyTorch and the frameworks (hours, and tens of gigabytes)"
 	@echo "make docs       regenerate rules/README.md"
 	@echo "make examples   regenerate the golden examples of the rules"
@@ -107,6 +108,11 @@ compat: $(BIN)/python
 	$(BIN)/python benchmarks/reliability/compatibility.py
 
 check: lint types contracts
+
+# Builds twice, compares both builds, and checks metadata and links. ARGS=--draft: the project's addresses may be missing.
+release-check: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet twine
+	$(BIN)/python .ci/release-check $(ARGS)
 
 wheel: $(VENV)/.dev
 	rm -rf dist

@@ -19,7 +19,7 @@ from advisor.model.spec import Direction, StudySpec
 from advisor.model.spec_yaml import load
 from advisor.model.study import Study
 from advisor.planning import budget as planning_budget
-from advisor.planning import plan
+from advisor.planning import plan, price
 from advisor.report import Report, build_report
 from advisor.tracking import read_rounds, runs_url
 
@@ -110,10 +110,10 @@ def analyze_study(
         pooled.study, rules, on_rule=lambda rule: report_progress(f"Checking {rule}", next(done), len(rules))
     )
     next_round = plan(pooled.study, verdicts, rules)
-    sized = planning_budget.sized(pooled.study, next_round.specs)
+    sized = planning_budget.sized(pooled.study, next_round)
     if limit is not None:
         sized = planning_budget.within(pooled.study, sized, limit)
-    specs = predicted(pooled.study, verdicts, sized, rules)
+    specs = [price.priced(pooled.study, spec) for spec in predicted(pooled.study, verdicts, sized, rules)]
     past = None
     if earlier or notes or study.spec.predictions:
         report_progress("Judging predictions", 0, 1)

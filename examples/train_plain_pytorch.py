@@ -28,6 +28,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--width", type=int, default=64, help="units of each hidden layer")
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--max-train-steps", type=int, default=600)
+    parser.add_argument("--schedule", choices=("constant", "cosine"), default="cosine", help="of the learning rate")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 
@@ -77,7 +78,11 @@ def main() -> None:
     optimizer = torch.optim.SGD(
         model.parameters(), lr=args.learning_rate, momentum=args.momentum, weight_decay=args.weight_decay
     )
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.max_train_steps)
+    schedule = (
+        torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.max_train_steps)
+        if args.schedule == "cosine"
+        else torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
+    )
 
     # `params` holds only what a study may vary. The seed is none of it: trials that differ only in the seed are repeats.
     names = ("learning_rate", "momentum", "weight_decay", "batch_size", "width", "dropout")

@@ -21,7 +21,8 @@ logger = logging.getLogger("advisor")
 class TuningCallback(FrameworkCallback, Callback):
     """Records a Lightning training for the tuning advisor, including everything that `advisor_pytorch.TuningLogger` logs.
 
-        trainer = Trainer(max_epochs=10, callbacks=[TuningCallback("val_error")])
+        seed_everything(args.seed)
+        trainer = Trainer(max_steps=2000, callbacks=[TuningCallback("val_error")])
         trainer.fit(module, train_loader, valid_loader)
 
     | logged | from |

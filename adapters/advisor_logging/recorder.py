@@ -222,7 +222,7 @@ class Recorder:
                     self._take(item)
             except Exception as error:  # a full disk or a broken device must not stop the training
                 self._lost_points += 0 if item is None or isinstance(item, dict) else len(item) * self._points_a_row
-                self.warn("spool", f"points are being lost ({one_line(error)}); training goes on")
+                self.warn("lost", f"points are being lost ({one_line(error)}); training goes on")
             if item is None:
                 self._sample(last=True)
                 return

@@ -39,7 +39,7 @@ from advisor_logging.spool import (
     remove,
     write_json,
 )
-from advisor_logging.store import MAX_METRICS, Store
+from advisor_logging.store import MAX_METRICS, Store, is_temporary
 from advisor_logging.windows import Point, Windows
 
 if TYPE_CHECKING:
@@ -53,8 +53,10 @@ MAX_NAMES = 5
 RETRY_S = 600.0
 """Seconds after the trainer's exit for which an unreachable store is retried."""
 MAX_BACK_OFF_S = 10.0
-_ARTIFACT_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
-"""Pauses between attempts to store an artifact while the tracking server responds."""
+_ARTIFACT_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+"""Seconds between attempts to store an artifact while the tracking server responds."""
+_SHORT_PAUSES = 4
+"""Number of these pauses if the error is probably permanent, such as a missing permission."""
 STANDBY_POLL_S, LAST_POLL_S = 1.0, 0.2
 """Seconds between checks of an idle shipper whether its trainer still runs, and for the last read after that."""
 
@@ -135,6 +137,7 @@ class Shipper:
         store.log_points(self._points)
         store.set_tags(ending["tags"])
         self._note_refused(store, int(ending["tags"].get(contract.TAG_LOST_POINTS, 0)))
+        store.delete_twins(self._run)
         if self._run["ends_run"]:
             store.end(ending["status"], ending["time_ms"])
         self._store_sidecar(store)
@@ -153,17 +156,20 @@ class Shipper:
         self._note(one_line(f"the store refused {store.refused.total():,} values: {', '.join(names)}: {reason}", 600))
 
     def _store_sidecar(self, store: Store) -> None:
-        """Store the full-resolution curves. The run is complete without them, so failures become notes."""
+        """Store the full-resolution curves. The run is complete without them, so permanent failures become notes."""
         path = self._folder / sidecar.file_name(self._run)
         try:
             written = sidecar.write(self._folder, path, continued=sidecar.continues(self._run))
         except Exception as error:
+            if is_temporary(error):  # a full disk: the caller retries later
+                raise
             self._note(f"the curves at full resolution could not be written ({one_line(error)})")
             return
         if written is None:
             return
         artifact = f"{contract.SIDECAR_PATH.rpartition('/')[0]}/{path.name}"
-        for pause in (*_ARTIFACT_PAUSES_S[: 0 if self._no_artifacts else None], None):
+        permanent_from = 0 if self._no_artifacts else _SHORT_PAUSES
+        for attempt, pause in enumerate((*_ARTIFACT_PAUSES_S, None)):
             try:
                 store.log_file(path, artifact)
                 store.set_tags(
@@ -172,16 +178,16 @@ class Shipper:
                 return
             except Exception as error:
                 store.tag(contract.TAG_SIDECAR)  # raises if the tracking server itself fails: the caller retries later
-                if pause is None:
+                if pause is None or (attempt >= permanent_from and not is_temporary(error)):
                     self._note(f"the curves at full resolution could not be stored ({one_line(error)})")
-                else:
-                    time.sleep(pause)
+                    return
+                time.sleep(pause)
 
     def _open(self) -> Store:
         if self._store is None:
             store = Store(self._uri)
             store.refused.update(self._state.get("refused", {}))
-            run_id = store.open_run(self._run)
+            run_id = store.open_run(self._run, self._state.get("run_id"))
             self._report(run_id=run_id)
             self._log_reproduction(store)
             self._store = store

@@ -28,6 +28,9 @@ _PAUSES_S = (0.5, 1.0, 2.0, 4.0)
 """Seconds between attempts to write one value if the store's error may be temporary."""
 MAX_REFUSALS = 3
 """Maximum refused values of a metric: if the store has accepted none by then, its other values are not sent."""
+MAX_TWINS = 50
+"""Maximum runs of one spool to look at."""
+_TEMPORARY = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ETIMEDOUT)
 _METRIC = "metric "
 _REFUSALS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "MALFORMED_REQUEST")
 _REFUSED_FILES = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
@@ -64,8 +67,11 @@ class Store:
         """The store's error about the first value of each of these names, in one line."""
         self._accepted: set[str] = set()
 
-    def open_run(self, run: Mapping[str, Any]) -> str:
-        """Create the run that `run.json` describes, or find the one that an earlier attempt created. Return its id."""
+    def open_run(self, run: Mapping[str, Any], remembered: str | None = None) -> str:
+        """Create the run that `run.json` describes, or find the one that an earlier attempt created. Return its id.
+
+        remembered: the id that an earlier call returned, if known.
+        """
         known = run.get("run_id")
         if known:
             self._client.get_run(known)
@@ -75,6 +81,7 @@ class Store:
             return self._run_id
         experiment = self._experiment(run)
         matches = self._find_by_spool(experiment, run)
+        matches.sort(key=lambda match: match.info.run_id != remembered)
         if not matches:
             tags = {contract.TAG_SPOOL: run["spool"], **_clean(run["source_tags"])}
             name = None if run["run_name"] is None else clean_name(run["run_name"])
@@ -99,8 +106,21 @@ class Store:
         return StoredRun(newest, match.info.end_time, match.data.tags.get(contract.TAG_SIDECAR, ""))
 
     def _find_by_spool(self, experiment: str, run: Mapping[str, Any]) -> list[Any]:
+        """Return the runs of a spool, the one to use first.
+
+        There are several if a server that hung has carried out a request to create the run that was repeated in the meantime.
+        """
         mark = f"tags.`{contract.TAG_SPOOL}` = '{run['spool']}'"
-        return list(self._client.search_runs([experiment], mark, max_results=1))
+        return sorted(self._client.search_runs([experiment], mark, max_results=MAX_TWINS), key=_least_used_last)
+
+    def delete_twins(self, run: Mapping[str, Any]) -> None:
+        """Delete the other runs of this spool, which repeated requests have created, if they are empty."""
+        if run.get("run_id"):
+            return
+        experiment = self._client.get_run(self._run_id).info.experiment_id
+        for twin in self._find_by_spool(experiment, run):
+            if twin.info.run_id != self._run_id and not (twin.data.metrics or twin.data.params):
+                self._client.delete_run(twin.info.run_id)
 
     def _experiment(self, run: Mapping[str, Any]) -> str:
         experiment_id = _experiment_id(run)
@@ -229,6 +249,27 @@ class Store:
     def end(self, status: str, time_ms: int) -> None:
         """End the run as FINISHED, FAILED or KILLED."""
         self._client.set_terminated(self._run_id, status, max(time_ms, 0))
+
+
+def _least_used_last(match: Any) -> tuple[int, int, str]:
+    """Return a key that sorts runs by their data, most first; the order of empty ones is the same at each call."""
+    newest_ms = max((metric.timestamp for metric in match.data._metric_objs), default=0)
+    return -newest_ms, -len(match.data.params) - len(match.data.tags), str(match.info.run_id)
+
+
+def is_temporary(error: BaseException) -> bool:
+    """Return whether the network, a server or a full disk failed, so that the same request may succeed minutes later."""
+    for each in (error, error.__cause__, error.__context__):
+        status = getattr(getattr(each, "response", None), "status_code", None)
+        if status is not None:
+            return bool(status >= 500 or status == 429)
+        if isinstance(each, ConnectionError) or getattr(each, "errno", None) in _TEMPORARY:
+            return True
+        if getattr(each, "error_code", "") in ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE"):
+            return True
+        if type(each).__module__.startswith("requests.") and isinstance(each, OSError):  # no answer from the server
+            return True
+    return False
 
 
 def _experiment_id(run: Mapping[str, Any]) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +38,8 @@ from advisor_logging.store import Store, StoredRun
 State = Literal["left", "being delivered", "training", "unreadable"]
 QUIET_S = 600.0
 """Seconds after its last point during which a spool of another machine without an end may still be written there."""
+MAX_FILE_BYTES = 256 << 20
+"""Maximum size of a segment or a JSON file of a spool, far above what trainings write. A larger one would fill the memory."""
 RETRY_S = 5.0
 """Seconds for which delivery is retried if a store that has answered once fails."""
 
@@ -98,7 +101,9 @@ def inspect(folder: Path) -> Spool:
     run: dict[str, Any] = {}
     points, last_ms, end = 0, None, None
     try:
+        _check_files(folder)
         run = read_json(folder / "run.json")
+        _check_name(run)
         last_ms = int(run["start_ms"])
         for frame in read_frames(folder, _first_position(folder)):
             if frame.kind == EVENT:
@@ -122,6 +127,26 @@ def inspect(folder: Path) -> Spool:
         last_ms=last_ms,
         end=end,
     )
+
+
+def _check_files(folder: Path) -> None:
+    """Raise ValueError for a file that no training writes.
+
+    A spool from elsewhere may contain links to files of this user, which its delivery would overwrite, and pipes, which never end.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_file(follow_symlinks=False):
+                raise ValueError(f"{entry.name} is not a file")
+            if entry.name.endswith((".json", ".spool")) and entry.stat().st_size > MAX_FILE_BYTES:
+                raise ValueError(f"{entry.name} is too large")
+
+
+def _check_name(run: dict[str, Any]) -> None:
+    """Raise ValueError if the spool's name would lead out of its folder; it is part of the sidecar's file name."""
+    for key in ("spool", "identity"):
+        if not re.fullmatch(r"[\w.-]*", str(run.get(key, ""))):
+            raise ValueError(f"{key} is not a name")
 
 
 def _first_position(folder: Path) -> Position:

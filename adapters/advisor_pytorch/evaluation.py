@@ -1,13 +1,17 @@
-"""Converts the results of evaluations to values that can be logged."""
+"""Converts the results of evaluations to values that can be logged, and notices if the objective is not among them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Iterable, Mapping
 
+from advisor.contract.metric_direction import SPLITS, words
 from advisor_logging.limits import clean_text
 from advisor_pytorch.steps.device import Value, logged_value
 from advisor_pytorch.validation import is_name
 
+MAX_WITHOUT_OBJECTIVE = 3
+"""Number of evaluations without the objective after which a warning says so. Frameworks may evaluate parts one after another."""
 Refuse = Callable[[str, Exception], None]
 """Receives the name of a metric that cannot be logged, and the error."""
 
@@ -30,3 +34,36 @@ def _number(name: str, value: object, refuse: Refuse) -> Value | None:
     except Exception as error:
         refuse(clean_text(name), error)
         return None
+
+
+class MissingObjective:
+    """Warns once if the first evaluations lack the objective, which a misspelt name may cause."""
+
+    def __init__(self, objective: str, warn: Callable[[str, str], None]) -> None:
+        """`warn` logs one line, once per key."""
+        self._objective, self._warn = objective, warn
+        self._evaluations, self._seen = 0, False
+        self._others: set[str] = set()
+
+    def look(self, metrics: Iterable[str]) -> None:
+        """Note the metrics of an evaluation. An evaluation on training data only does not count."""
+        if self._seen or self._evaluations >= MAX_WITHOUT_OBJECTIVE:
+            return
+        names = set(metrics)
+        self._seen = self._objective in names
+        if self._seen or all(_is_of_training(name) for name in names):
+            return
+        self._others |= names
+        self._evaluations += 1
+        if self._evaluations == MAX_WITHOUT_OBJECTIVE:
+            near = difflib.get_close_matches(self._objective, self._others, n=1)
+            hint = f"; did you mean objective={near[0]!r}?" if near else ""
+            self._warn(
+                "objective",
+                f"the first {MAX_WITHOUT_OBJECTIVE} evaluations lack the objective {self._objective!r}; they gave "
+                f"{', '.join(sorted(self._others)[:5])}{hint}",
+            )
+
+
+def _is_of_training(metric: str) -> bool:
+    return any(SPLITS.get(word) == "train" for word in words(metric))

@@ -41,7 +41,7 @@ class FrameworkCallback:
 
         Args:
             objective: name of the metric that compares trials, as logged by the framework.
-            direction: "minimize" or "maximize"; None: as the objective's name says, else "minimize".
+            direction: "minimize" or "maximize"; None: as the objective's name says.
             params: hyperparameters of the trial by name; None: those known to the framework.
             settings: any other argument of `TuningLogger`, such as `experiment`, `tracking_uri`, `study`, `run_id` or
                 `checkpoints`. A setting takes precedence over the trainer's value.

@@ -26,7 +26,7 @@ from advisor_pytorch.checkpoints.keeper import CheckpointSettings, Load, Save
 from advisor_pytorch.checkpoints.state import Stateful, TrainingState
 from advisor_pytorch.distributed.rank_facts import of_loader
 from advisor_pytorch.distributed.ranks import Ranks
-from advisor_pytorch.evaluation import check_metrics
+from advisor_pytorch.evaluation import MissingObjective, check_metrics
 from advisor_pytorch.exit_status import exit_status_of, last_exception, without_exception
 from advisor_pytorch.facts import run_tags
 from advisor_pytorch.facts.observations import Observations
@@ -57,7 +57,9 @@ class Best(NamedTuple):
 class TuningLogger:
     """Records one training run for the tuning advisor, without making the loop wait for the device, the disk or the store.
 
-        with TuningLogger(model, optimizer, params=vars(args), objective="val/error", max_train_steps=2000) as log:
+        with TuningLogger(
+            model, optimizer, params=params, objective="val/error", max_train_steps=2000, seed=args.seed
+        ) as log:
             for x, y in log.batches(loader):  # optional: measures the wait for data, counts examples
                 loss = loss_fn(model(x), y)
                 loss.backward()
@@ -124,7 +126,7 @@ class TuningLogger:
                 gets a hook before and after each step until the run is closed.
             params: hyperparameters of the trial, by name.
             objective: name of the metric by which trials are compared; pass its values to `evaluate`.
-            direction: "minimize" or "maximize"; None: as the objective's name says, else "minimize".
+            direction: "minimize" or "maximize"; None: as the objective's name says.
             max_train_steps: planned optimizer steps; a trial that ends earlier counts as stopped.
             batch_size: examples per call of `step` on this rank, if `batches` does not count them.
             seed: the seed that you set; None logs PyTorch's.
@@ -195,7 +197,7 @@ class TuningLogger:
         self._refusals = Refusals(self.warn)
         self._observations: Observations | None = None
         self._user_tags = {tag for tag, number in counts.items() if number is not None}
-        self._outcome = Outcome(objective, direction)
+        self._outcome, self._missing_objective = Outcome(objective, direction), MissingObjective(objective, self.warn)
         settings = RunSettings(experiment, run_name, run_id, tracking_uri, spool, begun_by)
         self._recorder = Recorder(settings, self._on_rows, self._ranks.receiver) if self._ranks.leads else None
         identity = self._recorder.id if self._recorder else "other-rank"
@@ -293,6 +295,7 @@ class TuningLogger:
             self._refusals.add("evaluation", error)
             return
         if values:
+            self._missing_objective.look(metrics)
             self._capture.flush()
             self.hand_over(evaluation(step, time.time() * 1e3, values))
         if self._objective in metrics and self._keeper.checkpoints.keep:

@@ -37,10 +37,10 @@ def check_training(model: object, optimizers: Sequence[object]) -> None:
 
 
 def check_objective(params: object, objective: object, direction: object) -> Direction:
-    """Return the objective's direction: as given, else as its name says, else "minimize".
+    """Return the objective's direction: as given, else as its name says.
 
-    Raises TypeError or ValueError unless the hyperparameters and the objective can be logged unchanged and the direction does not
-    contradict the objective's name.
+    Raises TypeError or ValueError unless the hyperparameters and the objective can be logged unchanged, and the direction is known
+    and does not contradict the objective's name.
     """
     if not isinstance(params, Mapping):
         raise TypeError(f"params must be a mapping of names to values, such as vars(args), not {type(params).__name__}")
@@ -54,7 +54,13 @@ def check_objective(params: object, objective: object, direction: object) -> Dir
             f"MLflow does not accept {objective!r} as the name of a metric: use letters, digits and _ - . : /"
         )
     if direction is None:
-        return direction_of(objective) or "minimize"
+        inferred = direction_of(objective)
+        if inferred is None:
+            raise ValueError(
+                f'the name {objective!r} does not say whether lower or higher values are better: pass direction="minimize" or '
+                'direction="maximize"'
+            )
+        return inferred
     if direction not in ("minimize", "maximize"):
         raise ValueError(f'direction must be "minimize" or "maximize", not {direction!r}')
     stated: Direction = "minimize" if direction == "minimize" else "maximize"

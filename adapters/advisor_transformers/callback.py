@@ -23,6 +23,7 @@ from advisor_transformers.arguments import hyperparameters
 class TuningCallback(FrameworkCallback, TrainerCallback):
     """Records a training with the Transformers Trainer, including everything that `advisor_pytorch.TuningLogger` logs.
 
+        arguments = TrainingArguments(seed=args.seed, max_steps=2000, ...)
         trainer = Trainer(model, arguments, ..., callbacks=[TuningCallback("eval_loss")])
         trainer.train()
 

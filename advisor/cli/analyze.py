@@ -12,13 +12,17 @@ from advisor.analysis import analyze as run_analysis
 from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, log_option, reaches, study_option
 from advisor.cli.progress import progress_bar
 from advisor.model.errors import AdvisorError
+from advisor.model.words import clean, encodable
 from advisor.report import Report
 from advisor.report.formats.sarif import StudyFile
 from advisor.report.formats.terminal import print_report
 from advisor.report.publish import log_to_mlflow as publish
 from advisor.report.save import save_report
 from advisor.system import shell
+from advisor.system.atomic import write
 
+MAX_CHARS = 400
+"""Maximum length of the line that names a broken rule."""
 _MOVED = {"--all": "advisor survey [PATTERN]", "--watch": "advisor watch EXPERIMENT"}
 
 
@@ -36,8 +40,19 @@ class _Analyze(click.Command):
 @analysis_options
 @log_option
 @fail_on_option
+@click.option(
+    "--markdown",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also write the report as a comment for a pull request.",
+)
 def analyze(
-    experiment: str, options: AnalysisOptions, study_file: Path | None, log_to_mlflow: bool, fail_on: str | None
+    experiment: str,
+    options: AnalysisOptions,
+    study_file: Path | None,
+    log_to_mlflow: bool,
+    fail_on: str | None,
+    markdown: Path | None,
 ) -> None:
     """Read EXPERIMENT (its name or id) and say what to do next.
 
@@ -56,10 +71,19 @@ def analyze(
     """
     report = make_report(experiment, options, study_file, show_progress=not options.quiet)
     location = write_report(report, experiment, options, study_file, log_to_mlflow)
+    if markdown is not None:
+        _write_markdown(report, markdown)
     if not options.quiet:
         print_summary(report, options.out, location)
     if fail_on is not None and any(reaches(f.severity, fail_on) for f in report.findings):
         sys.exit(1)
+
+
+def _write_markdown(report: Report, file: Path) -> None:
+    try:
+        write({file: encodable(report.to_markdown())})
+    except OSError as error:
+        raise AdvisorError(f"cannot write {str(file)!r}: {error.strerror or error}") from None
 
 
 def make_report(experiment: str, options: AnalysisOptions, study_file: Path | None, *, show_progress: bool) -> Report:
@@ -78,7 +102,9 @@ def make_report(experiment: str, options: AnalysisOptions, study_file: Path | No
 def write_report(
     report: Report, experiment: str, options: AnalysisOptions, study_file: Path | None, log_to_mlflow: bool
 ) -> str | None:
-    """Write the report's files. Return a line with the report's address in MLflow if it was logged there."""
+    """Write the report's files and name broken rules. Return a line with the report's address in MLflow if it was logged there."""
+    for verdict in report.with_status("broken"):
+        click.echo(f"advisor: {clean(f'the rule {verdict.rule} broke: {verdict.reason}')[:MAX_CHARS]}", err=True)
     save_report(report, options.out, StudyFile.read(study_file) if study_file is not None else None)
     if not log_to_mlflow:
         return None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 
 import click
 
+from advisor.cli.options import rules_option
 from advisor.engine.pages import rule_page
 from advisor.engine.registry import load_rules
 from advisor.model.errors import AdvisorError
@@ -13,11 +15,18 @@ from advisor.model.errors import AdvisorError
 
 @click.command()
 @click.argument("rule")
-def explain(rule: str) -> None:
+@rules_option
+def explain(rule: str, rules: tuple[Path, ...]) -> None:
     """Print the page of RULE: what it looks at, why it matters, what to do, and its thresholds."""
-    loaded = {r.rule_id(): r for r in load_rules()}
-    if rule not in loaded:
-        close = difflib.get_close_matches(rule, loaded, n=1)
+    from advisor.history.predict import RESEED, RESEED_PAGE
+
+    loaded = {r.rule_id(): r for r in load_rules(directories=rules)}
+    id = rule.lower().replace("_", "-")
+    if id == RESEED:
+        click.echo(RESEED_PAGE)
+    elif id in loaded:
+        click.echo(rule_page(type(loaded[id])))
+    else:
+        close = difflib.get_close_matches(id, [*loaded, RESEED], n=1)
         hint = f"did you mean {close[0]!r}?" if close else "`advisor rules` lists them"
         raise AdvisorError(f"there is no rule {rule!r}; {hint}")
-    click.echo(rule_page(type(loaded[rule])))

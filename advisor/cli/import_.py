@@ -194,21 +194,24 @@ def tensorboard(path: Path, **options: Any) -> None:
 
 
 @import_.command()
-@_PATH
+@click.argument("path", type=click.Path(path_type=Path), required=False)
 @_options
-def wandb(path: Path, **options: Any) -> None:
+def wandb(path: Path | None, **options: Any) -> None:
     """Import Weights & Biases: a wandb folder with its runs, a run's .wandb file, or exported histories.
 
     Exports are results of run.history() as CSV, JSON lines or Parquet, one file per run. The configuration of NAME.csv may be in
-    NAME.json or NAME.config.json. Runs without a record of their end are imported as stopped.
+    NAME.json or NAME.config.json. Runs without a record of their end are imported as stopped. Without PATH, it is the folder wandb,
+    or this folder if there is none.
 
     \b
+    advisor import wandb                       where the training ran, or in its folder wandb
     advisor import wandb wandb/
     advisor import wandb exports/ --experiment sweep-1
     """
     from advisor.interop.importers import wandb as importer
 
-    _import(importer, path, **options)
+    beside = Path("wandb")
+    _import(importer, path or (beside if beside.is_dir() else Path()), **options)
 
 
 @import_.command()

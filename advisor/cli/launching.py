@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from advisor.cli.options import collect, ray_address_option
 from advisor.contract.redact import redact
 from advisor.execution import LaunchPlan, Ledger, Summary, jobs, launch, queue
+from advisor.execution.command import fingerprint
 from advisor.execution.engines import Engine
 from advisor.execution.engines.devices import find_gpus, make_slots
 from advisor.execution.engines.local import Local
@@ -21,7 +22,9 @@ from advisor.execution.engines.ray import Ray
 from advisor.execution.engines.slurm import Slurm
 from advisor.execution.job import job_name
 from advisor.execution.job_env import job_command, warnings
+from advisor.execution.ledger.retries import Retry
 from advisor.execution.plan import OnUpdate
+from advisor.execution.progress import EndedTrials
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
 from advisor.system import shell
@@ -144,11 +147,13 @@ class Launcher:
     quiet: bool
     warns: bool = True
     """Whether to warn of what the command does not pass to the training."""
+    retry_failed: bool = False
+    """Whether to begin failed trials again that logged metrics."""
 
     def train(self, spec: StudySpec, trials: int | None, first_seed: int, folder: Path) -> tuple[LaunchPlan, Summary]:
         """Train the trials of a study that have not ended yet. trials: their number (None: as in the study file)."""
         engine = _make_engine(spec, self.resources, folder, self.timeout_s)
-        ledger = Ledger(self.location, self.experiment, spec)
+        ledger = Ledger(self.location, self.experiment, spec, Retry(fingerprint(self.words), failed=self.retry_failed))
         plan = LaunchPlan(
             spec=spec,
             queue=queue.make_queue(spec, trials, first_seed=first_seed, read_earlier=ledger.earlier),
@@ -181,7 +186,10 @@ def print_commands(
 
 @contextmanager
 def _progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[OnUpdate]:
-    """On a terminal, show a progress bar with the best value so far. Print a line for each failed trial in any case."""
+    """On a terminal, show a progress bar with the best value so far; elsewhere, print a line for each trial that ends.
+
+    Print a line for each failed trial in any case.
+    """
     console = Console(stderr=True)
     columns = (
         BarColumn(),
@@ -192,11 +200,14 @@ def _progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[OnU
     )
     with Progress(*columns, console=console, transient=True, disable=not (enabled and console.is_terminal)) as bar:
         task = bar.add_task("", total=plan.queue.total)
+        lines = EndedTrials(plan.spec.objective.metric, seed)
 
         def update(summary: Summary, news: str, /) -> None:
             bar.update(task, completed=len(summary.outcomes), description=state_text(plan, summary, seed))
-            if news and enabled:
-                console.print(news, markup=False, highlight=False, soft_wrap=True)
+            ended = lines.new(summary)
+            for line in (news, *(() if console.is_terminal else ended)):
+                if line and enabled:
+                    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
         yield update
 

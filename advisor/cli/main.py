@@ -18,6 +18,7 @@ from advisor.model.errors import AdvisorError
 _MAX_ERROR_CHARS = 1200
 _SUMMARIES = {
     "analyze": "Read an experiment and say what to do next.",
+    "check": "Check study files.",
     "compare": "Decide whether to adopt a candidate in place of an incumbent.",
     "demo": "Show the whole loop on a small real training.",
     "explain": "Print the page of a rule.",
@@ -86,7 +87,7 @@ def main(arguments: list[str] | None = None) -> None:
     except click.ClickException as error:
         _fail(_usage(error))
     except AdvisorError as error:
-        _fail(str(error))
+        _fail(str(error), error.exit_status)
     except (KeyboardInterrupt, click.Abort):
         click.echo("advisor: interrupted", err=True)
         sys.exit(130)
@@ -116,9 +117,9 @@ def _usage(error: click.ClickException) -> str:
     return f"{error.format_message().rstrip('.')} (see {context.command_path} --help)"
 
 
-def _fail(message: str) -> None:
+def _fail(message: str, status: int = 2) -> None:
     one_line = " ".join("".join(c if c.isprintable() else " " for c in redact(message)).split())
     if len(one_line) > _MAX_ERROR_CHARS:  # shorten very long names but keep the end, which says what to do
         one_line = f"{one_line[: _MAX_ERROR_CHARS * 2 // 3]} … {one_line[-_MAX_ERROR_CHARS // 3 :]}"
     click.echo(f"advisor: {one_line}", err=True)
-    sys.exit(2)
+    sys.exit(status)

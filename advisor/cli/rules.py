@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
+from advisor.cli.options import rules_option
 from advisor.engine.registry import load_rules
 
 
 @click.command()
-def rules() -> None:
+@rules_option
+def rules(rules: tuple[Path, ...]) -> None:
     """List the rules with their goal and what each looks for."""
-    loaded = load_rules()
+    loaded = load_rules(directories=rules)
     width = max((len(rule.rule_id()) for rule in loaded), default=0)
     for rule in loaded:
         click.echo(f"{rule.rule_id():{width}}  {rule.goal:14}  {rule.summary()}")

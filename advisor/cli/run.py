@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -24,6 +25,7 @@ from advisor.execution import LaunchPlan, Summary, queue
 from advisor.execution.job import default_seed
 from advisor.execution.job_env import check, study_folder, warnings
 from advisor.model.spec_yaml import load
+from advisor.model.words import spelled
 from advisor.tracking.stores.location import default_for_writing, locate
 
 
@@ -46,6 +48,11 @@ from advisor.tracking.stores.location import default_for_writing, locate
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the trials' output.  [default: advisor-runs]")
 @no_args_option
 @keep_going_option
+@click.option(
+    "--retry",
+    type=click.Choice(["failed"]),
+    help="Begin failed trials again, also those that logged metrics.  [default: those that logged nothing, if COMMAND changed]",
+)
 @click.option("--dry-run", is_flag=True, help="Only print the commands.")
 @quiet_option
 def run(
@@ -60,6 +67,7 @@ def run(
     out: Path | None,
     no_args: bool,
     keep_going: bool,
+    retry: str | None,
     dry_run: bool,
     quiet: bool,
 ) -> None:
@@ -78,7 +86,8 @@ def run(
     (MLFLOW_TRACKING_URI, MLFLOW_RUN_ID). ADVISOR_PARAMS, ADVISOR_SEED, ADVISOR_MAX_TRAIN_STEPS and ADVISOR_SCHEDULE hold what
     the study sets. Crashes, lack of memory, timeouts and non-finite results are recorded. Ctrl-C stops cleanly; run the same
     command again to resume, also after a kill -9 or on another machine: finished trials are never trained again. A larger
-    --trials continues the same sequence.
+    --trials continues the same sequence. Failed trials that logged nothing are begun again if COMMAND, or a script that it names,
+    has changed. The exit status is 1 if a trial failed.
     """
     spec = load(study)
     check(spec, command, append=not no_args)
@@ -98,15 +107,23 @@ def run(
         append=not no_args,
         keep_going=keep_going,
         quiet=quiet,
+        retry_failed=retry == "failed",
     )
     plan, summary = launcher.train(spec, trials, first_seed, folder)
     if not quiet:
         _print_summary(plan, summary, first_seed)
+    if summary.failed:
+        sys.exit(1)
 
 
 def _print_summary(plan: LaunchPlan, summary: Summary, seed: int) -> None:
     state, left = state_text(plan, summary, seed), summary.total - len(summary.outcomes)
     click.echo(f"{len(summary.outcomes)} of {summary.total} trainings have ended{': ' + state if state else ''}.")
+    if summary.failed:
+        failed, them = spelled(summary.failed, "trial"), "it" if summary.failed == 1 else "them"
+        click.echo(
+            f"{failed[0].upper()}{failed[1:]} failed; run the same command with --retry failed to begin {them} again."
+        )
     if left:
         click.echo(f"{left} are left to other launchers; run the same command again to see that all have ended.")
     print_next(plan.experiment, plan.location)

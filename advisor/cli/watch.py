@@ -11,7 +11,7 @@ import click
 from advisor.cli.analyze import make_report, print_summary, write_report
 from advisor.cli.options import AnalysisOptions, analysis_options, log_option, study_option
 from advisor.contract.redact import redact
-from advisor.model.errors import AdvisorError
+from advisor.model.errors import AdvisorError, NothingToJudge
 from advisor.model.progress import no_progress
 from advisor.report import Report
 from advisor.report.live import LiveReport
@@ -30,7 +30,8 @@ INTERVAL_S = 10.0
 def watch(experiment: str, options: AnalysisOptions, study_file: Path | None, log_to_mlflow: bool, port: int) -> None:
     """Analyze EXPERIMENT again while trials come in, and serve a page that follows, on this machine only.
 
-    Writes the same files as `advisor analyze`, each time the data change. Ctrl-C ends it.
+    Writes the same files as `advisor analyze`, each time the data change. If no trial has a result yet, it waits for the first one.
+    Ctrl-C ends it.
 
     \b
     advisor watch cifar
@@ -40,7 +41,8 @@ def watch(experiment: str, options: AnalysisOptions, study_file: Path | None, lo
     def write(report: Report) -> str | None:
         return write_report(report, experiment, options, study_file, log_to_mlflow)
 
-    report = make_report(experiment, options, study_file, show_progress=not options.quiet)
+    echo = no_progress if options.quiet else click.echo
+    report = first_report(lambda: make_report(experiment, options, study_file, show_progress=not options.quiet), echo)
     location = write(report)
     if not options.quiet:
         print_summary(report, options.out, location)
@@ -49,8 +51,23 @@ def watch(experiment: str, options: AnalysisOptions, study_file: Path | None, lo
         analyze=lambda: make_report(experiment, options, study_file, show_progress=False),
         write=write,
         port=port,
-        echo=no_progress if options.quiet else click.echo,
+        echo=echo,
     )
+
+
+def first_report(
+    analyze: Callable[[], Report], echo: Callable[[str], object], interval_s: float = INTERVAL_S
+) -> Report:
+    """Return the first report. While there is nothing to judge, wait and say why."""
+    reason = ""
+    while True:
+        try:
+            return analyze()
+        except NothingToJudge as error:
+            if str(error) != reason:
+                reason = str(error)
+                echo(f"{_now()} Waiting for the first result: {redact(reason)}. Ctrl+C ends it.")
+            time.sleep(interval_s)
 
 
 def follow(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 
 from advisor.contract.redact import redact
 from advisor.engine.calibration import calibrated
 from advisor.engine.explain import explain
+from advisor.engine.limit import TooLongError, limited
 from advisor.engine.pages import chapter
 from advisor.engine.registry import chapters
 from advisor.engine.rule import Rule
-from advisor.model.finding import MissingData, Verdict
+from advisor.model.finding import Finding, MissingData, Verdict
 from advisor.model.reading import Kind
 from advisor.model.study import Study
 
@@ -26,6 +28,10 @@ _WORK: Mapping[Kind, str] = {
 """Reason why a rule does not apply to a kind of workload."""
 
 
+MAX_FINDINGS = 10_000
+"""Maximum findings of one rule, because a rule may yield them without end."""
+
+
 def judge(
     study: Study,
     rules: Iterable[Rule],
@@ -38,8 +44,8 @@ def judge(
     calibrate: correct the confidences that the rules' tests state to the probabilities that their advice is right, and apply the
     findings' doubts.
 
-    If a rule raises anything except MissingData, it is reported as broken, and the other rules still run. Findings that follow from
-    other findings are marked (see `advisor.engine.explain`).
+    If a rule raises anything except MissingData, or does not end, it is reported as broken, and the other rules still run. Findings
+    that follow from other findings are marked (see `advisor.engine.explain`).
     """
     rules = tuple(rules)
     verdicts = []
@@ -62,12 +68,21 @@ def _verdict(study: Study, rule: Rule) -> Verdict:
         reason = f"{_WORK.get(study.kind, f'the workload is {study.kind}')}; pass --kind if that is wrong"
         return Verdict(rule=rule.rule_id(), status="not-assessed", reason=reason)
     try:
-        findings = tuple(rule.check(study))
+        findings = limited(rule.rule_id(), lambda: _check(rule, study))
     except MissingData as missing:
         return Verdict(rule=rule.rule_id(), status="not-assessed", reason=str(missing), needs=missing.needs)
-    except Exception as error:
+    except TooLongError as error:
+        return Verdict(rule=rule.rule_id(), status="broken", reason=f"stopped: it {error}")
+    except (Exception, SystemExit) as error:
         return Verdict(rule=rule.rule_id(), status="broken", reason=redact(f"{type(error).__name__}: {error}"))
     return Verdict(rule=rule.rule_id(), status="fired" if findings else "quiet", findings=findings)
+
+
+def _check(rule: Rule, study: Study) -> tuple[Finding, ...]:
+    findings = tuple(islice(rule.check(study), MAX_FINDINGS + 1))
+    if len(findings) > MAX_FINDINGS:
+        raise TooLongError(f"yielded more than {MAX_FINDINGS:,} findings")
+    return findings
 
 
 def _applies(rule: Rule, kind: Kind) -> bool:

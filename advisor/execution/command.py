@@ -11,8 +11,11 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from advisor.model.errors import AdvisorError
 from advisor.model.placeholders import SCHEDULE, option
@@ -22,6 +25,8 @@ BUILT_IN = ("trial", "seed", "json", "args", "study", "run_id", "max_train_steps
 """Placeholders that are not hyperparameters. A hyperparameter with the same name takes precedence."""
 _COLLECTIVE = {"json", "args"}
 """Placeholders that expand to all hyperparameters at once."""
+_MAX_FILE_BYTES = 1_000_000
+"""Maximum size of a file on the command line that counts as a part of the command: a script or a configuration, no data."""
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w./-]*)\}")
 
 
@@ -91,6 +96,17 @@ def fill(
 def arguments(params: Mapping[str, Value]) -> list[str]:
     """Return the words `--name value` for every hyperparameter."""
     return [word for name, value in params.items() for word in (f"--{name}", as_text(value))]
+
+
+def fingerprint(words: Sequence[str]) -> str:
+    """Return a digest of the command and of the scripts and configuration files that it names."""
+    digest = hashlib.sha256("\0".join(words).encode(errors="surrogateescape"))
+    for part in (part for word in words for part in word.split("=")):
+        with suppress(OSError, ValueError):  # not a path
+            path = Path(part)
+            if path.is_file() and path.stat().st_size <= _MAX_FILE_BYTES:
+                digest.update(b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def as_text(value: Value) -> str:

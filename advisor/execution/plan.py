@@ -11,6 +11,7 @@ from typing import Protocol
 from advisor.execution.engines import Engine
 from advisor.execution.job import Key
 from advisor.execution.ledger.record import Outcome
+from advisor.execution.ledger.retries import FAILED
 from advisor.execution.queue import JobQueue
 from advisor.model.spec import StudySpec
 from advisor.tracking.stores.location import Location
@@ -52,6 +53,11 @@ class Summary:
             return None
         value, key = (max if self.maximize else min)(values)
         return key, value
+
+    @property
+    def failed(self) -> int:
+        """Number of jobs that gave no result because the training or its command is wrong."""
+        return sum(outcome.status in FAILED for outcome in self.outcomes.values())
 
     def counts(self) -> Mapping[str, int]:
         """Return the number of jobs with each status."""

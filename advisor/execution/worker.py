@@ -27,7 +27,7 @@ from advisor.execution.ledger.record import (
 )
 from advisor.execution.plan import LaunchPlan, OnUpdate, Summary
 from advisor.execution.stop_signals import StopSignals
-from advisor.model.errors import AdvisorError
+from advisor.model.errors import AdvisorError, TrialsFailed
 
 _POLL_S = 0.1
 """Maximum seconds between two polls of the trainings."""
@@ -288,16 +288,15 @@ class _Worker:
         counts = {len(self._new_outcomes), len(self._summary.outcomes)}
         if self._plan.keep_going or counts != {MAX_FIRST_FAILURES}:
             return
-        metric, logs = self._plan.spec.objective.metric, self._plan.folder
+        logs, last = self._plan.folder, self._new_outcomes[-1].error
         if all(o.status == "infeasible" for o in self._new_outcomes):
-            raise AdvisorError(
-                f"the first {MAX_FIRST_FAILURES} trials all failed, the last with: {self._new_outcomes[-1].error}; their output "
-                f"is in {logs}; fix the command, or pass --keep-going"
+            raise TrialsFailed(
+                f"the first {MAX_FIRST_FAILURES} trials all failed, the last with: {last}; their output is in {logs}; fix the "
+                "command and run it again: trials that logged nothing are begun again; --keep-going continues in spite of failures"
             )
         if all(o.status == "no_data" for o in self._new_outcomes):
-            raise AdvisorError(
-                f"the first {MAX_FIRST_FAILURES} trials ended without logging {metric}; the training must log it into the MLflow "
-                f"run that MLFLOW_RUN_ID names (our hook and mlflow.start_run() do so); their output is in {logs}"
+            raise TrialsFailed(
+                f"the first {MAX_FIRST_FAILURES} trials gave no result: {last}; their output is in {logs}"
             )
 
     def stop(self, signals: StopSignals) -> None:
@@ -325,7 +324,7 @@ def _describe(item: _Begun, outcome: Outcome) -> str:
     if outcome.status == "complete":
         return ""
     reason = f": {outcome.error}" if outcome.error else ""
-    verbs = {"infeasible": "failed", "no_data": "logged no objective", "stopped": "was stopped"}
+    verbs = {"infeasible": "failed", "no_data": "gave no result", "stopped": "was stopped"}
     return f"{item.job.name} {verbs.get(outcome.status, outcome.status)}{reason} ({item.log})"
 
 

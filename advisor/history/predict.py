@@ -83,6 +83,20 @@ def predicted(
     return tuple(result)
 
 
+RESEED = "reseed"
+"""Stands in place of a rule's id in predictions that follow from no finding: those for repeats of good settings."""
+RESEED_PAGE = """# reseed
+
+The study trains its settings several times with other seeds, to learn how much of a result is chance.
+
+## What it predicts
+The range of the results of a setting, from the repeats so far. It follows from no rule's finding, so no rule is named.
+
+## What to do
+If results spread more than predicted, compare settings by their means over more seeds. `advisor history` shows how it came out."""
+"""The page that `advisor explain reseed` prints."""
+
+
 def _follows(study: Study, change: Change, before: StudySpec, after: StudySpec) -> bool:
     """Return whether the later study contains the change or the changes of the requested design."""
     if not isinstance(change, RunPlan):
@@ -103,7 +117,7 @@ def _of_finding(case: _Case, kind: Expectation) -> Iterator[Prediction]:
 def _of_repeats(study: Study, spec: StudySpec) -> Iterator[Prediction]:
     if spec.searched or (spec.seeds or 1) < 2 or (made := _spread(study, spec)) is None:
         return
-    yield Prediction(rule="reseed", subject=study.spec.objective.metric, expects=made[0], probability=made[1])
+    yield Prediction(rule=RESEED, subject=study.spec.objective.metric, expects=made[0], probability=made[1])
 
 
 def _rounded(prediction: Prediction) -> Prediction:

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 
 class AdvisorError(Exception):
     """An error in the user's input, described in one line; the command line prints the line and exits with status 2."""
+
+    exit_status: ClassVar[int] = 2
+
+
+class TrialsFailed(AdvisorError):  # noqa: N818 - it reports what trainings came to, not a mistake in the input
+    """Raised if the first trials of a launch all failed, so that it ended."""
+
+    exit_status: ClassVar[int] = 1
 
 
 class NothingToJudge(AdvisorError):  # noqa: N818 - it reports missing data, not a mistake

@@ -12,6 +12,7 @@ from advisor.model.change import Advise, Change
 from advisor.model.evidence import Evidence
 from advisor.model.frozen import FrozenModel
 from advisor.model.message import MessageField
+from advisor.model.words import clean
 
 Severity = Literal["critical", "warning", "note"]
 Side = Literal["low", "high"]
@@ -103,6 +104,12 @@ class Finding(FrozenModel):
     changes: tuple[Change, ...] = ()
     explained_by: Explanation | None = None
     """Cause of the finding; None if it does not follow from another finding."""
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {clean(str(self.message))} {clean(str(self.action))} ({self.rule})"
+
+    def __repr__(self) -> str:
+        return f"<Finding {self}>"
 
 
 def by_priority(findings: Iterable[Finding]) -> list[Finding]:

@@ -13,6 +13,9 @@ from advisor.model import parameter_kinds
 from advisor.model.space import Scale, Value, is_learning_rate, words_of
 from advisor.model.spec import StudySpec
 
+RATE_TRIALS = 10
+"""Number of trials that tunes a learning rate alone; the playbook tunes more hyperparameters with more trials."""
+
 
 @dataclass(frozen=True)
 class Rung:
@@ -30,11 +33,11 @@ class Rung:
 _RATE = Rung("learning_rate", 0, 1e-3, 1e-5, 1e-1)
 _ADAM = (
     _RATE,
-    Rung("beta1", 10, 0.9, 0.5, 0.99, "reverse-log"),
+    Rung("beta1", RATE_TRIALS, 0.9, 0.5, 0.99, "reverse-log"),
     Rung("epsilon", 25, 1e-8, 1e-10, 1e-3),
     Rung("beta2", 50, 0.999, 0.9, 0.9999, "reverse-log"),
 )
-_MOMENTUM = Rung("momentum", 10, 0.9, 0.5, 0.99, "reverse-log")
+_MOMENTUM = Rung("momentum", RATE_TRIALS, 0.9, 0.5, 0.99, "reverse-log")
 _SGD = (Rung("learning_rate", 0, 1e-1, 1e-3, 1e1), _MOMENTUM)
 LADDERS: Mapping[str, tuple[Rung, ...]] = {
     "adam": _ADAM,

@@ -210,7 +210,7 @@ def _lines(spec: StudySpec, parent: StudySpec | None) -> Iterator[str]:
     if spec.notes:
         yield "notes:"
         for note in spec.notes:
-            yield f"  - {_scalar(note)}"
+            yield from _wrapped([note], "  ") if note.isprintable() else [f"  - {_scalar(note)}"]
     if spec.predictions:
         yield "predictions:"
         yield "  # What this study is expected to show. `advisor analyze` says whether it did."
@@ -252,6 +252,8 @@ def _is_constant(name: str, parameter: Parameter, parent: StudySpec | None) -> b
     return plain and (parent is None or parent.parameters.get(name) == parameter)
 
 
+_WIDTH = 105
+"""Column after which the next word of a long text of a study file starts a new line."""
 _KEYS = (
     "role", "type", "low", "high", "scale", "limits", "choices", "value", "searched_in", "formula", "equals", "when", "why",
 )  # fmt: skip
@@ -271,14 +273,14 @@ def _parameter(name: str, parameter: Parameter, parent: StudySpec | None) -> Ite
             value = shown[key]
             if key in ("low", "high") and parameter.type == "int" and float(value).is_integer():
                 value = int(value)
-            yield "    " + _entry(key, value, flow=True)
+            yield from _why(value) if key == "why" else ["    " + _entry(key, value, flow=True)]
 
 
 def _region(region: Region) -> Iterator[str]:
     shown = region.model_dump(mode="json", exclude_none=True)
     yield "  - " + _entry("where", shown["where"], flow=True)
     if region.why is not None:
-        yield "    " + _entry("why", region.why)
+        yield from _why(region.why)
 
 
 def _difference(parameter: Parameter, before: Parameter | None) -> str | None:
@@ -321,6 +323,17 @@ def _entry(key: str, value: Any, *, flow: bool = False) -> str:
     if isinstance(value, dict | list | tuple) and flow:
         return f"{key}: {_flow(value)}"
     return f"{key}: {_scalar(value)}"
+
+
+def _why(text: str) -> Iterator[str]:
+    """Yield the lines of a parameter's or a region's reason."""
+    yield from _wrapped({"why": text}, "    ") if text.isprintable() else ["    " + _entry("why", text)]
+
+
+def _wrapped(value: Any, indent: str) -> Iterator[str]:
+    """Yield the lines of a value with printable texts, which continue on further lines beyond `_WIDTH` columns."""
+    body: str = yaml.dump(value, Dumper=_Dumper, width=_WIDTH - len(indent), allow_unicode=True)
+    yield from (indent + line for line in body.splitlines())
 
 
 def _flow(value: Any) -> str:

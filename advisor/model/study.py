@@ -141,6 +141,8 @@ class Study:
     """Unit of the curves' steps: optimizer steps, epochs if only epochs were logged, or times if times were logged as steps."""
     kind: Kind = "unknown"
     """Kind of workload."""
+    lengths: Mapping[str, float] = field(default_factory=dict)
+    """Steps per unit of each fixed hyperparameter that is the length of training although its name does not say so."""
     decisions: tuple[Decision, ...] = ()
     """Decisions about how the experiment was read as a study, for the report."""
     outside: tuple[Trial, ...] = ()

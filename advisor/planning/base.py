@@ -91,6 +91,18 @@ def validate(spec: StudySpec) -> StudySpec:
     return StudySpec.model_validate(spec.model_dump())
 
 
+def with_lengths(study: Study, spec: StudySpec) -> StudySpec:
+    """Return the spec with each fixed length of training (`Study.lengths`) equal to its `max_train_steps`."""
+    for name, per in study.lengths.items():
+        old = spec.parameters.get(name)
+        if old is None or old.role != "fixed" or not spec.max_train_steps:
+            continue
+        value = max(round(spec.max_train_steps / per), 1)
+        why = f"the length of training: {spec.max_train_steps:,} steps, {per:.3g} for each unit of {name}"
+        spec = spec.with_parameter(name, old.model_copy(update={"value": value, "why": why}))
+    return spec
+
+
 def _notes(study: Study, parameters: Mapping[str, Parameter]) -> Iterator[str]:
     """Yield advice on hyperparameters that this study searched and the next one fixes."""
     fixed = [n for n in study.searched if parameters[n].role == "fixed"]

@@ -1,10 +1,10 @@
-"""The number of trials of the next studies, what they cost, and which of them a budget pays for.
+"""The number of trials of the next studies, and which of them a budget pays for.
 
 *How many trials.* As many as show a quadratic response of all searched hyperparameters and the noise around it; until an effect is
 found, as many as would find one (`states.trials_needed`). Results of the same length in the new space count, unless a range
-was extended: they say nothing about its new part. Designs that need a number of their own keep it.
+was extended: they say nothing about its new part. Studies of designs keep their own number.
 
-*Costs.* Steps, and hours from the logged step times. A budget pays for the studies in their order. A study that it cannot pay for
+*Budget.* In steps, or in hours from the logged step times. It pays for the studies in their order. A study that it cannot pay for
 searches fewer hyperparameters; the notes say what is left out.
 """
 
@@ -18,16 +18,16 @@ from typing import Literal
 
 from advisor.computed.space.inside import trials_inside
 from advisor.model.errors import AdvisorError
+from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import count, listed
 from advisor.planning import price
 from advisor.planning.base import MIN_TRIALS, base
 from advisor.planning.designs.ladder import enough, narrowed
+from advisor.planning.merge import Plan
 from advisor.planning.states import effect_of, settings_needed, trials_needed
 
-USUAL_TRIALS = 10
-"""Minimum number of trials of a search, unless the last round had fewer: the playbook's number to tune a learning rate alone."""
 MAX_GROWTH = 2
 """Maximum ratio of the next study's trials to the last one's. More trials at once are not worth it: look at half of them first."""
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hours": 3600.0, "d": 86400.0, "days": 86400.0}
@@ -38,29 +38,34 @@ _BUDGET = re.compile(r"((?:(?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?|\.\d+)(?:e\
 # --- how many trials ------------------------------------------------------------------------------------------------------------
 
 
-def sized(study: Study, specs: Sequence[StudySpec]) -> tuple[StudySpec, ...]:
-    """Return the next studies with as many trials as their questions need, and with their costs in the notes."""
+def sized(study: Study, following: Plan) -> tuple[StudySpec, ...]:
+    """Return the next studies with as many trials as their questions need."""
     carried = base(study).trials or 1
     made: list[StudySpec] = []
-    for spec in specs:
-        new, notes = spec, spec.notes
-        explores = (
-            spec.probe is None is study.spec.baseline
-            and bool(spec.searched)
-            and not spec.settings
-            and (spec.seeds or 1) == 1
-            and bool(study.ranked())
-        )
-        # Designs that state their cost have a number of trials of their own.
-        sized_already = bool(price.cost_note(spec))
-        if explores and not sized_already and (spec.trials or 0) >= carried:
-            needed = trials_needed(effect_of(study), len(spec.searched))
-            if spec.trials == carried:
-                new = spec.model_copy(update={"trials": _next_trials(study, spec, needed)})
-            if not made and (ladder := _ladder_note(study, spec, carried)):
-                notes = (*notes, ladder)
-        made.append(price.with_cost(study, new.model_copy(update={"notes": notes})))
+    for spec in following.specs:
+        explores = spec.study in following.unsized and study.spec.baseline is None and bool(study.ranked())
+        if explores and _searches(spec) and (spec.trials or 0) >= carried:
+            made.append(_sized(study, spec, carried, first=not made))
+        else:
+            made.append(spec)
     return tuple(made)
+
+
+def _searches(spec: StudySpec) -> bool:
+    """Return whether each trial of the study has a setting of its own, drawn from the space."""
+    return bool(spec.searched) and spec.probe is None and not spec.settings and (spec.seeds or 1) == 1
+
+
+def _sized(study: Study, spec: StudySpec, carried: int, *, first: bool) -> StudySpec:
+    """Return the search with as many trials as it needs, unless a finding asked for more than the `carried` ones.
+
+    The notes of the first study offer a search of fewer hyperparameters, if there is one.
+    """
+    needed = trials_needed(effect_of(study), len(spec.searched))
+    trials = _next_trials(study, spec, needed) if spec.trials == carried else spec.trials
+    sized = spec.model_copy(update={"trials": trials})
+    ladder = _ladder_note(study, sized, carried) if first else ""
+    return sized.model_copy(update={"notes": (*spec.notes, ladder)}) if ladder else sized
 
 
 def _coefficients(spec: StudySpec) -> int:
@@ -75,7 +80,7 @@ def _next_trials(study: Study, spec: StudySpec, needed: int) -> int:
     if not longer and spec.searches_within(study.spec):
         needed -= len(trials_inside(spec, study.ranked()))
     carried = spec.trials or needed
-    least = max(_coefficients(spec), min(USUAL_TRIALS, carried))
+    least = max(_coefficients(spec), min(RATE_TRIALS, carried))
     return max(min(max(needed, least), MAX_GROWTH * carried), _fewest(spec))
 
 
@@ -136,7 +141,7 @@ def within(study: Study, specs: Sequence[StudySpec], budget: Budget) -> tuple[St
         if paid is None:
             dropped.append(spec)
             continue
-        made.append(price.with_cost(study, paid))
+        made.append(paid)
         left -= each * (paid.trials or 1) * (paid.seeds or 1)
     if specs and not made:
         raise AdvisorError(

@@ -53,8 +53,8 @@ def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule
     if smaller is not None or not spec.searched or not same:
         return smaller or spec
     earlier = settings.read(study).successes if spec.max_train_steps == study.spec.max_train_steps else 0
-    notes = (price.cost(study, spec).sentence, price.power_of(earlier, spec.trials or 1, len(spec.searched)))
-    return spec.model_copy(update={"notes": (*notes, *spec.notes)})
+    found = price.power_of(earlier, spec.trials or 1, len(spec.searched))
+    return spec.model_copy(update={"notes": (found, *spec.notes)})
 
 
 def _candidates(

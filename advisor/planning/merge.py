@@ -33,7 +33,7 @@ from advisor.model.frozen import FrozenModel
 from advisor.model.message import MessageField
 from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
-from advisor.planning.base import base, name_of_round, validate
+from advisor.planning.base import base, name_of_round, validate, with_lengths
 from advisor.planning.closing import closing_study, more_telling
 from advisor.planning.designs import per_optimizer
 from advisor.planning.designs.catalogue import DESIGNS
@@ -59,6 +59,8 @@ class Plan(FrozenModel):
 
     specs: tuple[StudySpec, ...]
     deferred: tuple[Deferred, ...]
+    unsized: frozenset[str]
+    """Names of the studies with the number of trials of the analysed study; designs chose the number of the others."""
 
 
 def file_names(specs: Sequence[StudySpec]) -> list[str]:
@@ -88,7 +90,9 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     merger.tell_more(verdicts, rules)
     if not merger.specs and (last := closing_study(study, verdicts, rules, merger.draft.current)) is not None:
         merger.add_last(last)
-    return Plan(specs=tuple(per_optimizer.divided(merger.specs)), deferred=tuple(merger.deferred))
+    unsized = frozenset(merger.specs[i].study for i in merger.drafted)
+    specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(merger.specs))
+    return Plan(specs=specs, deferred=tuple(merger.deferred), unsized=unsized)
 
 
 @dataclass
@@ -207,9 +211,11 @@ class _Merger:
             if last is not None and last.sampler.kind == "adaptive":
                 for finding in edits.findings:
                     self._defer(finding, "the adaptive search may find a better setting; that one should be repeated")
-                self.specs = [_with_notes(last, self.early)]
+                self.specs, self.drafted = [_with_notes(last, self.early)], []
         elif edits.only_trials or edits.shorter_than(before) or self.specs[0].searches_within(before):
-            self.specs = [more_telling(self.study, verdicts, rules, self.specs[0])]
+            spec = more_telling(self.study, verdicts, rules, self.specs[0])
+            if spec is not self.specs[0]:
+                self.specs, self.drafted = [spec], []
 
     def add_savings(self) -> None:
         """Add a study for the stages that only save trials, unless a study already includes their changes."""

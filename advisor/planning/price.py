@@ -15,8 +15,6 @@ from advisor.model.study import Study
 from advisor.model.words import count
 from advisor.stats import power
 
-_COST = "This costs "
-
 
 @dataclass(frozen=True)
 class Cost:
@@ -34,10 +32,10 @@ class Cost:
     @property
     def sentence(self) -> str:
         """The cost as a sentence."""
-        text = _COST + count(self.runs, "run")
+        text = f"This costs {count(self.runs, 'run')}"
         if math.isfinite(self.steps):
             all_steps, steps = (count(round(n), self.unit) for n in (self.runs * self.steps, self.steps))
-            text = f"{_COST}{all_steps}: {count(self.runs, 'run')} of {steps}"
+            text = f"This costs {all_steps}: {count(self.runs, 'run')} of {steps}"
         if math.isfinite(self.seconds):
             text += f", about {hours(self.runs * self.seconds)} one after the other"
             if self.gpus:
@@ -59,16 +57,9 @@ def cost(study: Study, spec: StudySpec) -> Cost:
     return Cost((spec.trials or 1) * (spec.seeds or 1), steps, seconds, gpus, study.unit)
 
 
-def with_cost(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the study with its cost in the notes, in the place of an earlier cost or as the last note."""
-    old, new = cost_note(spec), cost(study, spec).sentence
-    notes = tuple(new if note == old else note for note in spec.notes) if old else (*spec.notes, new)
-    return spec.model_copy(update={"notes": notes})
-
-
-def cost_note(spec: StudySpec) -> str:
-    """Return the sentence about the cost in a study's notes; empty if there is none."""
-    return next((note for note in spec.notes if note.startswith(_COST)), "")
+def priced(study: Study, spec: StudySpec) -> StudySpec:
+    """Return the study with its cost as the first note."""
+    return spec.model_copy(update={"notes": (cost(study, spec).sentence, *spec.notes)})
 
 
 def hours(seconds: float) -> str:

@@ -25,7 +25,7 @@ from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import dump
 from advisor.model.study import Signal, Study, Trial
 from advisor.model.words import encodable
-from advisor.planning import Deferred, file_names
+from advisor.planning import Deferred, file_names, price
 from advisor.report.model import Best, NextStudy, Provenance, RuleInfo, Spread, TrialCounts
 from advisor.report.plot_data import overview
 from advisor.report.plot_data.compact_curves import compact_curves
@@ -207,7 +207,13 @@ def _next_studies(study: Study, specs: Sequence[StudySpec]) -> tuple[NextStudy, 
     by_name = {spec.study: spec for spec in (*specs, study.spec)}
     texts = [dump(spec, parent=by_name.get(spec.parent or "", study.spec)) for spec in specs]
     return tuple(
-        NextStudy(file=file, spec=spec, yaml=text, training=encodable(training_command(study, spec)))
+        NextStudy(
+            file=file,
+            spec=spec,
+            yaml=text,
+            cost=price.cost(study, spec).sentence,
+            training=encodable(training_command(study, spec)),
+        )
         for file, spec, text in zip(file_names(specs), specs, texts, strict=True)
     )
 

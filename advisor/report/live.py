@@ -22,6 +22,8 @@ MAX_CONNECTIONS = 64
 """Maximum number of open connections. Each has its own thread; a further connection closes the oldest."""
 TIMEOUT_S = 10.0
 """Seconds without data after which a connection is closed."""
+CHUNK = 64 << 10
+"""Bytes that a browser must accept within `TIMEOUT_S`: a slow line, such as an SSH tunnel, may take longer for a whole report."""
 
 _TYPES = {"/": "text/html", "/report.html": "text/html", "/state": "application/json"}
 
@@ -138,7 +140,8 @@ class LiveReport:
                 if path == "/":
                     self.send_header("Content-Security-Policy", live._policy)
                 self.end_headers()
-                self.wfile.write(body)
+                for start in range(0, len(body), CHUNK):
+                    self.wfile.write(body[start : start + CHUNK])
 
             def log_message(self, format: str, *args: object) -> None:
                 """Log no requests: the terminal shows the changes between reports instead."""

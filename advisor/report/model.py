@@ -93,6 +93,8 @@ class NextStudy(FrozenModel):
     file: str
     spec: StudySpec
     yaml: str
+    cost: str = ""
+    """What it costs, as a sentence."""
     training: str = "python train.py"
     """Command that trains one trial, with placeholders for what the study sets."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from advisor import contract
@@ -16,25 +18,32 @@ if TYPE_CHECKING:
     from advisor.tracking.publish import Published
 
 
-def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | None = None) -> Published:
-    """Log the report's files as artifacts and the verdicts as tags of the run "advisor" in the experiment.
+_STATUSES = ("fired", "quiet", "not-assessed", "broken")
+"""Statuses of a verdict, in the order in which the tag counts them."""
 
-    That run is created once and reused, and analyses ignore it. Raises AdvisorError if the store is not writable.
+
+def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | None = None) -> Published:
+    """Log the report's files as artifacts and the findings as tags of the run "advisor" in the experiment.
+
+    That run is created once and reused, and analyses ignore it. The experiment's description gets the headline and a link to the
+    report. Raises AdvisorError if the store is not writable.
     """
     from advisor.tracking.publish import publish
 
-    return publish(experiment, files=files(report), tags=tags(report), tracking_uri=tracking_uri)
+    summary = _note(headline(report))
+    return publish(experiment, files=files(report), tags=tags(report), summary=summary, tracking_uri=tracking_uri)
 
 
 def tags(report: ReportData) -> dict[str, str]:
-    """Return the tags: the headline, the description that MLflow displays, and one tag per verdict."""
+    """Return the tags: the headline, the description that MLflow displays, the rules that fired, and the number of the others."""
     title = headline(report)
     findings = "\n".join(f"- {_note(f.message)} {_note(f.action)}" for f in report.heads)
     summary = _note(f"{title} {best_sentence(report)}")
     return {
         contract.TAG_HEADLINE: str(title),
-        "mlflow.note.content": f"{summary}\n\n{findings}\n\nSee `report.html` among the artifacts.",
-        **{contract.TAG_VERDICT + v.rule: _verdict(v) for v in report.verdicts},
+        contract.TAG_NOTE: f"{summary}\n\n{findings}\n\nSee `report.html` among the artifacts.",
+        contract.TAG_RULES: _counts(report.verdicts),
+        **{contract.TAG_VERDICT + v.rule: _findings(v) for v in report.verdicts if v.status == "fired"},
     }
 
 
@@ -43,7 +52,10 @@ def _note(text: object) -> str:
     return md(text).replace("\\<", "&lt;").replace("\\&", "&amp;").replace("\\$", "$")
 
 
-def _verdict(verdict: Verdict) -> str:
-    findings = "; ".join(f"{f.severity}: {clean(str(f.message))}" for f in verdict.findings)
-    text = findings or clean(verdict.reason or "")
-    return f"{verdict.status}: {text}" if text else verdict.status
+def _counts(verdicts: Iterable[Verdict]) -> str:
+    counts = Counter[str](v.status for v in verdicts)
+    return ", ".join(f"{counts[status]} {status.replace('-', ' ')}" for status in _STATUSES if counts[status])
+
+
+def _findings(verdict: Verdict) -> str:
+    return "; ".join(f"{f.severity}: {clean(str(f.message))}" for f in verdict.findings)

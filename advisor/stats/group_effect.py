@@ -1,10 +1,11 @@
 """The difference between groups of settings after all other hyperparameters are optimised away, with its uncertainty.
 
 A Gaussian process is fitted to the costs of all groups together: a response that the groups share, a constant for each group, and a
-deviation of each group's own, so that the groups may have their optima at different places. Each of these functions is the sum of
-one function per hyperparameter and a joint function of all; their shares are fitted, because single effects show in fewer settings
-than joint ones. The best value of a group is the minimum of its response near the good settings. Sources of the model: Swersky,
-Snoek and Adams, "Multi-task Bayesian optimization", and Duvenaud, Nickisch and Rasmussen, "Additive Gaussian processes".
+deviation of each group's own, so that the groups may have their optima at different places. With a single group, the fit tells how
+much better other settings may be. Each of these functions is the sum of one function per hyperparameter and a joint function of
+all; their shares are fitted, because single effects show in fewer settings than joint ones. The best value of a group is the
+minimum of its response near the good settings. Sources of the model: Swersky, Snoek and Adams, "Multi-task Bayesian optimization",
+and Duvenaud, Nickisch and Rasmussen, "Additive Gaussian processes".
 """
 
 from __future__ import annotations
@@ -71,15 +72,76 @@ def compare(groups: IntArray, numeric: list[FloatArray], choices: list[FloatArra
     """
     subset = _subset(groups, costs)
     groups, costs = groups[subset], costs[subset]
-    blocks = [*(coordinates(u[subset], True) for u in numeric), *(coordinates(u[subset], False) for u in choices)]
-    zero, unit = float(costs.min()), max(float(np.median(costs) - costs.min()), 1e-12)
-    y = np.arcsinh((costs - zero) / unit)
-    centre, spread = float(y.mean()), float(y.std()) or 1.0
-    # The noise of a cost shrinks on the asinh scale by the derivative of asinh.
-    model = _Model(blocks, groups, (y - centre) / spread, 1 / (1 + ((costs - zero) / unit) ** 2))
-    drawn = model.best_values(_places(blocks, groups, costs))
-    best = zero + unit * np.sinh(np.clip(centre + spread * drawn, -20, 20))
-    return GroupEffect(best, float(np.exp(model.mode[-1] / 2)) * spread * unit)
+    blocks = _blocks([u[subset] for u in numeric], [u[subset] for u in choices])
+    scale = _Scale(costs)
+    model = _Model(blocks, groups, scale.scores(costs), scale.scatter(costs))
+    best = scale.costs(model.best_values(_places(blocks, groups, costs)))
+    return GroupEffect(best, float(scale.noise(model.mode[-1])))
+
+
+class _Scale:
+    """The asinh scale on which responses are fitted: linear near the best cost, logarithmic far above it."""
+
+    def __init__(self, costs: FloatArray) -> None:
+        self.zero, self.unit = float(costs.min()), max(float(np.median(costs) - costs.min()), 1e-12)
+        y = np.arcsinh((costs - self.zero) / self.unit)
+        self.centre, self.spread = float(y.mean()), float(y.std()) or 1.0
+
+    def scores(self, costs: FloatArray) -> FloatArray:
+        """Return costs on this scale, centred and with unit variance over the costs that define it."""
+        return np.asarray((np.arcsinh((costs - self.zero) / self.unit) - self.centre) / self.spread, dtype=np.float64)
+
+    def costs(self, scores: FloatArray) -> FloatArray:
+        """Return the costs at these scores."""
+        return np.asarray(self.zero + self.unit * np.sinh(np.clip(self.centre + self.spread * scores, -20, 20)))
+
+    def scatter(self, costs: FloatArray) -> FloatArray:
+        """Return the relative noise variance of the scores; the derivative of asinh shrinks the noise of a high cost."""
+        return np.asarray(1 / (1 + ((costs - self.zero) / self.unit) ** 2), dtype=np.float64)
+
+    def noise(self, log_variance: FloatArray) -> FloatArray:
+        """Return the standard deviation of costs near the best one, from the logarithm of the scores' noise variance."""
+        return np.asarray(np.exp(log_variance / 2) * self.spread * self.unit, dtype=np.float64)
+
+
+def gains_of_more(
+    numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray, number: int
+) -> tuple[FloatArray, FloatArray]:
+    """Return draws of the gain from `number` more random settings, and of the noise of a result, shape (draws,) each.
+
+    numeric, choices: positions (n,) in 0..1, NaN without one; costs: (n,), NaN for failed trials, which count as the worst.
+    The gain is the response at the best setting minus the best new response, at least 0 and free of noise. At most
+    `_MAX_PLACES` new settings are drawn.
+    """
+    bounded = np.where(np.isnan(costs), np.nanmax(costs), costs)
+    subset = np.sort(evenly_by_rank(bounded, _MAX_POINTS))
+    known = [u[subset] for u in numeric], [u[subset] for u in choices]
+    scale, bounded = _Scale(bounded[subset]), bounded[subset]
+    blocks = _blocks(*known)
+    groups = np.zeros(len(subset), dtype=np.int64)
+    model = _Model(blocks, groups, scale.scores(bounded), scale.scatter(bounded))
+    rng, best = np.random.default_rng(SEED), model.points[int(bounded.argmin())]
+    gains, noise = [], []
+    for hyper in model.posterior(rng):
+        at = np.vstack([best, _new_places(*known, min(number, _MAX_PLACES), rng)])
+        drawn = scale.costs(model.draw(hyper, at, np.zeros(len(at), dtype=np.int64), rng))
+        gains.append(np.maximum(drawn[:, 0] - drawn[:, 1:].min(axis=1), 0.0))
+        noise.append(np.repeat(scale.noise(hyper[-1]), len(drawn)))
+    return np.concatenate(gains), np.concatenate(noise)
+
+
+def _new_places(
+    numeric: list[FloatArray], choices: list[FloatArray], number: int, rng: np.random.Generator
+) -> FloatArray:
+    """Return coordinates of random new settings: numbers uniform in 0..1, choices and missing values as in random old settings."""
+    old = rng.integers(len((*numeric, *choices)[0]), size=number)
+    drawn = [np.where(np.isfinite(u[old]), rng.random(number), np.nan) for u in numeric]
+    whole = [np.concatenate([u, v]) for u, v in zip(numeric, drawn, strict=True)]
+    return np.hstack(_blocks(whole, [np.concatenate([u, u[old]]) for u in choices]))[-number:]
+
+
+def _blocks(numeric: list[FloatArray], choices: list[FloatArray]) -> list[FloatArray]:
+    return [*(coordinates(u, True) for u in numeric), *(coordinates(u, False) for u in choices)]
 
 
 def _subset(groups: IntArray, costs: FloatArray) -> IntArray:
@@ -184,14 +246,18 @@ class _Model:
         count = int(self.groups.max()) + 1
         chosen = [self._promising(places, g, _MAX_PLACES // count) for g in range(count)]
         at, of = np.vstack(chosen), np.repeat(np.arange(count), [len(c) for c in chosen])
-        spread, directions = np.linalg.eigh(self._curvature())
-        spread = np.maximum(spread, 1 / self.variances.max())
         out = []
-        for step in rng.standard_normal((_RESPONSES, len(self.mode))) / np.sqrt(spread):
-            hyper = np.clip(self.mode + step @ directions.T, *self.bounds.T)
-            drawn = self._draw(hyper, at, of, rng)
+        for hyper in self.posterior(rng):
+            drawn = self.draw(hyper, at, of, rng)
             out.append(np.stack([drawn[:, of == g].min(1) for g in range(count)], axis=1))
         return np.vstack(out)
+
+    def posterior(self, rng: np.random.Generator) -> FloatArray:
+        """Return draws of the parameters from a normal approximation of their posterior, shape (draws, parameters)."""
+        spread, directions = np.linalg.eigh(self._curvature())
+        spread = np.maximum(spread, 1 / self.variances.max())
+        steps = rng.standard_normal((_RESPONSES, len(self.mode))) / np.sqrt(spread)
+        return np.asarray(np.clip(self.mode + steps @ directions.T, *self.bounds.T), dtype=np.float64)
 
     def _promising(self, places: FloatArray, group: int, number: int) -> FloatArray:
         """Return the places with the lowest mean minus standard deviation of the group's response, shape (number, coordinates)."""
@@ -200,7 +266,7 @@ class _Model:
         deviation = np.sqrt(np.maximum(shared + own + _CONSTANT - (half**2).sum(0), 0))
         return places[np.argsort(mean - deviation, kind="stable")[:number]]
 
-    def _draw(self, hyper: FloatArray, at: FloatArray, of: IntArray, rng: np.random.Generator) -> FloatArray:
+    def draw(self, hyper: FloatArray, at: FloatArray, of: IntArray, rng: np.random.Generator) -> FloatArray:
         """Return random responses at the places `at` of the groups `of`, shape (draws, places)."""
         mean, half = self._conditioned(hyper, at, of)
         left = self._covariance(hyper, at, of, at, of) - half.T @ half
@@ -230,6 +296,10 @@ class _Model:
 
 
 def _kernel(squared: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the squared-exponential correlation at these squared distances, and its derivative with respect to them."""
-    similar = np.exp(-0.5 * squared)
-    return similar, -0.5 * similar
+    """Return the Matérn correlation of order 5/2 at these squared distances, and its derivative with respect to them.
+
+    A squared exponential would take responses with a sharp optimum or a cliff for smooth ones, and be too sure between settings.
+    """
+    away = np.sqrt(5 * squared)
+    fall = np.exp(-away)
+    return (1 + away + away**2 / 3) * fall, -5 / 6 * (1 + away) * fall

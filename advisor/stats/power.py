@@ -19,18 +19,18 @@ _TERMS = 2
 _MAX_TRIALS = 100_000
 
 
-def detectable(trials: int, axes: int, *, level: float = LEVEL, power: float = POWER) -> float:
-    """Return the effect that a study finds with probability `power`; infinite with fewer than 5 trials.
+def detectable(trials: int, axes: int) -> float:
+    """Return the effect that a study finds with probability `POWER`; infinite with fewer than 5 trials.
 
-    axes: number of searched hyperparameters, by which the level is divided (Bonferroni).
+    axes: number of searched hyperparameters, by which `LEVEL` is divided (Bonferroni).
     """
     freedom = trials - _TERMS - 1
     if freedom < _TERMS:
         return math.inf
-    critical = float(stats.f.isf(level / max(axes, 1), _TERMS, freedom))
+    critical = float(stats.f.isf(LEVEL / max(axes, 1), _TERMS, freedom))
 
     def lacking(noncentrality: float) -> float:
-        return float(stats.ncf.sf(critical, _TERMS, freedom, noncentrality)) - power
+        return float(stats.ncf.sf(critical, _TERMS, freedom, noncentrality)) - POWER
 
     high = 10.0
     while lacking(high) < 0:

@@ -73,11 +73,9 @@ def results_at(
     choices: list[FloatArray],
     values: FloatArray,
     new: list[FloatArray],
-    *,
-    noisy: bool = True,
 ) -> FloatArray:
-    """Return draws of the results, by default with noise, of trials at m other points, shape (DRAWS, m); empty if the values
-    carry no information.
+    """Return draws of the results, with noise, of trials at m other points, shape (DRAWS, m); empty if the values carry no
+    information.
 
     numeric, choices, values: n known points, as for `ends`; new: positions (m,) of the other points, numeric axes first, possibly
     outside 0..1.
@@ -98,7 +96,7 @@ def results_at(
     cross = signal * np.exp(-0.5 * np.asarray(across))
     covariance = signal * np.exp(-0.5 * np.asarray(among)) - cross @ precision @ cross.T
     normal = np.random.default_rng(SEED).standard_normal((2, DRAWS, len(covariance)))
-    drawn = cross @ precision @ y + normal[0] @ _root(covariance).T + noisy * math.sqrt(noise) * normal[1]
+    drawn = cross @ precision @ y + normal[0] @ _root(covariance).T + math.sqrt(noise) * normal[1]
     return np.asarray(centre + spread * drawn, dtype=np.float64)
 
 
@@ -126,22 +124,6 @@ class Surface:
         variance = signal - ((cross @ self._precision) * cross).sum(1)
         spread = np.sqrt(np.maximum(variance, _JITTER))
         return self._centre + self._spread * (cross @ self._weights), self._spread * spread
-
-
-def gains_of_more(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray, number: int) -> FloatArray:
-    """Return draws of the gain from `number` more random trials: the response at the best trial minus the best new response.
-
-    numeric, choices, values: n points, as for `ends`; the gains, shape (DRAWS,), are 0 or more and free of noise. The lowest
-    `MAX_POINTS` values are used. Empty if the values carry no information.
-    """
-    lowest = np.argsort(values, kind="stable")[:MAX_POINTS]
-    rng = np.random.default_rng(SEED)
-    columns = [u[lowest] for u in numeric], [u[lowest] for u in choices]
-    known = [u[np.isfinite(u)] for u in (*numeric, *choices)]
-    drawn = [rng.uniform(size=number) if i < len(numeric) else rng.choice(k, number) for i, k in enumerate(known)]
-    points = [np.concatenate([[u[0]], new]) for u, new in zip((*columns[0], *columns[1]), drawn, strict=True)]
-    results = results_at(*columns, values[lowest], points, noisy=False)
-    return np.maximum(results[:, 0] - results[:, 1:].min(axis=1), 0.0) if len(results) else np.empty(0)
 
 
 def _distances(a: FloatArray, b: FloatArray, numeric: bool) -> FloatArray:

@@ -20,6 +20,10 @@ RUN_NAME = "advisor"
 MAX_TAG = 5000
 """Maximum characters of a tag's value that every MLflow store accepts."""
 _TAGS_A_REQUEST = 100
+_BEGIN, _END = "<!-- advisor -->", "<!-- end of advisor -->"
+"""Marks around our part of an experiment's description."""
+_REPORT_PAGE = "#/experiments/{}/runs/{}/artifacts/report.html"
+"""Page of the report in MLflow's web UI, relative to any of its pages, so that it is right at every address of the UI."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +39,17 @@ class Published:
 
 
 def publish(
-    experiment: str, *, files: Mapping[str, str], tags: Mapping[str, str], tracking_uri: str | None = None
+    experiment: str,
+    *,
+    files: Mapping[str, str],
+    tags: Mapping[str, str],
+    summary: str | None = None,
+    tracking_uri: str | None = None,
 ) -> Published:
     """Log `files` (artifact path: text) and `tags` to the experiment's report run. Create that run if necessary.
 
-    They replace the files and tags of the previous call. Raises AdvisorError with a one-line instruction.
+    They replace the files and tags of the previous call. summary: Markdown to show in the experiment's description, with a link
+    to the report. Raises AdvisorError with a one-line instruction.
     """
     location = locate(tracking_uri)
     chosen = choose(experiment, open_store(location).experiments(), location)
@@ -55,8 +65,21 @@ def publish(
             # The digest is written last, so that an interrupted call is repeated.
             client.set_tag(id, contract.TAG_REPORT, digest)
             client.set_terminated(id, "FINISHED")
+        if summary is not None:
+            _describe_experiment(client, chosen.id, f"{summary} [Report]({_REPORT_PAGE.format(chosen.id, id)})")
     page = runs_url_of_id(location, chosen.id)
     return Published(id, None if page is None else page + id, changed)
+
+
+def _describe_experiment(client: Any, experiment_id: str, text: str) -> None:
+    """Put the text into our part of the experiment's description. The rest of the description belongs to the user."""
+    before = client.get_experiment(experiment_id).tags.get(contract.TAG_NOTE, "")
+    start, _, rest = before.partition(_BEGIN)
+    _, _, end = rest.partition(_END)
+    own = f"{start.rstrip()}\n\n" if start.strip() else ""
+    note = f"{own}{_BEGIN}\n{text}\n{_END}{end}"
+    if note != before and len(note) <= MAX_TAG:
+        client.set_experiment_tag(experiment_id, contract.TAG_NOTE, note)
 
 
 def _report_run(client: Any, experiment_id: str) -> Any:

@@ -2,6 +2,7 @@
 
     python benchmarks/quality/calibration.py                  reliability of the confidences in reports
     python benchmarks/quality/calibration.py --write          fit the calibration maps on other seeds, write them, then report
+    python benchmarks/quality/calibration.py --rules adopt    only these rules; the maps of others stay
 
 Prints, for each rule that `truths` can check: the number of findings, the mean confidence that the rule states, the mean confidence
 that the report shows, the share of findings whose advice is right, and the Brier scores of both confidences (mean squared
@@ -20,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import astuple, fields
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -40,19 +42,19 @@ Answers: TypeAlias = dict[str, list[tuple[float, bool]]]
 """For each rule: the stated confidence of each finding, and whether its advice is right."""
 
 
-def ask(seed: int) -> list[tuple[str, float, bool]]:
-    """Return (rule, stated confidence, right) of each finding on one world; a map is for findings without doubt."""
-    rules = [r for r in load_rules() if r.rule_id() in TRUTHS]
+def ask(seed: int, names: frozenset[str]) -> list[tuple[str, float, bool]]:
+    """Return (rule, stated confidence, right) of each finding of these rules on one world; a map is for findings without doubt."""
+    rules = [r for r in load_rules() if r.rule_id() in names]
     made = world(np.random.default_rng([seed, 1]))
     found = [f for v in judge(made.study, rules, calibrate=False) for f in v.findings if f.doubt == 1]
     answers = [(f.rule, f.confidence, TRUTHS[f.rule](made, f)) for f in found]
     return [(rule, stated, right) for rule, stated, right in answers if right is not None]
 
 
-def ask_all(seeds: Iterable[int], jobs: int) -> Answers:
+def ask_all(seeds: Iterable[int], jobs: int, names: frozenset[str]) -> Answers:
     answers: Answers = defaultdict(list)
     with ProcessPoolExecutor(jobs) as pool:
-        for found in pool.map(ask, seeds, chunksize=10):
+        for found in pool.map(partial(ask, names=names), seeds, chunksize=10):
             for rule, stated, right in found:
                 answers[rule].append((stated, bool(right)))
     return answers
@@ -88,13 +90,13 @@ def write(maps: Mapping[str, Sequence[Knot]]) -> None:
         lines.writerows(astuple(knot) for rule in sorted(maps) for knot in maps[rule])
 
 
-def report(answers: Answers, maps: Mapping[str, tuple[Knot, ...]]) -> str:
-    """Return a table of all rules, then the reliability of the shown confidences."""
+def report(answers: Answers, maps: Mapping[str, tuple[Knot, ...]], names: Sequence[str]) -> str:
+    """Return a table of these rules, then the reliability of the shown confidences."""
     lines = [
         f"{'rule':24} {'findings':>8} {'stated':>7} {'shown':>7} {'right':>7} {'Brier stated':>13} {'Brier shown':>12}"
     ]
     every: list[tuple[float, bool]] = []
-    for rule in TRUTHS:
+    for rule in names:
         found = answers.get(rule, [])
         if not found:
             lines.append(f"{rule:24} {0:8}")
@@ -124,15 +126,17 @@ def main() -> None:
     parser.add_argument(
         "--write", action="store_true", help="fit the maps on twice as many studies from seed 0, and write them"
     )
+    parser.add_argument("--rules", nargs="*", default=list(TRUTHS), choices=list(TRUTHS), help="default: all of them")
     parser.add_argument("--jobs", type=int, default=2, help="processes; default: 2")
     options = parser.parse_args()
-    started, maps = time.perf_counter(), table()
+    started, maps, names = time.perf_counter(), table(), frozenset(options.rules)
     if options.write:
-        development = ask_all(range(2 * options.studies), options.jobs)
-        maps = {rule: tuple(knots) for rule, found in development.items() if (knots := fit(rule, found))}
+        development = ask_all(range(2 * options.studies), options.jobs, names)
+        fitted = {rule: tuple(knots) for rule, found in development.items() if (knots := fit(rule, found))}
+        maps = {rule: knots for rule, knots in maps.items() if rule not in names} | fitted
         write(maps)
-    answers = ask_all(range(options.first_seed, options.first_seed + options.studies), options.jobs)
-    print(report(answers, maps))
+    answers = ask_all(range(options.first_seed, options.first_seed + options.studies), options.jobs, names)
+    print(report(answers, maps, options.rules))
     print(f"\n{options.studies} studies, {time.perf_counter() - started:.0f} s")
 
 

@@ -297,7 +297,7 @@ def in_database(uri: str, name: str) -> list[tuple[str, dict[str, str], Counter[
         def select(query: str, **values: Any) -> list[Any]:
             return list(connection.execute(sqlalchemy.text(query), values))
 
-        for (run,) in select("SELECT run_uuid FROM runs WHERE name = :name", name=name):
+        for (run,) in select("SELECT run_uuid FROM runs WHERE name = :name AND lifecycle_stage = 'active'", name=name):
             tags = dict(tuple(row) for row in select("SELECT key, value FROM tags WHERE run_uuid = :id", id=run))
             rows = select("SELECT key, step, timestamp, value, is_nan FROM metrics WHERE run_uuid = :id", id=run)
             points = Counter((k, s, t, "nan" if is_nan else repr(float(v))) for k, s, t, v, is_nan in rows)

@@ -26,7 +26,9 @@ def test_a_map_rises_and_never_is_certain():
 
 
 def test_worlds_are_random_but_reproducible():
-    assert calibration.ask(3) == calibration.ask(3)
+    names = frozenset({"space-boundary", "space-undersampled", "adopt"})
+    assert calibration.ask(3, names) == calibration.ask(3, names)
+    assert not calibration.ask(3, frozenset())
     assert {r.rule_id() for r in load_rules()} >= truths.TRUTHS.keys()
 
 

@@ -34,6 +34,8 @@ def open_page(browser: Any) -> Iterator[Callable[..., tuple[Any, list[str]]]]:
         trouble: list[str] = []
         page.on("console", lambda m: trouble.append(m.text) if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda e: trouble.append(str(e)))
+        page.on("popup", lambda p: trouble.append(f"popup {p.url}"))
+        page.on("dialog", lambda d: [trouble.append(f"dialog {d.message}"), d.dismiss()])
         page.on(
             "request", lambda r: trouble.append(r.url) if not r.url.startswith(("file:", "blob:", "about:")) else None
         )

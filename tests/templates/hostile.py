@@ -48,6 +48,14 @@ CORPUS = (
     "constructor",
     "a" * 480,
     "مرحبا עולם 日本語 🧪",
+    "   ",
+    "\u00a0\u2003\u3000",
+    "\u200b\u200d\ufeff",
+    "\u2067\u202e<b>\u202c\u2069",
+    "<template><script>window.hacked=1</script></template>",
+    "${alert(1)} #{1} <%= 1 %> {% import os %} {{constructor.constructor('window.hacked=1')()}}",
+    "<form action=//evil.example><button formaction=javascript:window.hacked=1>",
+    "<math><mtext><table><mglyph><style><img src=x onerror=window.hacked=1>",
 )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shlex
 import socket
 import sys
 from collections import Counter
@@ -16,7 +15,7 @@ from importlib import metadata
 import torch
 
 from advisor import contract
-from advisor.contract.redact import redact_arguments
+from advisor_logging.command_line import command
 from advisor_pytorch.facts import architecture, data, machine
 from advisor_pytorch.facts.optimizers import further_optimizer_tags, hyperparameters
 from advisor_pytorch.steps.device import model_device
@@ -102,24 +101,6 @@ def precision(model: torch.nn.Module) -> str | None:
     for parameter in model.parameters():
         sizes[parameter.dtype] += parameter.numel()
     return str(sizes.most_common(1)[0][0]).removeprefix("torch.") if sizes else None
-
-
-def command() -> str:
-    """Return this process's command line as typed in a shell, without secrets. In a notebook, return the notebook's name."""
-    if "ipykernel" in sys.modules and any("ipykernel" in a or a.startswith("-f") for a in sys.orig_argv):
-        notebook = os.environ.get("JPY_SESSION_NAME") or getattr(
-            sys.modules.get("__main__"), "__vsc_ipynb_file__", None
-        )
-        return f"jupyter notebook {shlex.quote(str(notebook))}" if notebook else "jupyter notebook"
-    # A multiprocessing child has no command line of its own, but `sys.argv` holds the parent's arguments.
-    if any(a.startswith("from multiprocessing.") for a in sys.orig_argv):
-        return shlex.join(redact_arguments([sys.executable, *getattr(sys, "argv", ())]))
-    arguments = redact_arguments(sys.orig_argv)
-    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun sets this variable
-        size = {"nnodes": "GROUP_WORLD_SIZE", "nproc-per-node": "LOCAL_WORLD_SIZE"}
-        launched_by = [f"--{option}={os.environ.get(variable, '1')}" for option, variable in size.items()]
-        arguments = ["torchrun", *launched_by, *(a for a in arguments[1:2] if a != "-u"), *arguments[2:]]
-    return shlex.join(arguments)
 
 
 def config_files(arguments: Sequence[str]) -> list[str]:

@@ -148,6 +148,8 @@ class StepCapture:
         self._index = {id(one): j for j, one in enumerate(self._optimizers)}
         self._norms.replace(k)
         self._rates = Rates(self._optimizers)
+        if self._row is not None:
+            self._read_rates()
         self._others.learn()
         self._owner.replaced(k, optimizer)
         self._end_step(k)
@@ -331,14 +333,18 @@ class StepCapture:
         self._row = row = [self.next_step, time.time() * 1e3]
         self._seen, self._batches = self._clock.examples, self._clock.batches
         self._times = self._clock.step(row)
-        self._rate_numbers, self._rate_tensors = self._rates.read()
+        self._read_rates()
         self.next_step += 1
+
+    def _read_rates(self) -> None:
+        self._rate_numbers, self._rate_tensors = self._rates.read()
+        self._rate_names = self._rates.number_names, self._rates.tensor_names
 
     def _close_row(self) -> None:
         row = self._row
         if row is None:
             return
-        tensors, rates = self._losses, self._rates
+        tensors = self._losses
         losses = len(tensors)
         tensors += self._rate_tensors
         row += self._rate_numbers
@@ -354,7 +360,7 @@ class StepCapture:
             scaled = None
         norm_key = self._norms.append_to(tensors, row)
         plain = len(self._plain_losses)
-        key = (self._times, rates.number_names, rates.tensor_names, losses, plain, examples > 0, scaled, norm_key)
+        key = (self._times, *self._rate_names, losses, plain, examples > 0, scaled, norm_key)
         events = self._clock.events
         if key != self._key or (events is not None) != self._stretch.layout.timed:
             self._begin_stretch(key, events is not None)

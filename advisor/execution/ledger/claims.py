@@ -32,8 +32,9 @@ State = Literal["done", "busy", "silent", "open"]
 class Claimant:
     """Makes this launcher's claims and determines the states of other launchers' claims."""
 
-    def __init__(self) -> None:
-        self._identity = {**_machine(), **_process(os.getpid()), "launcher": uuid.uuid4().hex}
+    def __init__(self, command: str | None = None) -> None:
+        """Create a launcher's claimant. command: fingerprint of its command, which its claims record."""
+        self._identity = {**_machine(), **_process(os.getpid()), "launcher": uuid.uuid4().hex, "command": command}
         self.held: set[str] = set()
         """Ids of the runs whose jobs this launcher is training."""
         self._slurm = SlurmQueue()

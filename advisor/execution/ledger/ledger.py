@@ -10,6 +10,7 @@ Nothing here waits for an unreachable store: methods raise `LaterError`, and the
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 import threading
@@ -17,6 +18,7 @@ import time
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from advisor import contract
@@ -34,6 +36,7 @@ from advisor.execution.ledger.record import (
     attempt,
     logged_text,
 )
+from advisor.execution.ledger.retries import Retry
 from advisor.execution.ledger.runs import StudyRuns
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
@@ -55,29 +58,31 @@ _MAX_METRICS = 1000
 class Ledger:
     """The jobs of one study in one experiment."""
 
-    def __init__(self, location: Location, experiment: str, spec: StudySpec) -> None:
+    def __init__(self, location: Location, experiment: str, spec: StudySpec, retry: Retry | None = None) -> None:
         """Open the store, create the experiment if it does not exist, and store the study file in its tags.
 
+        retry: failed trials to begin again; None: none of them.
         Raises AdvisorError if the store is unreachable, or if trials of another search space exist under the same study name.
         """
-        self._spec, self._claimant, self._uri = spec, Claimant(), from_anywhere(location)
+        self._spec, self._retry, self._uri = spec, retry or Retry(), from_anywhere(location)
+        self._claimant = Claimant(self._retry.command)
         self._recording = threading.RLock()
         """Lock held while a job's end is recorded, so that a heartbeat from another thread does not overwrite the record."""
         with quiet_mlflow(IMPATIENT), one_at_a_time(location.uri):
             try:
                 self._client = open_client(replace(location, uri=self._uri))
-                self._id = self._open(experiment)
+                self._id = self._open(experiment, _artifact_place(location, experiment))
             except AdvisorError:
                 raise
             except Exception as error:
                 raise AdvisorError(f"cannot use {location.display}: {one_line(error)}") from None
         self._runs = self._study_runs(self._id)
 
-    def _open(self, name: str) -> str:
+    def _open(self, name: str, artifacts: str | None) -> str:
         spec, experiment = self._spec, self._client.get_experiment_by_name(name)
         if experiment is None:
             try:
-                return str(self._client.create_experiment(name, tags=study_tags.tags_of(spec)))
+                return str(self._client.create_experiment(name, artifacts, tags=study_tags.tags_of(spec)))
             except Exception:
                 experiment = self._client.get_experiment_by_name(name)  # another launcher may have been faster
                 if experiment is None:
@@ -87,7 +92,7 @@ class Ledger:
         id = str(experiment.experiment_id)
         stored = next((s for s in study_tags.specs_of(experiment.tags) if s.study == spec.study), None)
         difference = None if stored is None else _difference(stored, spec)
-        if difference is not None and self._study_runs(id).runs():
+        if difference is not None and (runs := self._study_runs(id).runs()) and not _corrects(stored, spec, runs):
             raise AdvisorError(
                 f"experiment {name!r} has trials of study {spec.study!r} {difference}; give the study another name, or pass "
                 "another --experiment"
@@ -97,7 +102,7 @@ class Ledger:
         return id
 
     def _study_runs(self, id: str) -> StudyRuns:
-        return StudyRuns(self._client, self._uri, id, self._spec, self._claimant)
+        return StudyRuns(self._client, self._uri, id, self._spec, self._claimant, self._retry)
 
     def entries(self) -> list[Entry]:
         """Return all begun jobs, as `StudyRuns.entries` does."""
@@ -257,10 +262,13 @@ class Ledger:
         run_status = "FINISHED" if exit.ok else "KILLED" if exit.timed_out or exit.lost or again else "FAILED"
         if run.info.status != run_status:
             self._client.set_terminated(run_id, run_status)
-        outcome = None if status is None else Outcome(status, self._runs.best(run_id), error)
+        outcome = (
+            None if status is None else Outcome(status, self._runs.best(run_id), error or self._runs.error(run, status))
+        )
         # Store the best value in the tag, so that later launchers need not read the curve.
         details = {"state": "interrupted"} if outcome is None else {"state": "done", "best": outcome.best}
-        self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag(details))
+        command = claims.read(run.data.tags.get(contract.TAG_LAUNCH)).get("command")  # maybe of another launcher
+        self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag({**details, "command": command}))
         return outcome
 
     def _verdict(self, run: Any, exit: Exit) -> tuple[str, str | None]:
@@ -270,7 +278,9 @@ class Ledger:
             return "stopped", exit.reason
         if not exit.ok and status not in ("infeasible", "diverged"):
             return "infeasible", exit.reason
-        return (self._runs.status(run) if status in (None, "running") else str(status)), error
+        if status in (None, "running") or (status in ("complete", "stopped") and not self._runs.has_objective(run)):
+            return self._runs.status(run), error
+        return str(status), error
 
     def take_in_orphans(self) -> None:
         """Record trainings that ended after their launcher failed. Kill those on this machine that exceed their time limit."""
@@ -285,6 +295,14 @@ class Ledger:
                 self.end(run_id, Exit(0 if run.info.status == "FINISHED" else 1))
 
 
+def _artifact_place(location: Location, experiment: str) -> str | None:
+    """Return the folder for the artifacts of a new experiment: beside a database file elsewhere, else where MLflow puts them."""
+    if location.kind != "sqlite" or location.path is None or location.path.parent == Path.cwd():
+        return None
+    digest = hashlib.sha256(experiment.encode()).hexdigest()[:12]
+    return (location.path.parent / "mlruns" / digest).as_uri()
+
+
 def _difference(stored: StudySpec, spec: StudySpec) -> str | None:
     """Return the reason why trials of the stored study file do not belong to this study, or None if they do."""
     if _sampled_from(stored) != _sampled_from(spec):
@@ -292,6 +310,13 @@ def _difference(stored: StudySpec, spec: StudySpec) -> str | None:
     parts = ("objective", "max_train_steps", "schedule")
     changed = [part for part in parts if getattr(stored, part) != getattr(spec, part)]
     return f"with another {' and '.join(changed)}" if changed else None
+
+
+def _corrects(stored: StudySpec | None, spec: StudySpec, runs: Sequence[Any]) -> bool:
+    """Return True if the study differs from the stored one only in its objective, which no run of the stored study logged."""
+    if stored is None or _difference(stored.model_copy(update={"objective": spec.objective}), spec) is not None:
+        return False
+    return not any(stored.objective.metric in run.data.metrics for run in runs)
 
 
 def _sampled_from(spec: StudySpec) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from advisor.execution.job import Job, Key
 from advisor.execution.ledger import claims
 from advisor.execution.ledger.claims import Claimant
 from advisor.execution.ledger.record import Entry, Outcome, quoted
+from advisor.execution.ledger.retries import Retry, missing_objective
 from advisor.model.spec import StudySpec
 from advisor.tracking.lineage import Place, find, places
 
@@ -23,8 +24,11 @@ _BY_PROGRESS = ("open", "silent", "busy", "done")
 class StudyRuns:
     """The MLflow runs of one study in one experiment."""
 
-    def __init__(self, client: Any, uri: str, experiment_id: str, spec: StudySpec, claimant: Claimant) -> None:
+    def __init__(
+        self, client: Any, uri: str, experiment_id: str, spec: StudySpec, claimant: Claimant, retry: Retry
+    ) -> None:
         self._client, self._uri, self._id, self._spec, self._claimant = client, uri, experiment_id, spec, claimant
+        self._retry = retry
 
     def runs(self, trial: int | None = None) -> list[Any]:
         """Return all runs of the study, or only those of one trial."""
@@ -69,19 +73,40 @@ class StudyRuns:
                 continue
             claim = _claim(run)
             state = self._claimant.state(run_id, claim, run.info.status)
+            if state == "done" and self._retry.begins_again(claim, self._status_of(run), run.data.metrics):
+                state = "open"
             outcome = self._outcome(run, claim) if state == "done" else None
             yield Entry(run_id, key, state, run.data.params, tags.get(contract.TAG_SEED, ""), outcome)
 
     def _outcome(self, run: Any, claim: Mapping[str, Any]) -> Outcome:
-        best = claim["best"] if "best" in claim else self.best(run.info.run_id)
-        status = run.data.tags.get(contract.TAG_STATUS) or self.status(run)
-        return Outcome(status, best, run.data.tags.get(contract.TAG_ERROR))
+        status = self._status_of(run)
+        best = claim.get("best")
+        if "best" not in claim or (best is None and self.has_objective(run)):
+            best = self.best(run.info.run_id)
+        return Outcome(status, best, self.error(run, status))
+
+    def _status_of(self, run: Any) -> str:
+        """Return the recorded status, or the inferred one if the study file has since named another, logged objective."""
+        status = run.data.tags.get(contract.TAG_STATUS)
+        return self.status(run) if status is None or (status == "no_data" and self.has_objective(run)) else str(status)
+
+    def error(self, run: Any, status: str) -> str | None:
+        """Return the error that the run recorded, or the reason why a run without error has no value of the objective."""
+        error: str | None = run.data.tags.get(contract.TAG_ERROR)
+        if error is not None or status != "no_data":
+            return error
+        stated = run.data.tags.get(contract.TAG_OBJECTIVE)
+        return missing_objective(self._spec.objective.metric, run.data.metrics, stated)
 
     def best(self, run_id: str) -> float | None:
         """Return the best finite value that the run logged for the objective during training."""
         objective = self._spec.objective
         values = [m.value for m in self._client.get_metric_history(run_id, objective.metric) if math.isfinite(m.value)]
         return (min if objective.direction == "minimize" else max)(values, default=None)
+
+    def has_objective(self, run: Any) -> bool:
+        """Return whether the run logged the study's objective. The training itself may have declared another one."""
+        return self._spec.objective.metric in run.data.metrics
 
     def status(self, run: Any) -> str:
         """Infer the status of a training that logged none from its last value of the objective."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,11 @@ class Curves:
         """Add all points of `other`."""
         for metric, columns in other._columns.items():
             self.extend(metric, *(np.frombuffer(column, column.typecode) for column in columns))
+
+    def drop(self, metrics: Iterable[str]) -> None:
+        """Remove metrics."""
+        for metric in metrics:
+            self._columns.pop(metric, None)
 
     def values(self) -> Iterator[tuple[str, FloatArray]]:
         """Yield each metric name with the values of its points, shape (n,)."""

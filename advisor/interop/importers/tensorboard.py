@@ -7,7 +7,7 @@ hyperparameters from `add_hparams`, curves from `add_scalars`, and the folders `
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,10 @@ _EVENTS = "tfevents"
 _PARAMS = "hparams.yaml"
 _SPLIT_FOLDER = re.compile(r"(train|training|val|valid|validation|eval|evaluation|test)", re.IGNORECASE)
 _SESSION_START, _SESSION_END = "_hparams_/session_start_info", "_hparams_/session_end_info"
+_RESULT_PREFIX = "hparam/"
+"""Prefix by which TensorBoard's documentation names the results of `add_hparams`."""
+_LIGHTNING_RESULT = "hp_metric"
+"""Name of the result that Lightning's logger writes; it is -1 unless the user sets it."""
 _SESSION_FOLDER = re.compile(r"\d{9,}(\.\d+)?")
 """Pattern of folder names that `add_hparams` creates. Several such folders in one folder are separate trials."""
 _STATUSES: Mapping[int, RunStatus] = {1: "FINISHED", 2: "FAILED", 3: "RUNNING"}
@@ -111,6 +115,7 @@ def _content(folder: Path, parts: Sequence[_Part]) -> RunContent:
                 _read(path, part, reading)
             except (ValueError, TypeError, OverflowError) as error:  # from protobuf, or for a step beyond 64 bits
                 raise AdvisorError(f"{files.printable(path)} is damaged: {str(error)[:120]}") from None
+    reading.curves.drop(_results(reading.curves.metrics))
     if not len(reading.curves) and not reading.params:
         problems = "".join(f"; {note}" for note in reading.notes)
         raise AdvisorError(f"{files.printable(folder)}: its event files hold no scalar{problems}")
@@ -121,6 +126,12 @@ def _content(folder: Path, parts: Sequence[_Part]) -> RunContent:
         started_ms=reading.started_ms,
         notes=tuple(reading.notes),
     )
+
+
+def _results(metrics: Collection[str]) -> set[str]:
+    """Return the final results that `add_hparams` logged, if the run has curves. As metrics, they would be curves of one point."""
+    results = {metric for metric in metrics if metric.startswith(_RESULT_PREFIX) or metric == _LIGHTNING_RESULT}
+    return results if len(results) < len(metrics) else set()
 
 
 def _read(path: Path, part: _Part, reading: _Reading) -> None:

@@ -7,8 +7,8 @@ the best trial, which is close to the end of a range, would improve beyond it. R
 setting that may soon be replaced.
 
 *What.* The same study with more trials: enough to find an effect of `EFFECT` seed deviations and to fit a quadratic response, but
-at most doubling their number, or `FIRST` in total if they are fewer. The existing trials count as its data. The notes state the
-cost and the effect that would be found.
+at most doubling their number, or `RATE_TRIALS` in total if they are fewer. The existing trials count as its data. The notes state
+the effect that would be found.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from collections.abc import Iterable
 from advisor.computed.space import settings
 from advisor.engine.rule import Rule
 from advisor.model.finding import Verdict
+from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.planning import price
 from advisor.planning.designs.exploit import inside
 from advisor.planning.states import Evidence, trials_needed
-
-FIRST = 10
-"""Number of trials of a first study: the playbook's number to tune a learning rate alone."""
 
 
 def explore(
@@ -42,11 +40,7 @@ def explore(
     if trials <= 0:
         return None
     more = base.model_copy(update={"trials": trials})
-    notes = (
-        *base.notes,
-        price.cost(study, more).sentence,
-        price.power_of(settings.read(study).successes, trials, len(base.searched)),
-    )
+    notes = (*base.notes, price.power_of(settings.read(study).successes, trials, len(base.searched)))
     return more.model_copy(update={"goal": goal(more), "notes": notes})
 
 
@@ -63,7 +57,7 @@ def missing(study: Study, base: StudySpec, evidence: Evidence, at_end: bool) -> 
     needed = 0
     if evidence.effect != "fine" or evidence.variation != "fine" or at_end:
         needed = trials_needed(evidence.effect, searched)
-    return min(max(needed - results, 0), max(tried, FIRST - tried))
+    return min(max(needed - results, 0), max(tried, RATE_TRIALS - tried))
 
 
 def _may_improve_beyond(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> bool:

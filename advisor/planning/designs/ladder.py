@@ -6,7 +6,7 @@ Playbook: "How should Adam's hyperparameters be tuned?": the number of trials de
 
 *What.* As many hyperparameters as the trials can show, at least two and every learning rate: learning rates first, then those that
 matter most, if an effect was found. The others are fixed at the best trial's values; the final adaptive search opens them again.
-The notes state the cost, the effect that would be found, and the alternative of searching all of them.
+The notes state the effect that would be found, and the alternative of searching all of them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ def ladder(study: Study, base: StudySpec) -> StudySpec | None:
     every = settings_needed(len(base.searched))
     notes = (
         *spec.notes,
-        price.cost(study, spec).sentence,
         price.power_of(0, trials, len(spec.searched)),
         f"The alternative is to search all {len(base.searched)} hyperparameters, which takes about {every} trials.",
     )

@@ -73,7 +73,9 @@ def _first_study(wish: Wish, chooser: str, value: Value) -> StudySpec:
     foreign = _foreign(wish.parameters, LADDERS[optimizer])
     others = {n: p for n, p in wish.parameters.items() if n != chooser and n not in foreign}
     parameters = {chooser: Parameter(role="fixed", value=value, why=why), **others}
-    spec = initial(replace(wish, optimizer=optimizer, trials=max(wish.trials // count, 1), parameters=parameters))
+    spec = initial(
+        replace(wish, optimizer=optimizer, trials=max(wish.trials // count, MIN_TRIALS), parameters=parameters)
+    )
     goal = f"Tune {value} in a study of its own: {', '.join(spec.searched)}"
     return spec.model_copy(update={"goal": goal, "notes": (*spec.notes, FAIR, MEASURE)})
 

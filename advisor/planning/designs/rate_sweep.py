@@ -15,6 +15,7 @@ import numpy as np
 
 from advisor.computed.curves.curve_tails import round_up
 from advisor.model.change import SetField
+from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.prediction import significant
 from advisor.model.space import as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
@@ -23,13 +24,10 @@ from advisor.model.words import trimmed
 from advisor.planning import price
 from advisor.planning.base import best_setting, fixed_parameters
 from advisor.planning.designs.reseed import reseed
+from advisor.planning.designs.rounds import SHORT
 
-TRIALS = 10
-"""Number of learning rates: the playbook's number of trials to tune the learning rate alone."""
 DECADE = 10.0
 """Ratio of the ends of the range to the learning rate that was used."""
-SHORT = 0.1
-"""Length of a trial as a share of the length so far."""
 EVALUATIONS = 20
 """Number of evaluations of a trial; enough to see divergence and the order of the learning rates."""
 LOG_RATE = (
@@ -61,14 +59,14 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
         parameters[other] = Parameter(
             role="derived", formula=f"{{{name}}} * {ratio!r}", why=f"keeps its ratio to {name}"
         )
-    spec = _shorter(base.model_copy(update={"parameters": parameters, "trials": TRIALS, "seeds": None}), study)
+    spec = _shorter(base.model_copy(update={"parameters": parameters, "trials": RATE_TRIALS, "seeds": None}), study)
     length = f", {study.length(spec.max_train_steps)} each" if spec.max_train_steps else ""
-    shows = f"The sweep shows which rates diverge and the best rate to within about a factor of 2. {price.power_of(0, TRIALS, 1)}"
+    shows = "The sweep shows which rates diverge and the best rate to within about a factor of 2."
     return spec.model_copy(
         update={
             "goal": f"Sweep {name}: {trimmed(low)} to {trimmed(high)}{length}",
             "forbidden": (),
-            "notes": (*base.notes, price.cost(study, spec).sentence, shows),
+            "notes": (*base.notes, f"{shows} {price.power_of(0, RATE_TRIALS, 1)}"),
         }
     )
 

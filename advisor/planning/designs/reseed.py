@@ -15,7 +15,6 @@ from advisor.computed.decision import repeats
 from advisor.model.change import RepeatTrial
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
-from advisor.planning import price
 from advisor.planning.base import name_of_round
 
 SEEDS = 5
@@ -43,7 +42,7 @@ def reseed(study: Study, base: StudySpec, *, unnamed: bool = False) -> StudySpec
     update = {
         "study": name_of_round(base, base.round),
         "goal": repeat_goal(SEEDS),
-        "notes": (price.cost(study, spec).sentence,),
+        "notes": (),
     }
     return spec.model_copy(update=update)
 

@@ -244,6 +244,8 @@ def _legend(report: ReportData, evidence: AxisEvidence, plot: _Plot, own: bool) 
     if plot.choices is None and plot.domain is not None and plot.domain.numeric:
         inferred = evidence.parameter in report.inferred
         keys.append(Key("k-bound", "range of the trials (none declared)" if inferred else "searched range"))
+        if not inferred:
+            keys.append(Key("k-outside", "not searched"))
     if plot.choices is None and (evidence.next_low is not None or evidence.next_high is not None):
         # The next study can defer the range that a finding proposes, or merge it with another one.
         keys.append(Key("k-next", "next range" if own else "proposed range"))

@@ -1,4 +1,4 @@
-"""The isolation plot: the best trial for each value of one hyperparameter, with the others free."""
+"""The isolation plot: all trials, and the best for each value of one hyperparameter, with the others free."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from advisor.model.message import Message, Name, Objective, p_value, say
 from advisor.model.words import clean
+from advisor.report.figures.positions import in_columns, on_scale
 from advisor.report.figures.svg import Figure, Frame, Key, bar, dots, fmt
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import Isolation, Slice
@@ -20,10 +21,15 @@ MIN_COMMON_P = 0.1
 
 _MIN_WIDTH = 8.0
 """Minimum width in pixels of a slice of the range."""
+_MAX_BOX = 10.0
+"""Maximum width in pixels of the box that shows what chance does, so that the trials stay visible."""
 
 
 def isolation_figure(report: ReportData, isolation: Isolation) -> Figure:
-    """Draw the best trial of each slice as a dot, and the distribution of the best of equally many random trials as a bar."""
+    """Draw all trials as faint dots and the best of each slice as a strong one.
+
+    A line across each slice shows the median best of equally many trials, and a narrow box what chance makes of it.
+    """
     objective = report.spec.objective
     known = np.array([v for s in isolation.slices for v in (s.value, *s.quantiles) if v is not None] or [math.nan])
     visible = [v for s in isolation.slices for v in (s.value, s.quantiles[1]) if v is not None]
@@ -31,26 +37,46 @@ def isolation_figure(report: ReportData, isolation: Isolation) -> Figure:
     frame.fit_y(reaching(objective_limits(known, minimize=report.minimize), visible))
     frame.y_axis(f"best {objective.metric}")
     numeric = _draw_x_axis(frame, report, isolation)
-    bad = frame.y.end if report.minimize else frame.y.start
-    spots, boxes, medians = {}, "", ""
-    for i, part in enumerate(isolation.slices):
-        start, end = _extent(frame, part, i, len(isolation.slices), numeric=numeric)
-        five, half, ninety_five = (bad if v is None else frame.y(v) for v in part.quantiles)
-        boxes += bar(start, min(five, ninety_five), end - start, max(abs(ninety_five - five), 1))
-        medians += f"M{fmt(start)} {fmt(half)}h{fmt(end - start)}"
-        if part.best is not None and part.value is not None:
-            spots[report.figures.index[part.best]] = ((start + end) / 2, frame.y(part.value))
-    frame.add("path", "box", d=boxes)
-    frame.add("path", "iso", d=medians)
-    if spots:
-        frame.add("path", "pts", d=dots(spots.values()), data_t=" ".join(map(str, spots)))
+    place = _places(frame, report, isolation, numeric=numeric)
+    best = [report.figures.index[s.best] for s in isolation.slices if s.best is not None and s.value is not None]
+    others = [spot for index, spot in place.items() if index not in best]
+    if others:
+        frame.add("path", "all", d=dots(others))
+    ranges = isolation.drawn > 1  # the best of one trial is any trial
+    if ranges:
+        _draw_ranges(frame, report, isolation, numeric=numeric)
+    leaders = {index: place[index] for index in best if index in place}
+    if leaders:
+        frame.add("path", "pts lead", d=dots(leaders.values()), data_t=" ".join(map(str, leaders)))
     legend = (
-        Key("k-dot", "best trial"),
-        Key("k-iso", f"median best of {isolation.drawn:,}"),
-        Key("k-box", "5 to 95 % by chance"),
+        Key("k-lead", "best trial"),
+        *((Key("k-all", "other trials"),) if others else ()),
+        *((Key("k-iso", f"median best of {isolation.drawn:,}"), Key("k-box", "5 to 95 % by chance")) if ranges else ()),
     )
     svg = frame.render(f"Best {clean(objective.metric)} for each {clean(isolation.parameter)}")
     return Figure(svg=svg, caption=_caption(isolation, minimize=report.minimize), legend=legend)
+
+
+def _places(frame: Frame, report: ReportData, isolation: Isolation, *, numeric: bool) -> dict[int, tuple[float, float]]:
+    """Return the position of each trial that has a result within the vertical axis, by trial index."""
+    rows, name = report.figures.trials, isolation.parameter
+    position = on_scale(frame.x) if numeric else in_columns(frame, [s.label for s in isolation.slices])
+    visible = ((i, r) for i, r in enumerate(rows) if r.feasible and r.best is not None and r.best in frame.y)
+    return {i: (x, frame.y(r.best or 0.0)) for i, r in visible if (x := position(i, r.params.get(name))) is not None}
+
+
+def _draw_ranges(frame: Frame, report: ReportData, isolation: Isolation, *, numeric: bool) -> None:
+    """Draw the median best of each slice as a line, and the range of 90 % of all draws as a narrow box."""
+    bad = frame.y.end if report.minimize else frame.y.start
+    boxes, medians = "", ""
+    for i, part in enumerate(isolation.slices):
+        start, end = _extent(frame, part, i, len(isolation.slices), numeric=numeric)
+        five, half, ninety_five = (bad if v is None else frame.y(v) for v in part.quantiles)
+        width = min(end - start, _MAX_BOX)
+        boxes += bar((start + end - width) / 2, min(five, ninety_five), width, max(abs(ninety_five - five), 1))
+        medians += f"M{fmt(start)} {fmt(half)}h{fmt(end - start)}"
+    frame.add("path", "box", d=boxes)
+    frame.add("path", "iso", d=medians)
 
 
 def _draw_x_axis(frame: Frame, report: ReportData, isolation: Isolation) -> bool:
@@ -91,7 +117,7 @@ def _caption(isolation: Isolation, *, minimize: bool) -> Message:
         only = Name(results[0][1])
         return say("Only {name} {label} gives results.{failing}", name=name, label=only, failing=failing)
     if isolation.drawn == 1:
-        return say("Some values have only one trial: compare the best trials, not the boxes.{failing}", failing=failing)
+        return say("Some values have only one trial, so chance may decide which value leads.{failing}", failing=failing)
     rare, common = isolation.p <= MAX_P, isolation.p >= MIN_COMMON_P
     chance = "is rare by chance" if rare else "is common by chance" if common else "may be chance"
     (best, best_label), (worst, worst_label) = results[0], results[-1]

@@ -56,6 +56,11 @@ def fmt(value: float) -> str:
     return text[:-2] if text.endswith(".0") else text
 
 
+def _kind(scale: Scale) -> str:
+    """Return the addition to an axis label that names the kind of its scale; empty for a linear one."""
+    return " (log of 1 - value)" if scale.reverse else " (log)" if scale.log else ""
+
+
 def text_width(text: str) -> float:
     """Return the approximate width in pixels of a label."""
     return len(text) * _CHAR_WIDTH
@@ -133,7 +138,7 @@ class Frame:
         self.add("path", "gridline", d=grid)
         for value, tick in self._y_ticks:
             self.text(self.left - 6, self.y(value) + 4, tick, anchor="end")
-        self.text(2, 12, shorten(clean(label) + (" (log)" if self.y.log else ""), 70), "name", title=label)
+        self.text(2, 12, shorten(clean(label) + _kind(self.y), 70), "name", title=label)
 
     def x_axis(self, label: str, ticks: Ticks | None = None, at: float | None = None) -> None:
         """Add the horizontal axis with its ticks, tick labels and name. Ticks are round values by default."""
@@ -149,7 +154,7 @@ class Frame:
                 continue
             edge = middle + half
             self.text(min(middle, WIDTH - half - 1), bottom + 17, tick, anchor="middle")
-        kind = " (log of 1 - value)" if self.x.reverse else " (log)" if self.x.log else ""
+        kind = _kind(self.x)
         self.x_name(label + kind, (low + high) / 2)
 
     def x_columns(self, labels: Sequence[str], name: str) -> None:

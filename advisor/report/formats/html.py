@@ -14,7 +14,6 @@ from markupsafe import Markup, escape
 
 from advisor.model import words
 from advisor.model.message import Code, Item, Message, Name, as_sentence
-from advisor.planning.price import cost_note
 from advisor.report.figures import all_plots
 from advisor.report.figures.ranges import range_rows
 from advisor.report.figures.rounds import rounds_figure
@@ -63,7 +62,6 @@ def render_html(report: ReportData) -> str:
         space=view.space(report),
         rounds=_rounds(report),
         track_record=history.track_record(report),
-        costs=[cost_note(step.spec) for step in report.next_studies],
         predictions=history.predictions(report.next_studies[0].spec) if report.next_studies else (),
         numeric={n: p.numeric for n, p in report.spec.searched.items()},
         data=htmlsafe_json_dumps(embedded(report), separators=(",", ":")),

@@ -8,7 +8,6 @@ from itertools import accumulate
 
 from advisor.model.finding import Finding
 from advisor.model.words import clean, confidence, count, sentence
-from advisor.planning.price import cost_note
 from advisor.report.formats.view import (
     MAX_UNLOCKS,
     SEVERITY_LABELS,
@@ -93,9 +92,9 @@ def _next(report: ReportData) -> Iterator[str]:
         yield ""
     for step in following[:1]:
         yield f"**Next study:** {md(sentence(step.study.spec.goal))} `{_code(run_command(report))}`"
-        if price := cost_note(step.study.spec):
+        if step.study.cost:
             yield ""
-            yield md(price)
+            yield md(step.study.cost)
         yield ""
         yield from _diff(step.diff)
     if following[1:]:

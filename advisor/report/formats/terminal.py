@@ -10,7 +10,6 @@ from rich.text import Text
 
 from advisor.model.finding import Finding
 from advisor.model.words import clean, confidence, count, sentence
-from advisor.planning.price import cost_note
 from advisor.report.formats.view import (
     MAX_UNLOCKS,
     SEVERITY_LABELS,
@@ -140,8 +139,7 @@ def _print_next(out: Printer, report: ReportData) -> None:
             out(f"next/{step.study.file}", "dim", indent=2)
             continue
         out(run_command(report), indent=2)
-        if price := cost_note(step.study.spec):
-            out(price, "dim", indent=2)
+        out(step.study.cost, "dim", indent=2)
         for line in history.predictions(step.study.spec):
             out(f"predicted: {line}", "dim", indent=2)
         for row in step.diff:

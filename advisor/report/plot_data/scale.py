@@ -143,15 +143,33 @@ def spanning(values: Sequence[float], scale: SpaceScale, *, by: float = 0.04) ->
     return padded(float(on.min()), float(on.max()), log=scale == "log", reverse=scale == "reverse-log", by=by)
 
 
+MIN_BETTER_HALF = 0.3
+"""Minimum share of the axis for the better half of the trials. With less, their differences cannot be seen. Our choice."""
+MIN_RATIO_IF_CROWDED = 2
+"""Minimum ratio of the largest to the smallest value at which a crowded axis is logarithmic; below, it would hardly help."""
+MAX_CLIPPED = 0.25
+"""Maximum share of the trials that an axis leaves out to give the better half room."""
+
+
 def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
     """Return limits for the trials' final values (n,). They always include the best value and exclude outliers on the bad side.
 
-    An outlier is over 3 interquartile ranges beyond the bad side's quartile; with fewer than 20 trials, over 10.
+    An outlier is over 3 interquartile ranges beyond the bad side's quartile; with fewer than 20 trials, over 10. If the better half
+    of the trials is crowded, the axis is logarithmic in the value or, for a share that is maximised, in 1 - value. If it is crowded
+    still, the axis leaves out the worst trials. The limits do not exceed the possible values of shares and of quantities that are
+    never negative.
     """
     finite = values[np.abs(values) < HUGE]
     if len(finite) == 0:
         return Limits(0.0, 1.0, False)
     log = bool(finite.min() > 0 and np.quantile(finite, 0.9) >= LOG_RATIO * finite.min())
+    crowded = len(finite) > 4 and _better_half(finite if minimize else -finite) < MIN_BETTER_HALF
+    if crowded and not log and minimize:
+        log = bool(finite.min() > 0 and finite.max() >= MIN_RATIO_IF_CROWDED * finite.min())
+    elif crowded and not log and finite.min() >= 0 and finite.max() < 1:
+        errors = objective_limits(1 - finite, minimize=True)
+        if errors.log:
+            return Limits(1 - errors.high, 1 - errors.low, log=False, reverse=True)
     turned = np.log10(finite) if log else finite
     turned = turned if minimize else -turned
     best, q1, q3, worst = np.quantile(turned, [0, 0.25, 0.75, 1])
@@ -159,14 +177,31 @@ def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
     fence = q3 + (3 if len(finite) >= 20 else 10) * max(q3 - q1, (q3 - best) / 4)
     if worst > fence and len(finite) > 4:
         worst = turned[turned <= fence].max()
+    if len(finite) > 4 and (median := float(np.median(turned))) - best < MIN_BETTER_HALF * (worst - best):
+        room = best + (median - best) / MIN_BETTER_HALF
+        worst = max(turned[turned <= room].max(), np.quantile(turned, 1 - MAX_CLIPPED))
     ends = sorted((float(best), float(worst)) if minimize else (float(-best), float(-worst)))
     low, high = (10 ** ends[0], 10 ** ends[1]) if log else (ends[0], ends[1])
-    return padded(low, high, log=log, by=0.06)
+    return _possible(padded(low, high, log=log, by=0.06), finite)
+
+
+def _better_half(costs: FloatArray) -> float:
+    """Return the share of the range of the costs (n,) that lies between the best one and their median."""
+    span = float(np.ptp(costs))
+    return float(np.median(costs) - costs.min()) / span if span else 1.0
+
+
+def _possible(limits: Limits, values: FloatArray) -> Limits:
+    """Return the limits without the part of their margins beyond 0 if no value is negative, and beyond 1 if all are shares."""
+    low = max(limits.low, 0.0) if values.min() >= 0 else limits.low
+    high = min(limits.high, 1.0) if values.min() >= 0 and values.max() <= 1 else limits.high
+    high = min(high, 0.0) if values.max() <= 0 else high
+    return replace(limits, low=low, high=high) if low < high else limits
 
 
 def reaching(limits: Limits, values: Sequence[float]) -> Limits:
     """Return the limits, widened to include values that must be visible."""
-    visible = [v for v in values if abs(v) < HUGE and (v > 0 or not limits.log)]
+    visible = [v for v in values if abs(v) < HUGE and (v > 0 or not limits.log) and (v < 1 or not limits.reverse)]
     return replace(limits, low=min([limits.low, *visible]), high=max([limits.high, *visible]))
 
 
@@ -200,4 +235,5 @@ def curve_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()
     reach = max(1.5 * (high - low), 2.0) if log else 1.5 * (high - low) or np.inf
     shown = turned[(turned >= low - reach) & (turned <= high + reach)]
     bottom, top = float(shown.min()), float(shown.max())
-    return padded(10**bottom, 10**top, log=True) if log else padded(bottom, top, log=False)
+    limits = padded(10**bottom, 10**top, log=True) if log else padded(bottom, top, log=False)
+    return _possible(limits, finite)

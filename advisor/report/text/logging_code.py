@@ -29,7 +29,9 @@ _HOOK: Mapping[Framework, str] = {
     "plain": """\
 from advisor_pytorch import TuningLogger
 
-with TuningLogger(model, optimizer, params=params, objective={metric}, direction="{direction}") as log:
+with TuningLogger(
+    model, optimizer, params=params, objective={metric}, direction="{direction}", max_train_steps=max_train_steps, seed=seed
+) as log:
     for inputs, targets in log.batches(loader):
         ...  # forward, backward and optimizer.step() as before
         log.step(loss)
@@ -38,11 +40,13 @@ with TuningLogger(model, optimizer, params=params, objective={metric}, direction
     "lightning": """\
 from advisor_lightning import TuningCallback
 
-trainer = Trainer(..., callbacks=[TuningCallback({metric}, direction="{direction}")])""",
+seed_everything(seed)
+trainer = Trainer(..., max_steps=max_train_steps, callbacks=[TuningCallback({metric}, direction="{direction}")])""",
     "transformers": """\
 from advisor_transformers import TuningCallback
 
-trainer = Trainer(..., callbacks=[TuningCallback({metric}, direction="{direction}")])""",
+arguments = TrainingArguments(..., max_steps=max_train_steps, seed=seed)
+trainer = Trainer(..., args=arguments, callbacks=[TuningCallback({metric}, direction="{direction}")])""",
 }
 _EVALUATE: Mapping[Framework, str] = {
     "plain": """\

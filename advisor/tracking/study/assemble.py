@@ -82,6 +82,7 @@ def assemble(
         ),
         unit=trials.unit,
         kind=kind.kind,
+        lengths=trials.roles.steps_per_unit,
         decisions=(
             *population.decisions,
             *joined,

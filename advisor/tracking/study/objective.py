@@ -13,6 +13,7 @@ from advisor.model.errors import AdvisorError, NothingToJudge
 from advisor.model.spec import Direction, Objective, StudySpec
 from advisor.tracking.runs import Experiment
 from advisor.tracking.study import declared, from_params, metric_names
+from advisor.tracking.study_tags import latest_spec
 
 _MAX_NAMES = 12
 """Maximum number of metrics that a message lists."""
@@ -46,13 +47,16 @@ def choose_objective(
             )
         metric, direction = spec.objective.metric, direction or spec.objective.direction
     inferred: dict[str, str] = {}
-    metric = metric or _tag(experiment, contract.TAG_OBJECTIVE)
+    if metric is None:
+        metric, direction = _declared_objective(experiment, direction)
     stated = direction
     if metric is None:
         metric, chosen, inferred["objective"] = _infer_metric(experiment)
         stated = stated or chosen
     if metric not in experiment.points:
-        raise AdvisorError(f"no run logged the objective {metric!r}; metrics that were logged: {_metrics(experiment)}")
+        running = any(run.status in ("RUNNING", "SCHEDULED") for run in experiment.runs)
+        text = f"no run logged the objective {metric!r}; metrics that were logged: {_metrics(experiment)}"
+        raise NothingToJudge(f"{text}; come back later") if running else AdvisorError(text)
     if contract.TAG_DIRECTION in experiment.tags:
         stated = stated or _tagged_direction(experiment, metric)
     warnings = [*_warnings(metric)]
@@ -65,6 +69,14 @@ def choose_objective(
         inferred |= source
         warnings += contradictions
     return ObjectiveChoice(Objective(metric=metric, direction=direction), inferred, tuple(warnings))
+
+
+def _declared_objective(experiment: Experiment, direction: Direction | None) -> tuple[str | None, Direction | None]:
+    """Return the objective in the runs' tags and its direction, or those in the stored study file if no run logged that metric."""
+    tag, file = _tag(experiment, contract.TAG_OBJECTIVE), latest_spec(experiment.tags)
+    if tag is None or tag in experiment.points or file is None or file.objective.metric not in experiment.points:
+        return tag, direction
+    return file.objective.metric, direction or file.objective.direction
 
 
 def _choose_direction(metric: str, logged: Direction | None) -> tuple[Direction, dict[str, str], tuple[str, ...]]:

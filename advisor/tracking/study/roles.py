@@ -29,6 +29,8 @@ class Roles:
     """Duplicates of other parameters, and numbers that others determine."""
     steps: tuple[int | None, ...]
     """Steps that each trial planned, by a parameter in `lengths`; None if unknown."""
+    steps_per_unit: Mapping[str, float]
+    """Steps per unit of each parameter in `lengths`."""
     decisions: tuple[Decision, ...]
 
     @property
@@ -46,7 +48,7 @@ def parameter_roles(
     """
     twins = inference.twins(params, declared)
     left = [{n: v for n, v in trial.items() if n not in twins} for trial in params]
-    lengths, steps = _lengths(left, declared, last_steps)
+    lengths, steps, factors = _lengths(left, declared, last_steps)
     ties = relations.find_ties([{n: v for n, v in t.items() if n not in lengths} for t in left], declared)
     derived = {tie.name: p for tie in ties if (p := _derived_parameter(tie, left)) is not None}
     outside = [tie for tie in ties if tie.name not in derived]
@@ -68,7 +70,7 @@ def parameter_roles(
         _decision(f"{clean(n)} is the length of training by the trials' last steps, so it is not searched.")
         for n in lengths
     ]
-    return Roles(derived, lengths, frozenset((*twins, *(t.name for t in outside))), steps, tuple(decisions))
+    return Roles(derived, lengths, frozenset((*twins, *(t.name for t in outside))), steps, factors, tuple(decisions))
 
 
 def _decision(text: str) -> Decision:
@@ -77,12 +79,15 @@ def _decision(text: str) -> Decision:
 
 def _lengths(
     params: Sequence[Mapping[str, Value]], declared: Collection[str], last_steps: Sequence[int]
-) -> tuple[dict[str, Parameter], tuple[int | None, ...]]:
-    """Return the parameters that are lengths of training although no name says so, and each trial's planned steps."""
+) -> tuple[dict[str, Parameter], tuple[int | None, ...], dict[str, float]]:
+    """Return the parameters that are lengths of training although no name says so, planned steps, and steps per unit.
+
+    The planned steps have shape (trials,).
+    """
     none: tuple[int | None, ...] = (None,) * len(params)
     names = sorted({n for p in params for n in p})
     if any(counts_training(name) for name in names):
-        return {}, none
+        return {}, none, {}
     for name in names:
         if name in declared or not relations.is_unknown(name):
             continue
@@ -94,8 +99,8 @@ def _lengths(
         usual = max(counts, key=lambda v: (counts[v], as_number(v)))
         why = "the length of training under another name; it is set between studies, not searched"
         steps = tuple(None if v is None else max(round(factor * as_number(v)), 1) for v in values)
-        return {name: Parameter(role="fixed", value=usual, why=why)}, steps
-    return {}, none
+        return {name: Parameter(role="fixed", value=usual, why=why)}, steps, {name: factor}
+    return {}, none, {}
 
 
 def _derived_parameter(tie: relations.Tie, params: Sequence[Mapping[str, Value]]) -> Parameter | None:

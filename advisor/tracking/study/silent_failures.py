@@ -2,7 +2,7 @@
 
 A trial diverged if a loss is not finite to its end, if the objective fell back to a constant, or if both the objective and the
 training loss fell back to their start. It learned nothing if the objective never left a degenerate plateau, such as ln 10, while
-most other trials did.
+most other trials did, and left it sooner.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _collapse(costs: Costs, trial: int) -> str:
     length = _length_of_tail(constant)
     if length < max(_MIN_FLAT, _TAIL * len(curve)) or not level - best >= _LOST * gain > 0:
         return ""
-    if gain <= _MOVED * costs.range or length <= _longest_stay(costs, level, _CONSTANT * gain):
+    if gain <= _MOVED * costs.range or length <= _longest_stay(costs.curves, level, _CONSTANT * gain):
         return ""
     step = int(curve.steps[len(curve) - length])
     return f"{costs.metric} fell back from {costs.text(best)} to the constant {costs.text(level)} at step {step:,}"
@@ -207,13 +207,13 @@ def _undone(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> str:
     return ""
 
 
-def _longest_stay(costs: Costs, level: float, error: float) -> int:
+def _longest_stay(curves: Sequence[Curve], level: float, error: float) -> int:
     """Return the maximum number of evaluations in a row at this level after which a trial went on to another one.
 
     A success rate may be zero for a while: training that left a level before has not ended there.
     """
     longest = 0
-    for curve in costs.curves:
+    for curve in curves:
         away = np.flatnonzero(np.abs(curve.finite.values - level) > max(error, 1e-12))
         longest = max(longest, int(np.diff(away, prepend=-1).max(initial=1)) - 1)
     return longest
@@ -227,7 +227,8 @@ def _plateaus(costs: Costs, trials: Sequence[int], chance: float | None) -> dict
     best = min(results)
     levels = {t: level for t in trials if math.isfinite(level := _level(costs.curves[t].finite.values, best))}
     known = _levels_of_chance(costs) if chance is None else np.array([chance])
-    found = {}
+    found: dict[int, End] = {}
+    stays: dict[float, int] = {}
     for trial, level in levels.items():
         distance = level - best
         shared = [t for t, other in levels.items() if t != trial and abs(other - level) <= 1e-3 * distance]
@@ -235,9 +236,21 @@ def _plateaus(costs: Costs, trials: Sequence[int], chance: float | None) -> dict
         guess = _is_chance(level, known) if chance is None else abs(level - chance) <= _MOVED * distance
         if not (shared or exact or guess):
             continue
+        # Learning may just start late: the success rate of a policy is zero until it succeeds for the first time.
+        key = round(level / distance, 3)
+        if key not in stays:
+            stays[key] = _longest_stay(_that_left(costs, level - _MOVED * distance), level, _FLAT * distance)
+        if 2 * stays[key] >= len(costs.curves[trial].finite):
+            continue
         like = " as other trials do" if shared else ""
         found[trial] = End("not_learned", f"{costs.metric} stays at {costs.text(level)} from its start{like}")
     return found if len(found) <= _MAX_STUCK * len(trials) else {}
+
+
+def _that_left(costs: Costs, below: float) -> list[Curve]:
+    """Return the curves whose last half is mostly below this cost, so that noise alone does not count as leaving a level."""
+    known = [c for c in costs.curves if len(c.finite)]
+    return [c for c in known if float(np.median(_last_half(c.finite.values))) < below]
 
 
 def _level(values: FloatArray, best: float) -> float:

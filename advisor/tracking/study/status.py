@@ -19,6 +19,7 @@ from advisor.model.spec import Objective
 from advisor.model.study import CurveBlock, Status
 from advisor.tracking.runs import Run
 from advisor.tracking.study import short_runs
+from advisor.tracking.study.launch_failures import find_launch_failures
 from advisor.tracking.study.silent_failures import Costs, End, find_silent_failures, read_costs
 
 _TAGGED: tuple[Status, ...] = (
@@ -62,15 +63,24 @@ def find_ends(
     costs = read_costs(blocks, objective.metric, minimize=objective.direction == "minimize", trials=len(runs))
     errors = {i: text for i, run in enumerate(runs) if (text := _error(run))}
     ends = {
-        i: end for i, run in enumerate(runs) if (end := _stated_end(run, i in errors, len(costs.curves[i]))) is not None
+        i: end
+        for i, run in enumerate(runs)
+        if (end := _stated_end(run, objective.metric, i in errors, len(costs.curves[i]))) is not None
     }
+    crashed = [i for i, end in ends.items() if end.status == "infeasible"]
+    launches = find_launch_failures(runs, blocks, errors, crashed)
+    ends |= {i: End("no_data", "its launch failed") for i in launches}
     rest = [i for i in range(len(runs)) if i not in ends]
     failed = find_silent_failures(blocks, costs, rest, _chance(runs, objective))
     rest = [i for i in rest if i not in failed]
     stopped, patience = _short(runs, blocks, costs, params, rest, short_runs.length_is_searched(params, lengths))
     known = ends | failed | stopped
     each = tuple(known[i] if i in known else End(_plain(runs[i])) for i in range(len(runs)))
-    return Ends(each, errors, (*_decisions(each, set(failed), patience), *_failed_evaluations(each, costs)))
+    decisions = (
+        *_decisions(each, set(failed), patience),
+        *_launch_failures(len(runs), [errors.get(i, "") for i in launches]),
+    )
+    return Ends(each, errors, (*decisions, *_failed_evaluations(each, costs)))
 
 
 def _chance(runs: Sequence[Run], objective: Objective) -> float | None:
@@ -82,12 +92,14 @@ def _chance(runs: Sequence[Run], objective: Objective) -> float | None:
     return None
 
 
-def _stated_end(run: Run, error: bool, evaluations: int) -> End | None:
+def _stated_end(run: Run, objective: str, error: bool, evaluations: int) -> End | None:
     """Return the end that tags or the process's status state; None if only the curves can show it."""
     tag = run.tags.get(contract.TAG_STATUS)
     if tag in (None, "infeasible") and _was_pruned(run):
         return End("pruned")
     for status in _TAGGED:
+        if status == "no_data" and evaluations and run.tags.get(contract.TAG_OBJECTIVE, objective) != objective:
+            continue  # the training or its study file named another objective, which was never logged
         if tag == status and not (status == "complete" and contract.TAG_SCHEMA in run.tags):
             return End(status)
     if run.status in ("RUNNING", "SCHEDULED"):
@@ -184,6 +196,17 @@ def _decisions(ends: Sequence[End], failed: set[int], patience: short_runs.Patie
             text = f"{len(reasons)} of {len(ends)} trials {words} by their curves: {example}."
             decisions.append(Decision(topic="status", text=text, overrule=_OVERRULE))
     return decisions
+
+
+def _launch_failures(trials: int, errors: Sequence[str]) -> list[Decision]:
+    if not errors:
+        return []
+    example = next((f", with {error!r}" for error in errors if error), "")
+    text = (
+        f"{len(errors)} of {trials} trials ended before their first step{example}. No hyperparameter causes that, so they do not "
+        "count as failures of the search space. `advisor run --retry failed` trains them again."
+    )
+    return [Decision(topic="status", text=text)]
 
 
 def _failed_evaluations(ends: Sequence[End], costs: Costs) -> list[Decision]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -53,12 +54,13 @@ def build_trials(
     fixed_roles = {*(spec.parameters if spec is not None else ()), *declared.parameters(runs, params)}
     roles = parameter_roles(params, fixed_roles, (last_steps + start.steps).tolist())
     how = find_ends(runs, blocks, objective, params, lengths=roles.lengths)
+    names = _distinct_names(runs)
     facts = _all_facts(runs, params, roles, how, last_steps, start)
     trials = tuple(
         Trial(
             index=i,
             id=run.id,
-            name=run.name or run.id,
+            name=names[i],
             status=how.ends[i].status,
             params={name: value for name, value in params[i].items() if name not in roles.left_out},
             seed=_seed(run),
@@ -141,3 +143,20 @@ def _seed(run: Run) -> int | None:
 def _is_seed(words: Sequence[str]) -> bool:
     """Return True if a parameter with these words in its name seeds the whole training (seed, random_state), unlike data_seed."""
     return words[-2:] == ["random", "state"] or (words[-1:] == ["seed"] and "data" not in words)
+
+
+def _distinct_names(runs: Sequence[Run]) -> list[str]:
+    """Return the names of the runs. Runs with the same name get the start of their ids in addition, as long as necessary."""
+    by_name: dict[str, list[str]] = defaultdict(list)
+    for run in runs:
+        by_name[run.name or run.id].append(run.id)
+    lengths = {name: _distinct_length(ids) for name, ids in by_name.items() if len(ids) > 1}
+    names = ((run.name or run.id, run.id) for run in runs)
+    return [f"{name} ({id[: lengths[name]]})" if name in lengths else name for name, id in names]
+
+
+def _distinct_length(ids: Sequence[str]) -> int:
+    """Return the minimum length, from 6, at which the starts of these ids differ."""
+    return next(
+        (n for n in range(6, max(map(len, ids))) if len({id[:n] for id in ids}) == len(ids)), max(map(len, ids))
+    )

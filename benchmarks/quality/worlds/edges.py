@@ -11,6 +11,7 @@ import numpy as np
 from advisor.history.compare import Side, compare
 from advisor.model.change import SetRange
 from advisor.model.space import FloatArray
+from advisor.planning.stages import MIN_CONFIDENCE
 from advisor.tracking.study.assemble import assemble
 from worlds.world import Made, Outcome, Random, Situation, Store
 
@@ -181,9 +182,13 @@ def sampled(random: Random, *, grid: bool) -> Made:
 
 
 def _wrongly_undersampled(outcome: Outcome) -> bool:
-    """Return True if the rule asks for more trials although twice as many would gain next to nothing."""
+    """Return True if the rule asks for more trials although twice as many would gain next to nothing.
+
+    A finding that states a probability below one half of such a gain does not ask for them: the plan does not apply it.
+    """
     truth = outcome.made.truth
-    return bool(outcome.fired("space-undersampled")) and truth["gain"] < max(truth["noise"], 0.02 * truth["third"])
+    asks = any(f.confidence >= MIN_CONFIDENCE for f in outcome.fired("space-undersampled"))
+    return asks and truth["gain"] < max(truth["noise"], 0.02 * truth["third"])
 
 
 def _amount_missing(outcome: Outcome) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import ClassVar
 
-from advisor.computed.space import failures
+from advisor.computed.space import extension, failures
 from advisor.computed.stability import instability
 from advisor.computed.stability.loss_blowups import unstable as unstable_loss
 from advisor.engine.rule import Count, Relation, Rule, Settled, Share
@@ -16,7 +16,6 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Objective, Percent, Probability, limited, say
 from advisor.model.study import Study
 from advisor.model.words import setting
-from advisor.stats import boundaries
 from advisor_rules.curves._chance_level import Skill, learned, skills, training
 
 
@@ -195,9 +194,10 @@ def _higher_rates(study: Study, top: Skill, *, hardly: bool) -> tuple[Change, ..
     if rates is None or not at_rest or (lost.diverged | lost.crashed).any():
         return ()
     name, domain = rates[0], study.spec.parameters[rates[0]]
-    new = boundaries.widen(name, domain, "high", math.inf) if domain.numeric else None
-    if new is None:
+    made = extension.extended(study, name, "high", math.inf) if domain.numeric else None
+    if made is None:
         return ()
+    new, _ = made
     why = (
         f"No trial learned and none failed, so the rates may be far too low. We extend the range to {setting(new[1])}."
     )

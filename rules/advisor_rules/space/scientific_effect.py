@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
@@ -17,7 +17,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Objective, Percent, Setting, listed, say
 from advisor.model.space import FloatArray, counts_training
 from advisor.model.study import Study
-from advisor.stats import group_effect
+from advisor.stats import group_effect, screening
 from advisor_rules.space import _compared_values
 
 _Gap: TypeAlias = tuple[float, float, float]
@@ -57,6 +57,11 @@ class ScientificEffect(Rule):
     """Maximum number of values that a study compares; a hyperparameter with more values is tuned."""
     each: Count = group_effect.MIN_EACH
     """Minimum number of settings with a result for each value; with fewer, its best result is unknown."""
+    most: Count = 6
+    """Maximum number of hyperparameters whose values are compared: declared scientific ones first, then those with the strongest
+    effects. Intervals are corrected for the number of all."""
+    others: Count = 12
+    """Maximum number of other hyperparameters in the fitted response: those with the strongest effects."""
     false_alarms: Share = 0.05
     """Maximum share of studies without any difference in which one is stated; intervals hold with one minus this probability."""
 
@@ -68,11 +73,11 @@ class ScientificEffect(Rule):
             raise MissingData(lacking[0])
         learned = bool(questions) and sampler.learned(study)
         for question in questions:
-            finding = self._answer(study, question, tried.level(self.false_alarms) / len(questions))
+            finding = self._answer(study, question, tried.level(self.false_alarms) / question.asked)
             yield sampler.weakened(finding) if learned else finding
 
     def _questions(self, study: Study, tried: settings.Settings) -> tuple[list[_Question], list[str]]:
-        """Return the questions that can be answered, and what the others lack."""
+        """Return the questions with their answers, and what others lack."""
         found, lacking = [], []
         for these in _compared_values.compared(study, tried, levels=self.levels):
             if study.searched[these.name].role != "scientific" or len(these.values) > self.levels:
@@ -86,10 +91,12 @@ class ScientificEffect(Rule):
                     "value is better"
                 )
             elif np.ptp(these.costs[fine]) > 0:
-                found.append(_question(these, groups))
+                found.append((these, groups))
             else:
                 lacking.append(f"all results are equal; the values of {Name(these.name)} need results that differ")
-        return found, lacking
+        chosen = {these.name for these, _ in sorted(found, key=_rank(study))[: self.most]}
+        asked = [(these, groups) for these, groups in found if these.name in chosen]
+        return [_question(*a, asked=len(found), others=self.others) for a in asked], lacking
 
     def _answer(self, study: Study, question: _Question, false_alarms: float) -> Finding:
         effect, these = question.effect, question.these
@@ -129,6 +136,9 @@ class ScientificEffect(Rule):
             for g, group in enumerate(question.groups)
         ]
         away = [(f"distance of {question.value(g)}", _interval(gap, share)) for g, gap in gaps.items()]
+        if question.asked > self.most:
+            weaker = say("{count} hyperparameters with weaker effects", count=question.asked - self.most)
+            away.append(("not compared", weaker))
         caption = say("The best trials of each value of {name} show what it reaches.", name=Name(these.name))
         return AxisEvidence(parameter=these.name, caption=caption), FigureEvidence(rows=(*bests, *away))
 
@@ -141,18 +151,37 @@ class _Question:
     groups: tuple[int, ...]
     """Indices in `these.values` of the values with enough results."""
     effect: group_effect.GroupEffect
+    asked: int
+    """Number of hyperparameters whose values could be compared."""
 
     def value(self, group: int) -> Message:
         """Return one of the compared values as text."""
         return say("{value}", value=Setting(self.these.values[self.groups[group]]))
 
 
-def _question(these: _compared_values.Compared, groups: list[int]) -> _Question:
+def _rank(study: Study) -> Callable[[tuple[_compared_values.Compared, list[int]]], tuple[bool, float]]:
+    """Return the key by which questions are chosen: declared ones first, then by the p-value of the hyperparameter alone."""
+
+    def key(answerable: tuple[_compared_values.Compared, list[int]]) -> tuple[bool, float]:
+        these, _ = answerable
+        (log_p,) = screening.log_p_values([], [these.groups.astype(np.float64)], these.costs)
+        return these.name in study.inferred, float(log_p)
+
+    return key
+
+
+def _question(these: _compared_values.Compared, groups: list[int], *, asked: int, others: int) -> _Question:
+    """Return the question with its answer; `others` limits the number of other hyperparameters in the response."""
     mine = np.isfinite(these.costs) & np.isin(these.groups, groups)
     index = np.searchsorted(groups, these.groups[mine]).astype(np.int64)
+    costs = these.costs[mine]
     numeric = [u[mine] for n, u in these.numeric.items() if _varied(u[mine]) and not counts_training(n)]
     choices = [u[mine] for u in these.choices.values() if _varied(u[mine])]
-    return _Question(these, tuple(groups), group_effect.compare(index, numeric, choices, these.costs[mine]))
+    if len(numeric) + len(choices) > others:
+        strongest = np.argsort(screening.log_p_values(numeric, choices, costs), kind="stable")[:others]
+        choices = [u for i, u in enumerate(choices, len(numeric)) if i in strongest]
+        numeric = [u for i, u in enumerate(numeric) if i in strongest]
+    return _Question(these, tuple(groups), group_effect.compare(index, numeric, choices, costs), asked)
 
 
 def _varied(positions: FloatArray) -> bool:

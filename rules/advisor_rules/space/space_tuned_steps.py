@@ -52,11 +52,11 @@ class SpaceTunedSteps(Rule):
         """Yield one finding per hyperparameter that is a length; if there is none, one about the logged lengths."""
         judged = study.ended & np.array([t.status != "pruned" for t in study.trials], dtype=np.bool_)
         batches = np.array([parameter_kinds.batch_size(t) for t in study.trials])
-        named = [name for name in study.spec.parameters if counts_training(name)]
+        named = [name for name in study.spec.parameters if counts_training(name) or name in study.lengths]
         for name in named:
             lengths = np.array([as_number(t.params.get(name)) for t in study.trials])
             lengths[~(lengths > 0)] = np.nan  # -1 means that something else sets the length
-            if name in study.searched and self._tuned(lengths[judged], batches[judged]):
+            if (name in study.searched or name in study.lengths) and self._tuned(lengths[judged], batches[judged]):
                 yield self._finding(study, name, np.where(judged, lengths, np.nan))
         if named:
             return
@@ -96,7 +96,7 @@ class SpaceTunedSteps(Rule):
         )
         axis = (
             (AxisEvidence(parameter=name, caption=say("Trials of different lengths cannot be compared.")),)
-            if name
+            if name is not None and name in study.searched
             else ()
         )
         why = f"{lengths_differ} We use the best trial's length"

@@ -1,15 +1,20 @@
-"""One process at a time opens a new SQLite store."""
+"""Opening a store: one process at a time creates it; a run that was created twice is used once."""
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 from mlflow.tracking import MlflowClient
 
+from advisor import contract
 from advisor_logging import store
 
 
@@ -46,3 +51,57 @@ def test_a_link_that_somebody_put_in_the_place_of_a_lock_is_not_followed(tmp_pat
     with pytest.raises(OSError, match="symbolic"), store.one_at_a_time(uri):
         pass
     assert (tmp_path / "precious").read_text() == "kept"
+
+
+SPOOL = {"spool": "abc", "experiment": "e", "run_id": None, "run_name": "r", "ends_run": True, "start_ms": 0}
+
+
+def twins(database: str, count: int) -> tuple[MlflowClient, list[str]]:
+    """Create several runs of one spool, as a server does that hung while the request was repeated."""
+    client = MlflowClient(database)
+    experiment = client.create_experiment("e")
+    ids = [client.create_run(experiment, tags={contract.TAG_SPOOL: "abc"}).info.run_id for _ in range(count)]
+    return client, ids
+
+
+def test_of_runs_that_were_created_twice_the_one_with_data_is_used(database: str) -> None:
+    client, ids = twins(database, 4)
+    described = {**SPOOL, "source_tags": {}}
+    first = store.Store(database).open_run(described)
+    assert store.Store(database).open_run(described) == first
+    (other,) = sorted(set(ids) - {first})[-1:]
+    assert store.Store(database).open_run(described, other) == other
+    client.log_metric(other, "loss", 1.0, timestamp=5)
+    opened = store.Store(database)
+    assert opened.open_run(described) == other
+    assert opened.find_run(described) == store.StoredRun(5, None, "")
+    opened.delete_twins(described)
+    left = client.search_runs([client.get_run(other).info.experiment_id])
+    assert [run.info.run_id for run in left] == [other]
+
+
+def test_twins_with_data_are_not_deleted(database: str) -> None:
+    client, ids = twins(database, 2)
+    for run in ids:
+        client.log_metric(run, "loss", 1.0, timestamp=5)
+    opened = store.Store(database)
+    opened.open_run({**SPOOL, "source_tags": {}})
+    opened.delete_twins({**SPOOL, "source_tags": {}})
+    assert len(client.search_runs([client.get_run(ids[0]).info.experiment_id])) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "temporary"),
+    [
+        (OSError(errno.ENOSPC, "full"), True),
+        (OSError(errno.EACCES, "denied"), False),
+        (ConnectionResetError(), True),
+        (requests.ConnectionError(), True),
+        (MlflowException("Max retries exceeded"), True),
+        (MlflowException("no", error_code=PERMISSION_DENIED), False),
+        (ImportError("boto3"), False),
+    ],
+    ids=repr,
+)
+def test_temporary_errors(error: Exception, temporary: bool) -> None:
+    assert store.is_temporary(error) is temporary

@@ -220,7 +220,14 @@ def test_a_plain_loop_with_accelerate(uri: str, only_run: OnlyRun, history: Hist
     module, optimizer, loader = accelerator.prepare(module, torch.optim.SGD(module.parameters(), 0.1), loader)
     norms = []
     with TuningLogger(
-        module, optimizer, params={}, objective="val", experiment="test", tracking_uri=uri, max_train_steps=6
+        module,
+        optimizer,
+        params={},
+        objective="val",
+        direction="minimize",
+        experiment="test",
+        tracking_uri=uri,
+        max_train_steps=6,
     ) as log:
         for x in log.batches(loader):
             with accelerator.accumulate(module):

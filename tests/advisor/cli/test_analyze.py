@@ -35,10 +35,13 @@ def test_log_to_mlflow_puts_the_report_beside_the_trials(uri, capsys):
     listed = {Path(a.path).name for a in client.list_artifacts(run.info.run_id, "next")}
     assert listed == {p.name for p in Path("advisor-report/next").glob("*.yaml")} != set()
     findings = json.loads(Path("advisor-report/findings.json").read_text("utf-8"))
-    for verdict in findings["verdicts"]:
+    fired = [verdict for verdict in findings["verdicts"] if verdict["status"] == "fired"]
+    for verdict in fired:
         tag = run.data.tags[f"advisor.verdict.{verdict['rule']}"]
-        assert tag.startswith(verdict["status"])
         assert all(f["message"] in tag for f in verdict["findings"])
+    assert run.data.tags["advisor.rules"].startswith(f"{len(fired)} fired, ")
+    note = client.get_experiment_by_name("plain").tags["mlflow.note.content"]
+    assert f"[Report](#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}/artifacts/report.html)" in note
     # The run that holds the report is no trial, and the same report changes nothing.
     main(["analyze", "plain", "--tracking-uri", uri, "--log-to-mlflow"])
     assert "(was there already)" in capsys.readouterr().out
@@ -50,9 +53,11 @@ def test_the_tags_hold_the_verdict_on_the_study(uri):
     report = analyze("plain", tracking_uri=uri)
     logged = tags(report)
     assert logged["advisor.headline"] in report.to_html()
-    assert set(logged) == {"advisor.headline", "mlflow.note.content"} | {
-        f"advisor.verdict.{v.rule}" for v in report.verdicts
+    assert set(logged) == {"advisor.headline", "mlflow.note.content", "advisor.rules"} | {
+        f"advisor.verdict.{v.rule}" for v in report.verdicts if v.status == "fired"
     }
+    counts = [int(part.split()[0]) for part in logged["advisor.rules"].split(", ")]
+    assert sum(counts) == len(report.verdicts)
 
 
 @pytest.mark.parametrize(("option", "command"), [("--all", "survey [PATTERN]"), ("--watch", "watch EXPERIMENT")])

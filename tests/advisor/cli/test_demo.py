@@ -11,8 +11,9 @@ from advisor.tracking.stores.reading import read_experiment
 
 
 @pytest.mark.slow
-def test_the_demo_trains_two_rounds_that_are_recorded_as_studies(tmp_path) -> None:
+def test_the_demo_trains_two_rounds_that_are_recorded_as_studies(tmp_path, monkeypatch) -> None:
     lines: list[str] = []
+    monkeypatch.chdir(tmp_path)
     run_demo(tmp_path / "out", trials=6, seed=0, echo=lines.append)
     assert lines[0].startswith("Round 1: 6 trials of a small network on handwritten digits")
     assert "in round 1" in lines[-1]
@@ -22,3 +23,4 @@ def test_the_demo_trains_two_rounds_that_are_recorded_as_studies(tmp_path) -> No
         assert {run.tags[contract.TAG_STATUS] for run in runs} == {"complete"}
         assert {claims.read(run.tags[contract.TAG_LAUNCH])["state"] for run in runs} == {"done"}
     assert (tmp_path / "out" / "round-2" / "report.html").is_file()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]  # nothing beside its folder

@@ -14,6 +14,7 @@ from mlflow_studies import log_study
 from advisor import __version__
 from advisor.cli.main import cli
 from advisor.model.spec_yaml import load
+from advisor.report.text.headline import first_step
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +186,8 @@ def test_rules_and_pages(advisor):
     status, out, _ = advisor("explain", "space-boundary")
     assert "## What it looks at" in out
     assert "## Thresholds" in out
+    assert advisor("explain", "space_boundary")[1] == out
+    assert "# reseed" in advisor("explain", "reseed")[1]  # named beside predictions
     status, _, err = advisor("explain", "space-bondary")
     assert (status, err) == (2, "advisor: there is no rule 'space-bondary'; did you mean 'space-boundary'?\n")
 
@@ -210,6 +213,9 @@ def test_python_gives_the_same_report(uri, tmp_path):
 
     report = analyze("plain", tracking_uri=uri)
     assert {f.rule for f in report.findings} >= {"space-boundary"}
+    assert str(report).startswith(str(first_step(report)[0]))  # as in the terminal
+    assert all("\n" not in str(f) and str(f).startswith(f"{f.severity}: ") for f in report.findings)
+    assert repr(report.findings[0]) == f"<Finding {report.findings[0]}>"
     assert report.next[0].parameters["lr"].high > 0.01
     report.save(tmp_path / "out")
     assert (tmp_path / "out" / "report.html").read_text() == report.to_html()

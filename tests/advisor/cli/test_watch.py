@@ -14,7 +14,7 @@ from mlflow.tracking import MlflowClient
 from mlflow_studies import log_study
 
 from advisor import analyze
-from advisor.cli.watch import follow
+from advisor.cli.watch import first_report, follow
 
 RATES = [10 ** (-5 + 0.25 * i) for i in range(12)]
 
@@ -71,6 +71,39 @@ def test_watch_serves_each_new_report_and_says_what_changed(uri, tmp_path):
         assert process.wait(60) == 0
     assert re.search(r"\d\d:\d\d:\d\d Best val_loss: 0\.19", rest)
     assert "Traceback" not in rest
+
+
+def test_watch_waits_for_the_first_result(uri):
+    """There is nothing to judge without a run, while only another metric was logged, and while the only trial runs."""
+    client, said = MlflowClient(uri), []
+    id = client.create_experiment("young")
+    run = client.create_run(id, tags={"advisor.objective": "val/loss"}).info.run_id
+    client.delete_run(run)
+    steps = [
+        lambda: client.restore_run(run),
+        lambda: client.log_metric(run, "train/loss", 1.0),
+        lambda: client.log_metric(run, "val/loss", 0.5),
+        lambda: client.set_terminated(run),
+    ]
+
+    def analyze_young():
+        try:
+            return analyze("young", tracking_uri=uri)
+        finally:
+            if steps:
+                steps.pop(0)()
+
+    report = first_report(analyze_young, said.append, interval_s=0.0)
+    assert report.best.value == 0.5
+    reasons = [line.partition("Waiting for the first result: ")[2] for line in said]
+    ends = (
+        "has no runs",
+        "logged a metric",
+        "no run logged the objective 'val/loss'",
+        "no trial of experiment 'young' has ended",
+    )
+    assert len(reasons) == 4
+    assert all(part in reason for part, reason in zip(ends, reasons, strict=True)), reasons
 
 
 def test_watch_outlives_every_failure_of_an_analysis(uri):

@@ -4,6 +4,7 @@ import pytest
 from launches import CONDITIONAL as SPEC
 
 from advisor.cli import main
+from advisor.execution import command
 from advisor.execution.command import check, fill
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Sampler
@@ -68,3 +69,14 @@ def test_an_adaptive_study_has_no_dry_run(tmp_path, capsys):
     error = capsys.readouterr().err
     assert "leave --dry-run out, with --trials 1 to try one" in error
     assert error.count("\n") == 1
+
+
+def test_the_fingerprint_changes_with_the_command_and_its_scripts(tmp_path):
+    script, words = tmp_path / "train.py", ["python", str(tmp_path / "train.py"), "--lr", "{lr}"]
+    script.write_text("pass")
+    before = command.fingerprint(words)
+    assert command.fingerprint(words) == before
+    assert command.fingerprint([*words, "--fast"]) != before
+    script.write_text("print()")
+    assert command.fingerprint(words) != before
+    assert command.fingerprint(["a\0b", "x" * 9000, "\udc80"])  # no paths

@@ -15,7 +15,7 @@ from launches import wait_until
 from mlflow.entities import ViewType
 from mlflow.tracking import MlflowClient
 
-from advisor import contract
+from advisor import analyze, contract
 from advisor.tracking.stores.reading import read_experiment
 
 STUDY = """
@@ -119,11 +119,13 @@ def runs(folder: Path) -> dict[str, object]:
 def test_every_trial_is_trained_and_recorded_with_its_status(folder, advisor_run):
     (folder / "kinds.json").write_text(json.dumps({0: "mlflow", 1: "crash", 2: "nan", 3: "hang"}))
     status, out, err = finish(start(folder, 3, "--parallel", "2"))
-    assert status == 0, err
+    assert status == 1, err  # a trial failed
     assert "3 of 3 trainings have ended: best val/loss" in out
+    assert "One trial failed; run the same command with --retry failed to begin it again." in out
+    assert "of 3: trial-0, val/loss 0.3" in err  # a line a trial where there is no terminal
     assert "trial-1 failed: exit status 1: the data are not there" in err
     status, out, err = advisor_run(4, "--timeout", "0.01")
-    assert status == 0, err
+    assert status == 1, err
     assert "trial-3 was stopped: timeout" in err
     recorded = runs(folder)
     assert {name: run.tags[contract.TAG_STATUS] for name, run in recorded.items()} == {
@@ -144,7 +146,7 @@ def test_every_trial_is_trained_and_recorded_with_its_status(folder, advisor_run
     # The same command trains nothing; a larger number of trials continues the sequence.
     before = lines(folder, "begun")
     status, out, err = advisor_run(5)
-    assert status == 0, err
+    assert status == 1, err
     assert "4 of 5 had ended before." in err
     assert lines(folder, "begun") == [*before, 4]
     assert sorted(runs(folder)) == [f"trial-{i}" for i in range(5)]
@@ -218,18 +220,46 @@ def test_launchers_share_a_study(folder):
 def test_a_command_that_always_fails_ends_the_launch(folder, advisor_run):
     (folder / "kinds.json").write_text(json.dumps(dict.fromkeys(range(9), "crash")))
     status, _, err = advisor_run(9)
-    assert status == 2
+    assert status == 1
     assert err.splitlines()[-1].startswith(
         "advisor: the first 3 trials all failed, the last with: exit status 1: the data are"
     )
     assert len(runs(folder)) == 3
 
+    # A changed script begins them again, as they logged nothing. The same script does not.
+    (folder / "kinds.json").write_text(json.dumps({1: "crash"}))
+    (folder / "train.py").write_text(f"# mended{os.linesep}{TRAINING}")
+    status, _, err = advisor_run(3)
+    assert (status, lines(folder, "begun")) == (1, [0, 1, 2, 0, 1, 2]), err
+    (folder / "kinds.json").write_text("{}")
+    status, _, err = advisor_run(3)
+    assert (status, "3 of 3 had ended before." in err) == (1, True), err
+    status, _, err = advisor_run(3, "--retry", "failed")
+    assert (status, lines(folder, "begun")[6:]) == (0, [1]), err
+    assert all(run.tags[contract.TAG_STATUS] == "complete" for run in runs(folder).values())
+
 
 def test_trainings_that_log_elsewhere_end_the_launch(advisor_run):
     status, _, err = advisor_run(9, command=(sys.executable, "-c", "pass"))
-    assert status == 2
-    assert "ended without logging val/loss" in err.splitlines()[-1]
+    assert status == 1
+    assert "gave no result: val/loss was never logged" in err.splitlines()[-1]
     assert "MLFLOW_RUN_ID" in err.splitlines()[-1]
+
+
+def test_a_misspelt_objective_is_named_beside_the_metrics_that_were_logged(folder, capfd):
+    def run() -> tuple[int, str]:
+        return status_of(*words(folder, 1)), capfd.readouterr().err
+
+    right = STUDY
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "STUDY", right.replace("val/loss", "val/los"))
+        status, err = run()
+    assert status == 1
+    assert "val/los was never logged; logged: val/loss: set `objective.metric: val/loss` in the study file" in err
+    # The corrected study file is accepted, and the trial counts without another training.
+    status, err = run()
+    assert (status, lines(folder, "begun")) == (0, [0]), err
+    assert analyze("small", tracking_uri=uri(folder)).counts.complete == 1
 
 
 @pytest.mark.parametrize(

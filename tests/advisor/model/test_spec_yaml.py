@@ -301,3 +301,16 @@ def test_wrong_constants_are_refused(constants, message):
     text = "study: s\nobjective: {metric: m, direction: minimize}\nparameters: {lr: {low: 0.1, high: 1}}\n"
     with pytest.raises(AdvisorError, match=message):
         loads(f"{text}constants: {constants}\n")
+
+
+def test_long_reasons_and_notes_continue_on_further_lines():
+    why = (
+        "The best values lie at the upper end: # we extend by one decade, 'quoted', and the optimum may lie further. "
+        * 4
+    )
+    spec = loads(HEAD + "parameters:\n  lr: {low: 1, high: 2}\n")
+    long = spec.model_copy(update={"notes": (why.strip(), "short")})
+    long.parameters["lr"] = long.parameters["lr"].model_copy(update={"why": why.strip()})
+    text = dump(long)
+    assert loads(text) == long
+    assert max(map(len, text.splitlines())) <= 120

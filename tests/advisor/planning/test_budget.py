@@ -10,11 +10,16 @@ from history_studies import logged_at_0, round_of
 from studies import make_study
 
 from advisor.model.errors import AdvisorError
+from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.spec import Parameter
-from advisor.planning import budget
+from advisor.planning import Plan, budget
 from advisor.planning.base import base
 
 RATES = [float(r) for r in np.geomspace(1e-4, 1e-2, 40)]
+
+
+def planned(spec) -> Plan:
+    return Plan(specs=(spec,), deferred=(), unsized=frozenset({spec.study}))
 
 
 def falling(rate: float) -> float:
@@ -38,23 +43,23 @@ def many(names: int = 6, count: int = 12):
 def test_a_narrower_range_needs_fewer_trials(searched) -> None:
     spec = base(searched)
     narrow = spec.with_parameter("learning_rate", Parameter(low=5e-4, high=2e-3, scale="log"))
-    (made,) = budget.sized(searched, [narrow])
-    assert made.trials == budget.USUAL_TRIALS
+    (made,) = budget.sized(searched, planned(narrow))
+    assert made.trials == RATE_TRIALS
     wider = spec.with_parameter("learning_rate", Parameter(low=1e-3, high=1e-1, scale="log"))
-    (made,) = budget.sized(searched, [wider])
+    (made,) = budget.sized(searched, planned(wider))
     assert made.trials is not None
-    assert budget.USUAL_TRIALS <= made.trials < 40
+    assert RATE_TRIALS <= made.trials < 40
 
 
 def test_never_fewer_trials_than_choices(searched) -> None:
     spec = base(searched).with_parameter("activation", Parameter(choices=tuple("abcdefgh")))
-    (made,) = budget.sized(searched, [spec])
+    (made,) = budget.sized(searched, planned(spec))
     assert (made.trials or 0) >= 8
 
 
 def test_few_trials_of_many_hyperparameters_offer_fewer() -> None:
     study = many()
-    (made,) = budget.sized(study, [base(study)])
+    (made,) = budget.sized(study, planned(base(study)))
     note = made.notes[0]
     assert "search only the hyperparameters that matter most, lr, x3 and x4, with" in note
     assert made.trials == 24
@@ -109,5 +114,5 @@ def test_a_budget_for_no_trial_is_an_error(searched) -> None:
 
 def test_stated_settings_keep_their_number(searched) -> None:
     spec = base(searched).model_copy(update={"settings": ({"learning_rate": 1e-3}, {"learning_rate": 2e-3})})
-    (made,) = budget.sized(searched, [spec])
+    (made,) = budget.sized(searched, planned(spec))
     assert made.trials == spec.trials

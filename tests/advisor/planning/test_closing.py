@@ -7,7 +7,8 @@ from dataclasses import replace
 from planning_studies import QUIET, RULES, bowl, found, only_study
 
 from advisor.model.change import RepeatTrial, SetField, SetRange
-from advisor.planning import REPEAT_GOAL, closing, plan
+from advisor.planning import closing, plan
+from advisor.planning.designs.reseed import REPEAT_GOAL
 from advisor.planning.states import Evidence
 
 
@@ -26,11 +27,11 @@ def test_long_runs_wait_for_an_effect() -> None:
     assert only_study(noise).max_train_steps == 2000
 
 
-def test_more_trials_that_a_rule_asks_for_have_a_cost_if_nothing_can_be_told() -> None:
+def test_more_trials_that_a_rule_asks_for_state_their_power_if_nothing_can_be_told() -> None:
     more = found("under", "sampling", SetField(field="trials", value=20, why="w"), severity="note")
     spec = only_study(bowl(7), more)
     assert (spec.goal, spec.trials) == ("Add trials: 20 of lr, weight_decay", 20)
-    assert spec.notes[0].startswith("This costs 40,000 steps: 20 runs of 2,000 steps")
+    assert spec.notes[0].startswith("With these 20 trials")
 
 
 def test_steps_are_saved_now_if_the_space_only_narrows() -> None:

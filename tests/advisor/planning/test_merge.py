@@ -8,9 +8,10 @@ from advisor.model.change import AddParameter, Advise, FixParameter, RepeatTrial
 from advisor.model.finding import Explanation
 from advisor.model.spec import Parameter
 from advisor.model.spec_yaml import dump, loads
-from advisor.planning import REPEAT_GOAL, file_names, plan
+from advisor.planning import file_names, plan
 from advisor.planning.base import base
 from advisor.planning.designs import catalogue
+from advisor.planning.designs.reseed import REPEAT_GOAL
 
 
 def study(count=6):

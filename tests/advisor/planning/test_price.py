@@ -36,11 +36,9 @@ def test_results_at_step_0_tell_no_length() -> None:
     assert price.cost(study, base(study)).sentence == "This costs 6 runs."
 
 
-def test_a_new_cost_takes_the_place_of_the_old_one(study: Study) -> None:
-    spec = study.spec.model_copy(update={"notes": ("First.", "This costs 1 run.", "Last.")})
-    made = price.with_cost(study, spec).notes
-    assert (made[0], made[1], made[2]) == ("First.", price.cost(study, spec).sentence, "Last.")
-    assert price.with_cost(study, study.spec).notes == (price.cost(study, spec).sentence,)
+def test_the_cost_is_the_first_note(study: Study) -> None:
+    spec = study.spec.model_copy(update={"notes": ("Then this.",)})
+    assert price.priced(study, spec).notes == (price.cost(study, spec).sentence, "Then this.")
 
 
 def test_the_power_counts_the_trials_so_far() -> None:

@@ -106,3 +106,35 @@ def test_a_silent_connection_is_closed(live: LiveReport) -> None:
     with connected(live) as silent:
         silent.sendall(b"GET / HT")
         assert silent.recv(1) == b""
+
+
+def asking(live: LiveReport) -> socket.socket:
+    """Ask for a large report with a small buffer, like a slow line."""
+    live._server.RequestHandlerClass.timeout = 1.0
+    live.show("x" * 12_000_000, "10:00:00")
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+    slow.settimeout(20)
+    slow.connect((ADDRESS, int(live.url.rsplit(":", 1)[1].rstrip("/"))))
+    slow.sendall(b"GET /report.html HTTP/1.1\r\nHost: localhost:1\r\n\r\n")
+    return slow
+
+
+def test_a_slow_line_gets_the_whole_report(live: LiveReport) -> None:
+    received = 0
+    with asking(live) as slow:
+        while part := slow.recv(1 << 16):
+            received += len(part)
+            time.sleep(0.02)
+    assert received > 12_000_000
+
+
+def test_a_reader_that_stops_is_closed(live: LiveReport) -> None:
+    with asking(live):
+        deadline = time.monotonic() + 20
+        while not live._server._open and time.monotonic() < deadline:
+            time.sleep(0.01)
+        while live._server._open and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not live._server._open
+    assert get(live, "/state")[0] == 200

@@ -44,16 +44,6 @@ def test_nothing_to_see(values: np.ndarray) -> None:
     assert surface.ends([np.linspace(0, 1, len(values))], [], values, 0.1, 0.9) == []
 
 
-def test_more_trials_gain_where_the_optimum_lies_between_the_known_points() -> None:
-    at = np.array([(x, y) for x in np.linspace(0, 1, 4) for y in np.linspace(0, 1, 4)])
-    columns = [at[:, 0], at[:, 1]]
-    between = surface.gains_of_more(columns, [], ((at - 0.5) ** 2).sum(axis=1), 100)
-    known = surface.gains_of_more(columns, [], ((at - 1 / 3) ** 2).sum(axis=1), 100)
-    assert between.mean() == pytest.approx(2 * (1 / 6) ** 2, rel=0.3)
-    assert known.mean() < 0.01
-    assert len(surface.gains_of_more(columns, [], np.ones(16), 5)) == 0
-
-
 def test_an_axis_that_half_of_the_points_lack_gives_a_valid_covariance() -> None:
     rng = np.random.default_rng(3)
     for _ in range(20):

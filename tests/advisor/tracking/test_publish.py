@@ -104,3 +104,22 @@ def test_runs_have_a_page_where_the_store_is_a_server(serve: Callable[[Path], An
     assert runs_url("sweep", tracking_uri=database) is None
     with pytest.raises(AdvisorError, match="no experiment named 'other'"):
         runs_url("other", tracking_uri=address)
+
+
+def test_the_description_of_the_experiment_links_to_the_report_and_keeps_what_others_wrote(uri: str) -> None:
+    client = MlflowClient(uri)
+    experiment = client.create_experiment("sweep")
+    trial(client, experiment)
+
+    def note() -> str:
+        return str(client.get_experiment(experiment).tags[contract.TAG_NOTE])
+
+    client.set_experiment_tag(experiment, contract.TAG_NOTE, "Our digits.")
+    run = publish("sweep", files=FILES, tags=TAGS, summary="Search higher.", tracking_uri=uri).run
+    link = f"Search higher. [Report](#/experiments/{experiment}/runs/{run}/artifacts/report.html)"
+    assert note() == f"Our digits.\n\n<!-- advisor -->\n{link}\n<!-- end of advisor -->"
+    client.set_experiment_tag(experiment, contract.TAG_NOTE, f"{note()}\nAsk Ann.")
+    publish("sweep", files=FILES, tags=TAGS, summary="Stop.", tracking_uri=uri)
+    assert note().startswith("Our digits.\n\n<!-- advisor -->\nStop. [Report](")
+    assert note().endswith("<!-- end of advisor -->\nAsk Ann.")
+    assert note().count("advisor -->") == 2

@@ -30,6 +30,24 @@ def test_a_new_optimizer_on_the_same_parameters_is_followed() -> None:
     assert training.capture.missing() == ""
 
 
+def test_all_optimizers_may_be_replaced_between_two_steps() -> None:
+    """The second one is replaced while a row is open, whose rates were read before."""
+    model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 1))
+
+    def optimizers(rate: float) -> tuple[torch.optim.Optimizer, ...]:
+        return torch.optim.Adam(model[0].parameters(), lr=rate), torch.optim.SGD(model[1].parameters(), lr=2 * rate)
+
+    training = Training(*optimizers(0.1), model=model)
+    training.run(5)
+    training.optimizers = optimizers(0.2)
+    training.run(5)
+    training.capture.stop()
+    rows = [(step, values) for chunk in training.collector.chunks for step, _, values in chunk.rows()]
+    assert [step for step, _ in rows] == list(range(10))
+    for name, rate in ((contract.LEARNING_RATE, 0.1), (f"{contract.LEARNING_RATE}{contract.OPTIMIZER_SUFFIX}1", 0.2)):
+        assert [values[name] for _, values in rows] == [rate] * 5 + [2 * rate] * 5
+
+
 class Wrapper(torch.optim.Optimizer):
     """Steps another optimizer on the same parameters, as SAM and Lookahead do."""
 

@@ -74,3 +74,12 @@ def test_trials_of_another_space_are_refused(project):
             "e",
             spec.model_copy(update={"parameters": {"lr": Parameter(low=0.01, high=1.0, scale="log")}}),
         )
+
+
+def test_artifacts_are_beside_a_store_in_another_folder(project, tmp_path, monkeypatch):
+    client = client_of(project)
+    Ledger(locate("mlflow.db"), "here", SPEC)
+    monkeypatch.chdir(tmp_path)
+    Ledger(locate(str(project / "mlflow.db")), "there", SPEC)
+    place = client.get_experiment_by_name("there").artifact_location
+    assert place.startswith((project / "mlruns").as_uri())

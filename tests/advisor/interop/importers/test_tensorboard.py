@@ -37,6 +37,7 @@ def loss(rate: float, steps: range = STEPS) -> list[tuple[int, float]]:
 def test_runs_with_hyperparameters_of_both_forms_of_scalars(tmp_path: Path, imported: Any) -> None:
     root = tmp_path / "runs"
     expected: Any = {}
+    results = {"hp/best": 0.5, "hparam/loss": 0.4, "hp_metric": -1.0}  # the last two are no curves
     for i, rate in enumerate(RATES):
         with torch_tensorboard.SummaryWriter(str(root / f"lr{i}")) as writer:
             for step, value in loss(rate):
@@ -46,7 +47,7 @@ def test_runs_with_hyperparameters_of_both_forms_of_scalars(tmp_path: Path, impo
             writer.add_scalar("train/loss", math.nan, 60, new_style=True)
             writer.add_histogram("weights", np.arange(10.0), 1)
             writer.add_text("note", "hello", 1)
-            writer.add_hparams({"lr": rate, "batch_size": 32, "optimizer": "adam", "nesterov": True}, {"hp/best": 0.5})
+            writer.add_hparams({"lr": rate, "batch_size": 32, "optimizer": "adam", "nesterov": True}, results)
         expected[f"lr{i}"] = {
             "val/loss": loss(rate),
             "train/loss": [*((s, v / 2) for s, v in loss(rate)), (60, math.nan)],

@@ -69,6 +69,16 @@ def test_offline_runs(offline: Path, imported: Any) -> None:
     assert np.isfinite(experiment.points["val/loss"].times).all()
 
 
+def test_without_a_path_it_is_the_folder_of_the_tool(
+    offline: Path, advisor: Any, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in (offline.parent, offline):
+        monkeypatch.chdir(place)
+        status, out, err = advisor("import", "wandb", "--tracking-uri", uri)
+        assert status == 0, err
+        assert "digits" in out
+
+
 def test_a_run_that_was_killed_gives_what_it_has(offline: Path, tmp_path: Path, advisor: Any, uri: str) -> None:
     folder = next(offline.glob("offline-run-*-id0"))
     shutil.copytree(folder, tmp_path / folder.name)

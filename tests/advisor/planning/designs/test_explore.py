@@ -7,9 +7,10 @@ import numpy as np
 from planning_studies import QUIET, bowl, only_study
 from studies import make_study
 
-from advisor.planning import REPEAT_GOAL
+from advisor.planning import price
 from advisor.planning.base import base
 from advisor.planning.designs.explore import missing
+from advisor.planning.designs.reseed import REPEAT_GOAL
 from advisor.planning.states import Evidence
 
 UNKNOWN = Evidence(space="fine", effect="cannot be told", variation="fine")
@@ -19,7 +20,7 @@ def test_too_few_settings_near_an_end_are_followed_by_more_of_them() -> None:
     few = bowl(8, centre=1.0)
     spec = only_study(few, *QUIET)
     assert (spec.goal, spec.trials) == ("Add trials: 4 of lr, weight_decay", 4)
-    assert spec.notes[0].startswith("This costs 8,000 steps: 4 runs of 2,000 steps")
+    assert price.cost(few, spec).sentence.startswith("This costs 8,000 steps: 4 runs of 2,000 steps")
     assert {n: p.domain for n, p in spec.searched.items()} == {n: p.domain for n, p in few.searched.items()}
     assert only_study(bowl(12), *QUIET).sampler.kind == "adaptive"
 

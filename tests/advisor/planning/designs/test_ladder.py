@@ -10,6 +10,7 @@ from studies import make_study
 
 from advisor.model.spec import Bounds, Parameter, Region, StudySpec
 from advisor.model.study import Study
+from advisor.planning import price
 from advisor.planning.sampling.halton import sample
 
 NAMES = ("lr", "momentum", "dropout", "weight_decay", "label_smoothing", "grad_clip")
@@ -32,7 +33,7 @@ def test_twelve_trials_of_six_are_followed_by_twelve_of_two() -> None:
     assert (list(spec.searched), spec.trials, len(spec.parameters)) == (["lr", "momentum"], 12, 6)
     best = made.ranked()[0].params
     assert all(p.value == best[n] for n, p in spec.parameters.items() if p.role == "fixed")
-    assert any("12,000 steps" in note for note in spec.notes)
+    assert "12,000 steps" in price.cost(made, spec).sentence
     assert any("all 6 hyperparameters, which takes about 56 trials" in note for note in spec.notes)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -102,3 +103,8 @@ def test_what_has_no_usual_range_is_refused(wished: Wish, message: str) -> None:
 
 def test_each_optimizer_gets_enough_trials_to_judge_its_space() -> None:
     assert [made.trials for made in divided([spec("sgd", "adam", "rmsprop", trials=12)])] == [5, 5, 5]
+
+
+def test_first_studies_have_enough_trials_to_judge_their_space() -> None:
+    few = replace(wish("SGD", "Adam"), trials=8)
+    assert [made.trials for made in first_studies(few, "opt")] == [5, 5]

@@ -11,7 +11,8 @@ from studies import make_study
 
 from advisor.model.change import Advise, SetField
 from advisor.model.study import Study
-from advisor.planning import REPEAT_GOAL, plan
+from advisor.planning import plan, price
+from advisor.planning.designs.reseed import REPEAT_GOAL
 from advisor.planning.sampling.halton import sample
 
 
@@ -23,12 +24,13 @@ def run(params: dict[str, Any], runs: int = 1) -> Study:
 @pytest.mark.parametrize("runs", [1, 6])
 @pytest.mark.parametrize("name", ["lr", "learning_rate", "optimizer.lr"])
 def test_one_setting_is_followed_by_a_sweep_at_a_tenth_of_the_length(name: str, runs: int) -> None:
-    spec = only_study(run({name: 1e-3, "batch_size": 64, "epochs": 30}, runs))
+    study = run({name: 1e-3, "batch_size": 64, "epochs": 30}, runs)
+    spec = only_study(study)
     assert spec.goal == f"Sweep {name}: 1e-4 to 0.01, 2,000 steps each"
     assert (spec.max_train_steps, spec.evaluate_every, spec.final_train_steps, spec.trials) == (2000, 100, 20_000, 10)
     assert (list(spec.searched), spec.searched[name].scale) == ([name], "log")
     assert (spec.parameters["batch_size"].value, spec.parameters["epochs"].value) == (64, 3)
-    assert spec.notes[0].startswith("This costs 20,000 steps: 10 runs of 2,000 steps")
+    assert price.cost(study, spec).sentence.startswith("This costs 20,000 steps: 10 runs of 2,000 steps")
 
 
 def test_several_rates_keep_their_ratio() -> None:

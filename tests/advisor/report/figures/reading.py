@@ -38,7 +38,7 @@ def drawn(figure: Figure, cls: str) -> Iterator[int]:
 
 def values(scale: str) -> Scale:
     kind, low, high, start, end = scale.split(" ")
-    return Scale(float(low), float(high), float(start), float(end), kind == "log")
+    return Scale(float(low), float(high), float(start), float(end), kind == "log", kind == "rev")
 
 
 def scales(figure: Figure) -> tuple[Scale, Scale]:

@@ -59,7 +59,8 @@ def test_a_diverged_curve_does_not_flatten_the_rest() -> None:
 @pytest.mark.parametrize("values", [[1.0], [1.2, 1.1], [1.0, 5.0], [0.1, 9.0], [-1.0, 2.0, 3.0]])
 def test_curves_of_few_values_are_not_clipped(values: list[float]) -> None:
     limits = curve_limits([np.array(values)])
-    assert limits.low < min(values) <= max(values) < limits.high
+    assert limits.low < min(values) <= max(values) <= limits.high
+    assert max(values) < limits.high or max(values) == 1.0
 
 
 def test_a_spike_of_a_good_curve_is_shown() -> None:
@@ -92,3 +93,34 @@ def test_limits_include_all_values_with_a_place_on_the_scale():
     limits = spanning([0.9, 0.99], "reverse-log")
     assert limits.low < 0.9
     assert 0.99 < limits.high < 1
+
+
+@pytest.mark.parametrize("minimize", [True, False])
+def test_the_best_of_a_crowd_can_be_seen(minimize: bool) -> None:
+    """Most errors are close to the optimum of 0.05, and a quarter of the trials learned little."""
+    errors = np.append(np.geomspace(0.05, 0.09, 30), np.linspace(0.1, 0.9, 10))
+    limits = objective_limits(errors if minimize else 1 - errors, minimize=minimize)
+    assert (limits.log, limits.reverse) == (minimize, not minimize)
+    scale = limits.scale(0, 100)
+    places = sorted(abs(scale(v) - scale(0.05 if minimize else 0.95)) for v in (errors if minimize else 1 - errors))
+    assert places[len(places) // 2] >= 15
+    assert places[-1] > 50
+
+
+def test_a_crowd_with_negative_values_gets_room_by_leaving_out_the_worst() -> None:
+    rewards = np.append(np.linspace(-1.0, 1.0, 30), np.linspace(-100.0, -20.0, 10))
+    limits = objective_limits(rewards, minimize=False)
+    assert -60 < limits.low <= np.quantile(rewards, 0.25)
+    assert limits.high > 1.0
+    assert limits.beyond(rewards) <= 10
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high"),
+    [([0.0, 0.2, 0.5], 0.0, None), ([0.5, 0.7, 0.999], None, 1.0), ([-3.0, -1.0, 0.0], None, 0.0)],
+)
+def test_axes_end_where_values_are_impossible(values: list[float], low: float | None, high: float | None) -> None:
+    for limits in (objective_limits(np.array(values), minimize=True), curve_limits([np.array(values)])):
+        assert low is None or limits.low == low
+        assert high is None or limits.high == high
+        assert limits.low <= min(values) < max(values) <= limits.high

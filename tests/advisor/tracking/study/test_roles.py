@@ -28,3 +28,4 @@ def test_the_length_of_training_is_fixed_under_any_name():
     params = [{"horizon": 10 + 3 * i, "lr": 0.1 * 1.1**i} for i in range(8)]
     roles = parameter_roles(params, (), [10 + 3 * i - 1 for i in range(8)])
     assert (roles.lengths["horizon"].role, roles.steps[0]) == ("fixed", 10)
+    assert roles.steps_per_unit == {"horizon": 1.0}

@@ -77,3 +77,10 @@ def test_an_evaluation_that_is_not_finite_is_no_divergence(train):
     assert {t.status for t in study.trials} == {"complete"}
     (text,) = [d.text for d in study.decisions if "not finite" in d.text]
     assert text.startswith("1 evaluation of val/accuracy is not finite, in 1 trial whose training went on.")
+
+
+@pytest.mark.parametrize(("start", "status"), [(12, "complete"), (4, "not_learned")])
+def test_a_level_that_other_trials_left_late_is_no_failure(start, status):
+    """A success rate is zero until the first success, which may come late."""
+    study = _study(lambda i, s: 0.0 if i == 5 or (i == 4 and s <= start) else _rising(i, s))
+    assert study.trials[5].status == status

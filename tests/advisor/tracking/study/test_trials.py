@@ -1,10 +1,12 @@
 import math
+from dataclasses import replace
 
 from small_experiments import declared, experiment, points, run
 
 from advisor.model.reading import Reading
 from advisor.model.spec import Objective, Parameter
 from advisor.tracking.study.assemble import assemble
+from advisor.tracking.study.trials import _distinct_names
 
 
 def test_seeds_and_facts_are_no_hyperparameters():
@@ -54,3 +56,12 @@ def test_names_of_runs_measurements_and_ignored_parameters_are_left_out():
     spec = declared(best_epoch=Parameter(low=0, high=9, type="int"))
     spec = spec.model_copy(update={"objective": Objective(metric="val_loss", direction="minimize")})
     assert "best_epoch" in assemble(data, spec=spec).searched
+
+
+def test_runs_of_the_same_name_are_told_apart_by_their_ids():
+    runs = [run(i, lr=i) for i in range(4)]
+    named = [
+        replace(r, name=name, id=id)
+        for r, name, id in zip(runs, "aaab", ("12345678", "12345699", "9", "77"), strict=True)
+    ]
+    assert _distinct_names(named) == ["a (1234567)", "a (1234569)", "a (9)", "b"]

@@ -3,7 +3,8 @@ import pytest
 from studies import make_study, verdict
 
 from advisor.model.change import Advise, RepeatTrial
-from advisor.planning import REPEAT_GOAL, plan
+from advisor.planning import plan
+from advisor.planning.designs.reseed import REPEAT_GOAL
 
 
 def repeated(values, *, status=None, **options):

@@ -117,3 +117,20 @@ def test_keeps_its_promise_where_the_values_do_not_differ() -> None:
 
 def test_the_rules_about_a_comparison_agree_on_the_number_of_values() -> None:
     assert ScientificEffect().levels == UnfairComparison().levels
+
+
+def test_of_many_switches_it_compares_the_strongest_and_says_how_many_are_left_out() -> None:
+    rng = np.random.default_rng(5)
+    flags = rng.random((60, 20)) < 0.5
+    params = [{**{f"flag{j}": bool(on) for j, on in enumerate(row)}, "lr": float(rng.random())} for row in flags]
+    costs = [float(0.5 + 0.2 * row[7] + 0.01 * rng.standard_normal()) for row in flags]
+    rule = ScientificEffect()
+    findings = verdict(RULE, make_study(params, {"val/loss": costs})).findings
+    assert len(findings) == rule.most
+    (named,) = (f for f in findings if f.changes)
+    assert named.subject == "flag7"
+    assert any(
+        "14 hyperparameters with weaker effects" in str(text)
+        for e in named.evidence
+        for _, text in getattr(e, "rows", ())
+    )

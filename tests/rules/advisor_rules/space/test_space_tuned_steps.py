@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -118,3 +119,10 @@ def test_pruned_trials_have_no_length_of_their_own() -> None:
     made = make_study(params, curves, tags=facts, status=["pruned"] * 6 + ["complete"] * 2)
     assert verdict(RULE, made).status == "quiet"
     assert verdict(RULE, make_study(params, curves, tags=facts)).status == "fired"
+
+
+def test_the_finding_names_the_length_as_the_user_does() -> None:
+    made = replace(study([1000, 1000, 2000, 2000, 500], name="n_passes"), lengths={"n_passes": 1.0})
+    (finding,) = verdict(RULE, made).findings
+    assert finding.subject == "n_passes"
+    assert "n_passes 500 to 2000" in str(finding.message)

@@ -1,0 +1,27 @@
+"""The command line of the training process, for the record of how to repeat it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+
+from advisor.contract.redact import redact_arguments
+
+
+def command() -> str:
+    """Return this process's command line as typed in a shell, without secrets. In a notebook, return the notebook's name."""
+    if "ipykernel" in sys.modules and any("ipykernel" in a or a.startswith("-f") for a in sys.orig_argv):
+        notebook = os.environ.get("JPY_SESSION_NAME") or getattr(
+            sys.modules.get("__main__"), "__vsc_ipynb_file__", None
+        )
+        return f"jupyter notebook {shlex.quote(str(notebook))}" if notebook else "jupyter notebook"
+    # A multiprocessing child has no command line of its own, but `sys.argv` holds the parent's arguments.
+    if any(a.startswith("from multiprocessing.") for a in sys.orig_argv):
+        return shlex.join(redact_arguments([sys.executable, *getattr(sys, "argv", ())]))
+    arguments = redact_arguments(sys.orig_argv)
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun sets this variable
+        size = {"nnodes": "GROUP_WORLD_SIZE", "nproc-per-node": "LOCAL_WORLD_SIZE"}
+        launched_by = [f"--{option}={os.environ.get(variable, '1')}" for option, variable in size.items()]
+        arguments = ["torchrun", *launched_by, *(a for a in arguments[1:2] if a != "-u"), *arguments[2:]]
+    return shlex.join(arguments)

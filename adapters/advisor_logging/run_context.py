@@ -1,0 +1,92 @@
+"""MLflow's plugin for runs that no hook records: git commit, command line and seed of every run that `mlflow.start_run` makes.
+
+The package registers it as an entry point, so that runs of plain `mlflow.log_metric` get these facts without a line of code. MLflow
+calls it in the training's own process: it reads a few small files, starts no process, and never raises. The environment variable
+ADVISOR_RUN_CONTEXT=off turns it off.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from advisor import contract
+from advisor_logging.command_line import command
+
+_TORCH_DEFAULT_SEED = 67280421310721
+"""PyTorch's seed if the training set none."""
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_MAX_BYTES = 5_000_000
+"""Maximum size of a file of git that is read."""
+
+
+class RunContext:
+    """Provides tags for new runs, with the methods of MLflow's `RunContextProvider`, without importing MLflow."""
+
+    def in_context(self) -> bool:
+        """Return False if one of our hooks is loaded, which logs these facts and more, or if the plugin is turned off."""
+        return "advisor_logging.recorder" not in sys.modules and os.environ.get("ADVISOR_RUN_CONTEXT") != "off"
+
+    def tags(self) -> dict[str, str]:
+        """Return the facts that are known."""
+        facts = {contract.TAG_COMMAND: command, contract.TAG_GIT_COMMIT: _commit_of_code, contract.TAG_SEED: _seed}
+        tags: dict[str, str] = {}
+        for tag, find in facts.items():
+            with suppress(Exception):  # a missing fact is better than a training that ends here
+                if value := find():
+                    tags[tag] = value
+        return tags
+
+
+def _commit_of_code() -> str | None:
+    """Return the commit that is checked out where the training started, or else where its script is."""
+    script = Path(sys.argv[0]).resolve().parent if getattr(sys, "argv", None) and sys.argv[0] else Path.cwd()
+    return find_commit(Path.cwd()) or find_commit(script)
+
+
+def find_commit(folder: Path) -> str | None:
+    """Return the commit that is checked out in the git repository around a folder; None without one. It starts no process."""
+    for place in (folder, *folder.parents):
+        marker = place / ".git"
+        if marker.is_dir():
+            return _head(marker)
+        if marker.is_file():  # a worktree or a submodule
+            return _head(place / _read(marker).removeprefix("gitdir:").strip())
+    return None
+
+
+def _head(repository: Path) -> str | None:
+    head = _read(repository / "HEAD").strip()
+    if not head.startswith("ref:"):
+        return head if _COMMIT.fullmatch(head) else None
+    ref = head.removeprefix("ref:").strip()
+    shared = repository / "commondir"
+    places = [repository, repository / _read(shared).strip()] if shared.is_file() else [repository]
+    for place in places:
+        if (place / ref).is_file():
+            commit = _read(place / ref).strip()
+            return commit if _COMMIT.fullmatch(commit) else None
+    packed = places[-1] / "packed-refs"
+    lines = _read(packed).splitlines() if packed.is_file() else []
+    commits = (line.partition(" ")[0] for line in lines if line.partition(" ")[2] == ref)
+    return next((commit for commit in commits if _COMMIT.fullmatch(commit)), None)
+
+
+def _read(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.read(_MAX_BYTES).decode(errors="replace")
+
+
+def _seed() -> str | None:
+    """Return the seed: from `advisor run`, as PyTorch was given it, or from the option --seed."""
+    if given := os.environ.get("ADVISOR_SEED"):
+        return given
+    torch = sys.modules.get("torch")
+    seed = torch.initial_seed() if torch is not None and hasattr(torch, "initial_seed") else _TORCH_DEFAULT_SEED
+    if seed != _TORCH_DEFAULT_SEED:
+        return str(seed)
+    option = re.search(r"(?:^|\0)--seed[=\0](\d{1,19})(?:\0|$)", "\0".join(sys.argv))
+    return option.group(1) if option else None

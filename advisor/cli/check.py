@@ -1,0 +1,36 @@
+"""The command `advisor check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from advisor.model.errors import AdvisorError
+from advisor.model.spec_yaml import load
+
+
+@click.command()
+@click.argument("files", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="STUDY...")
+def check(files: tuple[Path, ...]) -> None:
+    """Check study files: print one line for each file with an error. Without errors, print nothing.
+
+    As a hook of pre-commit, it checks the study files of each commit; see "In continuous integration" in the documentation.
+
+    \b
+    advisor check study.yaml advisor-report/next/*.yaml
+    """
+    errors = [error for file in files if (error := _error(file)) is not None]
+    for error in errors[:-1]:
+        click.echo(f"advisor: {error}", err=True)
+    if errors:
+        raise AdvisorError(errors[-1])
+
+
+def _error(file: Path) -> str | None:
+    """Return the first error in a study file, with the file's name; None if the file is valid."""
+    try:
+        load(file)
+    except AdvisorError as error:
+        return str(error) if str(file) in str(error) else f"{file}: {error}"
+    return None

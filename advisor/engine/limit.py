@@ -1,0 +1,103 @@
+"""Runs each rule in a thread of its own, and gives up on one that does not end, so that the other verdicts are not lost."""
+
+from __future__ import annotations
+
+import contextvars
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+MAX_CPU_S = 300.0
+"""Maximum processor seconds of one rule. docs/decisions.md states its margin."""
+MAX_WAIT_S = 1800
+"""Maximum seconds of one rule that uses less processor time, because it waits for a server, for instance."""
+STOP_S = 2.0
+"""Seconds that a rule has to end when it is stopped. After that, its thread goes on without effect."""
+
+_abandoned: dict[str, threading.Thread] = {}
+"""Threads of rules that did not end when they were stopped, by rule."""
+
+
+class TooLongError(Exception):
+    """Raised for a rule that does not end; the message completes "stopped: it …"."""
+
+
+class _Stop(SystemExit):
+    """Raised inside a rule to end it. `except Exception` does not catch it, and a thread that it ends prints nothing."""
+
+
+class _Call(threading.Thread, Generic[T]):
+    """A function call in a thread, with the call's result or error."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        super().__init__(daemon=True)
+        self._work, self._context = work, contextvars.copy_context()
+        self._clock: int | None = None
+        self._began_s = time.process_time()
+        self._result: list[T] = []
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        if hasattr(time, "pthread_getcpuclockid"):
+            self._clock = time.pthread_getcpuclockid(threading.get_ident())
+        try:
+            self._result.append(self._context.run(self._work))
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> T:
+        """Return the result of a call that has ended, or raise its error."""
+        if self._error is not None:
+            raise self._error
+        return self._result[0]
+
+    def cpu_s(self) -> float:
+        """Return the processor seconds of the thread; of the whole process, on systems without clocks of threads."""
+        if self._clock is None:
+            return time.process_time() - self._began_s
+        try:
+            return time.clock_gettime(self._clock)
+        except OSError:  # the thread has just ended
+            return 0.0
+
+    def stop(self) -> None:
+        """Raise an exception in the thread, again and again until it ends."""
+        deadline = time.monotonic() + STOP_S
+        while self.is_alive() and time.monotonic() < deadline:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), ctypes.py_object(_Stop))
+            self.join(0.1)
+
+
+def limited(rule: str, work: Callable[[], T]) -> T:
+    """Return `work()` of this rule, or raise its error; raise TooLongError if it does not end.
+
+    If the rule cannot be stopped, it is not started again while its thread lives.
+    """
+    if rule in _abandoned and _abandoned[rule].is_alive():
+        raise TooLongError("still runs since an earlier analysis")
+    call = _Call(work)
+    try:
+        call.start()
+    except RuntimeError:  # the system allows no more threads
+        return work()
+    try:
+        _wait(call)
+    finally:
+        call.stop()
+        if call.is_alive():
+            _abandoned[rule] = call
+    return call.result()
+
+
+def _wait(call: _Call[T]) -> None:
+    for _ in range(MAX_WAIT_S):  # counts waits, because a process that is suspended for an hour must not lose verdicts
+        call.join(1.0)
+        if not call.is_alive():
+            return
+        if call.cpu_s() > MAX_CPU_S:
+            raise TooLongError(f"took more than {MAX_CPU_S:.0f} s of processor time")
+    raise TooLongError(f"took more than {MAX_WAIT_S / 60:.0f} min")

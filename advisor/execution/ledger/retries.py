@@ -1,0 +1,60 @@
+"""Decides which failed trials a launch begins again: those that never logged anything, once their command has changed."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from advisor.tracking.study.metric_names import is_companion
+
+FAILED = ("infeasible", "no_data")
+"""Statuses of trials that gave no result because the training or its command is wrong. A trial that diverged gave a result."""
+_MAX_NAMES = 8
+"""Maximum number of metrics that a message lists."""
+
+
+@dataclass(frozen=True)
+class Retry:
+    """The failed trials that a launch begins again. Their old runs are deleted in MLflow, where they can be restored."""
+
+    command: str | None = None
+    """Fingerprint of the launch's command; None for a training in a Python loop, which has no command."""
+    failed: bool = False
+    """If True, begin all failed trials again."""
+    _since: float = field(default_factory=time.time)
+
+    def begins_again(self, claim: Mapping[str, Any], status: str, metrics: Iterable[str]) -> bool:
+        """Return True if the launch begins a trial again that has ended. metrics: names of all metrics that it logged.
+
+        Only trials that ended before this launch count: otherwise launchers with different commands would take turns forever.
+        """
+        if status not in FAILED or float(claim.get("seen", 0.0)) >= self._since:
+            return False
+        before = claim.get("command")
+        changed = None not in (before, self.command) and before != self.command
+        return self.failed or (changed and not of_training(metrics))
+
+
+def of_training(metrics: Iterable[str]) -> list[str]:
+    """Return the metrics that the training logged, sorted: none of the machine, no minima and maxima of windows."""
+    return sorted(m for m in metrics if not (is_companion(m) or m.startswith("device/")))
+
+
+def missing_objective(objective: str, metrics: Iterable[str], stated: str | None) -> str:
+    """Return the reason why a trial has no value of the objective, with the metric that was probably meant.
+
+    stated: objective that the training itself declared, if any.
+    """
+    logged = of_training(metrics)
+    if not logged:
+        return (
+            f"{objective} was never logged, nor was any other metric of the training; it must log into the MLflow run that "
+            "MLFLOW_RUN_ID names (our hook and mlflow.start_run() do so)"
+        )
+    shown = [*logged[:_MAX_NAMES], f"{len(logged) - _MAX_NAMES} more"] if len(logged) > _MAX_NAMES else logged
+    nearest = [stated] if stated in logged else difflib.get_close_matches(objective, logged, n=1)
+    advice = f": set `objective.metric: {nearest[0]}` in the study file" if nearest else ""
+    return f"{objective} was never logged; logged: {', '.join(shown)}{advice}"

@@ -1,0 +1,28 @@
+"""Describes the progress of a launch in lines of text, for logs and other places without a terminal."""
+
+from __future__ import annotations
+
+from advisor.execution.job import Key, job_name
+from advisor.execution.plan import Summary
+
+
+class EndedTrials:
+    """Returns one line for each training that ended with a result since the last call. Failures have lines of their own."""
+
+    def __init__(self, metric: str, first_seed: int) -> None:
+        self._metric, self._seed = metric, first_seed
+        self._known: set[Key] | None = None
+
+    def new(self, summary: Summary) -> list[str]:
+        """Return the new lines. Trainings that ended before the first call get none."""
+        before, self._known = self._known, set(summary.outcomes)
+        if before is None:
+            return []
+        places = ((place, key) for place, key in enumerate(summary.outcomes, start=1) if key not in before)
+        return [self._line(summary, key, place) for place, key in places if summary.outcomes[key].status == "complete"]
+
+    def _line(self, summary: Summary, key: Key, place: int) -> str:
+        outcome, best = summary.outcomes[key], summary.best
+        value = "complete" if outcome.best is None else f"{self._metric} {outcome.best:.3g}"
+        leads = "" if best is None or best[0] == key else f" (best {best[1]:.3g}, {job_name(best[0], self._seed)})"
+        return f"{place} of {summary.total}: {job_name(key, self._seed)}, {value}{leads}"

@@ -1,0 +1,64 @@
+"""Recognises trials whose launch failed: they ended before the first step, for a reason that no hyperparameter can cause.
+
+Such trials say nothing about the search space. Lack of memory does, also before the first step, and so may other crashes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+
+import numpy as np
+
+from advisor import contract
+from advisor.model.space import BoolArray
+from advisor.model.study import CurveBlock
+from advisor.tracking.runs import Run
+from advisor.tracking.study.metric_names import is_companion
+
+_PROGRAM_ERROR = re.compile(
+    r"\b(ModuleNotFoundError|ImportError|SyntaxError|IndentationError|NameError|FileNotFoundError|NotADirectoryError|PermissionError"
+    r"|ConnectionError)\b|unrecognized arguments|arguments are required|no such option|can't open file|command not found"
+    r"|exit status 12[67]\b",
+    re.I,
+)
+"""Errors of a program, its command line or its machine, which are the same for all hyperparameters."""
+
+
+def find_launch_failures(
+    runs: Sequence[Run], blocks: Mapping[str, CurveBlock], errors: Mapping[int, str], crashed: Iterable[int]
+) -> list[int]:
+    """Return those of the crashed trials whose launch failed. errors: error text by trial.
+
+    A launch failed if the trial logged nothing and the error is one of the program, or if no trial logged anything under the
+    command of `advisor run` that launched it, while trials did under another command.
+    """
+    silent = ~_logged(blocks, len(runs))
+    commands = [_command(run) for run in runs]
+    good = {command for command, nothing in zip(commands, silent, strict=True) if command is not None and not nothing}
+    failures = []
+    for trial in crashed:
+        command, error = commands[trial], errors.get(trial, "")
+        bad_command = bool(good) and command is not None and command not in good
+        if silent[trial] and not error.startswith("out of memory") and (bad_command or _PROGRAM_ERROR.search(error)):
+            failures.append(trial)
+    return failures
+
+
+def _logged(blocks: Mapping[str, CurveBlock], trials: int) -> BoolArray:
+    """Return the mask of the trials that logged a metric of the training, shape (trials,)."""
+    logged = np.zeros(trials, dtype=np.bool_)
+    for metric, block in blocks.items():
+        if not (is_companion(metric) or metric.startswith("device/")):
+            logged |= np.diff(block.offsets) > 0
+    return logged
+
+
+def _command(run: Run) -> str | None:
+    """Return the fingerprint of the command with which `advisor run` launched the run; None without one."""
+    with suppress(ValueError, TypeError, AttributeError):
+        command = json.loads(run.tags[contract.TAG_LAUNCH]).get("command") if contract.TAG_LAUNCH in run.tags else None
+        return command if isinstance(command, str) else None
+    return None

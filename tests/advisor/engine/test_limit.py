@@ -1,0 +1,184 @@
+"""Rules that do not end: they are stopped and named, and the other rules' verdicts are there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pytest
+from mlflow.tracking import MlflowClient
+from mlflow_studies import log_study
+from studies import make_study
+
+from advisor.engine import limit
+from advisor.engine.judge import judge
+from advisor.engine.limit import TooLongError, limited
+from advisor.engine.rule import Rule
+from advisor.model.finding import Finding, Goal
+from advisor.model.study import Study
+
+STUDY = make_study([{"lr": 0.1}, {"lr": 0.2}], {"val/loss": [[1.0, 0.5], [1.0, 0.4]]})
+SECONDS = 0.3
+ENDLESS = '''"""Loops for ever."""
+
+from advisor.engine.rule import Rule
+
+
+class NeverEnds(Rule):
+    """Never ends."""
+
+    playbook = "Examining the training curves"
+    goal = "pipeline"
+
+    def check(self, study):
+        while True:
+            try:
+                sum(range(1000))
+            except Exception:
+                pass
+        yield
+'''
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limit, "MAX_CPU_S", SECONDS)
+    monkeypatch.setattr(limit, "STOP_S", 1.0)
+
+
+class _Base(Rule):
+    playbook: ClassVar[str] = "Examining the training curves"
+    goal: ClassVar[Goal] = "pipeline"
+
+
+class Loops(_Base):
+    """A rule that computes for ever."""
+
+    id: ClassVar[str | None] = "loops"
+
+    def check(self, study: Study) -> Iterator[Finding]:
+        while True:
+            sum(range(1000))
+
+
+class Floods(_Base):
+    """A rule that yields findings for ever."""
+
+    id: ClassVar[str | None] = "floods"
+
+    def check(self, study: Study) -> Iterator[Finding]:
+        while True:
+            yield self.finding("It is so.", action="Do this.", severity="note", confidence=0.5)
+
+
+class Exits(_Base):
+    """A rule that ends the program."""
+
+    id: ClassVar[str | None] = "exits"
+
+    def check(self, study: Study) -> Iterator[Finding]:
+        sys.exit("all is well")
+
+
+class Quiet(_Base):
+    """A rule that finds nothing."""
+
+    id: ClassVar[str | None] = "quiet"
+
+    def check(self, study: Study) -> Iterator[Finding]:
+        return iter(())
+
+
+def test_a_rule_that_does_not_end_is_stopped_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("advisor.engine.judge.MAX_FINDINGS", 20)
+    before = threading.active_count()
+    verdicts = judge(STUDY, [Loops(), Floods(), Exits(), Quiet()])
+    assert [(v.rule, v.status) for v in verdicts] == [
+        ("loops", "broken"),
+        ("floods", "broken"),
+        ("exits", "broken"),
+        ("quiet", "quiet"),
+    ]
+    reasons = [v.reason or "" for v in verdicts]
+    assert "took more than" in reasons[0]
+    assert "processor time" in reasons[0]
+    assert "20 findings" in reasons[1]
+    assert "all is well" in reasons[2]
+    assert threading.active_count() == before, "the stopped rule still runs"
+
+
+def test_it_works_in_any_thread() -> None:
+    verdicts: list[Any] = []
+    thread = threading.Thread(target=lambda: verdicts.extend(judge(STUDY, [Loops(), Quiet()])))
+    thread.start()
+    thread.join(30)
+    assert [v.status for v in verdicts] == ["broken", "quiet"]
+
+
+def test_a_rule_that_waits_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limit, "MAX_WAIT_S", 1)
+    monkeypatch.setattr(limit, "STOP_S", 0.2)
+    over = threading.Event()
+    try:
+        with pytest.raises(TooLongError, match="took more than"):
+            limited("waits", lambda: over.wait(60))
+        with pytest.raises(TooLongError, match="since an earlier analysis"):
+            limited("waits", lambda: over.wait(60))
+    finally:
+        over.set()
+    limit._abandoned["waits"].join(5)
+    assert limited("waits", lambda: 3) == 3
+
+
+def test_waiting_and_other_threads_cost_no_processor_time() -> None:
+    def work() -> int:
+        time.sleep(3 * SECONDS)
+        return 3
+
+    over = threading.Event()
+
+    def spin() -> None:
+        while not over.is_set():
+            sum(range(1000))
+
+    other = threading.Thread(target=spin)
+    other.start()
+    try:
+        assert limited("sleeps", work) == 3
+    finally:
+        over.set()
+        other.join()
+
+
+def test_without_threads_rules_run_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert limited("any", lambda: 3) == 3
+
+
+def test_analyze_names_the_rule_and_keeps_all_other_verdicts(database, tmp_path) -> None:
+    log_study(MlflowClient(database), "plain", [10 ** (-5 + 0.25 * i) for i in range(12)])
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    (folder / "never_ends.py").write_text(ENDLESS)
+    code = "import advisor.engine.limit as l; l.MAX_CPU_S = 1; from advisor.cli import main; main()"
+    words = ["analyze", "plain", "--tracking-uri", database, "--rules", str(folder), "--out", "out", "-q"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0
+    line = "advisor: the rule never-ends broke: stopped: it took more than 1 s of processor time\n"
+    assert done.stderr == line
+    verdicts = {
+        v["rule"]: v["status"] for v in json.loads((tmp_path / "out" / "findings.json").read_text())["verdicts"]
+    }
+    assert [rule for rule, status in verdicts.items() if status == "broken"] == ["never-ends"]
+    assert len(verdicts) > 50
+    assert "never-ends" in (tmp_path / "out" / "report.html").read_text()

@@ -1,0 +1,96 @@
+"""What other machines run: the GitHub action's shell part, the hook of pre-commit, and the check of a release."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from mlflow.tracking import MlflowClient
+from mlflow_studies import log_study
+
+CHECKOUT = Path(__file__).parents[2]
+STUDY = "study: small\nobjective: {metric: val/loss, direction: minimize}\nparameters:\n  lr: {low: 0.001, high: %s}\n"
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> dict[str, str]:
+    """Environment in which the command `advisor` is that of this checkout."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    code = '-c "from advisor.cli import main; main()" "$@"'
+    (folder / "advisor").write_text(f"#!/bin/sh\nexec {sys.executable} {code}\n")
+    (folder / "advisor").chmod(0o755)
+    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def test_the_action_writes_the_comment_and_fails_as_asked(
+    tmp_path: Path, database: str, commands: dict[str, str]
+) -> None:
+    log_study(MlflowClient(database), "my plain; study", [10 ** (-5 + 0.25 * i) for i in range(12)])
+    inputs = {
+        "EXPERIMENT": "my plain; study",
+        "TRACKING_URI": database,
+        "ARGUMENTS": "--objective=val_loss\n\n--direction=minimize\n",
+        "FAIL_ON": "note",
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+    }
+    command = [str(CHECKOUT / ".ci" / "report-action")]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**commands, **inputs}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stderr  # there is a finding
+    comment = (tmp_path / "advisor-report" / "report.md").read_text("utf-8")
+    assert re.match(r"<!-- tuning-advisor: [0-9a-f]{12} -->\n## .*learning rates", comment) or "\n## " in comment
+    assert (tmp_path / "summary").read_text("utf-8") == comment
+    assert (tmp_path / "output").read_text() == "report=advisor-report\n"
+    inputs["EXPERIMENT"] = "--help"
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**commands, **inputs}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+
+
+def test_the_action_passes_every_input_to_its_shell_part() -> None:
+    action = yaml.safe_load((CHECKOUT / "action.yml").read_text("utf-8"))
+    step = next(s for s in action["runs"]["steps"] if s.get("id") == "report")
+    used = set(re.findall(r"inputs\.([\w-]+)", " ".join(step["env"].values())))
+    assert used == set(action["inputs"])
+    assert not re.search(r"\$\{\{", " ".join(s.get("run", "") for s in action["runs"]["steps"]))  # no injected text
+    script = (CHECKOUT / ".ci" / "report-action").read_text("utf-8")
+    assert all(f"${name}" in script or f"${{{name}" in script for name in step["env"].keys() - {"GH_TOKEN"})
+
+
+def test_the_hook_of_pre_commit_checks_study_files(tmp_path: Path, commands: dict[str, str]) -> None:
+    (hook,) = yaml.safe_load((CHECKOUT / ".pre-commit-hooks.yaml").read_text("utf-8"))
+    pattern = re.compile(hook["files"])
+    assert all(pattern.search(name) for name in ("study.yaml", "a/study-2.yml", "advisor-report/next/1-wider.yaml"))
+    assert not any(pattern.search(name) for name in ("config.yaml", "mystudy.yaml", "next/a.py"))
+    (tmp_path / "study.yaml").write_text(STUDY % "1.0")
+    (tmp_path / "study-2.yaml").write_text(STUDY % "0.0001")
+    words = ["sh", "-c", f'{hook["entry"]} "$@"', "sh", "study.yaml", "study-2.yaml", "study-3.yaml"]
+    done = subprocess.run(words, cwd=tmp_path, env=commands, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    lines = done.stderr.splitlines()
+    assert [name in line for name, line in zip(("study-2.yaml", "study-3.yaml"), lines, strict=True)] == [True, True], (
+        lines
+    )
+    done = subprocess.run(words[:5], cwd=tmp_path, env=commands, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_builds_that_differ_are_no_release(tmp_path: Path) -> None:
+    check = runpy.run_path(str(CHECKOUT / ".ci" / "release-check"))
+    for name in ("a.whl", "a.tar.gz", "b.whl"):
+        (tmp_path / name).write_text(name)
+    wheel, archive, other = (tmp_path / name for name in ("a.whl", "a.tar.gz", "b.whl"))
+    same = {"a.whl": wheel, "a.tar.gz": archive}
+    assert list(check["differences"](same, same)) == []
+    assert list(check["differences"](same, {**same, "a.whl": other})) == ["a.whl: two builds differ"]
+    assert "builds differ in their files" in next(check["differences"](same, {"a.whl": wheel}))
