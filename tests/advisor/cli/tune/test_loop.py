@@ -151,7 +151,7 @@ def test_an_interrupted_search_makes_the_same_decisions_and_trains_nothing_twice
 
 def test_what_the_search_cannot_go_on_with_is_one_line(folder, capfd):
     (folder / "train.py").write_text("import sys; sys.exit('no data')")
-    assert status_of(*words(8)) == 2
+    assert status_of(*words(8)) == 1
     assert "the first 3 trials all failed" in capfd.readouterr().err
     (folder / "study.yaml").write_text(STUDY.replace("1.0e-3", "1.0e-2"))
     assert status_of(*words(8)) == 2
