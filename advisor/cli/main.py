@@ -32,7 +32,7 @@ _SUMMARIES = {
     "schema": "Print the JSON Schema of a file format.",
     "survey": "Analyze all experiments of a store.",
     "sync": "Deliver what trainings could not log.",
-    "tune": "Search in blocks of trials; after each, the analysis decides about the space.",
+    "tune": "Search in blocks of trials; the analysis decides after each.",
     "watch": "Analyze an experiment again while trials come in.",
 }
 
@@ -65,6 +65,8 @@ def cli() -> None:
     advisor analyze my-experiment          read the study; writes advisor-report/report.html and next/*.yaml
     advisor run next/1-….yaml -- python train.py --lr {lr}
                                            train the next study's trials
+    advisor tune study.yaml -- python train.py --lr {lr} --seed {seed}
+                                           both by itself: train, analyze, decide, after every few trials
     advisor history                        the rounds so far, and how often the advice was right
     advisor demo                           see the whole loop on a small real training
     """

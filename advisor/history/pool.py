@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
 from advisor.computed.space.inside import exists, trials_inside
+from advisor.model import parameter_kinds
 from advisor.model.study import Curve, CurveBlock, Study, Trial
 from advisor.system import spill
 
@@ -32,6 +33,11 @@ _MUST_AGREE: Mapping[str, str] = {
     "norm_order": "trained another model",
 }
 """Facts that must be equal if both rounds recorded them, with the report's phrase for trials with another value."""
+_VARIED: Mapping[str, Callable[[str], bool]] = {
+    "batch_size": parameter_kinds.is_batch_size,
+    "optimizer": parameter_kinds.chooses_optimizer,
+}
+"""Facts that need not be equal if the study searches their hyperparameter: a few trials may have one value by chance."""
 _ABSENT_IS_NONE = {
     "grad_clip_norm": "clipped gradients differently",
     "grad_clip_value": "clipped gradients differently",
@@ -152,7 +158,8 @@ def _common_facts(own: Study) -> dict[str, str | None]:
     """Return the facts that are equal in all own trials that recorded them; None means that the fact is absent in all of them."""
     hooked = [t for t in own.trials if "schema" in t.facts]
     facts: dict[str, str | None] = {}
-    for name in _MUST_AGREE:
+    varied = {name for name, varies in _VARIED.items() if any(map(varies, own.searched))}
+    for name in (n for n in _MUST_AGREE if n not in varied):
         values = {t.facts[name] for t in own.trials if name in t.facts}
         if len(values) == 1:
             facts[name] = values.pop()

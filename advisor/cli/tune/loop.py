@@ -33,10 +33,11 @@ class Loop:
     def run(self) -> list[Block]:
         """Train blocks until the budget is spent, and return them. An interrupted search goes on after its last decision."""
         known = files.read(self.folder)
-        self.record.check(known)
         blocks = self.record.blocks(known) if known else []
         if len(blocks) == 1 and not blocks[0].trained:
             known, blocks = [], []  # nothing was trained, so the study may have been edited
+        if not known:
+            self.record.check_empty()
         self.record.check_complete(known, blocks)
         files.check_start(self.folder, known, self.search.start)
         if known:

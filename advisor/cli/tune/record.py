@@ -55,12 +55,11 @@ class Record:
 
     # --- trials -----------------------------------------------------------------------------------------------------------------
 
-    def check(self, files: Sequence[BlockFile]) -> None:
-        """Raise AdvisorError if the experiment holds runs of other studies."""
-        known, runs = {f.spec.study for f in files}, self._read().runs
-        other = next((name for run in runs if (name := run.tags.get(contract.TAG_STUDY)) not in known), "")
-        if other != "":
-            of = "no study" if other is None else f"the study {other!r}"
+    def check_empty(self) -> None:
+        """Raise AdvisorError if the experiment holds runs, before the first block."""
+        if runs := self._read().runs:
+            name = runs[0].tags.get(contract.TAG_STUDY)
+            of = "no study" if name is None else f"the study {name!r}"
             raise AdvisorError(
                 f"experiment {self.experiment!r} already holds runs of {of}, which are not of this search; pass --experiment "
                 "with a new name, or the --out of the search that they belong to"

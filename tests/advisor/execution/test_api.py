@@ -225,11 +225,12 @@ def test_an_adaptive_study_learns_from_all_rounds_before_it(project):
         SPEC.model_copy(
             update={"study": "other schedule", "parent": "second", "schedule": {"kind": "cosine"}, "trials": 1}
         ),
+        SPEC.model_copy(update={"study": "probe", "parent": "other schedule", "probe": "warmup", "trials": 1}),
     ]
     for number, spec in enumerate(rounds):
         for trial in open_study(spec, experiment="all" if number == 1 else None).trials():
             report_trial(trial, number + 0.1 * trial.number)
-    last = SPEC.model_copy(update={"study": "last", "parent": "other schedule", "sampler": Sampler(kind="adaptive")})
+    last = SPEC.model_copy(update={"study": "last", "parent": "probe", "sampler": Sampler(kind="adaptive")})
     found = Ledger(locate("mlflow.db"), "last", last).earlier()
     assert [entry.outcome.best for entry in found] == pytest.approx([0.0, 0.1, 0.2, 0.3, 1.0])
     history = as_history(last.model_copy(update={"parameters": near}), found)

@@ -69,6 +69,18 @@ def test_trials_of_another_training_do_not_count_for_a_stated_reason(before, aft
     assert len(found.study.trials) == 3
 
 
+def test_a_batch_size_that_is_searched_need_not_be_the_same():
+    def searched(study):
+        parameters = {**study.spec.parameters, "batch_size": Parameter(choices=(32, 64))}
+        size = int(study.trials[0].facts["batch_size"])
+        trials = tuple(replace(t, params={**t.params, "batch_size": size}) for t in study.trials)
+        return replace(study, trials=trials, spec=study.spec.model_copy(update={"parameters": parameters}))
+
+    own, earlier = second(tags={"batch_size": "32"}), first(tags={"batch_size": "64"})
+    assert pool(own, [earlier]).counted == (0,)
+    assert pool(searched(own), [searched(earlier)]).counted == (2,)
+
+
 def test_nothing_counts_if_the_schedule_or_the_objective_changed():
     assert "4 used another learning-rate schedule" in pool(second(schedule={"kind": "cosine"}), [first()]).notes[0]
     other = first(direction="maximize")

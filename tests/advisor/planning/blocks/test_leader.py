@@ -1,0 +1,32 @@
+"""The best setting of a search: means over runs, failures, and repeats that count more than single runs."""
+
+import math
+
+from advisor.planning.blocks import Trained, leader
+
+
+def trial(lr, cost, *, probe=None, steps=10):
+    return Trained(f"{lr} {cost}", {"lr": lr}, {"lr": lr}, cost, steps, probe=probe)
+
+
+def test_repeated_settings_come_before_single_runs():
+    once, twice = [trial(1, 0.1)], [trial(2, 0.2), trial(2, 0.4)]
+    assert leader.best([*once, *twice]) == twice
+    assert leader.leading(leader.settings([*once, *twice])) == once
+    assert leader.best(once) == once
+
+
+def test_a_setting_with_a_failed_run_is_not_the_best():
+    failing, sound = [trial(1, 0.1), trial(1, math.nan)], [trial(2, 0.5)]
+    assert leader.mean(failing) == math.inf
+    assert leader.best([*failing, *sound]) == sound
+
+
+def test_another_length_is_another_setting_and_probes_are_none():
+    trials = [trial(1, 0.3), trial(1, 0.1, steps=20), trial(1, 0.0, probe="warmup")]
+    assert [[t.cost for t in group] for group in leader.settings(trials)] == [[0.3], [0.1]]
+    assert leader.best(trials)[0].cost == 0.1
+
+
+def test_of_equal_settings_the_last_one_leads():
+    assert leader.best([trial(1, 0.1), trial(2, 0.1)])[0].setting == {"lr": 2}

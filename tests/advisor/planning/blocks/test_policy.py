@@ -1,0 +1,152 @@
+"""The policy of a search in blocks, on a function instead of a training and with a stated analysis instead of the rules."""
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
+from advisor.planning.blocks import Block, Search, Trained
+from advisor.planning.blocks.policy import MIN_GROWTH, REPEATS
+from advisor.planning.blocks.spaces import observations, steps_of
+from advisor.planning.sampling.adaptive import suggest
+from advisor.planning.sampling.halton import sample
+
+START = StudySpec(
+    study="s",
+    objective=Objective(metric="accuracy", direction="maximize"),
+    parameters={"lr": Parameter(type="float", low=1e-5, high=1e-3, scale="log")},
+    max_train_steps=100,
+)
+WIDER = START.with_parameter("lr", Parameter(type="float", low=1e-4, high=0.1, scale="log"))
+LONGER = START.model_copy(update={"max_train_steps": 200})
+PROBE = START.model_copy(
+    update={"probe": "warmup", "max_train_steps": 50, "settings": ({"lr": 1e-3},), "baseline": WIDER}
+)
+
+
+class Analyst:
+    """Answers each analysis with the next of some studies, then with none."""
+
+    def __init__(self, *answers):
+        self.answers, self.asked = list(answers), []
+
+    def next_study(self, spec, trials, prepare):
+        self.asked.append((spec, len(trials)))
+        answer = self.answers.pop(0) if self.answers else None
+        return None if answer is None else prepare(answer)
+
+    def legal(self, spec, before):
+        return spec
+
+
+def train(block, earlier):
+    """Best at a learning rate of 0.03."""
+    trials = []
+    for _ in range((block.spec.trials or 1) * (block.spec.seeds or 1)):
+        if block.spec.sampler.kind == "adaptive":
+            (params,) = suggest(block.spec, observations(block.spec, [*earlier, *trials]))
+        else:
+            params = list(sample(block.spec, len(trials) + 1))[-1]
+        cost = math.log10(params["lr"] / 0.03) ** 2 - 1
+        number = str(len(earlier) + len(trials))
+        trials.append(Trained(number, params, params, cost, steps_of(block.spec), probe=block.spec.probe))
+    return replace(block, trained=tuple(trials))
+
+
+def run(search, blocks=()):
+    blocks = list(blocks)
+    while (block := search.next_block(blocks)) is not None:
+        blocks.append(train(block, [t for b in blocks for t in b.trained]))
+    return blocks
+
+
+def sizes(blocks):
+    return [(b.kind, len(b.trained)) for b in blocks]
+
+
+def test_a_quarter_is_explored_then_blocks_follow_and_the_leader_is_repeated():
+    analyst = Analyst()
+    blocks = run(Search(START, 48, analyst))
+    assert sizes(blocks) == [("explore", 12), *[("adaptive", 4)] * 8, *[("repeat", 1)] * REPEATS]
+    looked = [count for _, count in analyst.asked]
+    assert looked == [12, 16, 20, 28, 36]
+    assert all(later >= MIN_GROWTH * before for before, later in pairwise(looked))
+    repeated = {b.spec.settings[0]["lr"] for b in blocks if b.kind == "repeat"}
+    best = min((t for b in blocks for t in b.trained), key=lambda t: t.cost)
+    assert repeated == {best.params["lr"]}
+    assert blocks[0].spec.sampler == Sampler(seed=0)
+
+
+def test_a_wider_space_is_searched_first_where_nothing_was_trained_and_never_shrinks():
+    analyst = Analyst(WIDER)
+    search = Search(START, 48, analyst)
+    blocks = run(search)
+    assert sizes(blocks)[:3] == [("explore", 12), ("extend", 4), ("adaptive", 4)]
+    assert all(t.params["lr"] > 1e-3 for t in blocks[1].trained)
+    assert (blocks[1].spec.parameters["lr"].low, blocks[1].spec.parameters["lr"].high) == (1e-5, 0.1)
+    assert search.space(blocks[:2]).settings == ()
+    # After a change, the analysis looks at once, and at all trials in the wider space.
+    assert analyst.asked[1][1] == 16
+
+
+def test_the_same_blocks_lead_to_the_same_decision_at_any_time():
+    blocks = run(Search(START, 24, Analyst(WIDER, None, PROBE, WIDER)))
+    for i in range(len(blocks)):
+        search = Search(START, 24, Analyst(WIDER, None, PROBE, WIDER))
+        for j in range(i):  # the decisions up to there use up the answers
+            search.next_block(blocks[:j])
+        again = search.next_block(blocks[:i])
+        assert (again.kind, again.spec) == (blocks[i].kind, blocks[i].spec)
+
+
+def test_longer_training_is_explored_anew_if_the_budget_suffices():
+    blocks = run(Search(START, 48, Analyst(LONGER)))
+    assert sizes(blocks)[:2] == [("explore", 12), ("explore", 12)]
+    assert blocks[1].spec.max_train_steps == 200
+    assert sum(t.steps for b in blocks for t in b.trained) <= 4800
+    late = Analyst(None, None, None, None, LONGER)
+    assert ("explore", 12) not in sizes(run(Search(START, 48, late)))[1:]
+
+
+def test_a_special_study_leads_to_the_study_that_it_prepared_and_has_no_candidates():
+    analyst = Analyst(PROBE, None)
+    blocks = run(Search(START, 48, analyst))
+    assert sizes(blocks)[:3] == [("explore", 12), ("probe", 4), ("extend", 4)]
+    assert analyst.asked[1][0].probe == "warmup"
+    assert blocks[2].spec.parameters["lr"].high == 0.1
+    assert all(t.probe is None for b in blocks[2:] for t in b.trained)
+
+
+@pytest.mark.parametrize(("parallel", "first", "block"), [(1, 12, 4), (3, 12, 4), (6, 18, 6)])
+def test_a_block_has_at_least_as_many_trials_as_are_trained_at_a_time(parallel, first, block):
+    blocks = run(Search(START, 48, Analyst(WIDER), parallel))
+    assert sizes(blocks)[:2] == [("explore", first), ("extend", block)]
+    repeats = [b for b in blocks if b.kind == "repeat"]
+    assert sum(len(b.trained) for b in repeats) == REPEATS
+    assert (repeats[0].spec.seeds or 1) == min(parallel, REPEATS)
+    assert sum(len(b.trained) for b in blocks) == 48
+
+
+def test_a_trial_that_was_stopped_costs_the_steps_that_it_trained():
+    search = Search(START, 48, Analyst())
+    blocks = [train(search.next_block([]), [])]
+    half = replace(blocks[0], trained=tuple(replace(t, paid=50) for t in blocks[0].trained))
+    assert sum(len(b.trained) for b in run(search, [half])) == 54
+
+
+def test_a_model_that_expects_more_beyond_an_end_widens_the_range():
+    blocks = run(Search(START, 48, Analyst()))
+    last = [b.spec for b in blocks if b.kind == "adaptive"][-1]
+    assert last.parameters["lr"].high > 1e-3
+
+
+def test_without_any_result_the_search_ends_with_its_budget():
+    def fails(block):
+        return Block(block.kind, block.spec, tuple(replace(t, cost=math.nan) for t in train(block, []).trained))
+
+    search, blocks = Search(START, 12, Analyst()), []
+    while (block := search.next_block(blocks)) is not None:
+        blocks.append(fails(block))
+    assert sum(len(b.trained) for b in blocks) == 12
