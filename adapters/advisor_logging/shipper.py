@@ -56,7 +56,7 @@ MAX_BACK_OFF_S = 10.0
 _ARTIFACT_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 """Seconds between attempts to store an artifact while the tracking server responds."""
 _SHORT_PAUSES = 4
-"""Number of these pauses if the error is probably permanent, such as a missing permission."""
+"""Number of these pauses if the error is probably permanent, or if the store took no artifact before and a trainer waits."""
 STANDBY_POLL_S, LAST_POLL_S = 1.0, 0.2
 """Seconds between checks of an idle shipper whether its trainer still runs, and for the last read after that."""
 
@@ -168,7 +168,6 @@ class Shipper:
         if written is None:
             return
         artifact = f"{contract.SIDECAR_PATH.rpartition('/')[0]}/{path.name}"
-        permanent_from = 0 if self._no_artifacts else _SHORT_PAUSES
         for attempt, pause in enumerate((*_ARTIFACT_PAUSES_S, None)):
             try:
                 store.log_file(path, artifact)
@@ -178,10 +177,16 @@ class Shipper:
                 return
             except Exception as error:
                 store.tag(contract.TAG_SIDECAR)  # raises if the tracking server itself fails: the caller retries later
-                if pause is None or (attempt >= permanent_from and not is_temporary(error)):
+                if pause is None or not self._may_succeed_later(attempt, error):
                     self._note(f"the curves at full resolution could not be stored ({one_line(error)})")
                     return
                 time.sleep(pause)
+
+    def _may_succeed_later(self, attempt: int, error: Exception) -> bool:
+        """Return whether to try again to store an artifact; a trainer does not wait long for a store that never took one."""
+        if not self._no_artifacts:
+            return attempt < _SHORT_PAUSES or is_temporary(error)
+        return is_temporary(error) and (attempt < _SHORT_PAUSES or self._has_trainer_exited())
 
     def _open(self) -> Store:
         if self._store is None:

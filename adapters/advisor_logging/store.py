@@ -60,6 +60,8 @@ class Store:
             self._client = MlflowClient(tracking_uri)
             self._client.search_experiments(max_results=1)
         self._run_id = ""
+        self._experiment_id = ""
+        """Id of the experiment in which this store looked for the run, or created it; empty if the run's id was known."""
         self._is_file_store = "://" not in tracking_uri or tracking_uri.startswith("file:")
         self.refused: Counter[str] = Counter()
         """Number of values that the store refused and that were set aside, by name such as "metric val/error"."""
@@ -79,7 +81,7 @@ class Store:
                 self._client.update_run(known, status="RUNNING")
             self._run_id = str(known)
             return self._run_id
-        experiment = self._experiment(run)
+        experiment = self._experiment_id = self._experiment(run)
         matches = self._find_by_spool(experiment, run)
         matches.sort(key=lambda match: match.info.run_id != remembered)
         if not matches:
@@ -115,10 +117,7 @@ class Store:
 
     def delete_twins(self, run: Mapping[str, Any]) -> None:
         """Delete the other runs of this spool, which repeated requests have created, if they are empty."""
-        if run.get("run_id"):
-            return
-        experiment = self._client.get_run(self._run_id).info.experiment_id
-        for twin in self._find_by_spool(experiment, run):
+        for twin in self._find_by_spool(self._experiment_id, run) if self._experiment_id else ():
             if twin.info.run_id != self._run_id and not (twin.data.metrics or twin.data.params):
                 self._client.delete_run(twin.info.run_id)
 

@@ -113,7 +113,7 @@ def inspect(folder: Path) -> Spool:
             points += len(times) * len(columns)
             last_ms = max(last_ms, int(max(times, default=0)))
         state: State = _state(folder, run, end)
-    except (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
+    except Exception:  # whatever a damaged or hostile file holds
         state = "unreadable"
     return Spool(
         folder=folder,

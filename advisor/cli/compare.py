@@ -75,7 +75,7 @@ def compare(
     sides = _side(candidate, experiment, experiments), _side(incumbent, experiment, experiments)
     gain = _gain(complexity, sides[1]) if complexity is not None else None
     result = decide(*sides, complexity=gain, power=power, max_seeds=max_seeds)
-    click.echo(result.model_dump_json(indent=2) if as_json else _text(result))
+    click.echo(result.model_dump_json(indent=2).encode() if as_json else _text(result))
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -68,7 +67,7 @@ def export(
     past = _past(spec, experiment, tracking_uri) if experiment is not None else []
     text = render(kind, spec, points=drawn, past=past)
     if out is None:
-        sys.stdout.write(text)
+        click.echo(text.encode(), nl=False)  # in UTF-8, like the file, whatever the terminal's encoding is
         return
     try:
         if out.is_file() or not out.exists():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import traceback
+from contextlib import suppress
 from importlib import import_module
 from types import TracebackType
 
@@ -79,6 +81,7 @@ _UNUSABLE = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.E
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line. User errors are printed as one line and give exit status 2."""
     learn_arguments(sys.argv[1:] if arguments is None else arguments)
+    _prepare_output()
     try:
         cli.main(args=arguments, prog_name="advisor", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -98,10 +101,20 @@ def main(arguments: list[str] | None = None) -> None:
         if os.environ.get("ADVISOR_DEBUG"):
             sys.excepthook = _show_traceback
             raise
+        if isinstance(error, FileNotFoundError) and error.filename is None:
+            _fail("the working directory was deleted; change to another one")
         if isinstance(error, OSError) and error.errno in _UNUSABLE:
             place = "write the output" if error.filename is None else f"use {str(error.filename)[:100]!r}"
             _fail(f"cannot {place}: {os.strerror(error.errno).lower()}")
         _fail(f"unexpected {type(error).__name__}: {error} (a bug; ADVISOR_DEBUG=1 shows where)")
+
+
+def _prepare_output() -> None:
+    """Let no name that the terminal cannot show, and no closed stream, end a command."""
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the end
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _show_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -121,5 +134,6 @@ def _fail(message: str, status: int = 2) -> None:
     one_line = " ".join("".join(c if c.isprintable() else " " for c in redact(message)).split())
     if len(one_line) > _MAX_ERROR_CHARS:  # shorten very long names but keep the end, which says what to do
         one_line = f"{one_line[: _MAX_ERROR_CHARS * 2 // 3]} … {one_line[-_MAX_ERROR_CHARS // 3 :]}"
-    click.echo(f"advisor: {one_line}", err=True)
+    with suppress(OSError):  # nobody can be told if standard error cannot be written
+        click.echo(f"advisor: {one_line}", err=True)
     sys.exit(status)

@@ -86,6 +86,8 @@ def follow(lines: Iterator[str], outcomes: dict[int, Outcome]) -> None:
     """Read what a training prints."""
     seed = -1
     for line in lines:
+        if not line.endswith("\n"):  # the training was killed
+            return
         what, step, text = line.split()
         if what == "training":
             seed = int(step)
@@ -104,7 +106,7 @@ def undisturbed(seeds: Sequence[int]) -> dict[int, Outcome]:
         check=True,
     )
     outcomes: dict[int, Outcome] = {}
-    follow(iter(done.stdout.splitlines()), outcomes)
+    follow(iter(done.stdout.splitlines(keepends=True)), outcomes)
     return outcomes
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import cache
 
 import pyarrow.parquet as pq
@@ -16,11 +15,6 @@ from recordings.plain.studies import studies
 from advisor.engine.registry import load_rules
 from advisor.model.study import Study
 
-KNOWN: Mapping[str, str] = {
-    "recorded-plain-cart-pole-space-infeasible": "two policies never succeed within the short training, which counts as learning "
-    "nothing; others stayed at zero for half of the training before they succeeded",
-}
-"""Wrong answers that are known, with reasons. A case that is answered correctly must be removed."""
 KINDS = {
     "plain-cart-pole": "reinforcement-learning",
     "plain-views": "self-supervised",
@@ -44,10 +38,8 @@ def answers() -> list[Answer]:
     return ask_all(asked, processes=1, on_view=lambda _: None)
 
 
-def test_what_is_wrong_is_known(answers: list[Answer]) -> None:
-    wrong = {a.case.id: a.message for a in answers if a.wrong}
-    assert {name: message for name, message in wrong.items() if name not in KNOWN} == {}
-    assert set(KNOWN) <= set(wrong), "these are now answered correctly: remove them from KNOWN"
+def test_no_answer_is_wrong(answers: list[Answer]) -> None:
+    assert {a.case.id: a.message for a in answers if a.wrong} == {}
 
 
 def test_no_rule_breaks(answers: list[Answer]) -> None:

@@ -45,6 +45,10 @@ EQUAL_STEPS = (
     "Compare batch sizes at equally many steps. With equally many epochs a larger batch takes fewer steps; the comparison then "
     "shows at best that it needs no more examples."
 )
+EVALUATE = (
+    "Average validation metrics over examples, not over batches: the last batch may be smaller. Save the predictions for the same "
+    "few examples with each evaluation, to see what changes behind the metric."
+)
 NONE = "Every trial uses {name}. To see whether it helps at all, list its values with 0 among them: --tune {name}=0,1e-5,1e-4,1e-3."
 MEASURE = "Measure the throughput again for each value: the feasible batch sizes depend on the model and the optimizer."
 
@@ -134,6 +138,7 @@ def _notes(wish: Wish, steps: int | None) -> list[str]:
     notes += [MEASURE for n in compared if parameter_kinds.is_architecture(n)]
     if not any(parameter_kinds.is_regulariser(n) for n in wish.parameters):
         notes.append(REGULARISE)
+    notes.append(EVALUATE)
     notes += [NONE.format(name=n) for n in searched if _never_none(n, wish.parameters[n])]
     if not any(parameter_kinds.is_batch_size(n) for n in wish.parameters):
         notes.append(f"Choose the batch size by throughput before the first study. {PROBE}")

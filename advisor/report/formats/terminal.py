@@ -72,11 +72,17 @@ def print_report(report: ReportData, console: Console) -> None:
     _print_next(out, report)
 
 
+MIN_WIDTH, USUAL_WIDTH = 20, 80
+"""Minimum width of a terminal in characters, and the width to use if a narrower one is stated."""
+
+
 class Printer:
     """Prints cleaned text in the console's encoding, without interpreting markup."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        if console.width < MIN_WIDTH:  # COLUMNS=0, for instance, for which nothing would be printed
+            console.width = USUAL_WIDTH
         self.ascii = not (console.encoding or "utf-8").lower().startswith("utf")
 
     def __call__(self, text: str, style: str = "", indent: int = 0) -> None:

@@ -197,6 +197,8 @@ def _explain(error: sqlite3.Error, path: Path) -> AdvisorError:
         )
     if "malformed" in text or "not a database" in text:
         return AdvisorError(f"{path} is damaged ({text}); restore it from a backup")
+    if error.sqlite_errorname.startswith("SQLITE_IOERR_LOCK") or error.sqlite_errorname == "SQLITE_IOERR_RDLOCK":
+        return AdvisorError(f"the file system of {path} has no locks; copy the file to a local disk and read the copy")
     return AdvisorError(f"cannot read {path}: {text}")
 
 

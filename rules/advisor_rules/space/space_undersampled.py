@@ -45,12 +45,11 @@ class SpaceUndersampled(Rule):
 
     ## How sure
     Confidence is the probability that twice as many trials gain more than the threshold and than the noise of a result. Often the
-    best trial is lucky, and then more trials gain nothing: below 50 %, the plan does not apply the advice. In 150 simulated studies
-    of 8 to 40 random trials, a probability of 42 % or more on average came true as often as it said (Brier score 0.13). Where it
-    exceeded 50 %, more trials gained less than noise in 3 % of all studies. If all settings are equally good, the best is just the
-    luckiest. So without repeats, results must depend on a hyperparameter, or vary more than noise does. If settings are equally
-    good and vary by 5 % between seeds, 3 % of 420 simulated studies raised a finding. If the sampler learned from results, the
-    finding is weakened.
+    best trial is lucky, and more trials gain nothing; below 50 %, the plan does not apply the advice. In 150 simulated studies of 8
+    to 40 random trials, the probabilities came true as often as they said (Brier score 0.13), and findings above 50 % whose advice
+    gained less than noise came in 3 % of studies. If all settings are equally good, the best is just the luckiest. So without
+    repeats, results must depend on a hyperparameter, or vary more than noise does: if settings are equally good and vary by 5 %
+    between seeds, 3 % of 420 simulated studies raised a finding. If the sampler learned from results, confidence is lower.
     """
 
     playbook: ClassVar[str] = "How many trials are needed to get good results with quasi-random search?"

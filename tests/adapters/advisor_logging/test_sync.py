@@ -329,37 +329,3 @@ def test_the_user_may_name_the_store_of_a_spool_from_elsewhere(
 def test_a_hostile_description_is_unreadable(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.json").write_text(text)
     assert sync.inspect(tmp_path).state == "unreadable"
-
-
-def test_a_spool_with_links_overwrites_nothing(left: Callable[..., Path], uri: str, tmp_path: Path) -> None:
-    """Delivery writes files such as `status.json` and `requirements.txt` into the spool."""
-    mine = tmp_path / "mine.txt"
-    mine.write_text("mine")
-    facts = {"git_commit": "", "git_dirty": False, "git_diff": "x", "requirements": "hostile"}
-    for name in ("requirements.txt", "git.diff", "status.json.new", "acknowledged.json.new", "lock", "run.json.new"):
-        folder = left(f"with {name}", steps=3, at=tmp_path / "download")
-        spool.write_json(folder / "reproduction.json", facts)
-        (folder / name).unlink(missing_ok=True)
-        (folder / name).symlink_to(mine)
-        refused = run_sync(folder, "--tracking-uri", uri)
-        assert (refused.exit_code, "damaged" in refused.stderr) == (1, True), name
-        assert mine.read_text() == "mine", name
-        assert folder.exists()
-
-
-def test_pipes_devices_and_endless_files_in_a_spool(
-    left: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sync, "MAX_FILE_BYTES", 1 << 20)
-    for name in ("000001.spool", "acknowledged.json", "status.json"):
-        os.mkfifo(left(f"pipe {name}", steps=3) / name)
-        (left(f"zero {name}", steps=3) / name).symlink_to("/dev/zero")
-        with open(left(f"sparse {name}", steps=3) / name, "wb") as sparse:
-            sparse.truncate((1 << 20) + 1)
-    for folder in sync.find([tmp_path / "spool"]):
-        assert sync.inspect(folder).state == "unreadable", folder.name
-
-
-def test_a_spool_whose_name_is_a_path_is_unreadable(left: Callable[..., Path]) -> None:
-    folder = left("elsewhere", steps=3, run_id="a" * 32, spool="x/../../../away")
-    assert sync.inspect(folder).state == "unreadable"

@@ -125,4 +125,4 @@ def test_the_finding_names_the_length_as_the_user_does() -> None:
     made = replace(study([1000, 1000, 2000, 2000, 500], name="n_passes"), lengths={"n_passes": 1.0})
     (finding,) = verdict(RULE, made).findings
     assert finding.subject == "n_passes"
-    assert "n_passes 500 to 2000" in str(finding.message)
+    assert "n_passes 500 to 2,000" in str(finding.message)

@@ -1,0 +1,104 @@
+"""File systems without locks, read-only ones, and folders that no longer exist."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import ADVISOR
+from faults import small_disk
+
+LIBRARY = Path(__file__).with_name("without_locks.c")
+
+
+@pytest.fixture(scope="module")
+def without_locks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment of a process for which no file can be locked."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or not sys.platform.startswith("linux"):
+        pytest.skip("needs Linux and a C compiler")
+    library = tmp_path_factory.mktemp("library") / "without_locks.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, LIBRARY, "-ldl"], check=True)
+    return os.environ | {"LD_PRELOAD": str(library)}
+
+
+def run(folder: Path, environment: dict[str, str], *words: object) -> subprocess.CompletedProcess[str]:
+    command = [*ADVISOR, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
+
+
+def test_a_database_that_cannot_be_locked(store: Path, tmp_path: Path, without_locks: dict[str, str]) -> None:
+    done = run(tmp_path, without_locks, "analyze", "e", "--tracking-uri", f"sqlite:///{store}")
+    line = f"advisor: the file system of {store} has no locks; copy the file to a local disk and read the copy\n"
+    assert (done.returncode, done.stderr) == (2, line)
+
+
+TRAINING = """
+import sys
+import torch
+from advisor_pytorch import TuningLogger
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+names = {"params": {"lr": 0.1}, "objective": "val/error", "experiment": "e", "close_timeout_s": 1}
+with TuningLogger(model, optimizer, tracking_uri=sys.argv[1], spool=sys.argv[2], **names) as log:
+    for step in range(5):
+        loss = model(torch.ones(4, 2)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        log.step(loss)
+    log.evaluate({"val/error": 0.5})
+print("trained")
+"""
+
+
+def test_a_training_whose_spool_cannot_be_locked(store: Path, tmp_path: Path, without_locks: dict[str, str]) -> None:
+    words = [sys.executable, "-c", TRAINING, "http://127.0.0.1:9", str(tmp_path / "spool")]
+    done = subprocess.run(words, capture_output=True, text=True, env=without_locks, check=False, timeout=200)
+    assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
+    done = run(tmp_path, without_locks, "sync", tmp_path / "spool", "--tracking-uri", f"sqlite:///{store}")
+    assert "Traceback" not in done.stderr
+    assert "(a bug" not in done.stderr
+
+
+def test_a_read_only_disk(store: Path, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 8) as mounted:
+        if not mounted:
+            pytest.skip("needs the right to mount a small disk")
+        here = shutil.copy(store, tmp_path / "disk" / "mlflow.db")
+        subprocess.run(["mount", "-o", "remount,ro", str(tmp_path / "disk")], check=True)
+        words = ["analyze", "e", "--tracking-uri", f"sqlite:///{here}"]
+        refused = run(tmp_path / "disk", {**os.environ}, *words)
+        assert refused.returncode == 2
+        assert "cannot write the report to" in refused.stderr
+        assert refused.stderr.count("\n") == 1
+        done = run(tmp_path / "disk", {**os.environ}, *words, "--out", tmp_path / "out", "-q")
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows deletes no working directory")
+def test_a_working_directory_that_was_deleted(store: Path, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    words = [*ADVISOR, "analyze", "e", "--tracking-uri", f"sqlite:///{store}", "--out", str(tmp_path / "out"), "-q"]
+    code = "import os, sys; _, gone, *words = sys.argv; "
+    code += "os.mkdir(gone); os.chdir(gone); os.rmdir(gone); os.execv(words[0], words)"
+    done = subprocess.run([sys.executable, "-c", code, str(gone), *words], capture_output=True, text=True, check=False)
+    line = "advisor: the working directory was deleted; change to another one\n"
+    assert (done.returncode, done.stderr) == (2, line)
+
+
+def test_no_home_and_no_place_for_temporary_files(store: Path, tmp_path: Path) -> None:
+    nowhere = {
+        "HOME": "/nonexistent",
+        "XDG_CACHE_HOME": "/proc/none",
+        "XDG_STATE_HOME": "/proc/none",
+        "TMPDIR": "/proc",
+    }
+    environment = {name: text for name, text in os.environ.items() if name != "ADVISOR_CACHE"} | nowhere
+    words = ["analyze", "e", "--tracking-uri", f"sqlite:///{store}", "--out", tmp_path / "out", "-q"]
+    done = run(tmp_path, environment, *words)
+    assert (done.returncode, done.stderr) == (0, "")
