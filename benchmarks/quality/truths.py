@@ -304,7 +304,7 @@ def _negligible(world: World, finding: Finding) -> bool | None:
 def _more_trials(world: World, finding: Finding) -> bool | None:
     """Return whether a new study with the advised number of trials usually finds a setting whose true cost is materially lower.
 
-    The gain over the present best must exceed the standard deviation between seeds: nobody could tell smaller ones from luck.
+    The gain over the present best must exceed the standard deviation between seeds, because smaller gains look like luck.
     """
     more = [c.value for c in finding.changes if isinstance(c, SetField) and c.field == "trials"]
     if not more:
@@ -317,7 +317,9 @@ def _more_trials(world: World, finding: Finding) -> bool | None:
             true = world.response(at, 0)
             gains.append(float(true[int(np.argmin(true + world.random.normal(0, world.seeds, len(at))))]))
     at, choice = world.settings[world.study.ranked()[0].id]
-    return bool(gains) and float(np.median(gains)) < float(world.response(at[None], choice)[0]) - max(SLIGHT, world.seeds)
+    return bool(gains) and float(np.median(gains)) < float(world.response(at[None], choice)[0]) - max(
+        SLIGHT, world.seeds
+    )
 
 
 def _unstable(world: World, finding: Finding) -> bool | None:
