@@ -304,7 +304,7 @@ def _negligible(world: World, finding: Finding) -> bool | None:
 def _more_trials(world: World, finding: Finding) -> bool | None:
     """Return whether a new study with the advised number of trials usually finds a setting whose true cost is materially lower.
 
-    The gain over the present best must exceed the standard deviation between seeds: nobody could tell smaller ones from luck.
+    The gain over the present best must exceed the standard deviation between seeds, because smaller gains look like luck.
     """
     more = [c.value for c in finding.changes if isinstance(c, SetField) and c.field == "trials"]
     if not more:
