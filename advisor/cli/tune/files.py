@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
@@ -62,11 +62,30 @@ def write(folder: Path, number: int, block: Block, subject: str) -> BlockFile:
     return BlockFile(path, block.kind, load(path))
 
 
-def check_start(folder: Path, files: Sequence[BlockFile], start: StudySpec) -> None:
-    """Raise AdvisorError if the blocks in the folder belong to a search that started from another study."""
-    changed = [part for part in _COMPARED if files and getattr(files[0].spec, part) != getattr(start, part)]
+def check_start(folder: Path, files: Sequence[BlockFile], start: StudySpec, *, correctable: bool) -> None:
+    """Raise AdvisorError if the blocks in the folder belong to a search that started from another study.
+
+    correctable: whether the study may have another objective, because no trial has a value of the old one.
+    """
+    parts = [part for part in _COMPARED if not (correctable and part == "objective")]
+    changed = [part for part in parts if files and getattr(files[0].spec, part) != getattr(start, part)]
     if changed:
         raise AdvisorError(
             f"{folder} holds a search that started with another value of {changed[0]!r}; for a new search, pass "
             "--experiment with a new name"
         )
+
+
+def correct(files: Sequence[BlockFile], start: StudySpec) -> list[BlockFile]:
+    """Write the study's objective into the blocks' files and return the blocks."""
+    update = {"objective": start.objective}
+    specs = [file.spec.model_copy(update=update) for file in files]
+    specs = [
+        s if s.baseline is None else s.model_copy(update={"baseline": s.baseline.model_copy(update=update)})
+        for s in specs
+    ]
+    try:
+        atomic.write({file.path: dump(spec) for file, spec in zip(files, specs, strict=True)})
+    except OSError as error:
+        raise cannot_write(files[0].path.parent, error) from None
+    return [replace(file, spec=spec) for file, spec in zip(files, specs, strict=True)]

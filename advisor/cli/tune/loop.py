@@ -39,10 +39,9 @@ class Loop:
         if not known:
             self.record.check_empty()
         self.record.check_complete(known, blocks)
-        files.check_start(self.folder, known, self.search.start)
         if known:
             self.say(f"Going on with block {len(known)} of {self.folder}.")
-            self._train(known[-1], len(known))
+            known = self._resume(known)
             blocks = self.record.blocks(known)
         while (decided := self._decided(blocks)) is not None:
             known.append(self._written(decided, known, blocks))
@@ -50,6 +49,19 @@ class Loop:
             self._train(known[-1], len(known))
             blocks = self.record.blocks(known)
         return blocks
+
+    def _resume(self, known: list[BlockFile]) -> list[BlockFile]:
+        """Train what is left of the last block. If the objective was corrected, let the files and the store follow first."""
+        start, objective = self.search.start, known[0].spec.objective
+        correctable = not self.record.has_values(objective.metric)
+        files.check_start(self.folder, known, start, correctable=correctable)
+        corrected = objective != start.objective
+        if corrected:
+            known = files.correct(known, start)
+        for number, file in enumerate(known, 1):
+            if corrected or number == len(known):
+                self._train(file, number)
+        return known
 
     def _decided(self, blocks: list[Block]) -> Block | None:
         self.record.declined.clear()

@@ -149,14 +149,18 @@ class StudyRuns:
 
     def _is_comparable(self, run: Any) -> bool:
         tags, steps = run.data.tags, self._spec.max_train_steps
-        expected = {
-            contract.TAG_OBJECTIVE: self._spec.objective.metric,
-            contract.TAG_DIRECTION: self._spec.objective.direction,
-        }
+        expected = dict[str, str]()
+        if not self._was_corrected(run):
+            expected[contract.TAG_OBJECTIVE] = self._spec.objective.metric
+            expected[contract.TAG_DIRECTION] = self._spec.objective.direction
         if steps is not None:
             expected[contract.TAG_MAX_TRAIN_STEPS] = str(steps)
         same = all(tags.get(tag, value) == value for tag, value in expected.items())
         return same and self._has_ended(run) and contract.TAG_PROBE not in tags
+
+    def _was_corrected(self, run: Any) -> bool:
+        """Return True if the run was begun with an objective that it never logged, and logged the study's objective instead."""
+        return self.has_objective(run) and run.data.tags.get(contract.TAG_OBJECTIVE) not in run.data.metrics
 
     def _has_ended(self, run: Any) -> bool:
         """Return True if a run of another study has ended and no launcher will begin its job again."""

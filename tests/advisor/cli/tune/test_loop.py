@@ -161,3 +161,21 @@ def test_what_the_search_cannot_go_on_with_is_one_line(folder, capfd):
     assert "experiment 'small' already holds runs of the study 'small', which are not of this search" in error
     assert error.count("\n") == 1
     assert not (folder / "elsewhere").exists()
+
+
+def test_a_corrected_objective_needs_no_new_training(folder, capfd):
+    (folder / "study.yaml").write_text(STUDY.replace("val/loss", "val/los"))
+    assert status_of(*words(4)) == 1
+    assert "set `objective.metric: val/loss` in the study file" in capfd.readouterr().err
+    (folder / "study.yaml").write_text(STUDY)
+    assert status_of(*words(4)) == 0
+    out, err = capfd.readouterr()
+    assert "3 of 3 had ended before." in err
+    assert "Its only run has val/loss" in out  # the fourth trial is another one: the first three are known
+    assert len(lines(folder, "begun")) == 4
+    assert {load(path).objective.metric for path in files(folder)} == {"val/loss"}
+
+    # Now the trials have values of the objective, so another one would be another search.
+    (folder / "study.yaml").write_text(STUDY.replace("minimize", "maximize"))
+    assert status_of(*words(4)) == 2
+    assert "holds a search that started with another value of 'objective'" in capfd.readouterr().err
