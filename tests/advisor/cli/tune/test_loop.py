@@ -179,3 +179,19 @@ def test_a_corrected_objective_needs_no_new_training(folder, capfd):
     (folder / "study.yaml").write_text(STUDY.replace("minimize", "maximize"))
     assert status_of(*words(4)) == 2
     assert "holds a search that started with another value of 'objective'" in capfd.readouterr().err
+
+
+def test_a_search_ends_if_a_whole_block_fails(folder, capfd):
+    broken = TRAINING.replace("loss = 1", 'assert study == "small", "no data left"\nloss = 1')
+    (folder / "train.py").write_text(broken)
+    assert status_of(*words(36)) == 1
+    error = capfd.readouterr().err.splitlines()[-1]
+    assert error.startswith("advisor: the last 3 trials, up to block 2, all failed, the last with: exit status 1: ")
+    assert "no data left; their output is in advisor-tune/small/02-" in error
+    assert len(files(folder)) == 2
+
+
+def test_a_search_without_any_result_exits_with_1(folder, capfd):
+    (folder / "train.py").write_text("import sys; sys.exit('no data')")
+    assert status_of(*words(4, "--keep-going")) == 1
+    assert "No setting has a result in all of its runs." in capfd.readouterr().out
