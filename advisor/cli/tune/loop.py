@@ -99,7 +99,7 @@ class Loop:
                 return
             if not waits:
                 self.say(f"Waiting for {left} trials of block {number}, which another launcher trains.")
-            waits = True
+            waits, launcher = True, replace(launcher, retry="none")  # what failed meanwhile is not begun again
             time.sleep(_WAIT_S)
 
     def _check(self, summary: Summary, file: BlockFile, number: int) -> None:

@@ -29,6 +29,8 @@ class StudyRuns:
     ) -> None:
         self._client, self._uri, self._id, self._spec, self._claimant = client, uri, experiment_id, spec, claimant
         self._retry = retry
+        self._again: frozenset[str] | None = None
+        """Ids of the runs whose trials are begun again; None before the first reading. A trial that fails later is not."""
 
     def runs(self, trial: int | None = None) -> list[Any]:
         """Return all runs of the study, or only those of one trial."""
@@ -49,7 +51,10 @@ class StudyRuns:
     def entries(self) -> list[Entry]:
         """Return all begun jobs, sorted by number. If a job was begun twice, return its run with the most progress."""
         entries: dict[Key, Entry] = {}
-        for entry in self._entries(self.runs()):
+        runs = self.runs()
+        if self._again is None:
+            self._again = frozenset(self._failed_before(runs))
+        for entry in self._entries(runs):
             before = entries.get(entry.key)
             if before is None or _BY_PROGRESS.index(before.state) < _BY_PROGRESS.index(entry.state):
                 entries[entry.key] = entry
@@ -73,10 +78,23 @@ class StudyRuns:
                 continue
             claim = _claim(run)
             state = self._claimant.state(run_id, claim, run.info.status)
-            if state == "done" and self._retry.begins_again(claim, self._status_of(run), run.data.metrics):
+            if state == "done" and run_id in (self._again or ()):
                 state = "open"
             outcome = self._outcome(run, claim) if state == "done" else None
             yield Entry(run_id, key, state, run.data.params, tags.get(contract.TAG_SEED, ""), outcome)
+
+    def _failed_before(self, runs: Sequence[Any]) -> Iterator[str]:
+        """Yield the ids of the runs whose trials this launch begins again, because they failed in an earlier launch."""
+        claimed = [(run, str(run.info.run_id), _claim(run)) for run in runs]
+        states = {run_id: self._claimant.state(run_id, claim, run.info.status) for run, run_id, claim in claimed}
+        working = {
+            c["launcher"] for _, run_id, c in claimed if states[run_id] in ("busy", "silent") and "launcher" in c
+        }
+        for run, run_id, claim in claimed:
+            works = claim.get("launcher") in working or self._claimant.works(claim)
+            ended = states[run_id] == "done" and (self._retry.trials == "failed" or not works)
+            if ended and self._retry.begins_again(self._status_of(run), run.data.metrics):
+                yield run_id
 
     def _outcome(self, run: Any, claim: Mapping[str, Any]) -> Outcome:
         status = self._status_of(run)
