@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 
@@ -41,8 +42,14 @@ class BlockFile:
 
 
 def read(folder: Path) -> list[BlockFile]:
-    """Return the blocks in the folder, in their order. Raises AdvisorError if one is missing or invalid."""
+    """Return the blocks in the folder, in their order. Raises AdvisorError if one is missing, invalid or there twice."""
     found = sorted((int(m[1]), m[2], path) for path in folder.glob("*.yaml") if (m := _FILE.fullmatch(path.name)))
+    twice = next((a[0] for a, b in pairwise(found) if a[0] == b[0]), None)
+    if twice is not None:
+        raise AdvisorError(
+            f"{folder} has two files for block {twice}, as after two searches at a time; keep the file whose study has runs in "
+            "the experiment, and remove the other"
+        )
     if [number for number, _, _ in found] != list(range(1, len(found) + 1)):
         raise AdvisorError(
             f"a block's file is missing in {folder}: they are numbered from 01; restore it, or pass another --out"
