@@ -74,7 +74,7 @@ class Record:
             )
 
     def blocks(self, files: Sequence[BlockFile]) -> list[Block]:
-        """Return the blocks with their trials that have ended."""
+        """Return the blocks with their trials. A trial that still runs counts by what it has logged."""
         runs = self._runs = self._read()
         trained = {t.id: t for group in _groups(files) for t in _group(runs, group)}
         return [replace(f.block, trained=tuple(trained[r.id] for r in _runs_of(runs, f))) for f in files]
