@@ -90,10 +90,11 @@ def tune(
     advisor tune study.yaml --trials 48 -- python train.py --lr {learning_rate} --seed {seed}
     advisor tune study.yaml --trials 48 -j 4 -- python train.py {args} --max-train-steps {max_train_steps} --seed {seed}
 
-    The first quarter of the trials (with -j, three blocks) is spread over the space. Then a block is a twelfth of the trials, and
-    at least -j. Either the analysis changes the space, and the block searches its new part, or an adaptive sampler draws the
-    block from all results so far. The last trials, at most four and a ninth, repeat the leading setting with other seeds. The command is as for `advisor run`; name {max_train_steps} and
-    {schedule} if the analysis may change them.
+    The first quarter of the trials is spread over the space. Then a block is a twelfth of the trials; with -j, both may be more,
+    as a block has at least as many trials as train at a time. Either the analysis changes the space, and the block searches its
+    new part, or an adaptive sampler draws the block from all results so far. The last trials, at most four and at most a ninth,
+    repeat the leading setting with other seeds. The command is as for `advisor run`; name {max_train_steps} and {schedule} if
+    the analysis may change them.
 
     Each decision is a study file in OUT, with its reason. Ctrl-C stops cleanly; run the same command again to go on, also after
     a kill -9: nothing is trained or decided twice. A larger --trials continues the search. The exit status is 1 if no setting
