@@ -99,7 +99,8 @@ class StudyRuns:
     def _outcome(self, run: Any, claim: Mapping[str, Any]) -> Outcome:
         status = self._status_of(run)
         best = claim.get("best")
-        if "best" not in claim or (best is None and self.has_objective(run)):
+        corrected = best is None and run.data.tags.get(contract.TAG_STATUS) == "no_data" and self.has_objective(run)
+        if "best" not in claim or corrected:
             best = self.best(run.info.run_id)
         return Outcome(status, best, self.error(run, status))
 
