@@ -1,4 +1,4 @@
-"""The command line. Exit status 0: success; 1: `--fail-on` level reached; 2: usage or data error, in one line on stderr."""
+"""The command line. Exit status 0: success; 1: a trial failed or `--fail-on` applies; 2: another error, in one line on stderr."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import click
 from rich.console import Console
@@ -147,13 +148,13 @@ class Launcher:
     quiet: bool
     warns: bool = True
     """Whether to warn of what the command does not pass to the training."""
-    retry_failed: bool = False
-    """Whether to begin failed trials again that logged metrics."""
+    retry: Literal["none", "silent", "failed"] = "silent"
+    """Failed trials of earlier launches to begin again, as in `Retry`."""
 
     def train(self, spec: StudySpec, trials: int | None, first_seed: int, folder: Path) -> tuple[LaunchPlan, Summary]:
         """Train the trials of a study that have not ended yet. trials: their number (None: as in the study file)."""
         engine = _make_engine(spec, self.resources, folder, self.timeout_s)
-        ledger = Ledger(self.location, self.experiment, spec, Retry(fingerprint(self.words), failed=self.retry_failed))
+        ledger = Ledger(self.location, self.experiment, spec, Retry(fingerprint(self.words), self.retry))
         plan = LaunchPlan(
             spec=spec,
             queue=queue.make_queue(spec, trials, first_seed=first_seed, read_earlier=ledger.earlier),

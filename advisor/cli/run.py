@@ -51,7 +51,7 @@ from advisor.tracking.stores.location import default_for_writing, locate
 @click.option(
     "--retry",
     type=click.Choice(["failed"]),
-    help="Begin failed trials again, also those that logged metrics.  [default: those that logged nothing, if COMMAND changed]",
+    help="Begin failed trials again, also those that logged metrics.  [default: those of earlier launches that logged nothing]",
 )
 @click.option("--dry-run", is_flag=True, help="Only print the commands.")
 @quiet_option
@@ -86,8 +86,8 @@ def run(
     (MLFLOW_TRACKING_URI, MLFLOW_RUN_ID). ADVISOR_PARAMS, ADVISOR_SEED, ADVISOR_MAX_TRAIN_STEPS and ADVISOR_SCHEDULE hold what
     the study sets. Crashes, lack of memory, timeouts and non-finite results are recorded. Ctrl-C stops cleanly; run the same
     command again to resume, also after a kill -9 or on another machine: finished trials are never trained again. A larger
-    --trials continues the same sequence. Failed trials that logged nothing are begun again if COMMAND, or a script that it names,
-    has changed. The exit status is 1 if a trial failed.
+    --trials continues the same sequence. Trials that failed in an earlier launch and logged nothing are begun again. The exit
+    status is 1 if a trial failed.
     """
     spec = load(study)
     check(spec, command, append=not no_args)
@@ -107,7 +107,7 @@ def run(
         append=not no_args,
         keep_going=keep_going,
         quiet=quiet,
-        retry_failed=retry == "failed",
+        retry="failed" if retry == "failed" else "silent",
     )
     plan, summary = launcher.train(spec, trials, first_seed, folder)
     if not quiet:

@@ -35,7 +35,7 @@ _MIN_POLL_S = 0.005
 """Minimum seconds between two polls. The pause doubles while nothing ends, so that short trainings follow each other closely."""
 _DELIVERY_POLL_S = 0.2
 MAX_FIRST_FAILURES = 3
-"""Number of first trials that, if they all fail or log nothing, end the launch."""
+"""Number of first trials of a launch that, if they all fail or log nothing and no trial has a result yet, end the launch."""
 MAX_LOST = 3
 """Maximum number of restarts of a job whose machine was lost. Then the job is recorded as stopped."""
 
@@ -285,8 +285,8 @@ class _Worker:
 
     def _check_first_outcomes(self) -> None:
         """End the launch with an error if the first trials show that all others would fail too."""
-        counts = {len(self._new_outcomes), len(self._summary.outcomes)}
-        if self._plan.keep_going or counts != {MAX_FIRST_FAILURES}:
+        has_result = len(self._summary.outcomes) > self._summary.failed
+        if self._plan.keep_going or has_result or len(self._new_outcomes) != MAX_FIRST_FAILURES:
             return
         logs, last = self._plan.folder, self._new_outcomes[-1].error
         if all(o.status == "infeasible" for o in self._new_outcomes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.optimizers import shared_rate
 from advisor.model.spec import Sampler, StudySpec
 from advisor.model.spec_yaml import load
-from advisor.planning.blocks import Search
+from advisor.planning.blocks import Search, leader
 from advisor.planning.blocks.policy import FIRST_BLOCKS
 from advisor.tracking.stores.location import default_for_writing, locate
 
@@ -89,13 +90,15 @@ def tune(
     advisor tune study.yaml --trials 48 -- python train.py --lr {learning_rate} --seed {seed}
     advisor tune study.yaml --trials 48 -j 4 -- python train.py {args} --max-train-steps {max_train_steps} --seed {seed}
 
-    The first quarter of the trials is spread over the space. Then a block is a twelfth of the trials. Either the analysis changes
-    the space, and the block searches its new part, or an adaptive sampler draws the block from all results so far. The last
-    trials repeat the leading setting with other seeds. The command is as for `advisor run`; name {max_train_steps} and
-    {schedule} if the analysis may change them.
+    The first quarter of the trials is spread over the space. Then a block is a twelfth of the trials; with -j, both may be more,
+    as a block has at least as many trials as train at a time. Either the analysis changes the space, and the block searches its
+    new part, or an adaptive sampler draws the block from all results so far. The last trials, at most four and at most a ninth,
+    repeat the leading setting with other seeds. The command is as for `advisor run`; name {max_train_steps} and {schedule} if
+    the analysis may change them.
 
     Each decision is a study file in OUT, with its reason. Ctrl-C stops cleanly; run the same command again to go on, also after
-    a kill -9: nothing is trained or decided twice. A larger --trials continues the search.
+    a kill -9: nothing is trained or decided twice. A larger --trials continues the search. The exit status is 1 if no setting
+    has a result, or if all trials of a block failed.
     """
     spec, append = load(study), not no_args
     budget = trial_count(spec, trials)
@@ -129,6 +132,8 @@ def tune(
             click.echo(line)
         click.echo(f"Decisions: {folder}")
         print_next(name, location)
+    if not leader.has_result([t for block in blocks for t in block.trained]):
+        sys.exit(1)
 
 
 def _start(spec: StudySpec, command: Sequence[str], *, append: bool) -> StudySpec:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 
@@ -41,8 +42,14 @@ class BlockFile:
 
 
 def read(folder: Path) -> list[BlockFile]:
-    """Return the blocks in the folder, in their order. Raises AdvisorError if one is missing or invalid."""
+    """Return the blocks in the folder, in their order. Raises AdvisorError if one is missing, invalid or there twice."""
     found = sorted((int(m[1]), m[2], path) for path in folder.glob("*.yaml") if (m := _FILE.fullmatch(path.name)))
+    twice = next((a[0] for a, b in pairwise(found) if a[0] == b[0]), None)
+    if twice is not None:
+        raise AdvisorError(
+            f"{folder} has two files for block {twice}, as after two searches at a time; keep the file whose study has runs in "
+            "the experiment, and remove the other"
+        )
     if [number for number, _, _ in found] != list(range(1, len(found) + 1)):
         raise AdvisorError(
             f"a block's file is missing in {folder}: they are numbered from 01; restore it, or pass another --out"
@@ -62,11 +69,30 @@ def write(folder: Path, number: int, block: Block, subject: str) -> BlockFile:
     return BlockFile(path, block.kind, load(path))
 
 
-def check_start(folder: Path, files: Sequence[BlockFile], start: StudySpec) -> None:
-    """Raise AdvisorError if the blocks in the folder belong to a search that started from another study."""
-    changed = [part for part in _COMPARED if files and getattr(files[0].spec, part) != getattr(start, part)]
+def check_start(folder: Path, files: Sequence[BlockFile], start: StudySpec, *, correctable: bool) -> None:
+    """Raise AdvisorError if the blocks in the folder belong to a search that started from another study.
+
+    correctable: whether the study may have another objective, because no trial has a value of the old one.
+    """
+    parts = [part for part in _COMPARED if not (correctable and part == "objective")]
+    changed = [part for part in parts if files and getattr(files[0].spec, part) != getattr(start, part)]
     if changed:
         raise AdvisorError(
             f"{folder} holds a search that started with another value of {changed[0]!r}; for a new search, pass "
             "--experiment with a new name"
         )
+
+
+def correct(files: Sequence[BlockFile], start: StudySpec) -> list[BlockFile]:
+    """Write the study's objective into the blocks' files and return the blocks."""
+    update = {"objective": start.objective}
+    specs = [file.spec.model_copy(update=update) for file in files]
+    specs = [
+        s if s.baseline is None else s.model_copy(update={"baseline": s.baseline.model_copy(update=update)})
+        for s in specs
+    ]
+    try:
+        atomic.write({file.path: dump(spec) for file, spec in zip(files, specs, strict=True)})
+    except OSError as error:
+        raise cannot_write(files[0].path.parent, error) from None
+    return [replace(file, spec=spec) for file, spec in zip(files, specs, strict=True)]

@@ -11,14 +11,17 @@ from advisor.cli.launching import Launcher
 from advisor.cli.tune import files, text
 from advisor.cli.tune.files import BlockFile
 from advisor.cli.tune.record import Record
+from advisor.execution import Summary
 from advisor.execution.job import SEEDS_PER_ROUND
+from advisor.execution.worker import MAX_FIRST_FAILURES
+from advisor.model.errors import TrialsFailed
 from advisor.planning.blocks import Block, Search
 
 _WAIT_S = 5.0
 """Seconds between two looks at trials of a block that another launcher trains."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Loop:
     """A search with a folder for its blocks."""
 
@@ -29,6 +32,8 @@ class Loop:
     first_seed: int
     say: Callable[[str], None]
     """Prints one line."""
+    _failed: int = 0
+    """Number of trials of the last blocks in which every trial failed."""
 
     def run(self) -> list[Block]:
         """Train blocks until the budget is spent, and return them. An interrupted search goes on after its last decision."""
@@ -39,10 +44,9 @@ class Loop:
         if not known:
             self.record.check_empty()
         self.record.check_complete(known, blocks)
-        files.check_start(self.folder, known, self.search.start)
         if known:
             self.say(f"Going on with block {len(known)} of {self.folder}.")
-            self._train(known[-1], len(known))
+            known = self._resume(known)
             blocks = self.record.blocks(known)
         while (decided := self._decided(blocks)) is not None:
             known.append(self._written(decided, known, blocks))
@@ -50,6 +54,19 @@ class Loop:
             self._train(known[-1], len(known))
             blocks = self.record.blocks(known)
         return blocks
+
+    def _resume(self, known: list[BlockFile]) -> list[BlockFile]:
+        """Train what is left of the last block. If the objective was corrected, let the files and the store follow first."""
+        start, objective = self.search.start, known[0].spec.objective
+        correctable = not self.record.has_values(objective.metric)
+        files.check_start(self.folder, known, start, correctable=correctable)
+        corrected = objective != start.objective
+        if corrected:
+            known = files.correct(known, start)
+        for number, file in enumerate(known, 1):
+            if corrected or number == len(known):
+                self._train(file, number)
+        return known
 
     def _decided(self, blocks: list[Block]) -> Block | None:
         self.record.declined.clear()
@@ -78,8 +95,21 @@ class Loop:
             _, summary = launcher.train(file.spec, None, seed, file.output)
             left = summary.total - len(summary.outcomes)
             if not left:
+                self._check(summary, file, number)
                 return
             if not waits:
                 self.say(f"Waiting for {left} trials of block {number}, which another launcher trains.")
-            waits = True
+            waits, launcher = True, replace(launcher, retry="none")  # what failed meanwhile is not begun again
             time.sleep(_WAIT_S)
+
+    def _check(self, summary: Summary, file: BlockFile, number: int) -> None:
+        """Raise TrialsFailed if the trials of later blocks show that all others would fail too."""
+        self._failed = self._failed + summary.total if summary.failed == summary.total else 0
+        if self.launcher.keep_going or number == 1 or self._failed < MAX_FIRST_FAILURES:
+            return
+        last = summary.outcomes[max(summary.outcomes)].error
+        raise TrialsFailed(
+            f"the last {self._failed} trials, up to block {number}, all failed, the last with: {last}; their output is in "
+            f"{file.output}; fix the command and run it again: trials that logged nothing are begun again; --keep-going "
+            "continues in spite of failures"
+        )

@@ -74,10 +74,14 @@ class Record:
             )
 
     def blocks(self, files: Sequence[BlockFile]) -> list[Block]:
-        """Return the blocks with their trials that have ended."""
+        """Return the blocks with their trials. A trial that still runs counts by what it has logged."""
         runs = self._runs = self._read()
         trained = {t.id: t for group in _groups(files) for t in _group(runs, group)}
         return [replace(f.block, trained=tuple(trained[r.id] for r in _runs_of(runs, f))) for f in files]
+
+    def has_values(self, metric: str) -> bool:
+        """Return whether a run of the blocks that were last read has a value of the metric."""
+        return self._runs is not None and metric in self._runs.points
 
     def _read(self) -> Experiment:
         """Return the experiment's runs; none if it does not exist yet, or its store."""

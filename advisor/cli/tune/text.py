@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 from advisor.model.spec import StudySpec
@@ -95,11 +94,11 @@ def best_so_far(spec: StudySpec, trials: Sequence[Trained]) -> str:
 def result(spec: StudySpec, blocks: Sequence[Block]) -> Iterator[str]:
     """Yield the lines about the best setting and its repeats."""
     trials = [t for b in blocks for t in b.trained]
-    best = leader.best(trials) if leader.settings(trials) else ()
     yield f"{count(len(trials), 'trial')} in {count(len(blocks), 'block')}."
-    if not best or not math.isfinite(leader.mean(best)):
+    if not leader.has_result(trials):
         yield "No setting has a result in all of its runs."
         return
+    best = leader.best(trials)
     block = next(b for b in blocks if best[0] in b.trained)
     searched = [f"{n} {short(v)}" for n, v in best[0].setting.items() if n in block.spec.searched]
     metric, mean = spec.objective.metric, _value(spec, leader.mean(best))

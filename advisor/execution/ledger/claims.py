@@ -87,6 +87,10 @@ class Claimant:
             return "busy"
         return "open" if now - self._heartbeats[run_id][1] > CONFIRM_S else "silent"
 
+    def works(self, claim: Mapping[str, Any]) -> bool:
+        """Return True if the claim's launcher is another process on this machine that still runs."""
+        return self._is_here(claim) and claim.get("pid") != os.getpid() and _runs(claim.get("pid"), claim.get("began"))
+
     def is_overdue(self, claim: Mapping[str, Any]) -> bool:
         """Return True if a training on this machine has exceeded its time limit and its launcher has failed."""
         return bool(

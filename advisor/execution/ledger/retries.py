@@ -1,12 +1,11 @@
-"""Decides which failed trials a launch begins again: those that never logged anything, once their command has changed."""
+"""Decides which failed trials of earlier launches a launch begins again: without `--retry failed`, those that logged nothing."""
 
 from __future__ import annotations
 
 import difflib
-import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
 
 from advisor.tracking.study.metric_names import is_companion
 
@@ -21,21 +20,15 @@ class Retry:
     """The failed trials that a launch begins again. Their old runs are deleted in MLflow, where they can be restored."""
 
     command: str | None = None
-    """Fingerprint of the launch's command; None for a training in a Python loop, which has no command."""
-    failed: bool = False
-    """If True, begin all failed trials again."""
-    _since: float = field(default_factory=time.time)
+    """Fingerprint of the launch's command, which its claims record; None for a training in a Python loop."""
+    trials: Literal["none", "silent", "failed"] = "none"
+    """silent: trials that logged nothing, except those of a launcher that still works · failed: all failed trials"""
 
-    def begins_again(self, claim: Mapping[str, Any], status: str, metrics: Iterable[str]) -> bool:
-        """Return True if the launch begins a trial again that has ended. metrics: names of all metrics that it logged.
-
-        Only trials that ended before this launch count: otherwise launchers with different commands would take turns forever.
-        """
-        if status not in FAILED or float(claim.get("seen", 0.0)) >= self._since:
+    def begins_again(self, status: str, metrics: Iterable[str]) -> bool:
+        """Return True if the launch begins a trial again that had ended before it. metrics: names of all metrics that it logged."""
+        if status not in FAILED or self.trials == "none":
             return False
-        before = claim.get("command")
-        changed = None not in (before, self.command) and before != self.command
-        return self.failed or (changed and not of_training(metrics))
+        return self.trials == "failed" or not of_training(metrics)
 
 
 def of_training(metrics: Iterable[str]) -> list[str]:

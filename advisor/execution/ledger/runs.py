@@ -29,6 +29,8 @@ class StudyRuns:
     ) -> None:
         self._client, self._uri, self._id, self._spec, self._claimant = client, uri, experiment_id, spec, claimant
         self._retry = retry
+        self._again: frozenset[str] | None = None
+        """Ids of the runs whose trials are begun again; None before the first reading. A trial that fails later is not."""
 
     def runs(self, trial: int | None = None) -> list[Any]:
         """Return all runs of the study, or only those of one trial."""
@@ -49,7 +51,10 @@ class StudyRuns:
     def entries(self) -> list[Entry]:
         """Return all begun jobs, sorted by number. If a job was begun twice, return its run with the most progress."""
         entries: dict[Key, Entry] = {}
-        for entry in self._entries(self.runs()):
+        runs = self.runs()
+        if self._again is None:
+            self._again = frozenset(self._failed_before(runs))
+        for entry in self._entries(runs):
             before = entries.get(entry.key)
             if before is None or _BY_PROGRESS.index(before.state) < _BY_PROGRESS.index(entry.state):
                 entries[entry.key] = entry
@@ -73,15 +78,29 @@ class StudyRuns:
                 continue
             claim = _claim(run)
             state = self._claimant.state(run_id, claim, run.info.status)
-            if state == "done" and self._retry.begins_again(claim, self._status_of(run), run.data.metrics):
+            if state == "done" and run_id in (self._again or ()):
                 state = "open"
             outcome = self._outcome(run, claim) if state == "done" else None
             yield Entry(run_id, key, state, run.data.params, tags.get(contract.TAG_SEED, ""), outcome)
 
+    def _failed_before(self, runs: Sequence[Any]) -> Iterator[str]:
+        """Yield the ids of the runs whose trials this launch begins again, because they failed in an earlier launch."""
+        claimed = [(run, str(run.info.run_id), _claim(run)) for run in runs]
+        states = {run_id: self._claimant.state(run_id, claim, run.info.status) for run, run_id, claim in claimed}
+        working = {
+            c["launcher"] for _, run_id, c in claimed if states[run_id] in ("busy", "silent") and "launcher" in c
+        }
+        for run, run_id, claim in claimed:
+            works = claim.get("launcher") in working or self._claimant.works(claim)
+            ended = states[run_id] == "done" and (self._retry.trials == "failed" or not works)
+            if ended and self._retry.begins_again(self._status_of(run), run.data.metrics):
+                yield run_id
+
     def _outcome(self, run: Any, claim: Mapping[str, Any]) -> Outcome:
         status = self._status_of(run)
         best = claim.get("best")
-        if "best" not in claim or (best is None and self.has_objective(run)):
+        corrected = best is None and run.data.tags.get(contract.TAG_STATUS) == "no_data" and self.has_objective(run)
+        if "best" not in claim or corrected:
             best = self.best(run.info.run_id)
         return Outcome(status, best, self.error(run, status))
 
@@ -149,14 +168,18 @@ class StudyRuns:
 
     def _is_comparable(self, run: Any) -> bool:
         tags, steps = run.data.tags, self._spec.max_train_steps
-        expected = {
-            contract.TAG_OBJECTIVE: self._spec.objective.metric,
-            contract.TAG_DIRECTION: self._spec.objective.direction,
-        }
+        expected = dict[str, str]()
+        if not self._was_corrected(run):
+            expected[contract.TAG_OBJECTIVE] = self._spec.objective.metric
+            expected[contract.TAG_DIRECTION] = self._spec.objective.direction
         if steps is not None:
             expected[contract.TAG_MAX_TRAIN_STEPS] = str(steps)
         same = all(tags.get(tag, value) == value for tag, value in expected.items())
         return same and self._has_ended(run) and contract.TAG_PROBE not in tags
+
+    def _was_corrected(self, run: Any) -> bool:
+        """Return True if the run was begun with an objective that it never logged, and logged the study's objective instead."""
+        return self.has_objective(run) and run.data.tags.get(contract.TAG_OBJECTIVE) not in run.data.metrics
 
     def _has_ended(self, run: Any) -> bool:
         """Return True if a run of another study has ended and no launcher will begin its job again."""

@@ -39,3 +39,8 @@ def best(trials: Sequence[Trained]) -> Sequence[Trained]:
     groups = settings(trials)
     repeated = [g for g in groups if len(g) > 1 and math.isfinite(mean(g))]
     return leading(repeated or groups)
+
+
+def has_result(trials: Sequence[Trained]) -> bool:
+    """Return whether a setting has a result in all of its runs."""
+    return any(math.isfinite(mean(group)) for group in settings(trials))

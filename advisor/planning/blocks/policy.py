@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Literal
 
 from advisor.model.space import Value
@@ -20,6 +20,7 @@ from advisor.model.spec import Sampler, StudySpec
 from advisor.planning.blocks import leader
 from advisor.planning.blocks.model import Analyst, Block, Trained
 from advisor.planning.blocks.spaces import (
+    comparable,
     covers,
     hull,
     observations,
@@ -39,9 +40,9 @@ FIRST_BLOCKS = 3
 MIN_GROWTH = 1.25
 """Minimum growth of the number of trials before a space that was not changed is analysed again: a test gains little by less."""
 REPEATS = 4
-"""Trials at the end that repeat the leading setting; at most a ninth of all."""
+"""Maximum number of trials at the end that repeat the leading setting; at most a ninth of all trials of the present length."""
 MAX_SHARE = 3
-"""A special study, or longer training, is only begun if it leaves trials for its result: it may take a third of what is left."""
+"""A special study is only begun if it leaves trials for its result: it may take one part in this many of what is left."""
 MAX_POINTS = 500
 """Maximum number of points of a sequence that are tried to find unexplored ones."""
 
@@ -128,8 +129,14 @@ class _State:
         return self._affordable(self.space)
 
     def _affordable(self, space: StudySpec) -> int:
-        repeats = min(REPEATS, self.search.trials // 9)
-        return max(self.left // steps_of(space) - repeats, 0)
+        left = self.left // steps_of(space)
+        repeats = min(REPEATS, (len(comparable(space, self.done)) + left) // 9)
+        return max(left - repeats, 0)
+
+    @property
+    def repeated(self) -> int:
+        """Number of repeats since the last other block."""
+        return sum(len(b.trained) for b in takewhile(lambda b: b.kind == "repeat", reversed(self.blocks)))
 
     @cached_property
     def looked(self) -> int:
@@ -190,9 +197,9 @@ class _State:
         return block or self.adaptive(spec, kind="extend")
 
     def _worth(self, spec: StudySpec) -> bool:
-        """Return whether enough trials of this length are left to search."""
+        """Return whether the study searches; another length of training must leave one more block and the repeats."""
         longer = not trains_alike(spec, self.space)
-        return bool(spec.searched) and (not longer or FIRST_BLOCKS * self.search.block * steps_of(spec) <= self.left)
+        return bool(spec.searched) and (not longer or (FIRST_BLOCKS + 1) * self.search.block <= self._affordable(spec))
 
     # --- blocks -----------------------------------------------------------------------------------------------------------------
 
@@ -217,9 +224,9 @@ class _State:
         return Block(kind, space.model_copy(update=update)) if count else None
 
     def repeat(self) -> Block | None:
-        """Return repeats of the setting with the best mean, which may change after each block; None if the budget is spent."""
+        """Return repeats of the setting with the best mean, which may change after each block; None after the last one."""
         leading = leader.leading(leader.settings(self.done))[0]
-        count = min(self.search.parallel, self.left // leading.steps)
+        count = min(self.search.parallel, self.left // leading.steps, REPEATS - self.repeated)
         if count < 1:
             return None
         origin = next(b.spec for b in self.blocks if leading in b.trained)

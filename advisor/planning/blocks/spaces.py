@@ -17,10 +17,17 @@ def steps_of(spec: StudySpec) -> int:
 
 
 def hull(before: StudySpec, after: StudySpec) -> StudySpec:
-    """Return the later study with ranges that contain the earlier ones: the sampler knows what is bad and needs no narrowing."""
+    """Return the later study with ranges and choices that contain the earlier ones: the sampler knows what is bad.
+
+    A hyperparameter that the later study fixes stays fixed.
+    """
     parameters = dict(after.parameters)
     for name, old in before.searched.items():
         new = parameters.get(name)
+        if new is not None and new.choices and old.choices and name in after.searched:
+            added = tuple(v for v in new.choices if v not in old.choices)
+            parameters[name] = new.model_copy(update={"choices": (*old.choices, *added)})
+            continue
         if new is None or not (old.numeric and new.numeric) or new.low is None or new.high is None:
             continue
         low, high = min(old.low or 0.0, new.low), max(old.high or 0.0, new.high)

@@ -204,7 +204,7 @@ def _launch_failures(trials: int, errors: Sequence[str]) -> list[Decision]:
     example = next((f", with {error!r}" for error in errors if error), "")
     text = (
         f"{len(errors)} of {trials} trials ended before their first step{example}. No hyperparameter causes that, so they do not "
-        "count as failures of the search space. `advisor run --retry failed` trains them again."
+        "count as failures of the search space. Fix the cause; then `advisor run` with the same study trains them again."
     )
     return [Decision(topic="status", text=text)]
 

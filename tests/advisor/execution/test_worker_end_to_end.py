@@ -51,6 +51,8 @@ else:
     while kind == "hang" and time.monotonic() < until and not Path("go").exists():
         time.sleep(0.05)
     log(lr, 1)
+    if kind == "late":
+        sys.exit("no memory left")
     if kind == "nan":
         log(float("nan"), 2)
     log(end="FINISHED")
@@ -143,12 +145,12 @@ def test_every_trial_is_trained_and_recorded_with_its_status(folder, advisor_run
         == json.loads((folder / "advisor-runs/small/trial-0.json").read_text())["lr"]
     )
 
-    # The same command trains nothing; a larger number of trials continues the sequence.
+    # The same command trains only the trial again that crashed; a larger number of trials continues the sequence.
     before = lines(folder, "begun")
     status, out, err = advisor_run(5)
     assert status == 1, err
-    assert "4 of 5 had ended before." in err
-    assert lines(folder, "begun") == [*before, 4]
+    assert "3 of 5 had ended before." in err
+    assert lines(folder, "begun") == [*before, 1, 4]
     assert sorted(runs(folder)) == [f"trial-{i}" for i in range(5)]
 
 
@@ -226,17 +228,35 @@ def test_a_command_that_always_fails_ends_the_launch(folder, advisor_run):
     )
     assert len(runs(folder)) == 3
 
-    # A changed script begins them again, as they logged nothing. The same script does not.
-    (folder / "kinds.json").write_text(json.dumps({1: "crash"}))
-    (folder / "train.py").write_text(f"# mended{os.linesep}{TRAINING}")
-    status, _, err = advisor_run(3)
+    # Trials that logged nothing are begun again, and end the launch again if the training still fails.
+    status, _, err = advisor_run(9)
     assert (status, lines(folder, "begun")) == (1, [0, 1, 2, 0, 1, 2]), err
+    assert "the first 3 trials all failed" in err
+    (folder / "kinds.json").write_text(json.dumps({1: "late"}))
+    status, _, err = advisor_run(3)
+    assert (status, lines(folder, "begun")[6:]) == (1, [0, 1, 2]), err
+
+    # A trial that logged something is begun again only on request.
     (folder / "kinds.json").write_text("{}")
     status, _, err = advisor_run(3)
     assert (status, "3 of 3 had ended before." in err) == (1, True), err
     status, _, err = advisor_run(3, "--retry", "failed")
-    assert (status, lines(folder, "begun")[6:]) == (0, [1]), err
+    assert (status, lines(folder, "begun")[9:]) == (0, [1]), err
     assert all(run.tags[contract.TAG_STATUS] == "complete" for run in runs(folder).values())
+
+
+def test_failed_trials_of_a_launcher_that_still_works_are_left_to_it(folder, advisor_run):
+    (folder / "kinds.json").write_text(json.dumps({0: "crash", 1: "hang"}))
+    process = start(folder, 2)
+    wait_until(lambda: 1 in lines(folder, "begun"))
+    status, out, err = advisor_run(2)
+    assert status == 1, err
+    assert "1 are left to other launchers" in out
+    (folder / "go").touch()
+    assert finish(process)[0] == 1
+    assert lines(folder, "begun") == [0, 1]
+    advisor_run(2)
+    assert lines(folder, "begun") == [0, 1, 0]
 
 
 def test_trainings_that_log_elsewhere_end_the_launch(advisor_run):

@@ -74,3 +74,16 @@ def test_a_dry_run_prints_the_first_block_and_writes_nothing(tune, project):
     assert len(lines) == 12
     assert [line.split()[-1] for line in lines] == [str(seed) for seed in range(7, 19)]
     assert not (project / "advisor-tune").exists()
+
+
+def test_missing_and_double_block_files_are_told_apart(tune, project):
+    folder = project / "advisor-tune" / "small"
+    folder.mkdir(parents=True)
+    for name in ("01-explore.yaml", "02-adaptive.yaml", "02-extend-lr.yaml"):
+        (folder / name).write_text(STUDY)
+    status, _, err = tune(STUDY)
+    assert (status, "has two files for block 2" in err) == (2, True)
+    (folder / "02-adaptive.yaml").unlink()
+    (folder / "01-explore.yaml").unlink()
+    status, _, err = tune(STUDY)
+    assert (status, "a block's file is missing" in err) == (2, True)

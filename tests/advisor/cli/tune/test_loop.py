@@ -161,3 +161,37 @@ def test_what_the_search_cannot_go_on_with_is_one_line(folder, capfd):
     assert "experiment 'small' already holds runs of the study 'small', which are not of this search" in error
     assert error.count("\n") == 1
     assert not (folder / "elsewhere").exists()
+
+
+def test_a_corrected_objective_needs_no_new_training(folder, capfd):
+    (folder / "study.yaml").write_text(STUDY.replace("val/loss", "val/los"))
+    assert status_of(*words(4)) == 1
+    assert "set `objective.metric: val/loss` in the study file" in capfd.readouterr().err
+    (folder / "study.yaml").write_text(STUDY)
+    assert status_of(*words(4)) == 0
+    out, err = capfd.readouterr()
+    assert "3 of 3 had ended before." in err
+    assert "Its only run has val/loss" in out  # the fourth trial is another one: the first three are known
+    assert len(lines(folder, "begun")) == 4
+    assert {load(path).objective.metric for path in files(folder)} == {"val/loss"}
+
+    # Now the trials have values of the objective, so another one would be another search.
+    (folder / "study.yaml").write_text(STUDY.replace("minimize", "maximize"))
+    assert status_of(*words(4)) == 2
+    assert "holds a search that started with another value of 'objective'" in capfd.readouterr().err
+
+
+def test_a_search_ends_if_a_whole_block_fails(folder, capfd):
+    broken = TRAINING.replace("loss = 1", 'assert study == "small", "no data left"\nloss = 1')
+    (folder / "train.py").write_text(broken)
+    assert status_of(*words(36)) == 1
+    error = capfd.readouterr().err.splitlines()[-1]
+    assert error.startswith("advisor: the last 3 trials, up to block 2, all failed, the last with: exit status 1: ")
+    assert "no data left; their output is in advisor-tune/small/02-" in error
+    assert len(files(folder)) == 2
+
+
+def test_a_search_without_any_result_exits_with_1(folder, capfd):
+    (folder / "train.py").write_text("import sys; sys.exit('no data')")
+    assert status_of(*words(4, "--keep-going")) == 1
+    assert "No setting has a result in all of its runs." in capfd.readouterr().out

@@ -1,11 +1,13 @@
 """The ledger of a study: jobs that several launchers begin, and invalid jobs."""
 
+import math
 import threading
 
 import pytest
 from launches import SPEC, claim, client_of
 
 from advisor.execution import Job, Ledger, jobs
+from advisor.execution.engines.process import Exit
 from advisor.execution.ledger.ledger import TAKEN
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter
@@ -83,3 +85,13 @@ def test_artifacts_are_beside_a_store_in_another_folder(project, tmp_path, monke
     Ledger(locate(str(project / "mlflow.db")), "there", SPEC)
     place = client.get_experiment_by_name("there").artifact_location
     assert place.startswith((project / "mlruns").as_uri())
+
+
+def test_a_curve_without_a_finite_value_is_not_read_again(project, monkeypatch):
+    ledger = Ledger(locate("mlflow.db"), "e", SPEC)
+    run_id = claim(ledger, jobs(SPEC)[0])
+    ledger.log(run_id, {1: (math.nan, 0)})
+    ended = ledger.end(run_id, Exit(0))
+    monkeypatch.setattr(ledger._client, "get_metric_history", lambda *_: pytest.fail("the curve is read again"))
+    assert [entry.outcome for entry in ledger.entries()] == [ended]
+    assert (ended.status, ended.best) == ("diverged", None)

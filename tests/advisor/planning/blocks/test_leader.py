@@ -30,3 +30,9 @@ def test_another_length_is_another_setting_and_probes_are_none():
 
 def test_of_equal_settings_the_last_one_leads():
     assert leader.best([trial(1, 0.1), trial(2, 0.1)])[0].setting == {"lr": 2}
+
+
+def test_only_a_setting_without_a_failed_run_has_a_result():
+    assert leader.has_result([trial(1, 0.1), trial(2, math.nan)])
+    assert not leader.has_result([trial(1, 0.1), trial(1, math.nan)])
+    assert not leader.has_result([])

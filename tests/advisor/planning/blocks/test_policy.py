@@ -110,6 +110,34 @@ def test_longer_training_is_explored_anew_if_the_budget_suffices():
     assert ("explore", 12) not in sizes(run(Search(START, 48, late)))[1:]
 
 
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        (200, [("explore", 9), ("explore", 9), ("adaptive", 3), ("repeat", 1)]),
+        (300, [("explore", 9), *[("adaptive", 3)] * 7]),  # its exploration alone would take all that is left
+    ],
+)
+def test_longer_training_leaves_trials_for_its_result(steps, expected):
+    blocks = run(Search(START, 36, Analyst(START.model_copy(update={"max_train_steps": steps}))))
+    assert sizes(blocks)[: len(expected)] == expected
+    repeats = sum(len(b.trained) for b in blocks if b.kind == "repeat")
+    assert 1 <= repeats <= REPEATS
+    assert sizes(blocks)[-1] == ("repeat", 1)
+    assert sum(t.steps for b in blocks for t in b.trained) <= 3600
+
+
+def test_a_leader_that_is_shorter_than_the_present_space_is_repeated_no_more_than_another():
+    short = run(Search(START, 48, Analyst()))[0]
+    long = replace(short, spec=LONGER, trained=tuple(replace(t, steps=200, cost=t.cost + 9) for t in short.trained))
+    search, blocks = Search(START, 51, Analyst()), [short, long]
+    while (block := search.next_block(blocks)) is not None:
+        worse = tuple(replace(t, cost=t.cost + 9 * (t.steps > 100)) for t in train(block, []).trained)
+        blocks.append(replace(block, trained=worse))
+    repeats = [b for b in blocks if b.kind == "repeat"]
+    assert {b.spec.max_train_steps for b in repeats} == {100}
+    assert sum(len(b.trained) for b in repeats) == REPEATS
+
+
 def test_a_special_study_leads_to_the_study_that_it_prepared_and_has_no_candidates():
     analyst = Analyst(PROBE, None)
     blocks = run(Search(START, 48, analyst))

@@ -28,6 +28,13 @@ def test_ranges_only_grow():
     assert hull(linear, SPEC).parameters["lr"].low == 1e-4  # a logarithmic range cannot begin at zero
 
 
+def test_choices_are_only_added_unless_the_plan_fixes_one():
+    other = SPEC.with_parameter("depth", Parameter(choices=(2, 3)))
+    assert hull(SPEC, other).parameters["depth"].choices == (1, 2, 3)
+    fixed = SPEC.with_parameter("depth", Parameter(role="fixed", value=2))
+    assert hull(SPEC, fixed).parameters["depth"] == fixed.parameters["depth"]
+
+
 def test_a_type_that_is_left_out_is_no_change():
     stated = SPEC.with_parameter("lr", Parameter(type="float", low=1e-4, high=1e-2, scale="log", limits=(0, 1)))
     assert same_space(SPEC, stated)
