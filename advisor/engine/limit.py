@@ -37,7 +37,6 @@ class _Call(threading.Thread, Generic[T]):
         super().__init__(daemon=True)
         self._work, self._context = work, contextvars.copy_context()
         self._clock: int | None = None
-        self._began_s = time.process_time()
         self._result: list[T] = []
         self._error: BaseException | None = None
 
@@ -56,9 +55,12 @@ class _Call(threading.Thread, Generic[T]):
         return self._result[0]
 
     def cpu_s(self) -> float:
-        """Return the processor seconds of the thread; of the whole process, on systems without clocks of threads."""
+        """Return the processor seconds of the thread; 0 on systems without clocks of threads (macOS, Windows).
+
+        There, only the limit in wall time applies: the processor time of the process includes that of other threads.
+        """
         if self._clock is None:
-            return time.process_time() - self._began_s
+            return 0.0
         try:
             return time.clock_gettime(self._clock)
         except OSError:  # the thread has just ended

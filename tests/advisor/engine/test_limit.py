@@ -155,6 +155,21 @@ def test_waiting_and_other_threads_cost_no_processor_time() -> None:
         other.join()
 
 
+def test_without_clocks_of_threads_only_the_wall_time_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(time, "pthread_getcpuclockid")
+
+    def spin(seconds: float) -> int:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            sum(range(1000))
+        return 3
+
+    assert limited("spins", lambda: spin(5 * SECONDS)) == 3
+    monkeypatch.setattr(limit, "MAX_WAIT_S", 1)
+    with pytest.raises(TooLongError, match="min"):
+        limited("spins on", lambda: spin(60))
+
+
 def test_without_threads_rules_run_directly(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
