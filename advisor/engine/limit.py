@@ -18,8 +18,13 @@ MAX_WAIT_S = 1800
 STOP_S = 2.0
 """Seconds that a rule has to end when it is stopped. After that, its thread goes on without effect."""
 
-_abandoned: dict[str, threading.Thread] = {}
-"""Threads of rules that did not end when they were stopped, by rule."""
+_stopped: set[str] = set()
+"""Rules that were stopped in this process. They are not started again: each refresh of a live page would cost the full limit."""
+
+
+def forget() -> None:
+    """Let rules that were stopped start again."""
+    _stopped.clear()
 
 
 class TooLongError(Exception):
@@ -77,10 +82,10 @@ class _Call(threading.Thread, Generic[T]):
 def limited(rule: str, work: Callable[[], T]) -> T:
     """Return `work()` of this rule, or raise its error; raise TooLongError if it does not end.
 
-    If the rule cannot be stopped, it is not started again while its thread lives.
+    A rule that was stopped is not started again in this process.
     """
-    if rule in _abandoned and _abandoned[rule].is_alive():
-        raise TooLongError("still runs since an earlier analysis")
+    if rule in _stopped:
+        raise TooLongError("was stopped in an earlier analysis and is not started again")
     call = _Call(work)
     try:
         call.start()
@@ -88,10 +93,13 @@ def limited(rule: str, work: Callable[[], T]) -> T:
         return work()
     try:
         _wait(call)
+    except TooLongError:
+        _stopped.add(rule)
+        raise
     finally:
         call.stop()
-        if call.is_alive():
-            _abandoned[rule] = call
+        if call.is_alive():  # as after Ctrl+C in a notebook
+            _stopped.add(rule)
     return call.result()
 
 

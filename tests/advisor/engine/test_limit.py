@@ -49,6 +49,7 @@ class NeverEnds(Rule):
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limit, "MAX_CPU_S", SECONDS)
     monkeypatch.setattr(limit, "STOP_S", 1.0)
+    limit.forget()
 
 
 class _Base(Rule):
@@ -127,12 +128,21 @@ def test_a_rule_that_waits_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         with pytest.raises(TooLongError, match="took more than"):
             limited("waits", lambda: over.wait(60))
-        with pytest.raises(TooLongError, match="since an earlier analysis"):
-            limited("waits", lambda: over.wait(60))
     finally:
         over.set()
-    limit._abandoned["waits"].join(5)
-    assert limited("waits", lambda: 3) == 3
+
+
+def test_a_rule_that_was_stopped_is_not_started_again() -> None:
+    assert "took more than" in str(judge(STUDY, [Loops()])[0].reason)
+    began = time.monotonic()
+    (again,) = judge(STUDY, [Loops()])
+    assert time.monotonic() - began < SECONDS
+    assert (again.status, again.reason) == (
+        "broken",
+        "stopped: it was stopped in an earlier analysis and is not started again",
+    )
+    limit.forget()
+    assert limited("loops", lambda: 3) == 3
 
 
 def test_waiting_and_other_threads_cost_no_processor_time() -> None:
