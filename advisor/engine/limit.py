@@ -44,6 +44,7 @@ class _Call(threading.Thread, Generic[T]):
         self._clock: int | None = None
         self._result: list[T] = []
         self._error: BaseException | None = None
+        self._ending, self._ended = threading.Lock(), False
 
     def run(self) -> None:
         if hasattr(time, "pthread_getcpuclockid"):
@@ -52,6 +53,9 @@ class _Call(threading.Thread, Generic[T]):
             self._result.append(self._context.run(self._work))
         except BaseException as error:
             self._error = error
+        finally:
+            with self._ending:
+                self._ended = True
 
     def result(self) -> T:
         """Return the result of a call that has ended, or raise its error."""
@@ -72,11 +76,26 @@ class _Call(threading.Thread, Generic[T]):
             return 0.0
 
     def stop(self) -> None:
-        """Raise an exception in the thread, again and again until it ends."""
-        deadline = time.monotonic() + STOP_S
-        while self.is_alive() and time.monotonic() < deadline:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), ctypes.py_object(_Stop))
-            self.join(0.1)
+        """Raise an exception in the thread, and a second one if the rule caught the first.
+
+        Between the two, `finally` blocks of the rule have time to end.
+        """
+        for _ in range(2):
+            self._raise_in_thread()
+            self.join(STOP_S / 2)
+
+    def _raise_in_thread(self) -> None:
+        """Raise `_Stop` in the thread while it works.
+
+        The lock keeps the thread from ending meanwhile, because a new thread may get its identifier and would be stopped instead.
+        """
+        if not self._ending.acquire(timeout=STOP_S):
+            return
+        try:
+            if self.is_alive() and not self._ended:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), ctypes.py_object(_Stop))
+        finally:
+            self._ending.release()
 
 
 def limited(rule: str, work: Callable[[], T]) -> T:

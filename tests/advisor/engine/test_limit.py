@@ -165,6 +165,53 @@ def test_waiting_and_other_threads_cost_no_processor_time() -> None:
         other.join()
 
 
+def test_a_rule_that_is_stopped_can_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limit, "STOP_S", 20.0)
+    ends = []
+
+    def work() -> None:
+        try:
+            while True:
+                sum(range(1000))
+        finally:
+            for _ in range(30):
+                time.sleep(0.02)
+            ends.append("closed")
+
+    with pytest.raises(TooLongError):
+        limited("cleans up", work)
+    assert ends == ["closed"]
+
+
+def test_a_rule_that_catches_the_first_exception_is_stopped_by_the_second() -> None:
+    def work() -> None:
+        caught = 0
+        while not caught:
+            try:
+                while True:
+                    sum(range(1000))
+            except BaseException:
+                caught += 1
+        while True:
+            sum(range(1000))
+
+    before = threading.active_count()
+    with pytest.raises(TooLongError):
+        limited("catches", work)
+    assert threading.active_count() == before
+
+
+def test_a_thread_that_took_over_the_identifier_is_not_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = limit._Call(lambda: 3)
+    call.start()
+    call.join()
+    monkeypatch.setattr(call, "_ident", threading.get_ident())
+    monkeypatch.setattr(call, "is_alive", lambda: True)
+    call._raise_in_thread()
+    sum(range(1000))  # an exception would be raised in this thread by now
+    assert call.result() == 3
+
+
 def test_without_clocks_of_threads_only_the_wall_time_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(time, "pthread_getcpuclockid")
 
