@@ -70,8 +70,8 @@ def test_the_action_passes_every_input_to_its_shell_part() -> None:
 def test_the_hook_of_pre_commit_checks_study_files(tmp_path: Path, commands: dict[str, str]) -> None:
     (hook,) = yaml.safe_load((CHECKOUT / ".pre-commit-hooks.yaml").read_text("utf-8"))
     pattern = re.compile(hook["files"])
-    assert all(pattern.search(name) for name in ("study.yaml", "a/study-2.yml", "advisor-report/next/1-wider.yaml"))
-    assert not any(pattern.search(name) for name in ("config.yaml", "mystudy.yaml", "next/a.py"))
+    assert all(pattern.search(name) for name in ("study.yaml", "a/study.yml", "advisor-report/next/1.yaml", "advisor-tune/2/a.yaml"))
+    assert not any(pattern.search(name) for name in ("config.yaml", "mystudy.yaml", "study_group.yaml", "app/next/ingress.yml"))
     (tmp_path / "study.yaml").write_text(STUDY % "1.0")
     (tmp_path / "study-2.yaml").write_text(STUDY % "0.0001")
     words = ["sh", "-c", f'{hook["entry"]} "$@"', "sh", "study.yaml", "study-2.yaml", "study-3.yaml"]
