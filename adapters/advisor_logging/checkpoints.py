@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from advisor_logging import manifest
+from advisor_logging.limits import MAX_VALUE
 from advisor_logging.manifest import Checkpoint, RunInfo
-from advisor_logging.store import MAX_VALUE
 
 _PARTIAL = ".partial"
 

@@ -8,6 +8,8 @@ from advisor_logging.table import Table
 
 MAX_NAME = 250
 """Maximum characters of the name of a run, tag, param or metric."""
+MAX_VALUE = 5000
+"""Maximum characters of a tag or param that servers of all versions accept."""
 MAX_STEP = 2**53
 """Maximum step and time in milliseconds: larger integers are not exact in the spool's 64-bit floats."""
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from advisor import contract
 from advisor_logging.command_line import command
+from advisor_logging.limits import MAX_VALUE, clean_text
 
 _TORCH_DEFAULT_SEED = 67280421310721
 """PyTorch's seed if the training set none."""
@@ -31,13 +32,13 @@ class RunContext:
         return "advisor_logging.recorder" not in sys.modules and os.environ.get("ADVISOR_RUN_CONTEXT") != "off"
 
     def tags(self) -> dict[str, str]:
-        """Return the facts that are known."""
+        """Return the known facts in texts that every store accepts."""
         facts = {contract.TAG_COMMAND: command, contract.TAG_GIT_COMMIT: _commit_of_code, contract.TAG_SEED: _seed}
         tags: dict[str, str] = {}
         for tag, find in facts.items():
             with suppress(Exception):  # a missing fact is better than a training that ends here
                 if value := find():
-                    tags[tag] = value
+                    tags[tag] = clean_text(value)[:MAX_VALUE]
         return tags
 
 

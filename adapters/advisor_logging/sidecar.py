@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advisor import contract
-from advisor_logging.limits import MAX_STEP
+from advisor_logging.limits import MAX_STEP, MAX_VALUE
 from advisor_logging.spool import (
     EVENT,
     STEPS,
@@ -35,7 +35,6 @@ from advisor_logging.spool import (
     segment_path,
     segments,
 )
-from advisor_logging.store import MAX_VALUE
 
 if TYPE_CHECKING:
     import numpy as np

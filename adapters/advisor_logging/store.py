@@ -16,14 +16,12 @@ from typing import Any, NamedTuple
 
 from advisor import contract
 from advisor.contract.redact import one_line
-from advisor_logging.limits import MAX_NAME, clean_name, clean_text
+from advisor_logging.limits import MAX_NAME, MAX_VALUE, clean_name, clean_text
 from advisor_logging.spool import user_id
 from advisor_logging.windows import Point
 
 MAX_METRICS = 1000
 MAX_PARAMS = 100
-MAX_VALUE = 5000
-"""Maximum characters of a tag or param that servers of all versions accept."""
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0)
 """Seconds between attempts to write one value if the store's error may be temporary."""
 MAX_REFUSALS = 3

@@ -291,14 +291,16 @@ class TuningLogger:
         try:
             step = last_step if step is None else check_step(step)
             values = check_metrics(metrics, self._refusals.add_metric)
+            has_objective = self._objective in metrics
+            if values:
+                self._missing_objective.look({*values, self._objective} if has_objective else values)
         except Exception as error:
             self._refusals.add("evaluation", error)
             return
         if values:
-            self._missing_objective.look(metrics)
             self._capture.flush()
             self.hand_over(evaluation(step, time.time() * 1e3, values))
-        if self._objective in metrics and self._keeper.checkpoints.keep:
+        if has_objective and self._keeper.checkpoints.keep:
             self._keep(step, last_step, values.get(self._objective))
         self._capture.restart_clock()
 

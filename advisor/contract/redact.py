@@ -173,13 +173,18 @@ def reason(error: BaseException) -> str:
 _SECRET = re.compile(
     r"(?i)(^|[-_.\s])((?:ssl)?passwords?|passwd|passphrase|pwd|secrets?|credentials?|apikey"
     r"|(api|access|private|secret|account|auth|ssh|storage|wandb|azure|encryption|signing|client|master)[-_]?keys?"
-    r"|(api|access|auth|bearer|hf|hub|wandb|github|session|refresh|id)[-_]?token)$|(^|\.)token$"
+    r"|(api|access|auth|bearer|hf|hub|wandb|github|session|refresh|id)[-_]?token"
+    r"|(db|database|user|root|admin|mysql|postgres|redis|smtp|ftp|ssh|login|proxy|auth)[-_]?pass)$|(^|\.)token$"
 )
 
 
 def _names_secret(name: str) -> bool:
     """Return whether this is the name of a secret, or of an environment variable that holds one."""
-    return is_secret(name) or (name.isupper() and _ENVIRONMENT.search(name) is not None) or name in ("token", "sig")
+    return (
+        is_secret(name)
+        or (name.isupper() and _ENVIRONMENT.search(name) is not None)
+        or name in ("token", "sig", "pass")
+    )
 
 
 def is_secret(name: str) -> bool:
@@ -225,8 +230,29 @@ def learn_arguments(arguments: Iterable[str]) -> None:
         learn(argument.partition("=")[2])
 
 
+_HEADER = re.compile(
+    r"(?i)\b(authorization[\"']?\s{0,9}[:=]\s{0,9}[\"']?(?:[a-z]{1,20}\s{1,9})?|bearer\s{1,9})[^\s'\"]++"
+)
+"""An HTTP header with a credential, or only its scheme and the credential."""
+_KEYWORD = re.compile(r"\b(key\s{0,9}=\s{0,9})('[^'\n]*+'|\"[^\"\n]*+\")")
+"""A quoted text in the keyword `key` of a call, as in `wandb.login(key="...")`."""
+_ENTRY = re.compile(r"(?<![\w.-])([\w.-]++)([\"']?\s{0,9}+:\s{0,9}+)([^\s'\"(){}\[\],]++)")
+"""An unquoted value in JSON or YAML within one line."""
+
+
+def _redact_argument(argument: str) -> str:
+    """As `redact`, for one argument, which may contain code, configuration or an HTTP header."""
+
+    def hide(found: re.Match[str]) -> str:
+        name, between, value = found.groups()
+        return f"{name}{between}{HIDDEN}" if _names_secret(name) and value not in _NO_VALUES else found.group()
+
+    text = _ENTRY.sub(hide, redact(redact_code(argument)))
+    return _HEADER.sub(rf"\1{HIDDEN}", _KEYWORD.sub(rf"\1'{HIDDEN}'", text))
+
+
 def redact_arguments(arguments: Sequence[str]) -> list[str]:
-    """Return a command line with the values hidden of options and variables whose names denote passwords, keys or tokens."""
+    """Return a command line without the values of options, variables, keywords and headers whose names denote secrets."""
     learn_arguments(arguments)
     safe: list[str] = []
     hide_next = False
@@ -239,6 +265,7 @@ def redact_arguments(arguments: Sequence[str]) -> list[str]:
             _learn(value)
             safe.append(f"{name}={HIDDEN}")
         else:
-            safe.append(redact(argument))
-        hide_next = not equals and argument.startswith("-") and is_secret(argument.lstrip("-"))
+            safe.append(_redact_argument(argument))
+        option = argument.lstrip("-")
+        hide_next = option != argument and not equals and (_names_secret(option) or option == "authorization")
     return safe

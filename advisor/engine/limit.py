@@ -18,8 +18,13 @@ MAX_WAIT_S = 1800
 STOP_S = 2.0
 """Seconds that a rule has to end when it is stopped. After that, its thread goes on without effect."""
 
-_abandoned: dict[str, threading.Thread] = {}
-"""Threads of rules that did not end when they were stopped, by rule."""
+_stopped: set[str] = set()
+"""Rules that were stopped in this process. They are not started again: each refresh of a live page would cost the full limit."""
+
+
+def forget() -> None:
+    """Let rules that were stopped start again."""
+    _stopped.clear()
 
 
 class TooLongError(Exception):
@@ -37,9 +42,9 @@ class _Call(threading.Thread, Generic[T]):
         super().__init__(daemon=True)
         self._work, self._context = work, contextvars.copy_context()
         self._clock: int | None = None
-        self._began_s = time.process_time()
         self._result: list[T] = []
         self._error: BaseException | None = None
+        self._ending, self._ended = threading.Lock(), False
 
     def run(self) -> None:
         if hasattr(time, "pthread_getcpuclockid"):
@@ -48,6 +53,9 @@ class _Call(threading.Thread, Generic[T]):
             self._result.append(self._context.run(self._work))
         except BaseException as error:
             self._error = error
+        finally:
+            with self._ending:
+                self._ended = True
 
     def result(self) -> T:
         """Return the result of a call that has ended, or raise its error."""
@@ -56,29 +64,47 @@ class _Call(threading.Thread, Generic[T]):
         return self._result[0]
 
     def cpu_s(self) -> float:
-        """Return the processor seconds of the thread; of the whole process, on systems without clocks of threads."""
+        """Return the processor seconds of the thread; 0 on systems without clocks of threads (macOS, Windows).
+
+        There, only the limit in wall time applies: the processor time of the process includes that of other threads.
+        """
         if self._clock is None:
-            return time.process_time() - self._began_s
+            return 0.0
         try:
             return time.clock_gettime(self._clock)
         except OSError:  # the thread has just ended
             return 0.0
 
     def stop(self) -> None:
-        """Raise an exception in the thread, again and again until it ends."""
-        deadline = time.monotonic() + STOP_S
-        while self.is_alive() and time.monotonic() < deadline:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), ctypes.py_object(_Stop))
-            self.join(0.1)
+        """Raise an exception in the thread, and a second one if the rule caught the first.
+
+        Between the two, `finally` blocks of the rule have time to end.
+        """
+        for _ in range(2):
+            self._raise_in_thread()
+            self.join(STOP_S / 2)
+
+    def _raise_in_thread(self) -> None:
+        """Raise `_Stop` in the thread while it works.
+
+        The lock keeps the thread from ending meanwhile, because a new thread may get its identifier and would be stopped instead.
+        """
+        if not self._ending.acquire(timeout=STOP_S):
+            return
+        try:
+            if self.is_alive() and not self._ended:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), ctypes.py_object(_Stop))
+        finally:
+            self._ending.release()
 
 
 def limited(rule: str, work: Callable[[], T]) -> T:
     """Return `work()` of this rule, or raise its error; raise TooLongError if it does not end.
 
-    If the rule cannot be stopped, it is not started again while its thread lives.
+    A rule that was stopped is not started again in this process.
     """
-    if rule in _abandoned and _abandoned[rule].is_alive():
-        raise TooLongError("still runs since an earlier analysis")
+    if rule in _stopped:
+        raise TooLongError("was stopped in an earlier analysis and is not started again")
     call = _Call(work)
     try:
         call.start()
@@ -86,10 +112,13 @@ def limited(rule: str, work: Callable[[], T]) -> T:
         return work()
     try:
         _wait(call)
+    except TooLongError:
+        _stopped.add(rule)
+        raise
     finally:
         call.stop()
-        if call.is_alive():
-            _abandoned[rule] = call
+        if call.is_alive():  # as after Ctrl+C in a notebook
+            _stopped.add(rule)
     return call.result()
 
 

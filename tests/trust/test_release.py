@@ -70,8 +70,13 @@ def test_the_action_passes_every_input_to_its_shell_part() -> None:
 def test_the_hook_of_pre_commit_checks_study_files(tmp_path: Path, commands: dict[str, str]) -> None:
     (hook,) = yaml.safe_load((CHECKOUT / ".pre-commit-hooks.yaml").read_text("utf-8"))
     pattern = re.compile(hook["files"])
-    assert all(pattern.search(name) for name in ("study.yaml", "a/study-2.yml", "advisor-report/next/1-wider.yaml"))
-    assert not any(pattern.search(name) for name in ("config.yaml", "mystudy.yaml", "next/a.py"))
+    assert all(
+        pattern.search(name)
+        for name in ("study.yaml", "a/study.yml", "advisor-report/next/1.yaml", "advisor-tune/2/a.yaml")
+    )
+    assert not any(
+        pattern.search(name) for name in ("config.yaml", "mystudy.yaml", "study_group.yaml", "app/next/ingress.yml")
+    )
     (tmp_path / "study.yaml").write_text(STUDY % "1.0")
     (tmp_path / "study-2.yaml").write_text(STUDY % "0.0001")
     words = ["sh", "-c", f'{hook["entry"]} "$@"', "sh", "study.yaml", "study-2.yaml", "study-3.yaml"]
@@ -94,3 +99,26 @@ def test_builds_that_differ_are_no_release(tmp_path: Path) -> None:
     assert list(check["differences"](same, same)) == []
     assert list(check["differences"](same, {**same, "a.whl": other})) == ["a.whl: two builds differ"]
     assert "builds differ in their files" in next(check["differences"](same, {"a.whl": wheel}))
+
+
+def test_a_release_has_no_uncommitted_change_and_keeps_what_was_checked(tmp_path: Path) -> None:
+    check = runpy.run_path(str(CHECKOUT / ".ci" / "release-check"))
+    root = tmp_path / "root"
+    assert "uncommitted" in next(check["uncommitted"](tmp_path))  # not a repository
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    assert list(check["uncommitted"](root)) == []
+    (root / "new.py").write_text("")
+    assert list(check["uncommitted"](root)) == ["uncommitted: ?? new.py"]
+    (root / "dist").mkdir()
+    (root / "dist" / "old.whl").write_text("")
+    (tmp_path / "a.whl").write_text("a")
+    (line,) = check["keep"]({"a.whl": tmp_path / "a.whl"}, root / "dist")
+    assert line == "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb  dist/a.whl"
+    assert [path.name for path in (root / "dist").iterdir()] == ["a.whl"]
+
+
+def test_relative_links_and_pictures_are_found() -> None:
+    check = runpy.run_path(str(CHECKOUT / ".ci" / "release-check"))
+    text = """[a](docs/a.md) [b](https://h/b) [c](#c) <img src="docs/d.png"> <a href='e.md'>e</a> <a href="https://h/f">f</a>
+    <img src='https://h/g.png' alt="x"> [h](mailto:me@example.org) ![i](i.png)"""
+    assert check["find_relative"](text) == ["docs/a.md", "docs/d.png", "e.md", "i.png"]

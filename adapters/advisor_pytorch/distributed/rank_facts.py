@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from advisor_logging.store import MAX_VALUE
+from advisor_logging.limits import MAX_VALUE
 from advisor_pytorch.steps.device import model_device
 from advisor_pytorch.steps.sharding import is_flattened, is_sharded
 

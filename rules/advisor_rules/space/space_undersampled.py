@@ -76,9 +76,11 @@ class SpaceUndersampled(Rule):
     most: Count = 4
     """Maximum factor by which the number of trials grows."""
     certainty: Share = 0.9
-    """Minimum confidence of a finding."""
+    """Minimum probability that half of the trials would lose more than the acceptable loss."""
     false_alarms: Share = 0.05
     """Maximum share of studies with equally good settings in which chance alone raises a finding."""
+    possible: Share = 0.05
+    """Minimum probability that twice as many trials gain something that matters; it is the confidence of the finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the study."""
@@ -97,7 +99,7 @@ class SpaceUndersampled(Rule):
         if not known and noise.chance(tried, self.seed_noise) > self.false_alarms:
             return
         gain = _gain(tried, limit, known=known)
-        if gain.sure >= (0.5 if on_grid else self.false_alarms):
+        if gain.sure >= (0.5 if on_grid else self.possible):
             finding = self._finding(study, tried, halves, limit, gain)
             yield sampler.weakened(finding) if sampler.learned(study) else finding
 

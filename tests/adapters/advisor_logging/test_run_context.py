@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from advisor_logging.limits import MAX_VALUE
 from advisor_logging.run_context import RunContext, find_commit
 
 TRAINING = """
@@ -50,6 +51,19 @@ def test_a_plain_run_gets_the_commit_the_command_and_the_seed(repository: Path, 
     assert set(tags) == {"advisor.command", "advisor.git_commit", "advisor.seed"}
     assert tags["advisor.command"].endswith("train.py --seed 3 --api-key '***'")
     assert (tags["advisor.git_commit"], tags["advisor.seed"]) == (git(repository, "rev-parse", "HEAD"), "3")
+
+
+@pytest.mark.parametrize(("argument", "end"), [("bad\udcff", "'bad\ufffd'"), ("x" * 20_000, "x" * 4000)])
+def test_any_command_line_starts_a_run(repository: Path, database: str, argument: str, end: str) -> None:
+    words = [sys.executable, "train.py", argument]
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": database, "PYTHONIOENCODING": "utf-8", "ADVISOR_SEED": argument}
+    done = subprocess.run(
+        words, cwd=repository, env=environment, capture_output=True, encoding="utf-8", check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    tags = ast.literal_eval(done.stdout.splitlines()[-1])
+    assert tags["advisor.command"].endswith(end)
+    assert all(len(text) <= MAX_VALUE for text in tags.values())
 
 
 def test_the_commit_is_found_without_git(repository: Path, tmp_path: Path) -> None:

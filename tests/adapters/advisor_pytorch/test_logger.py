@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import pytest
@@ -147,6 +148,19 @@ def test_evaluations_that_cannot_be_logged_do_not_stop_a_training(
         "training goes on",
         "advisor: 4 evaluations could not be logged in this run",
     ]
+
+
+def test_names_of_any_type_beside_a_metric_stop_no_training(
+    uri: str, only_run: OnlyRun, history: History, caplog: pytest.LogCaptureFixture, start: Start, train: Train
+) -> None:
+    metrics: dict[Any, float] = {0: 0.5, b"val/x": 0.5, None: 0.5, ("val", "x"): 0.5, "\ud800": 0.5, "val/loss": 1.0}
+    with start(uri) as log:
+        for _ in range(3):
+            train(log, 1)
+            log.evaluate(metrics)
+    assert list(history(only_run(), "val/loss")) == [0, 1, 2]
+    messages = [r.message for r in caplog.records]
+    assert sum("evaluations lack the objective 'val/error'; they gave val/loss" in m for m in messages) == 1
 
 
 def test_a_run_is_continued(

@@ -199,6 +199,49 @@ def test_what_the_command_line_hides_is_hidden_later_too() -> None:
     assert learn("https://h/x?access_token=planted-9") == "https://h/x?access_token=***"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--config", '{"api_key": "planted-1"}'],
+        ["--config", '{"lr": 1, "password": planted-1}'],
+        ["+login={user: me, api_key: planted-1}"],
+        ["--pass", "planted-1"],
+        ["--pass=planted-1"],
+        ["--db-pass", "planted-1"],
+        ["-H", "Authorization: Bearer planted-1"],
+        ["-H", "Authorization: planted-1"],
+        ["--header=Authorization: Basic planted-1"],
+        ["-H", "X-Api-Key: planted-1"],
+        ["--headers", '{"Authorization": "Bearer planted-1"}'],
+        ["-c", "wandb.login(key='planted-1')"],
+        ["-c", 'import wandb\nwandb.login(relogin=True, key = "planted-1")'],
+        ["--authorization", "planted-1"],
+        ["bearer planted-1"],
+    ],
+)
+def test_secrets_inside_arguments_are_hidden(words: list[str]) -> None:
+    assert "planted" not in " ".join(redact_arguments(["train.py", *words]))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--passes", "3"],
+        ["--keys", "a,b"],
+        ["--tokenizer", "gpt2"],
+        ["--max-tokens", "5"],
+        ["--bypass", "x"],
+        ["--two-pass", "data.csv"],
+        ["--config", '{"lr": 0.1, "key": "loss", "max_tokens": 5, "tokenizer": "gpt2"}'],
+        ["-c", "sorted(rows, key=len)"],
+        ["--monkey='x'"],
+        ["C:/data", "a:b", "s3://bucket/data"],
+    ],
+)
+def test_arguments_without_secrets_stay(words: list[str]) -> None:
+    assert redact_arguments(words) == words
+
+
 LONG = (
     "y",
     "y.",
@@ -215,6 +258,11 @@ LONG = (
     "a='",
     "-",
     '"password": "',
+    "password:",
+    "authorization: ",
+    "bearer ",
+    "key=",
+    "key='",
 )
 
 
@@ -224,6 +272,7 @@ def test_a_long_text_takes_time_in_proportion_to_its_length(part: str) -> None:
     text = part * (200_000 // len(part))
     assert redact(text)
     assert redact_code(text)
+    assert redact_arguments([text])
     assert len(one_line(text)) <= 300
 
 

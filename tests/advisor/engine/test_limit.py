@@ -49,6 +49,7 @@ class NeverEnds(Rule):
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limit, "MAX_CPU_S", SECONDS)
     monkeypatch.setattr(limit, "STOP_S", 1.0)
+    limit.forget()
 
 
 class _Base(Rule):
@@ -127,12 +128,21 @@ def test_a_rule_that_waits_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         with pytest.raises(TooLongError, match="took more than"):
             limited("waits", lambda: over.wait(60))
-        with pytest.raises(TooLongError, match="since an earlier analysis"):
-            limited("waits", lambda: over.wait(60))
     finally:
         over.set()
-    limit._abandoned["waits"].join(5)
-    assert limited("waits", lambda: 3) == 3
+
+
+def test_a_rule_that_was_stopped_is_not_started_again() -> None:
+    assert "took more than" in str(judge(STUDY, [Loops()])[0].reason)
+    began = time.monotonic()
+    (again,) = judge(STUDY, [Loops()])
+    assert time.monotonic() - began < SECONDS
+    assert (again.status, again.reason) == (
+        "broken",
+        "stopped: it was stopped in an earlier analysis and is not started again",
+    )
+    limit.forget()
+    assert limited("loops", lambda: 3) == 3
 
 
 def test_waiting_and_other_threads_cost_no_processor_time() -> None:
@@ -153,6 +163,68 @@ def test_waiting_and_other_threads_cost_no_processor_time() -> None:
     finally:
         over.set()
         other.join()
+
+
+def test_a_rule_that_is_stopped_can_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limit, "STOP_S", 20.0)
+    ends = []
+
+    def work() -> None:
+        try:
+            while True:
+                sum(range(1000))
+        finally:
+            for _ in range(30):
+                time.sleep(0.02)
+            ends.append("closed")
+
+    with pytest.raises(TooLongError):
+        limited("cleans up", work)
+    assert ends == ["closed"]
+
+
+def test_a_rule_that_catches_the_first_exception_is_stopped_by_the_second() -> None:
+    def work() -> None:
+        caught = 0
+        while not caught:
+            try:
+                while True:
+                    sum(range(1000))
+            except BaseException:
+                caught += 1
+        while True:
+            sum(range(1000))
+
+    before = threading.active_count()
+    with pytest.raises(TooLongError):
+        limited("catches", work)
+    assert threading.active_count() == before
+
+
+def test_a_thread_that_took_over_the_identifier_is_not_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = limit._Call(lambda: 3)
+    call.start()
+    call.join()
+    monkeypatch.setattr(call, "_ident", threading.get_ident())
+    monkeypatch.setattr(call, "is_alive", lambda: True)
+    call._raise_in_thread()
+    sum(range(1000))  # an exception would be raised in this thread by now
+    assert call.result() == 3
+
+
+def test_without_clocks_of_threads_only_the_wall_time_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(time, "pthread_getcpuclockid")
+
+    def spin(seconds: float) -> int:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            sum(range(1000))
+        return 3
+
+    assert limited("spins", lambda: spin(5 * SECONDS)) == 3
+    monkeypatch.setattr(limit, "MAX_WAIT_S", 1)
+    with pytest.raises(TooLongError, match="min"):
+        limited("spins on", lambda: spin(60))
 
 
 def test_without_threads_rules_run_directly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from advisor.model.change import SetField
 from advisor.model.spec import Parameter
 from advisor.model.study import Study
 from advisor.planning import plan
+from advisor_rules.space.space_undersampled import SpaceUndersampled
 
 
 def bowl(point: Any) -> float:
@@ -37,6 +38,12 @@ def test_fires_on_few_trials_of_many_hyperparameters_and_asks_for_more(names: in
     assert change.value in (16, 32)
     assert "probability" in finding.message
     assert change.apply(study.spec).trials == change.value
+
+
+def test_the_probability_of_a_gain_has_a_limit_of_its_own() -> None:
+    (finding,) = verdict("space-undersampled", example()).findings
+    strict = SpaceUndersampled(possible=min(finding.confidence + 0.01, 1.0))
+    assert not list(strict.check(example()))
 
 
 def test_the_next_study_has_more_trials_of_fewer_hyperparameters() -> None:
