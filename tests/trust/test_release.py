@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import runpy
@@ -55,6 +57,48 @@ def test_the_action_writes_the_comment_and_fails_as_asked(
         command, cwd=tmp_path, env={**commands, **inputs}, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+
+
+GH = """#!/bin/sh
+echo "$*" >>calls
+case "$*" in
+    *--method*) exit ${REFUSED:-0} ;;
+    *) cat comments.json ;;
+esac
+"""
+"""A substitute for GitHub's client, which tests cannot reach. It prints recorded comments and refuses to write if asked to."""
+
+
+@pytest.mark.parametrize(("users", "refused"), [(("User", "Bot", "Bot"), 0), (("User",), 0), ((), 0), (("Bot",), 1)])
+def test_the_action_replaces_its_own_comment_and_survives_a_refusal(
+    tmp_path: Path, users: tuple[str, ...], refused: int
+) -> None:
+    (tmp_path / "bin").mkdir()
+    advisor = "#!/bin/sh\nmkdir -p advisor-report\necho report >advisor-report/comment.md\nexit 1\n"
+    for name, text in (("gh", GH), ("advisor", advisor)):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    mark = f"<!-- tuning-advisor: {hashlib.sha256(b'mine').hexdigest()[:12]} -->"
+    comments = [{"id": 7 + i, "body": f"{mark}\nold", "user": {"type": user}} for i, user in enumerate(users)]
+    first_page = [{"id": 1, "body": "x", "user": {"type": "Bot"}}]
+    (tmp_path / "comments.json").write_text(json.dumps(first_page) + json.dumps(comments))
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    inputs = {"EXPERIMENT": "mine", "PULL_REQUEST": "5", "GITHUB_REPOSITORY": "me/it", "REFUSED": str(refused)}
+    done = subprocess.run(
+        [str(CHECKOUT / ".ci" / "report-action")],
+        cwd=tmp_path,
+        env={**os.environ, **inputs, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr  # the status of the analysis
+    call = (tmp_path / "calls").read_text().splitlines()[-1]
+    if "Bot" in users:
+        assert f"PATCH repos/me/it/issues/comments/{7 + users.index('Bot')} " in call
+    else:
+        assert "POST repos/me/it/issues/5/comments" in call
+    assert done.stdout.startswith("::warning::") == bool(refused)
 
 
 def test_the_action_passes_every_input_to_its_shell_part() -> None:
