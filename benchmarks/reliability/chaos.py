@@ -257,7 +257,7 @@ def count(stage: Disturbed, outcome: Outcome, truth: Outcome, damage: Damage) ->
     if not runs:
         return
     run_id, tags, found = runs[0]
-    logged = _points(frames)
+    logged = Counter({(*key, _stored(value)): n for (*key, value), n in _points(frames).items()})
     missing, extra = logged - found, found - logged
     damage.points += logged.total()
     damage.lost += missing.total() + int(tags.get(contract.TAG_LOST_POINTS, 0))
@@ -271,19 +271,31 @@ def count(stage: Disturbed, outcome: Outcome, truth: Outcome, damage: Damage) ->
         _count_printed(stage, outcome, run_id, damage)
 
 
+def _stored(value: str) -> str:
+    """Return a value as MLflow's database keeps it: its largest number in the place of infinity."""
+    return repr(math.copysign(sys.float_info.max, float(value))) if math.isinf(float(value)) else value
+
+
 def _count_printed(stage: Disturbed, outcome: Outcome, run_id: str, damage: Damage) -> None:
-    """Compare what a training printed with the curves at full resolution."""
+    """Compare what a training printed with the curves at full resolution, up to the first infinite loss.
+
+    After it, a `GradScaler` skips all steps, and a skipped step has no row and no number of its own.
+    """
+    losses = {step: float(text) for step, text in outcome.printed["loss"].items()}
+    end = min((step for step, loss in losses.items() if not math.isfinite(loss)), default=math.inf)
     stored: dict[str, dict[int, float]] = defaultdict(dict)
     for path in (stage.folder / "artifacts").glob(f"*/{run_id}/**/{contract.SIDECAR_PATH.rpartition('/')[2]}"):
         table = pq.read_table(path).to_pydict()
         for metric, step, value in zip(table["metric"], table["step"], table["value"], strict=True):
-            damage.doubled += step in stored[metric]
+            damage.doubled += step in stored[metric] and step < end
             stored[metric][step] = value
     lost = []
     for printed, metric in (("loss", contract.TRAIN_LOSS), ("evaluation", "val/error")):
         for step, text in outcome.printed[printed].items():
             found = stored[metric].get(step, math.nan)
-            if not (math.isclose(float(text), found, rel_tol=1e-5) or (text == "nan" and step in stored[metric])):
+            if step < end and not (
+                math.isclose(float(text), found, rel_tol=1e-5) or (text == "nan" and step in stored[metric])
+            ):
                 lost.append(f"{metric} at {step} is {found}, not {text}")
     damage.lost += len(lost)
     if lost:
