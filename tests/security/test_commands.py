@@ -62,7 +62,9 @@ def study(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_values_are_words(study: Path, tmp_path: Path) -> None:
-    main(["run", str(study), "--", sys.executable, "train.py"])
+    with pytest.raises(SystemExit) as ended:  # the training logs no result
+        main(["run", str(study), "--", sys.executable, "train.py"])
+    assert ended.value.code == 1
     words, params = json.loads((tmp_path / "said.json").read_text())
     assert [params[f"p{i:02}"] for i in range(len(HOSTILE))] == list(HOSTILE)
     assert words == [word for name, value in params.items() for word in (f"--{name}", value)]
