@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from advisor.contract import redact
+
 os.environ["ADVISOR_CACHE"] = "off"  # tests of the cache set their own folder
 _STARTS: dict[str, Any] = {}
 
@@ -33,6 +35,12 @@ def same_environment_for_each_test() -> Iterator[None]:
         for name in os.environ.keys() - before.keys():
             del os.environ[name]
         os.environ.update(before)
+
+
+@pytest.fixture(autouse=True)
+def same_secrets_for_each_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the passwords that a test gave: the word would be hidden in the texts of later tests."""
+    monkeypatch.setattr(redact, "_learned", dict(redact._learned))
 
 
 @pytest.fixture(scope="session")
