@@ -225,7 +225,9 @@ def test_no_command_writes_what_signs_in(world: World, database: str) -> None:
     history = [["history"], ["history", "--format", "markdown"], ["history", "--format", "json"]]
     commands = [[*analyze, "one"], [*analyze, "again"], *history, compare, *exports, seeded, ["sync"], train]
     statuses = world.run(*commands)
-    assert [words for words, status in zip(commands, statuses, strict=True) if status and words not in (compare, train)] == []
+    assert [
+        words for words, status in zip(commands, statuses, strict=True) if status and words not in (compare, train)
+    ] == []
     verdicts = json.loads((folder / "one" / "findings.json").read_text())["verdicts"]
     shown = re.sub("//.*@", "//***@", world.uri)
     assert next(v for v in verdicts if v["rule"] == "breaks")["reason"] == f"ValueError: *** at {shown}"
