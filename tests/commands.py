@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from advisor.cli import main
@@ -23,6 +26,20 @@ def status_of(*arguments: object) -> int:
     except SystemExit as ended:
         return int(ended.code or 0)
     return 0
+
+
+def start(words: Sequence[str], folder: Path) -> subprocess.Popen[str]:
+    """Start the command line in a new process, which Ctrl-C (SIGINT) interrupts."""
+    return subprocess.Popen(
+        [*ADVISOR, *words],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"},
+        # Tests in a shell's background ignore Ctrl-C, and child processes would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509 - no threads here
+    )
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from advisor.cli.options import collect, ray_address_option
+from advisor.cli.options import collect, quiet_option, ray_address_option, tracking_option
 from advisor.contract.redact import redact
 from advisor.execution import LaunchPlan, Ledger, Summary, jobs, launch, queue
 from advisor.execution.command import fingerprint
@@ -33,20 +33,39 @@ from advisor.tracking.stores.location import Location
 
 
 @dataclass(frozen=True)
-class Resources:
-    """The options that select the engine and its resources for training."""
+class LaunchOptions:
+    """The options that say where and how to train."""
 
+    tracking_uri: str | None
+    experiment: str | None
     on: str
     gpus_per_trial: int | None
     cpus_per_trial: float
     parallel: int | None
     ray_address: str | None
     slurm: tuple[str, ...]
+    timeout: float | None
+    """Minutes."""
+    no_args: bool
+    keep_going: bool
+    quiet: bool
+
+    @property
+    def append(self) -> bool:
+        """Whether to append the hyperparameters to a command that names none of them."""
+        return not self.no_args
+
+    @property
+    def timeout_s(self) -> float | None:
+        """Seconds after which a training is stopped; None for no limit."""
+        return None if self.timeout is None else 60 * self.timeout
 
 
-resource_options = collect(
-    "resources",
-    Resources,
+launch_options = collect(
+    "options",
+    LaunchOptions,
+    tracking_option,
+    click.option("--experiment", metavar="NAME", help="MLflow experiment for the runs.  [default: the study's name]"),
     click.option(
         "--parallel",
         "-j",
@@ -76,33 +95,31 @@ resource_options = collect(
         help="CPUs of each trial on a Ray cluster or SLURM.",
     ),
     click.option("--slurm", multiple=True, metavar="NAME=VALUE", help="Option of sbatch: partition=gpu. Repeatable."),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="MINUTES",
+        help="Stop a training that takes longer.",
+    ),
+    click.option(
+        "--no-args", is_flag=True, help="Append no hyperparameters to the command; ADVISOR_PARAMS contains all of them."
+    ),
+    click.option("--keep-going", is_flag=True, help="Continue even if the first three trials all fail."),
+    quiet_option,
 )
-experiment_option = click.option(
-    "--experiment", metavar="NAME", help="MLflow experiment for the runs.  [default: the study's name]"
-)
-timeout_option = click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="MINUTES",
-    help="Stop a training that takes longer.",
-)
-no_args_option = click.option(
-    "--no-args", is_flag=True, help="Append no hyperparameters to the command; ADVISOR_PARAMS contains all of them."
-)
-keep_going_option = click.option("--keep-going", is_flag=True, help="Continue even if the first three trials all fail.")
 
 
-def _make_engine(spec: StudySpec, resources: Resources, folder: Path, timeout_s: float | None) -> Engine:
-    gpus, cpus, parallel = resources.gpus_per_trial, resources.cpus_per_trial, resources.parallel
-    if resources.on == "ray":
-        return Ray(resources.ray_address, gpus_per_trial=gpus, cpus_per_trial=cpus, parallel=parallel)
-    if resources.on == "slurm":
+def _make_engine(spec: StudySpec, options: LaunchOptions, folder: Path) -> Engine:
+    gpus, cpus, parallel = options.gpus_per_trial, options.cpus_per_trial, options.parallel
+    if options.on == "ray":
+        return Ray(options.ray_address, gpus_per_trial=gpus, cpus_per_trial=cpus, parallel=parallel)
+    if options.on == "slurm":
         return Slurm(
             folder.absolute() / "slurm",
             gpus_per_trial=gpus or 0,
             parallel=parallel,
-            timeout_s=timeout_s,
-            options={"cpus_per_task": str(max(1, round(cpus))), **dict(_pair(text) for text in resources.slurm)},
+            timeout_s=options.timeout_s,
+            options={"cpus_per_task": str(max(1, round(cpus))), **dict(_pair(text) for text in options.slurm)},
             max_submitted=(parallel or 1) if spec.sampler.kind == "adaptive" else None,
         )
     return Local(make_slots(find_gpus(), gpus, parallel))
@@ -141,11 +158,7 @@ class Launcher:
     """Words of the command, including placeholders."""
     location: Location
     experiment: str
-    resources: Resources
-    timeout_s: float | None
-    append: bool
-    keep_going: bool
-    quiet: bool
+    options: LaunchOptions
     warns: bool = True
     """Whether to warn of what the command does not pass to the training."""
     retry: Literal["none", "silent", "failed"] = "silent"
@@ -153,7 +166,7 @@ class Launcher:
 
     def train(self, spec: StudySpec, trials: int | None, first_seed: int, folder: Path) -> tuple[LaunchPlan, Summary]:
         """Train the trials of a study that have not ended yet. trials: their number (None: as in the study file)."""
-        engine = _make_engine(spec, self.resources, folder, self.timeout_s)
+        engine = _make_engine(spec, self.options, folder)
         ledger = Ledger(self.location, self.experiment, spec, Retry(fingerprint(self.words), self.retry))
         plan = LaunchPlan(
             spec=spec,
@@ -163,12 +176,12 @@ class Launcher:
             experiment=self.experiment,
             folder=folder,
             engine=engine,
-            timeout_s=self.timeout_s,
-            append=self.append,
-            keep_going=self.keep_going,
+            timeout_s=self.options.timeout_s,
+            append=self.options.append,
+            keep_going=self.options.keep_going,
         )
-        with _progress_bar(plan, first_seed, enabled=not self.quiet) as on_update:
-            unpassed = warnings(spec, self.words, append=self.append) if self.warns else ()
+        with _progress_bar(plan, first_seed, enabled=not self.options.quiet) as on_update:
+            unpassed = warnings(spec, self.words, append=self.options.append) if self.warns else ()
             return plan, launch(plan, ledger, _after_warnings(on_update, unpassed))
 
 

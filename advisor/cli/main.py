@@ -134,6 +134,6 @@ def _fail(message: str, status: int = 2) -> None:
     one_line = " ".join("".join(c if c.isprintable() else " " for c in redact(message)).split())
     if len(one_line) > _MAX_ERROR_CHARS:  # shorten very long names but keep the end, which says what to do
         one_line = f"{one_line[: _MAX_ERROR_CHARS * 2 // 3]} … {one_line[-_MAX_ERROR_CHARS // 3 :]}"
-    with suppress(OSError):  # nobody can be told if standard error cannot be written
+    with suppress(OSError):  # the exit status remains if standard error cannot be written
         click.echo(f"advisor: {one_line}", err=True)
     sys.exit(status)

@@ -7,20 +7,7 @@ from pathlib import Path
 
 import click
 
-from advisor.cli.launching import (
-    Launcher,
-    Resources,
-    experiment_option,
-    keep_going_option,
-    no_args_option,
-    print_commands,
-    print_next,
-    resource_options,
-    state_text,
-    timeout_option,
-    warn,
-)
-from advisor.cli.options import quiet_option, tracking_option
+from advisor.cli.launching import Launcher, LaunchOptions, launch_options, print_commands, print_next, state_text, warn
 from advisor.execution import LaunchPlan, Summary, queue
 from advisor.execution.job import default_seed
 from advisor.execution.job_env import check, study_folder, warnings
@@ -32,8 +19,6 @@ from advisor.tracking.stores.location import default_for_writing, locate
 @click.command()
 @click.argument("study", type=click.Path(path_type=Path))
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@tracking_option
-@experiment_option
 @click.option(
     "--trials", type=click.IntRange(min=1), metavar="N", help="Number of trials.  [default: as in the study file]"
 )
@@ -43,33 +28,23 @@ from advisor.tracking.stores.location import default_for_writing, locate
     metavar="N",
     help="First seed; each trial has its own, unless the study repeats its trials.  [default: 0 in round 1]",
 )
-@resource_options
-@timeout_option
+@launch_options
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the trials' output.  [default: advisor-runs]")
-@no_args_option
-@keep_going_option
 @click.option(
     "--retry",
     type=click.Choice(["failed"]),
     help="Begin failed trials again, also those that logged metrics.  [default: those of earlier launches that logged nothing]",
 )
 @click.option("--dry-run", is_flag=True, help="Only print the commands.")
-@quiet_option
 def run(
     study: Path,
     command: tuple[str, ...],
-    tracking_uri: str | None,
-    experiment: str | None,
     trials: int | None,
     seed: int | None,
-    resources: Resources,
-    timeout: float | None,
+    options: LaunchOptions,
     out: Path | None,
-    no_args: bool,
-    keep_going: bool,
     retry: str | None,
     dry_run: bool,
-    quiet: bool,
 ) -> None:
     """Train every trial of STUDY (a YAML file): run COMMAND for each, with its hyperparameters filled in.
 
@@ -90,27 +65,24 @@ def run(
     status is 1 if a trial failed.
     """
     spec = load(study)
-    check(spec, command, append=not no_args)
+    check(spec, command, append=options.append)
     folder = study_folder(out, spec.study)
     first_seed = default_seed(spec) if seed is None else seed
     if dry_run:
-        print_commands(spec, trials, first_seed, command, folder, append=not no_args)
-        warn(warnings(spec, command, append=not no_args))
+        print_commands(spec, trials, first_seed, command, folder, append=options.append)
+        warn(warnings(spec, command, append=options.append))
         return
     queue.check(spec, trials)
+    uri = options.tracking_uri
     launcher = Launcher(
         words=command,
-        location=locate(tracking_uri) if tracking_uri else default_for_writing(),
-        experiment=experiment or spec.study,
-        resources=resources,
-        timeout_s=None if timeout is None else 60 * timeout,
-        append=not no_args,
-        keep_going=keep_going,
-        quiet=quiet,
+        location=locate(uri) if uri else default_for_writing(),
+        experiment=options.experiment or spec.study,
+        options=options,
         retry="failed" if retry == "failed" else "silent",
     )
     plan, summary = launcher.train(spec, trials, first_seed, folder)
-    if not quiet:
+    if not options.quiet:
         _print_summary(plan, summary, first_seed)
     if summary.failed:
         sys.exit(1)

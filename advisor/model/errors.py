@@ -12,7 +12,7 @@ class AdvisorError(Exception):
 
 
 class TrialsFailed(AdvisorError):  # noqa: N818 - it reports what trainings came to, not a mistake in the input
-    """Raised if the first trials of a launch all failed, so that it ended."""
+    """Raised if a launch or a search ends early because all of its first, or last, trials failed."""
 
     exit_status: ClassVar[int] = 1
 

@@ -277,18 +277,21 @@ def _stored(value: str) -> str:
 
 
 def _count_printed(stage: Disturbed, outcome: Outcome, run_id: str, damage: Damage) -> None:
-    """Compare what a training printed with the curves at full resolution, up to the first infinite loss.
+    """Compare what a training printed with the curves at full resolution.
 
-    After it, a `GradScaler` skips all steps, and a skipped step has no row and no number of its own.
+    A training with a `GradScaler` is compared up to its first infinite loss: the scaler skips that step, and the hook counts
+    only the steps that were made.
     """
-    losses = {step: float(text) for step, text in outcome.printed["loss"].items()}
-    end = min((step for step, loss in losses.items() if not math.isfinite(loss)), default=math.inf)
     stored: dict[str, dict[int, float]] = defaultdict(dict)
+    twice = []
     for path in (stage.folder / "artifacts").glob(f"*/{run_id}/**/{contract.SIDECAR_PATH.rpartition('/')[2]}"):
         table = pq.read_table(path).to_pydict()
         for metric, step, value in zip(table["metric"], table["step"], table["value"], strict=True):
-            damage.doubled += step in stored[metric] and step < end
+            twice += [step] if step in stored[metric] else []
             stored[metric][step] = value
+    skipped = (s for s, text in outcome.printed["loss"].items() if not math.isfinite(float(text)))
+    end = min(skipped, default=math.inf) if contract.LOSS_SCALE in stored else math.inf
+    damage.doubled += sum(step < end for step in twice)
     lost = []
     for printed, metric in (("loss", contract.TRAIN_LOSS), ("evaluation", "val/error")):
         for step, text in outcome.printed[printed].items():

@@ -80,7 +80,7 @@ def test_a_read_only_disk(store: Path, tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows deletes no working directory")
+@pytest.mark.skipif(os.name == "nt", reason="Windows refuses to delete a working directory")
 def test_a_working_directory_that_was_deleted(store: Path, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     words = [*ADVISOR, "analyze", "e", "--tracking-uri", f"sqlite:///{store}", "--out", str(tmp_path / "out"), "-q"]

@@ -70,7 +70,7 @@ esac
 """A substitute for GitHub's client, which tests cannot reach. It prints recorded comments and refuses to write if asked to."""
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq, as GitHub's machines have it")
+@pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
 @pytest.mark.parametrize(("users", "refused"), [(("User", "Bot", "Bot"), 0), (("User",), 0), ((), 0), (("Bot",), 1)])
 def test_the_action_replaces_its_own_comment_and_survives_a_refusal(
     tmp_path: Path, users: tuple[str, ...], refused: int

@@ -8,18 +8,8 @@ from pathlib import Path
 
 import click
 
-from advisor.cli.launching import (
-    Launcher,
-    Resources,
-    experiment_option,
-    keep_going_option,
-    no_args_option,
-    print_commands,
-    print_next,
-    resource_options,
-    timeout_option,
-)
-from advisor.cli.options import quiet_option, rules_option, tracking_option
+from advisor.cli.launching import Launcher, LaunchOptions, launch_options, print_commands, print_next
+from advisor.cli.options import rules_option
 from advisor.cli.tune import text
 from advisor.cli.tune.loop import Loop
 from advisor.cli.tune.record import Record
@@ -42,8 +32,6 @@ OUT = Path("advisor-tune")
 @click.command()
 @click.argument("study", type=click.Path(path_type=Path))
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@tracking_option
-@experiment_option
 @click.option(
     "--trials",
     type=click.IntRange(min=1),
@@ -56,33 +44,23 @@ OUT = Path("advisor-tune")
     metavar="N",
     help="First seed; each trial has its own.  [default: 0 in round 1]",
 )
-@resource_options
-@timeout_option
+@launch_options
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     help="Folder for the blocks and the trials' output.  [default: advisor-tune]",
 )
-@no_args_option
-@keep_going_option
 @rules_option
 @click.option("--dry-run", is_flag=True, help="Only print the commands of the first block.")
-@quiet_option
 def tune(
     study: Path,
     command: tuple[str, ...],
-    tracking_uri: str | None,
-    experiment: str | None,
     trials: int | None,
     seed: int | None,
-    resources: Resources,
-    timeout: float | None,
+    options: LaunchOptions,
     out: Path | None,
-    no_args: bool,
-    keep_going: bool,
     rules: tuple[Path, ...],
     dry_run: bool,
-    quiet: bool,
 ) -> None:
     """Search in blocks of trials: after each block, the analysis decides whether the space of STUDY (a YAML file) is right.
 
@@ -100,34 +78,25 @@ def tune(
     a kill -9: nothing is trained or decided twice. A larger --trials continues the search. The exit status is 1 if no setting
     has a result, or if all trials of a block failed.
     """
-    spec, append = load(study), not no_args
+    spec, append, uri = load(study), options.append, options.tracking_uri
     budget = trial_count(spec, trials)
     start = _start(spec, command, append=append)
-    location, name = locate(tracking_uri) if tracking_uri else default_for_writing(), experiment or spec.study
+    location, name = locate(uri) if uri else default_for_writing(), options.experiment or spec.study
     folder, first_seed = study_folder(out or OUT, name), default_seed(spec) if seed is None else seed
     record = Record(
         name, location, start, command, append, load_rules(settings=find_settings(Path.cwd()), directories=rules)
     )
-    search = Search(start, budget, record, parallel=_parallel(resources))
+    search = Search(start, budget, record, parallel=_parallel(options))
     _check_budget(search)
     if dry_run:
         first = search.next_block([])
         assert first is not None
         print_commands(first.spec, None, first_seed, command, folder, append=append)
         return
-    launcher = Launcher(
-        words=command,
-        location=location,
-        experiment=name,
-        resources=resources,
-        timeout_s=None if timeout is None else 60 * timeout,
-        append=append,
-        keep_going=keep_going,
-        quiet=quiet,
-    )
-    say = (lambda _: None) if quiet else click.echo
+    launcher = Launcher(words=command, location=location, experiment=name, options=options)
+    say = (lambda _: None) if options.quiet else click.echo
     blocks = Loop(search, record, launcher, folder, first_seed, say).run()
-    if not quiet:
+    if not options.quiet:
         for line in text.result(start, blocks):
             click.echo(line)
         click.echo(f"Decisions: {folder}")
@@ -157,11 +126,11 @@ def _start(spec: StudySpec, command: Sequence[str], *, append: bool) -> StudySpe
     return spec.model_copy(update={"sampler": Sampler(seed=spec.sampler.seed), "seeds": None})
 
 
-def _parallel(resources: Resources) -> int:
+def _parallel(options: LaunchOptions) -> int:
     """Return the number of trials that are trained at a time."""
-    if resources.on == "local":
-        return len(make_slots(find_gpus(), resources.gpus_per_trial, resources.parallel))
-    return resources.parallel or 1
+    if options.on == "local":
+        return len(make_slots(find_gpus(), options.gpus_per_trial, options.parallel))
+    return options.parallel or 1
 
 
 def _check_budget(search: Search) -> None:

@@ -24,7 +24,7 @@ _COMPARED = ("objective", "parameters", "forbidden", "sampler", "max_train_steps
 
 @dataclass(frozen=True)
 class BlockFile:
-    """A block as it is on disk."""
+    """A block's study file."""
 
     path: Path
     kind: Kind

@@ -90,7 +90,9 @@ class Loop:
     def _train(self, file: BlockFile, number: int) -> None:
         """Train the trials of a block that have not ended. Wait for those that another launcher trains."""
         seed, waits = self.first_seed + SEEDS_PER_ROUND * (number - 1), False
-        launcher = self.launcher if number == 1 else replace(self.launcher, keep_going=True, warns=False)
+        launcher = self.launcher
+        if number > 1:
+            launcher = replace(launcher, options=replace(launcher.options, keep_going=True), warns=False)
         while True:
             _, summary = launcher.train(file.spec, None, seed, file.output)
             left = summary.total - len(summary.outcomes)
@@ -105,7 +107,7 @@ class Loop:
     def _check(self, summary: Summary, file: BlockFile, number: int) -> None:
         """Raise TrialsFailed if the trials of later blocks show that all others would fail too."""
         self._failed = self._failed + summary.total if summary.failed == summary.total else 0
-        if self.launcher.keep_going or number == 1 or self._failed < MAX_FIRST_FAILURES:
+        if self.launcher.options.keep_going or number == 1 or self._failed < MAX_FIRST_FAILURES:
             return
         last = summary.outcomes[max(summary.outcomes)].error
         raise TrialsFailed(

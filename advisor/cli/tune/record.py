@@ -110,7 +110,7 @@ class Record:
         earlier, _ = Reader(self.location.uri).ancestors(own)
         return first_study(pool(own, earlier).study, self.rules, prepare)[0]
 
-    def legal(self, spec: StudySpec, before: StudySpec) -> StudySpec:
+    def legal(self, spec: StudySpec, before: StudySpec, /) -> StudySpec:
         """Return the study without what the command does not pass to the training. Without a stated length, it stays unknown."""
         if self.start.max_train_steps is None:
             spec = spec.model_copy(update={"max_train_steps": None})

@@ -71,5 +71,5 @@ class Analyst(Protocol):
         prepare: makes a study of the plan one of this search, before its effects are predicted.
         """
 
-    def legal(self, spec: StudySpec, before: StudySpec) -> StudySpec:
+    def legal(self, spec: StudySpec, before: StudySpec, /) -> StudySpec:
         """Return the study without anything that the training does not support. before: the present space."""

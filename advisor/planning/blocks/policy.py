@@ -98,7 +98,7 @@ class _State:
 
     @cached_property
     def space(self) -> StudySpec:
-        """The present search space. Special studies and repeats leave it as it is."""
+        """The present search space. Special studies and repeats do not change it."""
         spaces = [b.spec for b in self.blocks if b.changes_space or b.kind == "adaptive"]
         changed = any(b.changes_space for b in self.blocks[1:])
         update = {

@@ -107,7 +107,7 @@ class _Loop:
         self.log.append(f"{', '.join(fired) or 'nothing fired'} → {following.goal if following else 'no study'}")
         return following
 
-    def legal(self, spec: StudySpec, before: StudySpec) -> StudySpec:  # noqa: ARG002 - the task knows what it supports
+    def legal(self, spec: StudySpec, _before: StudySpec, /) -> StudySpec:
         """Return the study without anything that the task does not support."""
         return self.task.legal(spec)
 

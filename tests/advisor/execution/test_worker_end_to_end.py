@@ -1,16 +1,16 @@
 """`advisor run` as a process of its own: trainings that crash, hang, are killed, and are resumed."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
+import commands
 import psutil
 import pytest
-from commands import ADVISOR, status_of
+from commands import status_of
 from launches import wait_until
 from mlflow.entities import ViewType
 from mlflow.tracking import MlflowClient
@@ -77,16 +77,7 @@ def words(folder: Path, trials: int, *options: str, command: tuple[str, ...] = (
 
 def start(folder: Path, trials: int, *options: str) -> subprocess.Popen:
     """Start `advisor run` as a process of its own."""
-    return subprocess.Popen(
-        [*ADVISOR, *words(folder, trials, *options)],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"},
-        # Tests in a shell's background ignore Ctrl-C, and child processes would inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
-    )
+    return commands.start(words(folder, trials, *options), folder)
 
 
 def finish(process: subprocess.Popen) -> tuple[int, str, str]:

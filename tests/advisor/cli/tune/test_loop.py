@@ -1,14 +1,14 @@
 """`advisor tune` on a real training and a real store: a wrong space, interruptions, and decisions that are kept."""
 
-import os
 import signal
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
+import commands
 import pytest
-from commands import ADVISOR, status_of
+from commands import status_of
 from launches import wait_until
 
 from advisor import contract
@@ -60,16 +60,7 @@ def words(trials: int, *options: str) -> list[str]:
 
 def start(folder: Path, trials: int) -> subprocess.Popen:
     """Start `advisor tune` as a process of its own."""
-    return subprocess.Popen(
-        [*ADVISOR, *words(trials)],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"},
-        # Tests in a shell's background ignore Ctrl-C, and child processes would inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
-    )
+    return commands.start(words(trials), folder)
 
 
 def lines(folder: Path, name: str) -> list[str]:
