@@ -34,7 +34,7 @@ class SpaceInsensitive(Rule):
     throughput decides.
 
     A hyperparameter can matter with a single choice only, as momentum with one of several optimizers. So for each choice with 8 or
-    more settings, the rule also tests if results depend on the hyperparameter there, after the effects of the others are removed. If
+    more settings, the rule also tests if results depend on it there, after the effects of the others are removed. If
     they do, it asks to search the hyperparameter only there.
 
     ## Why it matters
