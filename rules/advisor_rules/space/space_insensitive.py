@@ -14,11 +14,12 @@ from advisor.model.change import Advise, FixParameter
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Percent, Probability, Setting, listed, say
-from advisor.model.space import Domain, Value, is_learning_rate
+from advisor.model.space import BoolArray, Domain, Value, is_learning_rate
 from advisor.model.study import Study
 from advisor_rules.space import _regularisers, _rows
 
 NOISE = " All of the variation may be noise: random results show as much structure with probability {p}."
+FEW = " With only {few} settings for {value}, an effect that {name} has only there may not show."
 FIX = "Fix {name}{value}. Search it again if you change the model or the optimizer."
 
 
@@ -110,11 +111,18 @@ class SpaceInsensitive(Rule):
 
     def _levels(self, found: importance.Importances, axis: int) -> list[tuple[str, Value]]:
         """Return the choices, as (name, value), with which results depend on a hyperparameter that hardly matters on average."""
-        others = {n: u for n, u in found.tried.choices.items() if n in found.names and n != found.names[axis]}
-        places = [(n, u == level) for n, u in others.items() for level in np.unique(u[np.isfinite(u)])]
-        limit = self.false_alarms / max(len(places), 1)
-        matters = [(n, among) for n, among in places if found.response.p_within(axis, among) <= limit]
-        return [(n, found.tried.trials[int(among.argmax())][0].params[n]) for n, among in matters]
+        choices = _choices(found, axis)
+        limit = self.false_alarms / max(len(choices), 1)
+        return [(n, value) for n, value, among in choices if found.response.p_within(axis, among) <= limit]
+
+    def _few(self, found: importance.Importances, axis: int) -> Message | str:
+        """Return a sentence about the choice with the fewest settings if they are too few to show an effect there."""
+        sizes = [(int(among.sum()), str(n), value) for n, value, among in _choices(found, axis)]
+        few, name, value = min(sizes, key=lambda size: size[:2], default=(self.fewest, "", ""))
+        if few >= self.fewest:
+            return ""
+        choice = say("{name} = {value}", name=Name(name), value=Setting(value))
+        return say(FEW, few=few, value=choice, name=Name(found.names[axis]))
 
     def _only_with(
         self, found: importance.Importances, axis: int, levels: list[tuple[str, Value]], small: float
@@ -167,10 +175,11 @@ class SpaceInsensitive(Rule):
         why = f"{explains} It may matter beyond its range or for another model"
         return self.finding(
             say(
-                "{name} hardly matters {where}. {explains}{noise}",
+                "{name} hardly matters {where}. {explains}{few}{noise}",
                 name=Name(name),
                 where=_where(domain),
                 explains=explains,
+                few=self._few(found, axis),
                 noise="" if clear else say(NOISE, p=Probability(found.p)),
             ),
             action=say(FIX, name=Name(name), value="" if value is None else say(" at {at}", at=Setting(value))),
@@ -194,6 +203,13 @@ class SpaceInsensitive(Rule):
             ),
             changes=() if value is None else (FixParameter(parameter=name, value=value, why=why, for_now=True),),
         )
+
+
+def _choices(found: importance.Importances, axis: int) -> list[tuple[str, Value, BoolArray]]:
+    """Return (name, value, settings that have it) of each value of the other hyperparameters that are choices."""
+    others = {n: u for n, u in found.tried.choices.items() if n in found.names and n != found.names[axis]}
+    places = [(n, u == level) for n, u in others.items() for level in np.unique(u[np.isfinite(u)])]
+    return [(n, found.tried.trials[int(among.argmax())][0].params[n], among) for n, among in places]
 
 
 def _where(domain: Domain) -> Message:

@@ -100,6 +100,17 @@ def test_says_with_which_choice_it_matters() -> None:
         f for f in verdict(RULE, momentum_with(("sgd", "adam", "lion"), 0.0)).findings if f.subject == "momentum"
     ]
     assert any(isinstance(c, FixParameter) for c in finding.changes)
+    assert "With only" not in finding.message
+
+
+def test_says_that_few_settings_with_one_choice_may_hide_an_effect() -> None:
+    (finding,) = [
+        f for f in verdict(RULE, momentum_with(("a", "b", "c", "d", "e"), 0.0)).findings if f.subject == "momentum"
+    ]
+    assert (
+        "With only 12 settings for optimizer = a, an effect that momentum has only there may not show."
+        in finding.message
+    )
 
 
 def test_the_upper_bound_decides() -> None:
