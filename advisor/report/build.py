@@ -14,7 +14,7 @@ import numpy as np
 
 from advisor import __version__
 from advisor.computed.pipeline.reproduction import reproduction
-from advisor.computed.space import settings
+from advisor.computed.space import rerun, settings
 from advisor.engine.measured import in_words, measured
 from advisor.engine.rule import Rule
 from advisor.history import History
@@ -68,6 +68,7 @@ def build_report(
         counts=_counts(study),
         best=_best(study, ranked),
         spread=_spread(study),
+        again=_again(study),
         inferred={encodable(k): encodable(v) for k, v in study.inferred.items()},
         warnings=tuple(encodable(w) for w in study.warnings),
         decisions=tuple(
@@ -178,6 +179,14 @@ def _spread(study: Study) -> Spread | None:
     trials = sum(len(values) for values in repeated)
     squares = sum(float(((values - values.mean()) ** 2).sum()) for values in repeated)
     return Spread(deviation=math.sqrt(squares / (trials - len(repeated))), settings=len(repeated), trials=trials)
+
+
+def _again(study: Study) -> tuple[float, float] | None:
+    costs = rerun.best_again(study)
+    if costs is None:
+        return None
+    low, high = sorted(study.objective_value(cost) for cost in costs)
+    return low, high
 
 
 def _curves(

@@ -223,6 +223,21 @@ def _failed(report: ReportData) -> str:
 
 
 def certainty(report: ReportData) -> Message:
+    """Return the sentences on the uncertainty of the best value: between seeds, and between studies if that is known."""
+    if report.again is None:
+        return _between_trials(report)
+    low, high = map(Objective, report.again)
+    again = say(
+        "If the study ran again with other random settings and seeds, its best {metric} would lie between {low} and {high} (80 % "
+        "interval).",
+        metric=Name(report.spec.objective.metric),
+        low=low,
+        high=high,
+    )
+    return joined((_between_trials(report), again), " ")
+
+
+def _between_trials(report: ReportData) -> Message:
     """Return a sentence on the uncertainty of the best value, estimated from repeats or from its lead."""
     best, spread = report.best, report.spread
     if best is None:
