@@ -100,11 +100,12 @@ def init(
     compared = _parameter(compare, "compare") if compare else None
     optimizer = _optimizer(optimizer, parameters, compared)
     metric = metric or _ask("Metric to judge trials by, on validation data", "valid/error", str, "--metric")
-    direction = direction or _ask(
-        "Direction in which it improves",
-        direction_of(metric) or "minimize",
-        click.Choice(["minimize", "maximize"]),
-        "--direction",
+    direction = (
+        direction
+        or direction_of(metric)
+        or _ask(
+            "Direction in which it improves", "minimize", click.Choice(["minimize", "maximize"]), "--direction"
+        )
     )
     trials = trials or _ask("Trials in the first study", 20, click.IntRange(min=1), "--trials")
     if max_train_steps is None and final_train_steps is None and find_steps is None:

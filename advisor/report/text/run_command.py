@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import PurePath
 
 from advisor.contract.redact import redact_arguments
@@ -23,19 +24,26 @@ _RUNS_A_FILE = re.compile(
 """Words of a command, one a line, that run a file or a module with Python."""
 _PLAIN = ("python", "train.py")
 """Command of a training whose own command is unknown."""
+_MAX_COMMANDS = 100
+"""Maximum number of trials whose commands are compared."""
 _SEED = {"seed", "random_seed"}
 
 
 def training_command(study: Study, spec: StudySpec) -> str:
     """Return the command that trains one trial of the study `spec`, quoted for a shell, with placeholders in braces.
 
-    It is the command of the best trial that recorded one, else `python train.py`. What the study searches or changes and the
-    command does not name is appended as options, so `advisor run` accepts it.
+    It is the best trial's command, else `python train.py`. Commands that name more of what the study sets come first: a person
+    may have started the best trial with defaults. What the study searches or changes and the command does not name is appended as
+    options, so `advisor run` accepts it.
     """
-    best = next((t for t in (*study.ranked(), *study.trials) if t.facts.get("command")), None)
-    words = _words(best.facts["command"]) if best is not None else []
-    params = best.params if best is not None else {}
-    filled = list(_filled(words or _PLAIN, params, spec, study.spec.max_train_steps))
+    recorded = (t for t in (*study.ranked(), *study.trials) if t.facts.get("command"))
+    commands = [
+        (t.params, list(_filled(_words(t.facts["command"]) or _PLAIN, t.params, spec, study.spec.max_train_steps)))
+        for t in islice(recorded, _MAX_COMMANDS)
+    ]
+    params, filled = max(
+        commands, key=lambda c: sum(braced for _, braced in c[1]), default=({}, [(w, False) for w in _PLAIN])
+    )
     text = " ".join(word if braced else shell.quote(word) for word, braced in filled)
     before, now = placeholders.values(study.spec), placeholders.values(spec)
     changed = [n for n in placeholders.to_pass(spec) if n == "seed" or now[n] != before.get(n)]

@@ -74,6 +74,17 @@ def test_the_best_trials_command_gets_placeholders(recorded: str, expected: str)
     assert command_for(recorded) == expected
 
 
+def test_a_command_with_the_studys_options_comes_before_that_of_a_better_trial() -> None:
+    def trial(number: int, command: str) -> Trial:
+        return Trial(
+            index=number, id=str(number), name="t", status="complete", params=PARAMS, seed=3, facts={"command": command}
+        )
+
+    trials = trial(0, "python train.py --epochs 2"), trial(1, "python train.py --lr 0.01 --dropout 0.25 --epochs 9")
+    text = training_command(Study(spec=SPEC, trials=trials, metrics={}), SPEC)
+    assert text == "python train.py --lr {learning_rate} --dropout {model.dropout} --epochs 9"
+
+
 def test_an_option_of_another_meaning_keeps_its_value() -> None:
     """`--attention.dropout 0.1` ends like `model.dropout` but has another value."""
     text = command_for("python train.py --learning-rate 0.01 --attention.dropout 0.1 --model.dropout 0.25")
