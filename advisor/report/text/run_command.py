@@ -34,9 +34,9 @@ def training_command(study: Study, spec: StudySpec) -> str:
 
     It is the best trial's command, else `python train.py`. Commands that name more of what the study sets come first: a person
     may have started the best trial with defaults. What the study searches or changes and the command does not name is appended as
-    options, so `advisor run` accepts it.
+    options, so `advisor run` accepts it. The result is empty if Optuna ran all trials within one command.
     """
-    recorded = (t for t in (*study.ranked(), *study.trials) if t.facts.get("command"))
+    recorded = [t for t in (*study.ranked(), *study.trials) if t.facts.get("command")]
     commands = [
         (t.params, list(_filled(_words(t.facts["command"]) or _PLAIN, t.params, spec, study.spec.max_train_steps)))
         for t in islice(recorded, _MAX_COMMANDS)
@@ -44,6 +44,8 @@ def training_command(study: Study, spec: StudySpec) -> str:
     params, filled = max(
         commands, key=lambda c: sum(braced for _, braced in c[1]), default=({}, [(w, False) for w in _PLAIN])
     )
+    if any("tuner" in t.facts for t in study.trials[:1]) and not any(braced for _, braced in filled):
+        return ""
     text = " ".join(word if braced else shell.quote(word) for word, braced in filled)
     before, now = placeholders.values(study.spec), placeholders.values(spec)
     changed = [n for n in placeholders.to_pass(spec) if n == "seed" or now[n] != before.get(n)]
@@ -60,11 +62,14 @@ def _derived(spec: StudySpec, name: str) -> list[str]:
 
 
 def run_command(report: ReportData) -> str:
-    """Return the command that runs the first next study; empty if there is none."""
+    """Return the command that runs the first next study, or exports it to Optuna; empty if there is none."""
     first = next(iter(report.next_studies), None)
     if first is None:
         return ""
-    return f"advisor run {shell.quote(PurePath(report.folder, 'next', first.file).as_posix())} -- {first.training}"
+    file = shell.quote(PurePath(report.folder, "next", first.file).as_posix())
+    if first.training:
+        return f"advisor run {file} -- {first.training}"
+    return f"advisor export optuna {file} --experiment {shell.quote(report.spec.study)} --out next_study.py"
 
 
 def _words(command: str) -> list[str]:
