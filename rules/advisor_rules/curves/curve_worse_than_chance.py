@@ -188,8 +188,10 @@ def _message(study: Study, top: Skill, judged: int, *, hardly: bool, unstable: b
         best=Objective(study.objective_value(top.best)),
         where=say(", in {trial}", trial=trial) if judged > 1 else "",
         way=way if top.share > 0 and top.knows_perfect else "",
-        training=say(" The training loss, {loss}, {falls}.", loss=Name(loss[0]), falls=falls) if loss else "",
-        unstable=" Its loss blew up, which may explain it." if unstable else "",
+        training=say(" The training loss, {loss}, {falls}.", loss=Name(loss[0]), falls=falls)
+        if loss and not unstable
+        else "",
+        unstable=" Its loss blew up, so the learning rates are probably too high." if unstable else "",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.model.change import SetRange
+from advisor.model.change import RunPlan, SetRange
 from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Name, say
 from advisor.model.spec import Objective, StudySpec
@@ -120,6 +120,16 @@ def test_a_fix_without_a_change_of_the_study_comes_before_it() -> None:
     report = make_report(make_study(12, dense=False), [fired("warning", "pipeline", "data")])
     goal = report.next_studies[0].spec.goal
     assert str(headline(report)) == f"{goal}. Before that: Search higher data. The best trials lie at the top of data."
+
+
+def test_a_study_of_the_clipping_threshold_follows_the_finding_about_clipping() -> None:
+    verdict = fired("warning", "stability", "x")
+    plan = RunPlan(plan="clip", numbers={"p90": 1.0, "median": 0.5, "norms": 100.0}, why="w")
+    finding = verdict.findings[0].model_copy(update={"subject": None, "changes": (plan,)})
+    report = make_report(make_study(12, dense=False), [verdict.model_copy(update={"findings": (finding,)})])
+    (spec, *_) = report.next
+    assert "grad_clip_norm" in spec.goal
+    assert str(headline(report)) == f"{spec.goal}. The best trials lie at the top of x."
 
 
 def test_failures_are_counted() -> None:
