@@ -234,6 +234,8 @@ def certainty(report: ReportData) -> Message:
     lead = _lead(report)
     if spread is None and lead is None:
         return say("One trial cannot show how much of its result is chance.")
+    if lead == 0:
+        return say("Another setting has the same result.")
     if spread is None:
         return say(
             "It leads the next best setting by {lead}; without repeats, that may be chance.", lead=number(lead, 2)

@@ -38,19 +38,23 @@ def training_command(study: Study, spec: StudySpec) -> str:
     """
     recorded = [t for t in (*study.ranked(), *study.trials) if t.facts.get("command")]
     commands = [
-        (t.params, list(_filled(_words(t.facts["command"]) or _PLAIN, t.params, spec, study.spec.max_train_steps)))
+        (t.params, list(_filled(words, t.params, spec, study.spec.max_train_steps)))
         for t in islice(recorded, _MAX_COMMANDS)
+        if (words := _words(t.facts["command"]))
     ]
-    params, filled = max(
-        commands, key=lambda c: sum(braced for _, braced in c[1]), default=({}, [(w, False) for w in _PLAIN])
-    )
+    unknown = ({}, [(word, False) for word in _PLAIN])
+    params, filled = max(commands, key=lambda c: sum(braced for _, braced in c[1]), default=unknown)
     if any("tuner" in t.facts for t in study.trials[:1]) and not any(braced for _, braced in filled):
         return ""
     text = " ".join(word if braced else shell.quote(word) for word, braced in filled)
     before, now = placeholders.values(study.spec), placeholders.values(spec)
     changed = [n for n in placeholders.to_pass(spec) if n == "seed" or now[n] != before.get(n)]
     needed = [n for n in spec.searched if not any(f"{{{d}}}" in text for d in _derived(spec, n))]
-    needed += [n for n, p in spec.parameters.items() if p.value is not None and params.get(n, p.value) != p.value]
+    # The default of an option may differ from the value at which the study fixes what was searched before.
+    varied = params.keys() | study.searched
+    needed += [
+        n for n, p in spec.parameters.items() if p.value is not None and n in varied and params.get(n) != p.value
+    ]
     missing = [n for n in (*needed, *changed) if f"{{{n}}}" not in text]
     return " ".join([text, *map(placeholders.option, missing)])
 

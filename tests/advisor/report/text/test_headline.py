@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from advisor.model.change import RunPlan, SetRange
@@ -144,6 +147,10 @@ def test_certainty_depends_on_repeats() -> None:
     assert "without repeats, that may be chance" in certainty(make_report(make_study(9, dense=False), ()))
     report = make_report(make_study(9, dense=False, repeats=3, statuses={0: "complete"}), ())
     assert "4 trials in 1 setting" in certainty(report)
+    study = make_study(9, dense=False)
+    block = study.metrics[study.spec.objective.metric]
+    tied = replace(study, metrics={study.spec.objective.metric: replace(block, values=np.ones_like(block.values))})
+    assert str(certainty(make_report(tied, ()))) == "Another setting has the same result."
     assert report.spread is not None
     for deviation, chance in ((1e6, True), (1e-12, False)):
         spread = report.spread.model_copy(update={"deviation": deviation})

@@ -119,6 +119,11 @@ def test_a_value_that_the_study_changes_is_passed() -> None:
     assert command_for("python train.py --lr 0.01", as_before).endswith("--lr {learning_rate}")
 
 
+def test_without_a_recorded_command_a_value_that_was_searched_is_passed() -> None:
+    fixed = SPEC.with_parameter("model.dropout", Parameter(role="fixed", value=0.25))
+    assert training_command(Study(spec=SPEC, trials=(), metrics={}), fixed) == UNKNOWN
+
+
 def test_a_derived_value_stands_for_what_it_is_computed_from() -> None:
     parameters = {
         "base_rate": Parameter(type="float", low=0.001, high=0.1, scale="log"),
