@@ -144,6 +144,12 @@ def test_every_link_and_resource_is_a_file_of_the_site(site: Path) -> None:
             assert (target / "index.html" if target.is_dir() else target).is_file(), (page, link)
 
 
+def test_the_summary_for_language_models_links_to_pages_of_the_site(site: Path) -> None:
+    links = re.findall(r"\]\(([^)]+)\)", (site / "llms.txt").read_text("utf-8"))
+    assert len(links) >= 10
+    assert [link for link in links if not (site / link / "index.html").is_file()] == []
+
+
 def test_no_style_sheet_loads_anything_from_elsewhere(site: Path) -> None:
     sheets = list(site.rglob("*.css"))
     assert sheets
