@@ -42,7 +42,7 @@ def training_command(study: Study, spec: StudySpec) -> str:
         for t in islice(recorded, _MAX_COMMANDS)
         if (words := _words(t.facts["command"]))
     ]
-    unknown = ({}, [(word, False) for word in _PLAIN])
+    unknown: tuple[Mapping[str, Value], list[tuple[str, bool]]] = ({}, [(word, False) for word in _PLAIN])
     params, filled = max(commands, key=lambda c: sum(braced for _, braced in c[1]), default=unknown)
     if any("tuner" in t.facts for t in study.trials[:1]) and not any(braced for _, braced in filled):
         return ""
