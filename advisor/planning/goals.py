@@ -68,7 +68,9 @@ def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str
         case SetRange():
             return _range(change.parameter, before, after)
         case Reparametrise():
-            return _range(change.by, before, after)
+            by = after.parameters.get(change.by)
+            shown = f"{clean(change.equals)} instead of {clean(change.parameter)}"
+            return None if by is None else ("Search", shown, domain(by))
         case AddParameter():
             return _range(change.name, before, after)
         case FixParameter():
