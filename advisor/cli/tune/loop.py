@@ -52,12 +52,12 @@ class Loop:
         if known:
             self.say(f"Going on with block {len(known)} of {self.folder}.")
             known = self._resume(known)
-            blocks = self._patiently(lambda: self.record.blocks(known))
-        while (decided := self._patiently(lambda: self._decided(blocks))) is not None:
+            blocks = self._patiently(partial(self.record.blocks, known))
+        while (decided := self._patiently(partial(self._decided, blocks))) is not None:
             known.append(self._written(decided, known, blocks))
             self.say(text.decision(len(known), known[-1].block, [t for b in blocks for t in b.trained]))
             self._train(known[-1], len(known))
-            blocks = self._patiently(lambda: self.record.blocks(known))
+            blocks = self._patiently(partial(self.record.blocks, known))
         return blocks
 
     def _patiently(self, call: Callable[[], Result]) -> Result:
