@@ -220,6 +220,16 @@ def rounded(value: float, digits: int = 3) -> float:
     return float(f"{value:.{digits}g}")
 
 
+def outwards(value: float, side: Literal["low", "high"], digits: int = 2) -> float:
+    """Round the end of a range away from the range to this many significant digits; a value with at most three stays as it is."""
+    if not value or rounded(value) == value:
+        return value
+    if 0.99 < value < 1:
+        return round(1 - outwards(1 - value, "high" if side == "low" else "low", digits), 15)
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    return float(f"{(math.floor if side == 'low' else math.ceil)(value / unit) * unit:.{digits}g}")
+
+
 def as_number(value: object) -> float:
     """Return `value` as a float; True is 1, False is 0, and NaN is returned if `value` is not a number."""
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from advisor.computed.space import importance, settings
+from advisor.computed.space.extension import tidy_range
 from advisor.engine.rule import Rule
 from advisor.model.change import Change, PlanName, RunPlan
 from advisor.model.finding import MissingData, Verdict
@@ -49,7 +50,7 @@ def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule
     if study.probe is not None or study.spec.baseline is not None or evidence.effect == evidence.variation == "fine":
         return spec
     smaller = ladder(study, spec)
-    same = {n: p.domain for n, p in spec.searched.items()} == {n: p.domain for n, p in study.searched.items()}
+    same = {n: p.domain for n, p in spec.searched.items()} == {n: tidy_range(study, n).domain for n in study.searched}
     if smaller is not None or not spec.searched or not same:
         return smaller or spec
     earlier = settings.read(study).successes if spec.max_train_steps == study.spec.max_train_steps else 0

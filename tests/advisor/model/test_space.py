@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from advisor.model.space import Domain, counts_training, hard_limits, is_learning_rate, rounded
+from advisor.model.space import Domain, counts_training, hard_limits, is_learning_rate, outwards, rounded
 
 
 def test_positions_are_measured_on_the_domains_own_scale():
@@ -127,3 +127,8 @@ SCHEDULES = "lr_scheduler lr_power lr_num_cycles lr_drop cos_lr scale_lr auto_lr
 )
 def test_lengths_of_training_and_learning_rates_are_known_by_name(recognises, names, expected):
     assert [n for n in names.split() if recognises(n) != expected] == []
+
+
+def test_ends_are_rounded_away_from_the_range():
+    assert [outwards(v, "low") for v in (1.2345e-5, 0.123, -1.2345, 0.99912345, 0.0)] == [1.2e-5, 0.123, -1.3, 0.99912, 0]
+    assert [outwards(v, "high") for v in (1.2345e-5, 98765.0, -1.2345, 0.99912345)] == [1.3e-5, 99000.0, -1.2, 0.99913]
