@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from advisor.model.change import (
     AddParameter,
     Change,
+    DropValues,
     FixParameter,
     Forbid,
     Reparametrise,
@@ -121,7 +122,7 @@ class Draft:
 def target(change: Change) -> str:
     """Return the parameter, the field or the schedule that a change concerns."""
     match change:
-        case SetRange() | FixParameter() | Reparametrise():
+        case SetRange() | FixParameter() | DropValues() | Reparametrise():
             return change.parameter
         case AddParameter():
             return change.name

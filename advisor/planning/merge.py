@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from advisor.computed.curves.curve_tails import round_up
 from advisor.engine.explain import cause_of
 from advisor.engine.rule import Rule
-from advisor.model.change import Advise, Change, FixParameter, RepeatTrial, RunPlan, SetField
+from advisor.model.change import Advise, Change, RepeatTrial, RunPlan, SetField, only_saves
 from advisor.model.finding import Finding, Goal, Verdict, by_priority
 from advisor.model.frozen import FrozenModel
 from advisor.model.message import MessageField
@@ -110,8 +110,8 @@ class _StageEdits:
 
     @property
     def only_fixes(self) -> bool:
-        """Whether the stage only fixed hyperparameters of little effect, which saves trials but yields no gain."""
-        return all(isinstance(change, FixParameter) and change.for_now for change in self.changes)
+        """Whether the stage only fixed hyperparameters of little effect or dropped values: that saves trials but yields no gain."""
+        return all(map(only_saves, self.changes))
 
     @property
     def only_trials(self) -> bool:
