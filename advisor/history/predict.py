@@ -14,7 +14,6 @@ import numpy as np
 from scipy import stats
 
 from advisor.computed.curves import curve_tails, noise
-from advisor.computed.decision import repeats
 from advisor.computed.space import failures
 from advisor.computed.space.inside import trials_inside
 from advisor.engine.rule import Expectation, Rule
@@ -28,7 +27,6 @@ from advisor.model.prediction import (
     Prediction,
     Settled,
     ShareOfTrials,
-    SpreadWithin,
     significant,
 )
 from advisor.model.spec import Parameter, StudySpec
@@ -66,7 +64,7 @@ class _Case:
 def predicted(
     study: Study, verdicts: Sequence[Verdict], specs: Sequence[StudySpec], rules: Iterable[Rule] = ()
 ) -> tuple[StudySpec, ...]:
-    """Return the next studies with predictions for the advice that each study follows. Probes get no predictions."""
+    """Return the next studies with predictions for the advice that each study follows. Probes and repeats get no predictions."""
     kinds = {rule.rule_id(): rule.predicts for rule in rules}
     findings = [f for v in verdicts for f in v.findings]
     result, before = [], base(study)
@@ -77,24 +75,9 @@ def predicted(
         inside = trials_inside(spec, _ended(study))
         followed = [f for f in findings if any(_follows(study, c, before, spec) for c in f.changes)]
         made = [p for f in followed for p in _of_finding(_Case(study, f, spec, inside), kinds.get(f.rule, "settled"))]
-        made += _of_repeats(study, spec)
         result.append(spec.model_copy(update={"predictions": tuple(_rounded(p) for p in made[:MAX_PREDICTIONS])}))
         before = spec
     return tuple(result)
-
-
-RESEED = "reseed"
-"""Stands in place of a rule's id in predictions that follow from no finding: those for repeats of good settings."""
-RESEED_PAGE = """# reseed
-
-The study trains its settings several times with other seeds, to learn how much of a result is chance.
-
-## What it predicts
-The range of the results of a setting, from the repeats so far. It follows from no rule's finding, so no rule is named.
-
-## What to do
-If results spread more than predicted, compare settings by their means over more seeds. `advisor history` shows how it came out."""
-"""The page that `advisor explain reseed` prints."""
 
 
 def _follows(study: Study, change: Change, before: StudySpec, after: StudySpec) -> bool:
@@ -112,12 +95,6 @@ def _of_finding(case: _Case, kind: Expectation) -> Iterator[Prediction]:
     made = _ESTIMATES[kind](case)
     if made is not None:
         yield Prediction(rule=finding.rule, subject=finding.subject, expects=made[0], probability=made[1])
-
-
-def _of_repeats(study: Study, spec: StudySpec) -> Iterator[Prediction]:
-    if spec.searched or (spec.seeds or 1) < 2 or (made := _spread(study, spec)) is None:
-        return
-    yield Prediction(rule=RESEED, subject=study.spec.objective.metric, expects=made[0], probability=made[1])
 
 
 def _rounded(prediction: Prediction) -> Prediction:
@@ -260,20 +237,6 @@ def _denser(case: _Case) -> Estimate | None:
     bound, sure = _bound(worse, len(inside), after.trials or len(ended), 1 - was)
     value = study.objective_value(middle)
     return ShareOfTrials(of="better", value=value, at_least=1 - bound, was=was), sure
-
-
-def _spread(study: Study, spec: StudySpec) -> Estimate | None:
-    """Predict the standard deviation of repeats: from earlier repeats (F test), or else at least the noise between steps."""
-    freedom = (spec.seeds or 1) - 1
-    variance = repeats.trial_variance(repeats.settings(study))
-    tail = (1 - COVERAGE) / 2
-    if variance is not None and variance[0] > 0:
-        low, high = (math.sqrt(float(stats.f.ppf(q, freedom, variance[1]))) * variance[0] for q in (tail, 1 - tail))
-        return SpreadWithin(low=low, high=high), COVERAGE
-    steps = noise.of_steps(study)
-    if not steps > 0:
-        return None
-    return SpreadWithin(low=steps * math.sqrt(float(stats.chi2.ppf(1 - COVERAGE, freedom)) / freedom)), COVERAGE
 
 
 def _settled(case: _Case) -> Estimate | None:

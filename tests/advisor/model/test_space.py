@@ -130,5 +130,11 @@ def test_lengths_of_training_and_learning_rates_are_known_by_name(recognises, na
 
 
 def test_ends_are_rounded_away_from_the_range():
-    assert [outwards(v, "low") for v in (1.2345e-5, 0.123, -1.2345, 0.99912345, 0.0)] == [1.2e-5, 0.123, -1.3, 0.99912, 0]
+    assert [outwards(v, "low") for v in (1.2345e-5, 0.123, -1.2345, 0.99912345, 0.0)] == [
+        1.2e-5,
+        0.123,
+        -1.3,
+        0.99912,
+        0,
+    ]
     assert [outwards(v, "high") for v in (1.2345e-5, 98765.0, -1.2345, 0.99912345)] == [1.3e-5, 99000.0, -1.2, 0.99913]
