@@ -19,7 +19,7 @@ from advisor.model.spec import Parameter
 from advisor.model.spec_yaml import dump, loads
 from advisor.planning import file_names, plan
 from advisor.planning.base import base
-from advisor.planning.designs import catalogue
+from advisor.planning.designs import catalogue, per_optimizer
 from advisor.planning.designs.reseed import REPEAT_GOAL
 
 
@@ -370,8 +370,8 @@ def test_a_design_keeps_the_notes_on_fixed_hyperparameters_and_no_later_study_re
         {"val/loss": [[1.0, 0.5, 0.4 + 0.01 * i] for i in range(6)]},
     )
     notes = base(data).notes
-    exploits = asks("exploit", "pipeline")
-    first, second = plan(data, [exploits, found("still", "steps", STEPS)]).specs
+    divides = asks("per-optimizer", "pipeline")
+    first, second = plan(data, [divides, found("still", "steps", STEPS)]).specs
     assert notes
-    assert (first.sampler.kind, first.notes[: len(notes)]) == ("adaptive", notes)
+    assert (first.goal, first.notes[: len(notes)]) == (per_optimizer.GOAL, notes)
     assert not set(notes) & set(second.notes)
