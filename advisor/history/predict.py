@@ -116,14 +116,10 @@ def _rounded(prediction: Prediction) -> Prediction:
 
 
 def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
-    """Return whether the later study contains the change (for a range: at least at one end) and the earlier one does not."""
+    """Return whether the later study contains the change (for a range: in part) and the earlier one does not."""
     if isinstance(change, SetRange):
         old, new = before.parameters.get(change.parameter), after.parameters.get(change.parameter)
-        if new is None or not new.numeric:
-            return False
-        sides = [("low", change.low), ("high", change.high), ("scale", change.scale)]
-        made = any(getattr(new, s) == v and (old is None or getattr(old, s) != v) for s, v in sides)
-        return made or (old is not None and _cuts_further(change, old, new))
+        return new is not None and new.numeric and _moves_range(change, old, new)
     if isinstance(change, FixParameter):
         old, new = before.parameters.get(change.parameter), after.parameters.get(change.parameter)
         return new is not None and new.value == change.value and (old is None or old.value != change.value)
@@ -137,11 +133,16 @@ def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
     return False
 
 
-def _cuts_further(change: SetRange, old: Parameter, new: Parameter) -> bool:
-    """Return whether the new range contains the change's cut of an end because another finding cut that end further."""
-    if old.low is None or old.high is None or new.low is None or new.high is None:
-        return False
-    return old.low < change.low <= new.low or new.high <= change.high < old.high
+def _moves_range(change: SetRange, old: Parameter | None, new: Parameter) -> bool:
+    """Return whether an end moves in the direction of the change, or to its scale: another finding may move it further.
+
+    A training that supports only certain values may round the end.
+    """
+    if old is None or old.low is None or old.high is None or new.low is None or new.high is None:
+        return (new.low, new.high, new.scale) == (change.low, change.high, change.scale)
+    ends = ((old.low, new.low, change.low), (old.high, new.high, change.high))
+    moved = any((after - before) * (wanted - before) > 0 for before, after, wanted in ends)
+    return moved or (new.scale == change.scale != old.scale)
 
 
 # --- what each rule predicts ------------------------------------------------------------------------------------------------------

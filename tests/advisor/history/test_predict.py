@@ -5,17 +5,17 @@ import math
 import numpy as np
 import pytest
 from history_studies import round_of
-from planning_studies import RULES, found
+from planning_studies import AIM, RULES, found
 from studies import make_study, verdict
 
 from advisor.computed.curves import curve_tails
 from advisor.engine.judge import judge
 from advisor.history import predicted
 from advisor.history.judge import outcomes
-from advisor.history.predict import MAX_PROBABILITY
-from advisor.model.change import AddParameter, RunPlan
+from advisor.history.predict import MAX_PROBABILITY, is_made
+from advisor.model.change import AddParameter, RunPlan, SetRange
 from advisor.model.prediction import BestBeyond, BestReaches, Settled, ShareOfTrials
-from advisor.model.spec import Parameter
+from advisor.model.spec import Parameter, StudySpec
 from advisor.planning import plan
 from advisor.planning.base import base
 from advisor.planning.designs.reseed import reseed
@@ -146,3 +146,16 @@ def test_a_rule_without_a_prediction_of_its_own_expects_to_find_nothing_again():
             assert made.rule in {r.rule_id() for r in RULES}
             if isinstance(made.expects, Settled):
                 assert any(str(f.message) == made.expects.was for v in verdicts for f in v.findings)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "made"),
+    [(1e-5, 1e-2, True), (3e-5, 1e-2, True), (1e-4, 1e-2, False), (1e-3, 1e-2, False), (1e-4, 1.0, False)],
+)
+def test_a_range_is_widened_if_its_end_moves_the_same_way(low, high, made):
+    before, after = (
+        StudySpec(study="s", objective=AIM, parameters={"lr": Parameter(low=a, high=b, scale="log")})
+        for a, b in ((1e-4, 1e-2), (low, high))
+    )
+    change = SetRange(parameter="lr", low=1e-5, high=1e-2, scale="log", why="because")
+    assert is_made(change, before, after) is made
