@@ -241,6 +241,9 @@ def _denser(case: _Case) -> Estimate | None:
 
 
 def _settled(case: _Case) -> Estimate | None:
+    """Predict that the rule does not report this again, unless it cannot: the hyperparameter is not searched any more."""
+    if case.finding.subject in case.study.searched and case.finding.subject not in case.after.searched:
+        return None
     return Settled(side=case.finding.side, was=str(case.finding.message)), None
 
 

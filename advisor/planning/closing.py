@@ -18,7 +18,7 @@ from advisor.model.study import Study
 from advisor.planning import price
 from advisor.planning.base import name_of_round, validate
 from advisor.planning.designs.catalogue import DESIGNS
-from advisor.planning.designs.explore import explore
+from advisor.planning.designs.explore import asks, explore
 from advisor.planning.designs.ladder import ladder
 from advisor.planning.designs.reseed import reseed
 from advisor.planning.states import EFFECT, Evidence, assess
@@ -63,7 +63,7 @@ def _candidates(
 ) -> Iterator[StudySpec | tuple[Change, ...] | None]:
     searching = study.spec.sampler.kind != "adaptive"
     evidence = assess(study, verdicts, rules)
-    if searching and evidence.state != "fine":
+    if searching and (evidence.state != "fine" or asks(study, base)):
         if evidence.effect != "fine" or evidence.variation != "fine":
             yield ladder(study, base)
         yield explore(study, verdicts, rules, base, evidence)
