@@ -222,6 +222,7 @@ def rounded(value: float, digits: int = 3) -> float:
 
 def outwards(value: float, side: Literal["low", "high"], digits: int = 2) -> float:
     """Round the end of a range away from the range to this many significant digits; a value with at most three stays as it is."""
+    value = float(f"{value:.12g}")  # without the error of a computation
     if not value or rounded(value) == value:
         return value
     if 0.99 < value < 1:

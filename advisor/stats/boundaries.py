@@ -17,6 +17,7 @@ from advisor.model.space import (
     as_number,
     hard_limits,
     is_learning_rate,
+    outwards,
     rounded,
     to_scale,
 )
@@ -341,7 +342,7 @@ def worse_outermost(positions: FloatArray, costs: FloatArray, side: Side) -> boo
 # --- how far to widen -----------------------------------------------------------------------------------------------------------
 
 
-def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, float] | None:
+def widen(name: str, domain: Domain, side: Side, step: float) -> tuple[float, float] | None:
     """Return (low, high) with one end moved outwards by `step` range widths, or None if a hard limit leaves no room.
 
     On a linear scale the end moves by a quarter to half of the width. On a log scale it moves by half to all of the width, and at
@@ -369,7 +370,7 @@ def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, flo
     now, limit = (domain.low, floor) if side == "low" else (domain.high, ceiling)
     if math.isfinite(limit) and not floor < end < ceiling:
         end = 0.0 if limit == -1e-300 else now + 0.9 * (limit - now)
-    end = tidy(end, domain)
+    end = tidy(end, domain, side)
     if domain.type == "int" and floor >= 0:
         end = max(end, floor + 1)
     minimum, maximum = domain.reach
@@ -403,6 +404,17 @@ def _on_log_scale(domain: Domain, side: str, step: float) -> float:
     return abs(math.log(turn / end)) / math.log(domain.high / domain.low)
 
 
-def tidy(value: float, domain: Domain) -> float:
-    """Return the value rounded to three significant digits, or to a whole number in an int domain."""
-    return float(round(value)) if domain.type == "int" else rounded(value)
+MAX_ROUNDING = 0.02
+"""Maximum distance by which rounding moves the end of a range, in range widths."""
+
+
+def tidy(value: float, domain: Domain, side: Side | None = None) -> float:
+    """Return the end of a range with two significant digits, or three if two would move it too far; whole in an int domain.
+
+    side: the end that is rounded away from the range; None: round to nearest.
+    """
+    if domain.type == "int":
+        return float(round(value))
+    short = rounded(value, 2) if side is None else outwards(value, side)
+    before, after = domain.to_unit([value, short])
+    return short if abs(after - before) <= MAX_ROUNDING else rounded(value)
