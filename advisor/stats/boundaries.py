@@ -17,7 +17,6 @@ from advisor.model.space import (
     as_number,
     hard_limits,
     is_learning_rate,
-    outwards,
     rounded,
     to_scale,
 )
@@ -370,7 +369,7 @@ def widen(name: str, domain: Domain, side: Side, step: float) -> tuple[float, fl
     now, limit = (domain.low, floor) if side == "low" else (domain.high, ceiling)
     if math.isfinite(limit) and not floor < end < ceiling:
         end = 0.0 if limit == -1e-300 else now + 0.9 * (limit - now)
-    end = tidy(end, domain, side)
+    end = tidy(end, domain)
     if domain.type == "int" and floor >= 0:
         end = max(end, floor + 1)
     minimum, maximum = domain.reach
@@ -408,13 +407,9 @@ MAX_ROUNDING = 0.02
 """Maximum distance by which rounding moves the end of a range, in range widths."""
 
 
-def tidy(value: float, domain: Domain, side: Side | None = None) -> float:
-    """Return the end of a range with two significant digits, or three if two would move it too far; whole in an int domain.
-
-    side: the end that is rounded away from the range; None: round to nearest.
-    """
+def tidy(value: float, domain: Domain) -> float:
+    """Return the end of a range with two significant digits, or three if two would move it too far; whole in an int domain."""
     if domain.type == "int":
         return float(round(value))
-    short = rounded(value, 2) if side is None else outwards(value, side)
-    before, after = domain.to_unit([value, short])
-    return short if abs(after - before) <= MAX_ROUNDING else rounded(value)
+    exact, short = domain.to_unit([value, rounded(value, 2)])
+    return rounded(value, 2 if abs(exact - short) <= MAX_ROUNDING else 3)

@@ -240,5 +240,9 @@ def _changes(study: Study, question: _Question, lead: int, worse: list[int], why
     lost = tuple(question.these.values[question.groups[g]] for g in worse)
     if study.searched[name].choices is not None:
         return (DropValues(parameter=name, values=lost, why=why),)
-    text = say("Leave out {name} = {values} in the next comparison.", name=Name(name), values=listed(lost, len(lost)))
+    text = say(
+        "Leave out {name} = {values} in the next comparison.",
+        name=Name(name),
+        values=listed(map(Setting, lost), len(lost)),
+    )
     return (Advise(text=str(text)),)

@@ -26,7 +26,7 @@ def test_inferred_ends_are_rounded_outwards_and_others_stay() -> None:
     study = make_study(trials, {"val/loss": [1.0, 2.0, 3.0]}, space=space)
     ends = {n: (p.low, p.high) for n, p in base(study).parameters.items()}
     assert ends["stated"] == (0.0987654, 0.9987654)
-    assert ends["lr"] == (0.012, 0.99)
+    assert ends["lr"] == (0.0123, 0.99)
     assert ends["short"] == (0.125, 0.5)
     assert study.spec.parameters["lr"].low == 0.0123456
 
@@ -37,4 +37,4 @@ def test_a_range_that_keeps_an_inferred_end_keeps_it_rounded() -> None:
     draft = Draft(start, start)
     assert draft.apply("some-rule", SetRange(parameter="lr", low=0.0123456, high=4.0, scale="log", why="more"))
     made = draft.current.parameters["lr"]
-    assert (made.low, made.high) == (0.012, 4.0)
+    assert (made.low, made.high) == (0.0123, 4.0)
