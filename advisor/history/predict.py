@@ -37,7 +37,7 @@ from advisor.planning.designs.catalogue import DESIGNS
 COVERAGE = 0.9
 """Probability of predicted intervals and bounds; a conventional value."""
 MAX_PROBABILITY = 0.99
-"""Maximum stated probability of a prediction; models of noise are not accurate enough for more."""
+"""Maximum stated probability of a prediction, and of its opposite; models of noise are not accurate enough for more."""
 MAX_PREDICTIONS = 8
 """Maximum number of predictions in a study file, so that the file stays readable."""
 MIN_TRIALS = 5
@@ -107,7 +107,7 @@ def _rounded(prediction: Prediction) -> Prediction:
     return prediction.model_copy(
         update={
             "expects": prediction.expects.model_copy(update=update),
-            "probability": None if p is None else round(min(p, MAX_PROBABILITY), 3),
+            "probability": None if p is None else round(min(max(p, 1 - MAX_PROBABILITY), MAX_PROBABILITY), 3),
         }
     )
 

@@ -10,11 +10,11 @@ from studies import make_study, verdict
 
 from advisor.computed.curves import curve_tails
 from advisor.engine.judge import judge
-from advisor.history import predicted
+from advisor.history import predict, predicted
 from advisor.history.judge import outcomes
 from advisor.history.predict import MAX_PROBABILITY, is_made
 from advisor.model.change import AddParameter, RunPlan, SetRange
-from advisor.model.prediction import BestBeyond, BestReaches, Settled, ShareOfTrials
+from advisor.model.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials
 from advisor.model.spec import Parameter, StudySpec
 from advisor.planning import plan
 from advisor.planning.base import base
@@ -159,3 +159,10 @@ def test_a_range_is_widened_if_its_end_moves_the_same_way(low, high, made):
     )
     change = SetRange(parameter="lr", low=1e-5, high=1e-2, scale="log", why="because")
     assert is_made(change, before, after) is made
+
+
+@pytest.mark.parametrize(("stated", "written"), [(0.0, 0.01), (0.4567, 0.457), (1.0, 0.99)])
+def test_a_written_probability_is_never_0_or_1(stated, written):
+    expects = BestBeyond(parameter="lr", side="high", end=0.1, noise=0.0)
+    made = predict._rounded(Prediction(rule="space-boundary", subject="lr", expects=expects, probability=stated))
+    assert made.probability == pytest.approx(written)
