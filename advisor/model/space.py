@@ -278,6 +278,7 @@ _OF_TRAINING = {"train", "training", "total"}
 _COUNTING = {"max", "num", "number", "n", "no", "nb", "of", "global", "budget", "scheduled", "trainer", *_OF_TRAINING}
 
 
+@lru_cache(maxsize=10_000)
 def counts_training(name: str) -> bool:
     """Return whether the name denotes the length of training: epochs, max_steps, trainer.maxEpochs,
     num_iterations.
@@ -315,6 +316,7 @@ _SHAPE_OF_RATES = frozenset(
 )
 
 
+@lru_cache(maxsize=10_000)
 def is_learning_rate(name: str) -> bool:
     """Return whether the name denotes a learning rate, as opposed to a parameter of its schedule."""
     words = set(words_of(name))
