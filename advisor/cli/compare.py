@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, field
 from typing import Literal
@@ -75,7 +76,8 @@ def compare(
     sides = _side(candidate, experiment, experiments), _side(incumbent, experiment, experiments)
     gain = _gain(complexity, sides[1]) if complexity is not None else None
     result = decide(*sides, complexity=gain, power=power, max_seeds=max_seeds)
-    click.echo(result.model_dump_json(indent=2).encode() if as_json else _text(result))
+    escaped = json.dumps(json.loads(result.model_dump_json()), indent=2)  # without characters that act on a terminal
+    click.echo(escaped if as_json else _text(result))
 
 
 @dataclass

@@ -28,6 +28,7 @@ from advisor.execution.plan import OnUpdate
 from advisor.execution.progress import EndedTrials
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
+from advisor.model.words import clean
 from advisor.system import shell
 from advisor.tracking.stores.location import Location
 
@@ -135,7 +136,7 @@ def _pair(text: str) -> tuple[str, str]:
 def warn(texts: Sequence[str]) -> None:
     """Print warnings on standard error."""
     for text in texts:
-        click.echo(f"Warning: {text}", err=True)
+        click.echo(f"Warning: {clean(text)}", err=True)
 
 
 def _after_warnings(on_update: OnUpdate, texts: Sequence[str]) -> OnUpdate:

@@ -40,7 +40,7 @@ def _write(trials: Iterable[Mapping[str, Value]], names: Sequence[str], format_:
     """Write the trials as JSON lines (`jsonl`), as rows with a header (`csv`), or as aligned columns (`table`)."""
     if format_ == "jsonl":
         for trial in trials:
-            out.write(json.dumps(trial, ensure_ascii=False) + "\n")
+            out.write(json.dumps(trial) + "\n")
     elif format_ == "csv":
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(names)

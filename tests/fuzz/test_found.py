@@ -227,3 +227,30 @@ def test_numbers_at_the_ends_of_what_numbers_are(
     assert advisor(*words, folder=tmp_path, writes=("out",)).status == 0
     found = json.loads((tmp_path / "out" / "findings.json").read_bytes())
     assert [v for v in found["verdicts"] if v["status"] == "broken"] == []
+
+
+def odd(params: dict[str, list[str]], name: str) -> Odd:
+    return Odd(0, 2, {"val/loss": ["falling"]}, params, {}, {}, ["FINISHED"], ["active"], name, "study", False, False)
+
+
+def test_the_only_rate_is_infinite(empty_store: Path, tmp_path: Path) -> None:
+    path = stores.write(empty_store, tmp_path, odd({"lr": ["inf"]}, "run"))
+    words = ("analyze", "study", "--tracking-uri", f"sqlite:///{path}", "--out", str(tmp_path / "out"))
+    assert advisor(*words, folder=tmp_path, writes=("out",)).status == 0
+
+
+def test_a_line_separator_in_json(empty_store: Path, tmp_path: Path) -> None:
+    path = stores.write(empty_store, tmp_path, odd({}, "a\u2028b"))
+    advisor("history", "--format", "json", "--tracking-uri", f"sqlite:///{path}", folder=tmp_path)
+
+
+def test_a_database_that_ends_within_its_header(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_bytes(b"SQLite format 3\0")
+    outcome = advisor("analyze", "study", "--tracking-uri", f"sqlite:///{tmp_path}/mlflow.db", folder=tmp_path)
+    assert outcome.status == 2
+
+
+def test_a_control_character_in_a_warning(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(STUDY.format("s") + 'schedule: {"\\x1f": 10}\n')
+    advisor("run", str(file), "--dry-run", "--", "train", "{args}", folder=tmp_path)

@@ -23,6 +23,7 @@ Costs: TypeAlias = Callable[[Trial], Curve]
 _TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss", "train_loss")
 _SURELY_RISES = 0.01
 _SURELY_FALLS = 0.05
+_SURELY_GROWS = 0.01
 MIN_POOLED = 3
 """Minimum number of evaluations of a trial to pool its rise with that of other trials."""
 _PARTS = 10
@@ -119,8 +120,8 @@ class PooledRise:
     """Trials that end worse than they were at this point, best first."""
     judged: int
     """Number of trials with enough evaluations whose end differs from this point."""
-    step: int
-    """Median step of this point over the trials that rise."""
+    point: float
+    """Median share of the training before this point, over the trials that rise."""
     height: float
     """Median rise, in the metric's unit."""
     share: float
@@ -156,7 +157,7 @@ def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRi
     return PooledRise(
         rising=tuple(t for t, _, _ in up),
         judged=int(judged[part]),
-        step=int(np.median([c.steps[i] for _, c, i in up])),
+        point=float(np.median([c.steps[i] / c.steps[-1] for _, c, i in up])),
         height=float(np.median(heights)),
         share=float(np.median(heights / [np.ptp(c.values) for _, c, _ in up])),
         p=min(1.0, float(chances[part])) if falls else 1.0,
@@ -243,16 +244,28 @@ _DECAY_FIRST = frozenset({"language-model", "diffusion"})
 def regulariser_changes(study: Study) -> Iterator[Regularise]:
     """Change one regulariser, and advise to look at the steps again.
 
-    Extend the range of the searched regulariser whose best trial lies highest; else compare strengths, with none among them, of a
-    regulariser that the study keeps fixed, or of dropout or weight decay.
+    Extend the range of the searched regulariser whose best trial lies highest, but of none with which overfitting grows; else
+    compare strengths, with none among them, of a regulariser that the study keeps fixed, or of dropout or weight decay.
     """
-    names = [n for n in study.searched if parameter_kinds.is_regulariser(n)]
+    names = [n for n in study.searched if parameter_kinds.is_regulariser(n) and not _overfits_more(study, n)]
     best = study.ranked()[:1]
     height = {n: float(np.nan_to_num(study.positions(n, best))[0]) if best else 0.0 for n in names}
     ordered = sorted(names, key=lambda n: -height[n])
     widened = (_widened(study.spec.parameters[n], n, f"{_WHY}. Higher values may help") for n in ordered)
     yield next((c for c in widened if c is not None), None) or _comparison(study)
     yield Advise(text=STEPS_AGAIN)
+
+
+def _overfits_more(study: Study, name: str) -> bool:
+    """Return whether the objective gets significantly worse after its best value the higher a hyperparameter is."""
+    curves = [(t, study.cost_curve(t).finite.values) for t in study.ranked()]
+    having = [(t, values) for t, values in curves if len(values) >= MIN_POOLED]
+    at = study.positions(name, [t for t, _ in having])
+    rises = np.array([values[-1] - values.min() for _, values in having])
+    known = np.isfinite(at)
+    if len(set(at[known].tolist())) < MIN_POOLED or len(set(rises[known].tolist())) < MIN_POOLED:
+        return False
+    return float(stats.kendalltau(at[known], rises[known], alternative="greater").pvalue) <= _SURELY_GROWS
 
 
 def _comparison(study: Study) -> AddParameter:

@@ -224,13 +224,19 @@ def clip_action(norms: FloatArray) -> Message:
     )
 
 
-def clip_changes(norms: FloatArray) -> tuple[Change, ...]:
-    """Propose a clipping threshold around the 90th percentile of the unclipped norms; without norms, advise to log them."""
+def clip_changes(norms: FloatArray, raised_from: float = math.nan) -> tuple[Change, ...]:
+    """Propose a clipping threshold around the 90th percentile of the unclipped norms; without norms, advise to log them.
+
+    raised_from: the present threshold, if it clips most updates and their length therefore depends on it.
+    """
     if len(norms) < jumps.MIN_POINTS:
         return (Advise(text=LOG_NORM),)
     tenth, middle = float(np.quantile(norms, 0.9)), float(np.median(norms))
     why = f"A norm of {trimmed(tenth, 3)}, the 90th percentile, is a good first threshold for clipping"
-    return (RunPlan(plan="clip", numbers={"p90": tenth, "median": middle, "norms": float(len(norms))}, why=why),)
+    numbers = {"p90": tenth, "median": middle, "norms": float(len(norms))}
+    if raised_from < middle:
+        numbers["raised_from"] = raised_from
+    return (RunPlan(plan="clip", numbers=numbers, why=why),)
 
 
 def warmup_changes(unstable: float, times: float = RAISE) -> tuple[Change, ...]:

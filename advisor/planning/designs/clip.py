@@ -4,18 +4,23 @@ Playbook: "Gradient clipping".
 
 *When.* The loss jumps in the middle of training, the gradient norm has outliers, training is unstable despite
 clipping, or the best learning rate is close to rates that fail. Numbers: `p90` and `median` of the unclipped gradient
-norms, `norms` (the number of these norms), and `threshold` (the current clipping threshold, if there is one).
+norms, `norms` (the number of these norms), `threshold` (the current clipping threshold, if training is unstable with it), and
+`raised_from` (the current threshold, if it clips most updates).
 
 *What.* The threshold becomes a nuisance parameter of the next study with a log range. Its low end is the median norm, but at most
 two thirds of the 90th percentile; its high end is as far above the 90th percentile on the log scale. If gradients are already
 clipped, smaller thresholds are tried. Clipping more than half of all updates amounts to a lower learning rate, so the low end
-is never chosen below the median norm.
+is never chosen below the median norm. A threshold that clipped most updates made each of them about as long as the learning rate
+times the threshold. If it is raised, the range of the learning rate moves down, so that updates stay as long, with a decade of
+room above, because the length of updates then shrinks with the gradients.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
+from advisor.computed.stability import instability
 from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, Change, RunPlan, SetRange
 from advisor.model.prediction import significant
@@ -28,10 +33,32 @@ MIN_REACH = 1.5
 REACH_BELOW_THRESHOLD = 3.0
 """Ratio of each end of the range to its middle, if the range lies below the current threshold."""
 
+ROOM = 10.0
+"""Ratio of the new range's high end to the learning rate whose updates are as long as the longest before."""
 
-def design(request: RunPlan, _study: Study, base: StudySpec) -> tuple[Change, ...]:
+
+def design(request: RunPlan, study: Study, base: StudySpec) -> tuple[Change, ...]:
+    """Return the changes that search the clipping threshold, and move the learning rate if the threshold is raised."""
+    return (_threshold(request.numbers, base), *_rate(request.numbers, instability.rate_name(study), base))
+
+
+def _rate(numbers: Mapping[str, float], name: str | None, base: StudySpec) -> tuple[Change, ...]:
+    """Return the change of the learning rate that keeps the length of updates if a threshold that clipped most is raised."""
+    old, raised_from = base.parameters.get(name or ""), numbers.get("raised_from")
+    if name is None or old is None or raised_from is None or old.low is None or old.high is None:
+        return ()
+    factor = raised_from / numbers["median"]
+    low, high = significant(old.low * factor, 2), significant(min(ROOM * old.high * factor, old.high), 2)
+    why = (
+        f"With most updates clipped at {raised_from:.3g}, an update is as long as the learning rate times that; typical norms are "
+        f"{numbers['median']:.3g}, so rates {factor:.2g} times as high give updates of the same length. The range goes up to "
+        f"{ROOM:g} times beyond, because updates now shrink with the gradients"
+    )
+    return (SetRange(parameter=name, low=low, high=high, scale="log", why=why),)
+
+
+def _threshold(numbers: Mapping[str, float], base: StudySpec) -> Change:
     """Return the change that searches the clipping threshold."""
-    numbers = request.numbers
     p90, threshold = numbers.get("p90", math.inf), numbers.get("threshold")
     if threshold is not None:
         middle = min(p90, threshold / REACH_BELOW_THRESHOLD)
@@ -47,7 +74,7 @@ def design(request: RunPlan, _study: Study, base: StudySpec) -> tuple[Change, ..
     name = next((n for n in base.parameters if parameter_kinds.clips_norm(n)), "grad_clip_norm")
     old = base.parameters.get(name)
     if old is not None and old.searched:
-        return (SetRange(parameter=name, low=low, high=high, scale="log", why=why),)
+        return SetRange(parameter=name, low=low, high=high, scale="log", why=why)
     when = old.when if old is not None else None
     new = Parameter(type="float", low=low, high=high, scale="log", role="nuisance", when=when, why=why)
-    return (AddParameter(name=name, parameter=new),)
+    return AddParameter(name=name, parameter=new)

@@ -25,6 +25,7 @@ from advisor.planning import price
 from advisor.planning.base import best_setting, fixed_parameters
 from advisor.planning.designs.reseed import reseed
 from advisor.planning.designs.rounds import SHORT
+from advisor.stats.curve import HUGE
 
 DECADE = 10.0
 """Ratio of the ends of the range to the learning rate that was used."""
@@ -45,7 +46,7 @@ def of_one_setting(study: Study) -> bool:
 def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
     """Return the sweep; without a known learning rate, the repeats with a note, or None if they were run already."""
     setting = best_setting(study, base)
-    rates = [n for n in setting if is_learning_rate(n) and as_number(setting[n]) > 0]
+    rates = [n for n in setting if is_learning_rate(n) and 0 < as_number(setting[n]) < HUGE]
     if not rates:
         again = reseed(study, base, unnamed=True)
         return None if again is None else again.model_copy(update={"notes": (LOG_RATE, *again.notes)})

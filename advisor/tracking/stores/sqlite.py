@@ -127,7 +127,7 @@ def _read_only_uri(path: Path) -> str:
         )
     # A reader of a database in write-ahead-log mode creates two files beside it. If the log does not exist, no process has the
     # database open: the file is complete, and the option `immutable` creates no files (so a read-only folder works).
-    write_ahead = header[18] == 2
+    write_ahead = header[18:19] == b"\2"
     complete = write_ahead and not path.with_name(path.name + "-wal").exists()
     return f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if complete else ''}"
 

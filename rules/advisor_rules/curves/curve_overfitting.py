@@ -121,12 +121,12 @@ class CurveOverfitting(Rule):
         leading = pooled.rising[0] in winners and metric == objective
         return self.finding(
             say(
-                "{n} of {of} trials overfit: {metric} at their end is worse than at {step}, by {height} in the median{training}."
-                "{context}",
+                "{n} of {of} trials overfit: {metric} at their end is worse than after {point} of the training, by {height} in the "
+                "median{training}.{context}",
                 n=len(pooled.rising),
                 of=pooled.judged,
                 metric=Name(metric),
-                step=study.at(pooled.step),
+                point=Percent(pooled.point),
                 height=Number(pooled.height, 2),
                 training=say(", while {name} still improves", name=Name(pooled.training)) if pooled.training else "",
                 context=_caveats(pooled.training, metric, objective),
@@ -141,7 +141,11 @@ class CurveOverfitting(Rule):
             evidence=(
                 CurveEvidence(
                     metrics=(metric, pooled.training) if pooled.training else (metric,),
-                    caption=say("{metric} gets worse after {step}.", metric=Name(metric), step=study.at(pooled.step)),
+                    caption=say(
+                        "{metric} gets worse after {point} of the training.",
+                        metric=Name(metric),
+                        point=Percent(pooled.point),
+                    ),
                     trials=tuple(t.id for t in pooled.rising[:5]),
                 ),
                 FigureEvidence(

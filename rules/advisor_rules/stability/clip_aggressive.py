@@ -25,7 +25,7 @@ _RESCALING = ("adam", "adamw", "nadam", "rmsprop")
 
 
 class ClipAggressive(Rule):
-    """More than half of the updates are clipped, so clipping sets the step length instead of the learning rate.
+    """More than half of the updates are clipped, so the best learning rate depends on the clipping threshold.
 
     ## What it looks at
     The share of clipped updates over the whole training, as counted by the hook or computed from the logged gradient norms and the
@@ -33,13 +33,13 @@ class ClipAggressive(Rule):
     updates must be clipped in the best of them and in most of them.
 
     ## Why it matters
-    Clipping is meant for outliers. If it shortens most updates to one length, it replaces the learning rate: the best learning rate
-    of the study then depends on the threshold and the batch size. Optimizers such as Adam divide by the gradients' usual size, so
-    the learning rate still sets the step length; only small gradients of quiet phases then weigh too much.
+    Clipping is meant for outliers. If it shortens most updates, each is as long as the learning rate times the threshold, whatever
+    the gradient: the best learning rate of the study is then right for this threshold only. Optimizers such as Adam divide by the
+    gradients' usual size, so the threshold hardly changes the step length; small gradients of quiet phases then weigh too much.
 
     ## What to do
-    Raise the threshold so that typical norms pass. Start with the 90th percentile of the norms before clipping. If training is then
-    unstable, lower the learning rate or lengthen the warmup.
+    Raise the threshold so that typical norms pass, and lower the learning rates so that updates stay as long. Start with the 90th
+    percentile of the norms before clipping. If training is then unstable, lower the learning rate further or lengthen the warmup.
 
     ## How sure
     If every step is logged, the share is a count. If only some steps are logged, the excess over one half must pass an exact
@@ -54,7 +54,7 @@ class ClipAggressive(Rule):
         Relation(
             rules=("space-insensitive", "space-boundary"),
             shares="rates",
-            because="Clipping sets the length of most updates, so the learning rate changes little.",
+            because="Most updates are as long as the rate times the clipping threshold, so the best rate depends on the threshold.",
         ),
     )
 
@@ -86,6 +86,7 @@ class ClipAggressive(Rule):
     def _finding(self, study: Study, judged: list[clipping.Clipping], hard: list[clipping.Clipping]) -> Finding:
         first, norms = hard[0], clipping.unclipped_norms(study, hard)
         rescaled = optimizer_of(first.trial.facts.get("optimizer", "")) in _RESCALING
+        action = _action(norms, rescaled=rescaled)
         others = say(" The same holds for {hard} of the {judged} best trials.", hard=len(hard), judged=len(judged))
         return self.finding(
             say(
@@ -96,12 +97,12 @@ class ClipAggressive(Rule):
                 at=say(" at a norm of {norm}", norm=Number(first.threshold)) if math.isfinite(first.threshold) else "",
                 others=others if len(hard) > 1 else "",
             ),
-            action=_action(norms),
+            action=action,
             severity="note" if rescaled else "warning",
             confidence=(1 - first.p(self.most)) * len(hard) / len(judged),
             trials=[c.trial for c in hard],
             evidence=(*_curves(study, first), self._figures(judged, first)),
-            changes=(Advise(text=str(_action(norms))),) if rescaled else instability.clip_changes(norms),
+            changes=(Advise(text=str(action)),) if rescaled else instability.clip_changes(norms, first.threshold),
         )
 
     def _figures(self, judged: list[clipping.Clipping], first: clipping.Clipping) -> FigureEvidence:
@@ -119,16 +120,20 @@ class ClipAggressive(Rule):
         )
 
 
-def _action(norms: FloatArray) -> Message:
-    unstable = "If training is then unstable, lower the learning rate."
+def _action(norms: FloatArray, *, rescaled: bool) -> Message:
+    then = (
+        "If training is then unstable, lower the learning rate."
+        if rescaled
+        else "Lower the learning rates in proportion, so that updates stay as long."
+    )
     if not len(norms):
         return say(
             "Raise the clipping threshold to the 90th percentile of the norms before clipping, once they are logged. "
-            + unstable
+            + then
         )
     norm = Number(float(np.quantile(norms, 0.9)))
     return say(
-        "Raise the clipping threshold to {norm}, the 90th percentile of the norms before clipping. " + unstable,
+        "Raise the clipping threshold to {norm}, the 90th percentile of the norms before clipping. " + then,
         norm=norm,
     )
 

@@ -219,3 +219,12 @@ def test_trials_whose_training_gets_worse_as_well_do_not_overfit():
 
 def test_few_trials_with_few_evaluations_cannot_tell():
     assert "evaluate more often" in verdict(RULE, study([[1.0, 0.5, 0.6]] * 3, [[1.0, 0.5, 0.1]] * 3)).reason
+
+
+def test_a_regulariser_with_which_overfitting_grows_is_not_widened():
+    rises = [0.05 * (i + 1) for i in range(8)]
+    params = [{"weight_decay": 0.001 * (i + 1)} for i in range(8)]
+    curves = [np.concatenate([np.linspace(1.0, 0.5, 10), np.linspace(0.5, 0.5 + r, 10)]) for r in rises]
+    space = {"weight_decay": Parameter(low=0.001, high=0.01, scale="log")}
+    change, _ = verdict(RULE, study(curves, [decay(0)] * 8, params, space=space)).findings[0].changes
+    assert change.name == "dropout"
