@@ -88,8 +88,8 @@ def _critical_edge(outcome: Outcome) -> bool:
 def real_edge(random: Random, count: int) -> Made:
     """Return a search of the learning rate in which results improve up to the highest rate that trains.
 
-    That rate lies within a factor of four below the lowest one that fails. In a wider gap, no trial shows how results go on, and the
-    advisor rightly asks for trials there.
+    That rate lies within a factor of four below the lowest one that fails. In a wider gap, no trial shows how results go on, and
+    the advisor rightly asks for trials there.
     """
     while True:
         made = rates(random, count, -float(random.uniform(0.3, 1.0)))
