@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from advisor.model.space import as_number, counts_training, is_learning_rate, words_of
 from advisor.model.study import Study, Trial
 
@@ -53,6 +55,7 @@ def searches_architecture(study: Study, name: str) -> bool:
     return is_architecture(name)
 
 
+@lru_cache(maxsize=10_000)
 def is_batch_size(name: str) -> bool:
     """Return whether the name denotes the training batch size."""
     words = set(words_of(name))
@@ -99,6 +102,7 @@ def batch_size(trial: Trial) -> float:
     return next((as_number(v) for n, v in trial.params.items() if is_batch_size(n)), float("nan"))
 
 
+@lru_cache(maxsize=10_000)
 def chooses_optimizer(name: str) -> bool:
     """Return whether the name denotes the choice of optimizer, which determines what other hyperparameters mean."""
     words = words_of(name)

@@ -220,6 +220,26 @@ def rounded(value: float, digits: int = 3) -> float:
     return float(f"{value:.{digits}g}")
 
 
+MAX_ROUNDING = 0.01
+"""Maximum share of its value by which rounding moves the end of an inferred range: it is no wider range."""
+
+
+def outwards(value: float, side: Literal["low", "high"]) -> float:
+    """Round the end of a range away from it, to two significant digits if that moves it by at most 1 %, else to three."""
+    value = float(f"{value:.12g}")  # without the error of a computation
+    if not value or rounded(value) == value:
+        return value
+    if 0.99 < value < 1:
+        return round(1 - outwards(1 - value, "high" if side == "low" else "low"), 15)
+    short, longer = (_outwards(value, side, digits) for digits in (2, 3))
+    return short if abs(short - value) <= MAX_ROUNDING * abs(value) else longer
+
+
+def _outwards(value: float, side: str, digits: int) -> float:
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    return float(f"{(math.floor if side == 'low' else math.ceil)(value / unit) * unit:.{digits}g}")
+
+
 def as_number(value: object) -> float:
     """Return `value` as a float; True is 1, False is 0, and NaN is returned if `value` is not a number."""
     try:
@@ -258,6 +278,7 @@ _OF_TRAINING = {"train", "training", "total"}
 _COUNTING = {"max", "num", "number", "n", "no", "nb", "of", "global", "budget", "scheduled", "trainer", *_OF_TRAINING}
 
 
+@lru_cache(maxsize=10_000)
 def counts_training(name: str) -> bool:
     """Return whether the name denotes the length of training: epochs, max_steps, trainer.maxEpochs,
     num_iterations.
@@ -295,6 +316,7 @@ _SHAPE_OF_RATES = frozenset(
 )
 
 
+@lru_cache(maxsize=10_000)
 def is_learning_rate(name: str) -> bool:
     """Return whether the name denotes a learning rate, as opposed to a parameter of its schedule."""
     words = set(words_of(name))

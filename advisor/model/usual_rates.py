@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from advisor.model import optimizers
@@ -69,6 +70,7 @@ def starts_from_pretrained(params: Mapping[str, object]) -> bool:
     return any(_shows_pretrained(str(name), str(value)) for name, value in params.items())
 
 
+@lru_cache(maxsize=10_000)
 def named_pretrained(text: str) -> bool:
     """Return whether a name, such as that of a study, shows that a pretrained model is fine-tuned."""
     words = set(words_of(text[:MAX_TEXT]))

@@ -19,6 +19,8 @@ _DIRECTION = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u
 def clean(text: object) -> str:
     """Return `text` on one line, with control characters, direction marks and lone surrogates replaced."""
     flat = _SPACES.sub(" ", str(text)).strip()
+    if flat.isascii() and flat.isprintable():
+        return flat
     return "".join(_REPLACEMENT if _unsafe(c) else c for c in flat)
 
 

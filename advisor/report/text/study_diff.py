@@ -43,10 +43,10 @@ def describe(parameter: Parameter) -> str:
 
 def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
     """Return the differences in space, steps and schedule between two studies. Names and reasons are ignored."""
-    rows = [
-        _parameter_row(n, old.parameters.get(n), new.parameters.get(n))
-        for n in dict.fromkeys([*old.parameters, *new.parameters])
-    ]
+    pairs = (
+        (n, old.parameters.get(n), new.parameters.get(n)) for n in dict.fromkeys([*old.parameters, *new.parameters])
+    )
+    rows = [_parameter_row(n, before, after) for n, before, after in pairs if before != after]
     for field in _FIELDS:
         before, after = (None if v is None else f"{v:,}" for v in (getattr(old, field), getattr(new, field)))
         rows.append(DiffRow(field, before, after))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 
 from advisor.contract import metric_direction
 from advisor.model.parameter_kinds import is_batch_size
@@ -31,6 +32,7 @@ def objective(params: Sequence[Mapping[str, str]], metrics: Collection[str]) -> 
     return min(votes, key=lambda metric: (-votes[metric], metric)) if votes else None
 
 
+@lru_cache(maxsize=10_000)
 def _is_objective(name: str) -> bool:
     words = tuple(words_of(name))
     return any(words[-len(end) :] == end for end in _OBJECTIVE_ENDINGS)

@@ -39,7 +39,7 @@ _EXACT = 1e-5
 """Relative tolerance of a relation, because numbers are rounded when they are logged."""
 _SAMPLED = 24
 """Number of trials in which a formula is tried first. If most of them contradict it, it cannot hold in nearly all trials."""
-_SCREENED = 128
+_SCREENED = 64
 """Number of trials in which a function of two hyperparameters is tried first."""
 _EXPOSURE = frozenset(
     "tokens examples samples images frames steps iterations iters updates epochs epoch budget".split()
@@ -325,13 +325,14 @@ def _function_tie(name: str, levels: Mapping[str, _Levels]) -> Tie | None:
 
 def _possible_pairs(values: IntArray, discrete: Mapping[str, IntArray]) -> list[tuple[str, str]]:
     """Return the pairs of hyperparameters that give no value twice with different results in a part of the trials."""
+    if len(discrete) < 2:
+        return []
     part = np.unique(np.linspace(0, len(values) - 1, _SCREENED).astype(np.int64))
+    codes = np.array([c[part] for c in discrete.values()])
     first, second = np.triu_indices(len(part), 1)
     differ = values[part][first] != values[part][second]
-    equal = np.array([c[part][first[differ]] == c[part][second[differ]] for c in discrete.values()], dtype=np.float32)
-    if len(equal) < 2:
-        return []
-    conflicts = equal @ equal.T
+    equal = np.packbits(codes[:, first[differ]] == codes[:, second[differ]], axis=1)
+    conflicts: BoolArray = np.any(equal[:, None] & equal, axis=2)
     names = list(discrete)
     return [(names[a], names[b]) for a, b in itertools.combinations(range(len(names)), 2) if not conflicts[a, b]]
 

@@ -25,6 +25,8 @@ _BAD = 0.9
 _STRAYS = 0.05
 """Maximum share of the good points that may lie outside the region at each end."""
 _SHUFFLES = 999
+_FIRST_SHUFFLES = 99
+"""Permutations of the first batch if the level is far too low for them to reach it; most of many hyperparameters need no more."""
 _MAX_BATCHES = 21
 """Maximum number of batches of permutations: with 1,000 hyperparameters, a level of 5 % needs 20,000 permutations."""
 _MAX_SHUFFLED = 300
@@ -137,10 +139,11 @@ def matters(positions: FloatArray, costs: FloatArray, level: float = 1.0) -> flo
     rng = np.random.default_rng(SEED)
     observed = _contrasts(scores[None, order], borders, starts, ends)[0]
     as_good = total = 1
-    for _ in range(_MAX_BATCHES):
-        shuffled = rng.permuted(np.tile(scores, (_SHUFFLES, 1)), axis=1)
+    first = [_FIRST_SHUFFLES] if 10 * level * _FIRST_SHUFFLES < 1 else []
+    for size in [*first, *[_SHUFFLES] * _MAX_BATCHES]:
+        shuffled = rng.permuted(np.tile(scores, (size, 1)), axis=1)
         as_good += int(np.sum(_contrasts(shuffled[:, order], borders, starts, ends) >= observed - 1e-9))
-        total += _SHUFFLES
+        total += size
         if as_good > 1 or 1 / total <= level:
             break
     return as_good / total

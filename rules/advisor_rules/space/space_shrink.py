@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -197,7 +198,7 @@ def _message(study: Study, name: str, part: _good_region.Region, where: Message,
         "{good} good trials lie {where}, in {share} of the range of {name} ({span}). Of all {count} trials, {inside} lie there.",
         good=good,
         where=where,
-        share=Percent(part.high - part.low),
+        share=Percent(min(part.high, 1.0) - max(part.low, 0.0)),
         name=Name(name),
         span=_rows.range_of(study, name),
         count=count,
@@ -206,9 +207,14 @@ def _message(study: Study, name: str, part: _good_region.Region, where: Message,
 
 
 def _optima(tried: settings.Settings) -> dict[str, tuple[float, float]]:
-    """Return the interval that holds the best position on each axis of the fitted response, given all other hyperparameters."""
-    numeric, choices = list(tried.numeric.values()), list(tried.choices.values())
-    fitted = boundaries.responses(numeric, choices, boundaries.scores(tried.costs), edge=0.1)
+    """Return the interval that holds the best position on each axis of the fitted response, given all other hyperparameters.
+
+    Choices with the most levels are left out while there are more than half as many levels as settings.
+    """
+    choices = sorted(tried.choices.values(), key=lambda u: len(np.unique(u)))
+    levels = np.cumsum([len(np.unique(u)) for u in choices])
+    told = list(itertools.compress(choices, 2 * levels <= len(tried)))
+    fitted = boundaries.responses(list(tried.numeric.values()), told, boundaries.scores(tried.costs), edge=0.1)
     return {name: response.optimum for name, response in zip(tried.numeric, fitted, strict=True)}
 
 

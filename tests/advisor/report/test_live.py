@@ -91,7 +91,7 @@ def test_a_browser_that_leaves_is_not_reported(live: LiveReport, capfd: pytest.C
 
 def test_half_open_connections_are_bounded_and_lock_nobody_out(live: LiveReport) -> None:
     before = threading.active_count()
-    idle = [connected(live) for _ in range(300)]
+    idle = [connected(live) for _ in range(900)]
     assert get(live, "/state")[0] == 200
     deadline = time.monotonic() + 20
     while threading.active_count() - before > MAX_CONNECTIONS + 2 and time.monotonic() < deadline:
