@@ -22,7 +22,7 @@ from advisor.stats.importance import coordinates, evenly_by_rank, squared_distan
 SEED = 0
 MIN_EACH = 4
 """Minimum number of settings with a result in each group that is compared."""
-_RESPONSES = 60
+_RESPONSES = 20
 """Number of draws of the relevances and variances from their posterior."""
 _DRAWS = 40
 """Number of responses to draw for each draw of the relevances and variances."""
