@@ -17,8 +17,8 @@ from advisor import contract
 from advisor_logging.command_line import command
 from advisor_logging.limits import MAX_VALUE, clean_text
 
-_TORCH_DEFAULT_SEED = 67280421310721
-"""PyTorch's seed if the training set none."""
+_MAX_SEED = 2**32 - 1
+"""Maximum seed that a training sets, since NumPy takes no larger one. Without a seed, PyTorch starts from a larger number."""
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _MAX_BYTES = 5_000_000
 """Maximum size of a file of git that is read."""
@@ -86,8 +86,7 @@ def _seed() -> str | None:
     if given := os.environ.get("ADVISOR_SEED"):
         return given
     torch = sys.modules.get("torch")
-    seed = torch.initial_seed() if torch is not None and hasattr(torch, "initial_seed") else _TORCH_DEFAULT_SEED
-    if seed != _TORCH_DEFAULT_SEED:
-        return str(seed)
+    if torch is not None and hasattr(torch, "initial_seed") and torch.initial_seed() <= _MAX_SEED:
+        return str(torch.initial_seed())
     option = re.search(r"(?:^|\0)--seed[=\0](\d{1,19})(?:\0|$)", "\0".join(sys.argv))
     return option.group(1) if option else None

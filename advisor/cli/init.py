@@ -100,19 +100,17 @@ def init(
     compared = _parameter(compare, "compare") if compare else None
     optimizer = _optimizer(optimizer, parameters, compared)
     metric = metric or _ask("Metric to judge trials by, on validation data", "valid/error", str, "--metric")
-    direction = direction or _ask(
-        "Direction in which it improves",
-        direction_of(metric) or "minimize",
-        click.Choice(["minimize", "maximize"]),
-        "--direction",
-    )
+    usual = direction_of(metric)
+    if direction is None and (usual is None or sys.stdin.isatty()):
+        which = click.Choice(["minimize", "maximize"])
+        direction = _ask("Direction in which it improves", usual or "minimize", which, "--direction")
     trials = trials or _ask("Trials in the first study", 20, click.IntRange(min=1), "--trials")
     if max_train_steps is None and final_train_steps is None and find_steps is None:
         max_train_steps = _ask("Optimizer steps of each trial", None, click.IntRange(min=1), "--max-train-steps")
     try:
         wish = Wish(
             study=name or out.stem,
-            objective=Objective(metric=metric, direction=direction),
+            objective=Objective(metric=metric, direction=direction or usual),
             optimizer=optimizer.lower(),
             trials=trials,
             max_train_steps=max_train_steps,

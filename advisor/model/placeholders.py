@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from advisor.model.space import counts_training
 from advisor.model.spec import StudySpec
 
 SCHEDULE = "schedule"
@@ -21,9 +22,15 @@ def values(spec: StudySpec) -> dict[str, str]:
 
 
 def to_pass(spec: StudySpec) -> tuple[str, ...]:
-    """Return the placeholders that the training needs so that it does what the study says; hyperparameters are not included."""
+    """Return the placeholders that the training needs so that it does what the study says; hyperparameters are not included.
+
+    A hyperparameter that states the same number of steps stands for `max_train_steps`.
+    """
     seed = ("seed",) if (spec.seeds or 1) > 1 else ()
-    set_by_study = (n for n in values(spec) if n == "max_train_steps" or n.partition(".")[0] == SCHEDULE)
+    stated = any(p.value == spec.max_train_steps for n, p in spec.parameters.items() if counts_training(n))
+    set_by_study = (
+        n for n in values(spec) if n.partition(".")[0] == SCHEDULE or (n == "max_train_steps" and not stated)
+    )
     return tuple(n for n in (*seed, *set_by_study) if n.removeprefix(f"{SCHEDULE}.") not in spec.parameters)
 
 

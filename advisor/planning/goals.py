@@ -66,7 +66,9 @@ def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str
         case SetRange():
             return _range(change.parameter, before, after)
         case Reparametrise():
-            return _range(change.by, before, after)
+            by = after.parameters.get(change.by)
+            shown = f"{clean(change.equals)} instead of {clean(change.parameter)}"
+            return None if by is None else ("Search", shown, domain(by))
         case DropValues():
             new = after.parameters.get(change.parameter)
             return None if new is None else ("Compare", clean(change.parameter), domain(new))

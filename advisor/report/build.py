@@ -6,15 +6,16 @@ import hashlib
 import json
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
 from advisor import __version__
+from advisor.computed.decision import repeats
 from advisor.computed.pipeline.reproduction import reproduction
-from advisor.computed.space import settings
+from advisor.computed.space import rerun, settings
 from advisor.engine.measured import in_words, measured
 from advisor.engine.rule import Rule
 from advisor.history import History
@@ -68,6 +69,7 @@ def build_report(
         counts=_counts(study),
         best=_best(study, ranked),
         spread=_spread(study),
+        again=_again(study),
         inferred={encodable(k): encodable(v) for k, v in study.inferred.items()},
         warnings=tuple(encodable(w) for w in study.warnings),
         decisions=tuple(
@@ -167,17 +169,19 @@ def _row(study: Study, trial: Trial) -> TrialRow:
 
 
 def _spread(study: Study) -> Spread | None:
-    groups: dict[str, list[float]] = defaultdict(list)
-    for trial in study.trials:
-        if study.feasible[trial.index]:
-            key = json.dumps(sorted((k, repr(v)) for k, v in trial.params.items()))
-            groups[key].append(float(study.costs[trial.index]))
-    repeated = [np.array(values) for values in groups.values() if len(values) > 1]
-    if not repeated or not any(t.params for t in study.trials):
+    repeated = [s for s in repeats.settings(study) if len(s.trials) > 1]
+    variance = repeats.trial_variance(repeated)
+    if variance is None or not any(t.params for t in study.trials):
         return None
-    trials = sum(len(values) for values in repeated)
-    squares = sum(float(((values - values.mean()) ** 2).sum()) for values in repeated)
-    return Spread(deviation=math.sqrt(squares / (trials - len(repeated))), settings=len(repeated), trials=trials)
+    return Spread(deviation=variance[0], settings=len(repeated), trials=sum(len(s.trials) for s in repeated))
+
+
+def _again(study: Study) -> tuple[float, float] | None:
+    costs = rerun.best_again(study)
+    if costs is None:
+        return None
+    low, high = sorted(study.objective_value(cost) for cost in costs)
+    return low, high
 
 
 def _curves(

@@ -125,6 +125,8 @@ class ReportData(FrozenModel):
     best: Best | None
     spread: Spread | None
     """Variation between repeats of the same setting; None if no setting was repeated."""
+    again: tuple[float, float] | None = None
+    """80 % interval of the best result if the study ran again with other random settings and seeds; None if that is unknown."""
     inferred: dict[str, str]
     warnings: tuple[str, ...]
     decisions: tuple[Decision, ...] = ()

@@ -22,13 +22,13 @@ from advisor.stats.importance import coordinates, evenly_by_rank, squared_distan
 SEED = 0
 MIN_EACH = 4
 """Minimum number of settings with a result in each group that is compared."""
-_RESPONSES = 20
+_RESPONSES = 60
 """Number of draws of the relevances and variances from their posterior."""
 _DRAWS = 40
 """Number of responses to draw for each draw of the relevances and variances."""
 _MAX_POINTS = 128
 """Number of settings to fit the response to; more only if small groups need them for `MIN_EACH`."""
-_MAX_PLACES = 240
+MAX_PLACES = 240
 """Maximum product of the numbers of places and groups at which responses are drawn."""
 _CANDIDATES = 2400
 """Number of random places near good settings, from which the most promising ones of each group are chosen."""
@@ -104,14 +104,22 @@ class _Scale:
         return np.asarray(np.exp(log_variance / 2) * self.spread * self.unit, dtype=np.float64)
 
 
-def gains_of_more(
-    numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray, number: int
-) -> tuple[FloatArray, FloatArray]:
-    """Return draws of the gain from `number` more random settings, and of the noise of a result, shape (draws,) each.
+@dataclass(frozen=True)
+class More:
+    """Draws of the results of `number` more random settings, shape (draws,) each."""
+
+    gains: FloatArray
+    """The response at the best setting minus the best new response, at least 0 and free of noise."""
+    noise: FloatArray
+    """Standard deviation of the noise of a result."""
+    best: FloatArray
+    """The best new result, with its noise."""
+
+
+def more(numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray, number: int) -> More:
+    """Draw the results of `number` more random settings; at most `MAX_PLACES` of them are drawn.
 
     numeric, choices: positions (n,) in 0..1, NaN without one; costs: (n,), NaN for failed trials, which count as the worst.
-    The gain is the response at the best setting minus the best new response, at least 0 and free of noise. At most
-    `_MAX_PLACES` new settings are drawn.
     """
     bounded = np.where(np.isnan(costs), np.nanmax(costs), costs)
     subset = np.sort(evenly_by_rank(bounded, _MAX_POINTS))
@@ -120,14 +128,16 @@ def gains_of_more(
     blocks = _blocks(*known)
     groups = np.zeros(len(subset), dtype=np.int64)
     model = _Model(blocks, groups, scale.scores(bounded), scale.scatter(bounded))
-    rng, best = np.random.default_rng(SEED), model.points[int(bounded.argmin())]
-    gains, noise = [], []
+    rng, again, best = np.random.default_rng(SEED), np.random.default_rng(SEED + 1), model.points[int(bounded.argmin())]
+    gains, noise, bests = [], [], []
     for hyper in model.posterior(rng):
-        at = np.vstack([best, _new_places(*known, min(number, _MAX_PLACES), rng)])
+        at = np.vstack([best, _new_places(*known, min(number, MAX_PLACES), rng)])
         drawn = scale.costs(model.draw(hyper, at, np.zeros(len(at), dtype=np.int64), rng))
+        deviation = float(scale.noise(hyper[-1]))
         gains.append(np.maximum(drawn[:, 0] - drawn[:, 1:].min(axis=1), 0.0))
-        noise.append(np.repeat(scale.noise(hyper[-1]), len(drawn)))
-    return np.concatenate(gains), np.concatenate(noise)
+        noise.append(np.repeat(deviation, len(drawn)))
+        bests.append((drawn[:, 1:] + deviation * again.standard_normal(drawn[:, 1:].shape)).min(axis=1))
+    return More(np.concatenate(gains), np.concatenate(noise), np.concatenate(bests))
 
 
 def _new_places(
@@ -244,7 +254,7 @@ class _Model:
         """Return draws of each group's minimum over its most promising places, shape (draws, groups)."""
         rng = np.random.default_rng(SEED)
         count = int(self.groups.max()) + 1
-        chosen = [self._promising(places, g, _MAX_PLACES // count) for g in range(count)]
+        chosen = [self._promising(places, g, MAX_PLACES // count) for g in range(count)]
         at, of = np.vstack(chosen), np.repeat(np.arange(count), [len(c) for c in chosen])
         out = []
         for hyper in self.posterior(rng):

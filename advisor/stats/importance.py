@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from advisor.model.space import FloatArray, IntArray
+from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.stats import surface
 
 SEED = 0
@@ -136,6 +136,20 @@ class Response:
             if shuffle and losses[-1] <= losses[0]:
                 return 2 / (shuffle + 1)
         return 1 / (_SHUFFLES + 1)
+
+    def p_within(self, axis: int, among: BoolArray) -> float:
+        """Return the p-value that the results of the trials `among` (n,) depend on an axis only by chance.
+
+        The effects of the other axes, fitted to all trials, are removed first. 1 with fewer than `MIN_TRIALS` trials.
+        """
+        mine = among[self.subset]
+        if mine.sum() < MIN_TRIALS:
+            return 1.0
+        left = surface.residuals(self.values, np.delete(self._distances, axis, axis=0), np.delete(self.mode, axis))[
+            mine
+        ]
+        scores = stats.norm.ppf((stats.rankdata(left) - 0.5) / len(left))
+        return _p_alone([self.blocks[axis][mine]], scores, np.random.default_rng(SEED + 3))
 
     def _draw_all(self) -> list[_Draw]:
         rng = np.random.default_rng(SEED)

@@ -2,7 +2,9 @@
 
 At a constant rate, a loss is nearly a sum of decaying exponentials (noisy quadratic models and power laws alike). Such a sum falls
 ever more slowly, and it slows gradually: the logarithm of its rate of fall is convex (Bernstein's theorem, completely monotone
-functions). A decay of the learning rate breaks this: the fall speeds up, keeps its pace to the end, or stops abruptly.
+functions). A decay of the learning rate breaks this: the fall speeds up, keeps its pace to the end, or stops abruptly. A linear or
+cosine decay may still look the same, because the noise of training falls with the rate. If such a decay fits the curves as well
+without a gain from longer training, they do not show that gain.
 """
 
 from __future__ import annotations
@@ -12,23 +14,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import optimize, stats
 
 from advisor.model.space import FloatArray, IntArray
 from advisor.stats.curve import HUGE, LATE_POINTS, late_scatter
 
 START = 0.15
-"""Share of the steps that are not judged: warmup and the first fall."""
+"""Share of the steps after the highest cost that are not judged: warmup and the first fall."""
 _WINDOWS = 4
 _MIN_GAIN = 6.0
 """Minimum gain of a run, in standard deviations of its noise."""
 _BROKEN = 0.01
 """Level of each of five tests that the curves do not fall as at a constant learning rate: 5 % together."""
-_SLOWER = 0.05
-"""Level of the test that they slow down."""
-_LINE = 0.75
-"""Maximum ratio of the rate of fall in the last window to that in the second, to distinguish a curve from the nearly straight
-line that a linear decay of the learning rate gives."""
+_NO_GAIN = 0.01
+"""Level of the test that the curves exclude a decay after which longer training gains nothing."""
+_PACES = np.array([0.0, 0.3, 1.0, 2.0, 4.0, 7.0, 12.0, 20.0, 35.0])
+"""Rates of the decaying exponentials whose sum describes the progress of training, in units of one over the training at its peak
+learning rate."""
+_INEXACT = 0.005
+"""Minimum standard error of a rate in these models, as a share of the largest rate."""
+_FINE = 40
+"""Number of points of a window at which models of the fall are evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,8 @@ class Fall:
     """Gain over the whole training at the rate of each window, shape (4,)."""
     errors: FloatArray
     """Standard error of each rate, shape (4,)."""
+    start: float = START
+    """Share of the steps before the first window."""
 
     @property
     def broken(self) -> bool:
@@ -51,11 +59,44 @@ class Fall:
                 tests.append(_z(r[b] ** 2 - max(r[a], 0.0) * r[c], spread))
         return max(tests) > float(stats.norm.isf(_BROKEN))
 
-    @property
-    def slows(self) -> bool:
-        """Return True if the curves fall clearly more slowly towards their end, as they do at a constant learning rate."""
-        excess = float(self.rates[-1] - _LINE * self.rates[1])
-        return _z(excess, self.errors[-1] ** 2 + (_LINE * self.errors[1]) ** 2) < -float(stats.norm.isf(_SLOWER))
+    def gains_more(self, material: float) -> bool:
+        """Return True if as many steps again bring a gain above `material`, a share of the gain so far, under any likely schedule.
+
+        At a constant rate, curves that still fall gain. So this tests if a linear or cosine decay without a gain fits worse.
+        """
+        constant = self._misfit("constant")
+        decayed = min(self._misfit(kind, material) for kind in ("linear", "cosine"))
+        return decayed - constant > float(stats.norm.isf(_NO_GAIN)) ** 2
+
+    def _misfit(self, kind: str, material: float | None = None) -> float:
+        """Return the sum of squared errors of the best model of these rates under a schedule, in standard errors.
+
+        Progress is a sum of decaying exponentials in the summed learning rate. A decay also lowers the noise of training in
+        proportion to the rate. material: standard deviation of the gain from as many steps again, whose mean is then 0.
+        """
+        at = self.start + (1 - self.start) * (np.arange(_WINDOWS * _FINE) + 0.5) / (_WINDOWS * _FINE)
+        rate, summed, drop = _schedule(kind, at)
+        end = float(_schedule(kind, np.ones(1))[1][0])
+        models = np.column_stack([rate[:, None] * np.exp(-_PACES * summed[:, None]), drop])
+        weights = 1 - np.linspace(-1, 1, _FINE) ** 2  # those of a slope
+        means = np.average(models.reshape(_WINDOWS, _FINE, -1), axis=1, weights=weights)
+        errors = np.maximum(self.errors, _INEXACT * max(float(np.abs(self.rates).max()), 1e-9))
+        left, right = means / errors[:, None], self.rates / errors
+        if material is not None:
+            paces = np.maximum(_PACES, 1e-9)
+            gains = -np.exp(-paces * end) * np.expm1(-paces * end) / paces
+            left, right = np.vstack([left, np.append(gains, 0.0) / material]), np.append(right, 0.0)
+        return float(optimize.nnls(left, right)[1]) ** 2
+
+
+def _schedule(kind: str, at: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the learning rate, its sum so far and its fall at shares `at` of the steps, all as shares of the peak rate."""
+    if kind == "linear":
+        return 1 - at, at - at**2 / 2, np.ones_like(at)
+    if kind == "cosine":
+        angle = np.pi * at
+        return (1 + np.cos(angle)) / 2, (at + np.sin(angle) / np.pi) / 2, np.pi / 2 * np.sin(angle)
+    return np.ones_like(at), at, np.zeros_like(at)
 
 
 def _z(value: float, variance: float) -> float:
@@ -64,16 +105,18 @@ def _z(value: float, variance: float) -> float:
 
 def pooled_fall(curves: Sequence[tuple[IntArray, FloatArray]]) -> Fall | None:
     """Return the pooled fall of curves of (steps, costs); None if none of them has enough points or gained beyond its noise."""
-    found = [fall for steps, costs in curves if (fall := _fall(steps, costs)) is not None]
+    peaks = [steps[int(np.argmax(costs))] / max(float(steps[-1]), 1.0) for steps, costs in curves if len(costs)]
+    start = min(START + float(np.median(peaks)), 0.5) if peaks else START
+    found = [fall for steps, costs in curves if (fall := _fall(steps, costs, start)) is not None]
     if not found:
         return None
     weights = np.array([1 / max(float(np.mean(variances)), 1e-300) for _, variances in found])
     weights /= weights.sum()
     rates, variances = (np.array([f[i] for f in found]) for i in (0, 1))
-    return Fall(weights @ rates, np.sqrt(weights**2 @ variances))
+    return Fall(weights @ rates, np.sqrt(weights**2 @ variances), start)
 
 
-def _fall(steps: IntArray, costs: FloatArray) -> tuple[FloatArray, FloatArray] | None:
+def _fall(steps: IntArray, costs: FloatArray, start: float) -> tuple[FloatArray, FloatArray] | None:
     """Return the rates of fall of one curve and their variances, as shares of its gain."""
     if len(costs) < max(LATE_POINTS, 2 * _WINDOWS) or steps[-1] <= 0:
         return None
@@ -84,10 +127,10 @@ def _fall(steps: IntArray, costs: FloatArray) -> tuple[FloatArray, FloatArray] |
     if not gained > _MIN_GAIN * scatter:
         return None
     # Windows of unequal width would bend even an exact exponential, so the curve is read at regular places.
-    each = int((t >= START).sum()) // _WINDOWS
+    each = int((t >= start).sum()) // _WINDOWS
     if each < 2:
         return None
-    grid = np.linspace(START, 1.0, _WINDOWS * each + 1)
+    grid = np.linspace(start, 1.0, _WINDOWS * each + 1)
     read = np.interp(grid, t, y)
     x = grid[: each + 1] - grid[: each + 1].mean()
     rates = np.array([-float(x @ read[i : i + each + 1]) for i in range(0, _WINDOWS * each, each)])

@@ -185,6 +185,15 @@ def fit(y: FloatArray, distances: FloatArray, start: FloatArray | None = None) -
     return np.asarray(result.x, dtype=np.float64)
 
 
+def residuals(y: FloatArray, distances: FloatArray, start: FloatArray | None = None) -> FloatArray:
+    """Return the difference of each value from its prediction by the model fitted to all values; arguments as for `fit`.
+
+    Each prediction leaves its own value out.
+    """
+    precision = _kernel(distances, fit(y, distances, start), len(y))[1]
+    return np.asarray(precision @ y / precision.diagonal(), dtype=np.float64)
+
+
 def loss_and_slopes(at: FloatArray, y: FloatArray, distances: FloatArray) -> tuple[float, FloatArray]:
     """Return (minus the logarithm of the penalised likelihood, its gradient)."""
     n, relevance, noise = len(y), np.exp(at[:-2]), np.exp(at[-1])

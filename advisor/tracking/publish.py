@@ -66,7 +66,8 @@ def publish(
             client.set_tag(id, contract.TAG_REPORT, digest)
             client.set_terminated(id, "FINISHED")
         if summary is not None:
-            _describe_experiment(client, chosen.id, f"{summary} [Report]({_REPORT_PAGE.format(chosen.id, id)})")
+            # The link comes first, because MLflow folds a description to its first line.
+            _describe_experiment(client, chosen.id, f"[Report]({_REPORT_PAGE.format(chosen.id, id)}): {summary}")
     page = runs_url_of_id(location, chosen.id)
     return Published(id, None if page is None else page + id, changed)
 

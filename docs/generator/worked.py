@@ -49,9 +49,10 @@ def nav() -> list[str]:
 
 
 def pages() -> Mapping[str, str]:
-    """Return the examples' pages by path, and the style sheet of their plots."""
+    """Return the examples' pages and whole reports by path, and the style sheet of their plots."""
     examples = {f"examples/{example.chapter}.md": _page(example) for example in EXAMPLES}
-    return {**examples, "picture.css": _style(_reports(EXAMPLES[0].study).to_html())}
+    whole = {f"examples/{e.chapter}/report.html": _reports(e.study).to_html() for e in EXAMPLES}
+    return {**examples, **whole, "picture.css": _style(_reports(EXAMPLES[0].study).to_html())}
 
 
 @cache
@@ -73,7 +74,8 @@ def _page(example: Example) -> str:
         [
             f"# {example.chapter.capitalize()}: {example.title[0].lower()}{example.title[1:]}",
             f"We recorded these trainings with one cause switched on: {_cases()[example.study].raw['kind']}. The text below is "
-            "the output of `advisor analyze` for this recording, generated with the site.",
+            "the output of `advisor analyze` for this recording, generated with the site: "
+            f"[the whole report]({example.chapter}/report.html).",
             "## The study",
             _study(report),
             "## What was found",

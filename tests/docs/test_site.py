@@ -109,6 +109,7 @@ def test_each_chapter_has_a_worked_example_with_its_picture(site: Path, chapter:
     page = (site / "examples" / chapter / "index.html").read_text("utf-8")
     text = words(site / "examples" / chapter / "index.html").text
     assert "What was found" in text
+    assert "<h1>" in (site / "examples" / chapter / "report.html").read_text("utf-8")
     assert re.search(r'<div class="picture"><figure class="plot"><svg viewBox', page)
     assert "<use" not in page.partition('<div class="picture">')[2].partition("</div>")[0]
     yaml = re.search(r"# Written by advisor from.*?(?=\n\n\n|\Z)", text, re.DOTALL)
@@ -141,6 +142,12 @@ def test_every_link_and_resource_is_a_file_of_the_site(site: Path) -> None:
                 continue
             target = (page.parent / unquote(parts.path)).resolve()
             assert (target / "index.html" if target.is_dir() else target).is_file(), (page, link)
+
+
+def test_the_summary_for_language_models_links_to_pages_of_the_site(site: Path) -> None:
+    links = re.findall(r"\]\(([^)]+)\)", (site / "llms.txt").read_text("utf-8"))
+    assert len(links) >= 10
+    assert [link for link in links if not (site / link / "index.html").is_file()] == []
 
 
 def test_no_style_sheet_loads_anything_from_elsewhere(site: Path) -> None:

@@ -276,6 +276,8 @@ def test_changes_of_two_findings_are_merged_and_to_be_done_once() -> None:
     made = view.cards(report)
     assert [c.finding.action for c in view.todo(made)] == [cause.action]
     merged = f"Together with other findings, the next study has weight_decay {after}."
+    to_do = report.to_html().partition('<ol class="todo">')[2].partition("</ol>")[0]
+    assert after in to_do  # as in the headline and the study, not as one finding alone proposes
     for card in made:
         assert tuple(map(str, card.merged)) == (merged,) * (card.diff[0].after != after)
     assert any(card.merged for card in made)

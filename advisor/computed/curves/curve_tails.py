@@ -268,7 +268,7 @@ def _may_decay(study: Study, ending: Ending) -> bool:
     """
     fall = _fall(study)
     improving = ending.end.improving(MATERIAL, _ALPHA)
-    return improving if fall is None else fall.broken or (improving and not fall.slows)
+    return improving if fall is None else fall.broken or (improving and not fall.gains_more(MATERIAL))
 
 
 @computed

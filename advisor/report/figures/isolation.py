@@ -35,7 +35,8 @@ def isolation_figure(report: ReportData, isolation: Isolation) -> Figure:
     visible = [v for s in isolation.slices for v in (s.value, s.quantiles[1]) if v is not None]
     frame = Frame()
     frame.fit_y(reaching(objective_limits(known, minimize=report.minimize), visible))
-    frame.y_axis(f"best {objective.metric}")
+    better = "lower" if objective.direction == "minimize" else "higher"
+    frame.y_axis(f"best {objective.metric}, {better} is better")
     numeric = _draw_x_axis(frame, report, isolation)
     place = _places(frame, report, isolation, numeric=numeric)
     best = [report.figures.index[s.best] for s in isolation.slices if s.best is not None and s.value is not None]

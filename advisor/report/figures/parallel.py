@@ -134,6 +134,9 @@ def _objective_axis(frame: Frame, report: ReportData, ranked: Sequence[_Row], at
     minimize, bottom = report.minimize, frame.height - _BOTTOM
     values = np.array([row.best for _, row in ranked if row.best is not None] or [math.nan])
     limits = objective_limits(values, minimize=minimize)
+    inside = values[(values >= limits.low) & (values <= limits.high)]
+    if len(inside) and inside.min() < inside.max():  # the ends are results of trials, without a margin
+        limits = replace(limits, low=float(inside.min()), high=float(inside.max()))
     scale = limits.scale(_TOP, bottom) if minimize else limits.scale(bottom, _TOP)
     ends = (limits.high, limits.low) if minimize else (limits.low, limits.high)
     _draw_axis(frame, report.spec.objective.metric, at, (setting(ends[0], 3), setting(ends[1], 3)), raised=raised)

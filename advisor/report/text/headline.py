@@ -6,6 +6,7 @@ import math
 import re
 from typing import get_args
 
+from advisor.model import parameter_kinds
 from advisor.model.change import RunPlan, SetRange
 from advisor.model.finding import Finding, Side
 from advisor.model.message import Item, Message, Name, Objective, as_sentence, first_sentence, joined, say
@@ -98,7 +99,10 @@ def _is_followed(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
     if str(finding.action).rstrip(".") in spec.goal:
         return True
     changed = {row.name for row in diff_specs(report.spec, spec)}
-    if any(isinstance(c, RunPlan) for c in finding.changes):
+    plans = {c.plan for c in finding.changes if isinstance(c, RunPlan)}
+    if "clip" in plans and any(map(parameter_kinds.clips_norm, changed)):
+        return True
+    if plans:
         special = spec.probe is not None or spec.sampler.kind == "adaptive" or spec.settings != ()
         return special or finding.subject in changed
     return any(row.name in changed for row in diff_changes(report.spec, finding.changes))
@@ -223,6 +227,21 @@ def _failed(report: ReportData) -> str:
 
 
 def certainty(report: ReportData) -> Message:
+    """Return the sentences on the uncertainty of the best value: between seeds, and between studies if that is known."""
+    if report.again is None:
+        return _between_trials(report)
+    low, high = map(Objective, report.again)
+    again = say(
+        "If the study ran again with other random settings and seeds, its best {metric} would lie between {low} and {high} (80 % "
+        "interval).",
+        metric=Name(report.spec.objective.metric),
+        low=low,
+        high=high,
+    )
+    return joined((_between_trials(report), again), " ")
+
+
+def _between_trials(report: ReportData) -> Message:
     """Return a sentence on the uncertainty of the best value, estimated from repeats or from its lead."""
     best, spread = report.best, report.spread
     if best is None:
@@ -230,6 +249,8 @@ def certainty(report: ReportData) -> Message:
     lead = _lead(report)
     if spread is None and lead is None:
         return say("One trial cannot show how much of its result is chance.")
+    if lead == 0:
+        return say("Another setting has the same result.")
     if spread is None:
         return say(
             "It leads the next best setting by {lead}; without repeats, that may be chance.", lead=number(lead, 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import PurePath
 
 from advisor.contract.redact import redact_arguments
@@ -23,24 +24,37 @@ _RUNS_A_FILE = re.compile(
 """Words of a command, one a line, that run a file or a module with Python."""
 _PLAIN = ("python", "train.py")
 """Command of a training whose own command is unknown."""
+_MAX_COMMANDS = 100
+"""Maximum number of trials whose commands are compared."""
 _SEED = {"seed", "random_seed"}
 
 
 def training_command(study: Study, spec: StudySpec) -> str:
     """Return the command that trains one trial of the study `spec`, quoted for a shell, with placeholders in braces.
 
-    It is the command of the best trial that recorded one, else `python train.py`. What the study searches or changes and the
-    command does not name is appended as options, so `advisor run` accepts it.
+    It is the best trial's command, else `python train.py`. Commands that name more of what the study sets come first: a person
+    may have started the best trial with defaults. What the study searches or changes and the command does not name is appended as
+    options, so `advisor run` accepts it. The result is empty if Optuna ran all trials within one command.
     """
-    best = next((t for t in (*study.ranked(), *study.trials) if t.facts.get("command")), None)
-    words = _words(best.facts["command"]) if best is not None else []
-    params = best.params if best is not None else {}
-    filled = list(_filled(words or _PLAIN, params, spec, study.spec.max_train_steps))
+    recorded = [t for t in (*study.ranked(), *study.trials) if t.facts.get("command")]
+    commands = [
+        (t.params, list(_filled(words, t.params, spec, study.spec.max_train_steps)))
+        for t in islice(recorded, _MAX_COMMANDS)
+        if (words := _words(t.facts["command"]))
+    ]
+    unknown: tuple[Mapping[str, Value], list[tuple[str, bool]]] = ({}, [(word, False) for word in _PLAIN])
+    params, filled = max(commands, key=lambda c: sum(braced for _, braced in c[1]), default=unknown)
+    if any("tuner" in t.facts for t in study.trials[:1]) and not any(braced for _, braced in filled):
+        return ""
     text = " ".join(word if braced else shell.quote(word) for word, braced in filled)
     before, now = placeholders.values(study.spec), placeholders.values(spec)
     changed = [n for n in placeholders.to_pass(spec) if n == "seed" or now[n] != before.get(n)]
     needed = [n for n in spec.searched if not any(f"{{{d}}}" in text for d in _derived(spec, n))]
-    needed += [n for n, p in spec.parameters.items() if p.value is not None and params.get(n, p.value) != p.value]
+    # The default of an option may differ from the value at which the study fixes what was searched before.
+    varied = params.keys() | study.searched
+    needed += [
+        n for n, p in spec.parameters.items() if p.value is not None and n in varied and params.get(n) != p.value
+    ]
     missing = [n for n in (*needed, *changed) if f"{{{n}}}" not in text]
     return " ".join([text, *map(placeholders.option, missing)])
 
@@ -52,11 +66,14 @@ def _derived(spec: StudySpec, name: str) -> list[str]:
 
 
 def run_command(report: ReportData) -> str:
-    """Return the command that runs the first next study; empty if there is none."""
+    """Return the command that runs the first next study, or exports it to Optuna; empty if there is none."""
     first = next(iter(report.next_studies), None)
     if first is None:
         return ""
-    return f"advisor run {shell.quote(PurePath(report.folder, 'next', first.file).as_posix())} -- {first.training}"
+    file = shell.quote(PurePath(report.folder, "next", first.file).as_posix())
+    if first.training:
+        return f"advisor run {file} -- {first.training}"
+    return f"advisor export optuna {file} --experiment {shell.quote(report.spec.study)} --out next_study.py"
 
 
 def _words(command: str) -> list[str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor import contract
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Decision
 from advisor.model.space import same, words_of
@@ -56,11 +57,13 @@ def select_population(
     """Return the runs to analyse and what was decided about the others.
 
     wanted: "all", `PARAMETER=VALUE`, or None for the largest population. objective: only runs that logged this metric count as
-    members. declared_study: a study file declares the space, so the runs are not separated. Raises AdvisorError if no run matches
-    `wanted`, or if no population has enough runs.
+    members. declared_study: a study file declares the space, so only test runs are separated. Raises AdvisorError if no run
+    matches `wanted`, or if no population has enough runs.
     """
-    if wanted == "all" or (wanted is None and declared_study):
+    if wanted == "all":
         return Population(experiment)
+    if wanted is None and declared_study:
+        return _without_test_runs(experiment)
     if wanted is not None:
         return _with_value(experiment, wanted)
     chosen, others = _members(experiment), []
@@ -84,6 +87,24 @@ def select_population(
     )
     warning = f"Only {len(chosen):,} of {total:,} runs are analysed: {title}. The others are of another kind."
     return Population(_keep(experiment, chosen), (decision,), (warning,))
+
+
+def _without_test_runs(experiment: Experiment) -> Population:
+    """Leave out runs that `advisor run` did not start, if they planned another number of steps than each trial that it started."""
+    planned = [run.tags.get(contract.TAG_MAX_TRAIN_STEPS) for run in experiment.runs]
+    launched = [contract.TAG_TRIAL in run.tags for run in experiment.runs]
+    lengths = {steps for steps, ours in zip(planned, launched, strict=True) if ours and steps is not None}
+    keep = [ours or steps is None or steps in lengths for steps, ours in zip(planned, launched, strict=True)]
+    out = len(keep) - sum(keep)
+    if not out or sum(launched) < _MIN_RUNS or not lengths:
+        return Population(experiment)
+    decision = Decision(
+        topic="population",
+        text=f"{count(out, 'run')} of {len(keep):,} {'was' if out == 1 else 'were'} started by hand and planned another number of "
+        "steps than the study's trials. We leave them out as test runs.",
+        overrule="--population all",
+    )
+    return Population(select_runs(experiment, np.array(keep, dtype=np.bool_)), (decision,))
 
 
 def _members(experiment: Experiment) -> list[int]:

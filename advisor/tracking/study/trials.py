@@ -107,7 +107,8 @@ def _facts(run: Run) -> dict[str, str]:
     autologging = {"autologging": name} if (name := run.tags.get("mlflow.autologging")) else {}
     facts = {k.removeprefix(contract.TAG_PREFIX): v for k, v in run.tags.items() if k.startswith(contract.TAG_PREFIX)}
     pretrained = {"pretrained": "true"} if starts_from_pretrained(run.params) else {}
-    return autologging | pretrained | facts
+    tuner = {"tuner": "optuna"} if declared.has_tags(run) else {}
+    return autologging | pretrained | tuner | facts
 
 
 def _add_stated_facts(

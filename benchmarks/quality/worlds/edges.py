@@ -77,7 +77,8 @@ def rates(random: Random, count: int, inside: float) -> Made:
         if extra:
             params["dropout"] = float(round(random.uniform(0, 0.3), 3))
         rec.log(params, excess, failed=log > edge)
-    return rec.made(edge=10**edge, name=name)
+    gap = 10 ** (float(min(logs[logs > edge], default=np.inf)) - float(max(logs[logs <= edge], default=-np.inf)))
+    return rec.made(edge=10**edge, name=name, gap=gap)
 
 
 def _critical_edge(outcome: Outcome) -> bool:
@@ -85,8 +86,15 @@ def _critical_edge(outcome: Outcome) -> bool:
 
 
 def real_edge(random: Random, count: int) -> Made:
-    """Return a search of the learning rate in which results improve up to the highest rate that trains."""
-    return rates(random, count, -float(random.uniform(0.3, 1.0)))
+    """Return a search of the learning rate in which results improve up to the highest rate that trains.
+
+    That rate lies within a factor of four below the lowest one that fails. In a wider gap, no trial shows how results go on, and the
+    advisor rightly asks for trials there.
+    """
+    while True:
+        made = rates(random, count, -float(random.uniform(0.3, 1.0)))
+        if made.truth["gap"] <= 4:
+            return made
 
 
 def one_rate(random: Random) -> Made:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from advisor.analysis import analyze_study
 from advisor.engine.registry import load_rules
+from advisor.engine.rule import Rule
 from advisor.model.errors import AdvisorError
 from advisor.model.finding import Finding
 from advisor.model.space import FloatArray, IntArray
@@ -130,10 +132,15 @@ class Situation:
     studies: int = 40
 
 
+@cache
+def _rules() -> tuple[Rule, ...]:
+    return load_rules()
+
+
 def analyze(made: Made) -> Outcome:
     """Analyse a simulated study as `advisor analyze` does."""
     try:
         study = assemble(made.experiment, **made.arguments)
-        return Outcome(made, analyze_study(study, rules=load_rules()))
+        return Outcome(made, analyze_study(study, rules=_rules()))
     except AdvisorError as error:
         return Outcome(made, None, str(error))

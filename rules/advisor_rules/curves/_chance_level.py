@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,8 @@ _MIN_INTERVAL = 10
 """Minimum number of steps between evaluations for step 0 to mean before training; epochs may also count from 0."""
 _MAX_LOSS = 1.5
 """Maximum ratio of a falling loss to the loss of guessing; above it, the loss is a sum or has another unit. Our choice."""
+_REPEATED = 3
+"""Minimum number of evaluations for each of their different values, if these are the shares of single classes. Our choice."""
 _CONSTANT = 0.8
 """Minimum share of equal evaluations in a constant curve."""
 MATERIAL = 0.02
@@ -101,7 +104,7 @@ class Skill:
 
 def skills(study: Study, trials: Sequence[Trial]) -> list[Skill]:
     """Return the skill of each trial that can be compared with guessing; of all trials if a chance level is known."""
-    known = _known(study) or _constant(study, trials)
+    known = _known(study) or _constant(study, trials) or _one_answer(study, trials)
     start = _usual_start(study, trials)
     guesses = [(trial, known or _first(study, trial, start)) for trial in trials]
     return [_skill(study, trial, guess) for trial, guess in guesses if guess is not None]
@@ -210,6 +213,35 @@ def _constant(study: Study, trials: Sequence[Trial]) -> Guess | None:
     value, perfect = study.objective_value(min(costs)), 0.0 if study.minimize else 1.0
     phrase = say("{value}, at which {n} trials are constant", value=Objective(value), n=len(costs))
     return Guess(min(costs), _cost(study, perfect), 0.0, phrase)
+
+
+def _one_answer(study: Study, trials: Sequence[Trial]) -> Guess | None:
+    """Return the best share of the trials' answers if each evaluation scores the share of one class: they give only one answer.
+
+    The shares of different classes repeat and sum to at most 1. The training loss must not end below the loss of such answers.
+    """
+    counts: Counter[float] = Counter()
+    silent, best = 0, math.inf
+    for trial in trials:
+        costs = study.cost_curve(trial).finite.values[1:]
+        shares = (1 - costs if study.minimize else -costs).round(6)  # float32
+        if len(shares) and shares.min() > 0 and shares.max() < 1 and not _beats(study, trial, float(shares.max())):
+            counts.update(shares.tolist())
+            silent, best = silent + 1, min(best, float(costs.min()))
+    if silent < max(2, len(trials) / 2) or sum(counts) > 1.001 or counts.total() < _REPEATED * len(counts):
+        return None
+    best_value = Objective(study.objective_value(best))
+    phrase = say("one answer for all examples, which scores {value} at best", value=best_value)
+    return Guess(best, _cost(study, 0.0 if study.minimize else 1.0), 0.0, phrase, right=max(counts))
+
+
+def _beats(study: Study, trial: Trial, share: float) -> bool:
+    """Return True if the trial's training loss is unknown, or if it ends below the entropy of a class with this share."""
+    loss = training(study, trial)
+    if loss is None or not set(words_of(loss[0])) & _ENTROPY:
+        return True
+    end = loss[1].values[-max(MIN_POINTS, len(loss[1]) // 10) :]
+    return bool(np.median(end) < -math.log(share))
 
 
 def _constant_value(curve: Curve) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from advisor.computed.space import extension, failures
+from advisor.computed.space.inside import trials_inside
 from advisor.computed.stability import instability
 from advisor.computed.stability.loss_blowups import unstable as unstable_loss
 from advisor.engine.rule import Count, Relation, Rule, Settled, Share
@@ -14,6 +15,7 @@ from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Objective, Percent, Probability, limited, say
+from advisor.model.space import rounded
 from advisor.model.study import Study
 from advisor.model.words import setting
 from advisor_rules.curves._chance_level import Skill, learned, skills, training
@@ -36,7 +38,8 @@ class CurveWorseThanChance(Rule):
 
     ## What to do
     Train on one batch until its loss is near zero. If that fails, check the loss, the gradients and the learning rates. If the best
-    trial's loss blew up, the learning rates are probably too high. If one batch works, check the data: labels that belong to other
+    trial's loss blew up, the learning rates are probably too high, so the next study searches the two decades below them. If one
+    batch works, check the data: labels that belong to other
     examples, inputs that are all alike, validation data prepared differently. If training runs smoothly but learns next to nothing,
     the learning rates may be far too low, so the next study also searches up to a decade above them.
 
@@ -83,7 +86,7 @@ class CurveWorseThanChance(Rule):
             because="The trial learned nothing; this is part of the same fault.",
         ),
         Relation(
-            rules=("stability-early", "stability-mid"),
+            rules=("stability-early", "stability-mid", "stability-spikes"),
             shares="study",
             because="No trial learned anything, not even the stable ones.",
             min_severity="critical",
@@ -108,6 +111,7 @@ class CurveWorseThanChance(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the study."""
         ranked = study.ranked()[: self.trials]
+        ranked = trials_inside(study.spec, ranked) or ranked
         if not ranked:
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
         read = skills(study, ranked)
@@ -133,13 +137,14 @@ class CurveWorseThanChance(Rule):
     def _report(self, study: Study, top: Skill, judged: int, alpha: float) -> Finding:
         metric, guessed = study.spec.objective.metric, study.objective_value(top.guess.cost)
         hardly, unstable = top.above(0.0, alpha), unstable_loss(study, top.trial)
+        changes = _lower_rates(study) if unstable else _higher_rates(study, top, hardly=hardly)
         advice = "train on a single batch until its loss is near zero, then check labels, inputs and evaluation."
         first = "Search learning rates that are orders of magnitude lower. If that does not help"
         advice = f"{first}, {advice}" if unstable else f"Fix the pipeline before you tune: {advice}"
         return self.finding(
             _message(study, top, judged, hardly=hardly, unstable=unstable),
             action=advice,
-            severity="warning" if hardly or unstable else "critical",
+            severity="warning" if hardly or (unstable and not changes) else "critical",
             confidence=top.chance_below(2 * self._required(top)),
             subject=metric,
             trials=[top.trial],
@@ -152,7 +157,7 @@ class CurveWorseThanChance(Rule):
                 ),
                 self._figures(study, top, judged, alpha),
             ),
-            changes=(Advise(text=advice), *(() if unstable else _higher_rates(study, top, hardly=hardly))),
+            changes=(Advise(text=advice), *changes),
         )
 
     def _figures(self, study: Study, top: Skill, judged: int, alpha: float) -> FigureEvidence:
@@ -172,19 +177,33 @@ class CurveWorseThanChance(Rule):
 def _message(study: Study, top: Skill, judged: int, *, hardly: bool, unstable: bool) -> Message:
     metric, trial, loss = Name(study.spec.objective.metric), Name(top.trial.name), training(study, top.trial)
     falls = "falls" if learned(study, top.trial) else "hardly falls either"
+    inside = "" if trials_inside(study.spec, study.ranked()[:1]) else " in the searched ranges"
     way = say(", {share} of the way to a perfect score", share=Percent(top.share, 1))
     return say(
         "{trials} {much} better than {guessing}. The best level of {metric} is {best}{where}{way}.{training}{unstable}",
-        trials="No trial is" if judged > 1 else say("The only trial, {trial}, is not", trial=trial),
+        trials=f"No trial{inside} is" if judged > 1 else say("The only trial, {trial}, is not", trial=trial),
         much="much" if hardly else "clearly",
         guessing=top.guess.words,
         metric=metric,
         best=Objective(study.objective_value(top.best)),
         where=say(", in {trial}", trial=trial) if judged > 1 else "",
         way=way if top.share > 0 and top.knows_perfect else "",
-        training=say(" The training loss, {loss}, {falls}.", loss=Name(loss[0]), falls=falls) if loss else "",
-        unstable=" Its loss blew up, which may explain it." if unstable else "",
+        training=say(" The training loss, {loss}, {falls}.", loss=Name(loss[0]), falls=falls)
+        if loss and not unstable
+        else "",
+        unstable=" Its loss blew up, so the learning rates are probably too high." if unstable else "",
     )
+
+
+def _lower_rates(study: Study) -> tuple[Change, ...]:
+    """Return the change to search the two decades below the range of the learning rate; empty if it cannot be lower."""
+    rates = instability.learning_rates(study)
+    domain = study.spec.parameters[rates[0]] if rates is not None else None
+    if rates is None or domain is None or domain.low is None or domain.low <= max(domain.reach[0], 0.0):
+        return ()
+    low = max(rounded(domain.low / 100), domain.reach[0])
+    why = f"No trial learned, and the loss blew up: the rates are too high. We search the two decades below {setting(domain.low)}"
+    return (SetRange(parameter=rates[0], low=low, high=domain.low, scale="log", why=why),)
 
 
 def _higher_rates(study: Study, top: Skill, *, hardly: bool) -> tuple[Change, ...]:

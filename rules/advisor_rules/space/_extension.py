@@ -32,6 +32,9 @@ def moved(study: Study, tried: settings.Settings, name: str, side: Side, respons
     """Return the range with one end extended; None if there is no room beyond the end."""
     domain = study.spec.parameters[name]
     step = response.step_low if side == "low" else response.step_high
+    best = float(tried.numeric[name][int(np.nanargmin(tried.costs))])
+    if math.isfinite(best):  # trials outside the declared range count too
+        step = max(step, -best if side == "low" else best - 1)
     found = extension.extended(study, name, side, step)
     if found is None:
         return None

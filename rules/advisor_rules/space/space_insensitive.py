@@ -10,15 +10,16 @@ import numpy as np
 from advisor.computed.space import importance, sampler
 from advisor.engine.rule import Count, Expectation, Rule, Share
 from advisor.model import parameter_kinds
-from advisor.model.change import FixParameter
+from advisor.model.change import Advise, FixParameter
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Message, Name, Percent, Probability, Setting, say
-from advisor.model.space import Domain, is_learning_rate
+from advisor.model.message import Message, Name, Percent, Probability, Setting, listed, say
+from advisor.model.space import BoolArray, Domain, Value, is_learning_rate
 from advisor.model.study import Study
 from advisor_rules.space import _regularisers, _rows
 
 NOISE = " All of the variation may be noise: random results show as much structure with probability {p}."
+FEW = " With only {few} settings for {value}, an effect that {name} has only there may not show."
 FIX = "Fix {name}{value}. Search it again if you change the model or the optimizer."
 
 
@@ -32,6 +33,10 @@ class SpaceInsensitive(Rule):
     of its interval. It never reports the learning rate, which should be tuned even if all others are fixed, a scientific
     hyperparameter, whose effect `scientific-effect` states, a regulariser that no trial did without, or the batch size, which the
     throughput decides.
+
+    A hyperparameter can matter with a single choice only, as momentum with one of several optimizers. So for each choice with 8 or
+    more settings, the rule also tests if results depend on it there, after the effects of the others are removed. If
+    they do, it asks to search the hyperparameter only there.
 
     ## Why it matters
     Every searched hyperparameter costs trials, even one that does not matter: with more of them, the sample is sparser.
@@ -62,7 +67,8 @@ class SpaceInsensitive(Rule):
     """Maximum upper bound (95 %) of the share of the variation that a negligible hyperparameter explains; the estimate alone is too
     uncertain in small studies."""
     false_alarms: Share = 0.05
-    """Maximum p-value of the test that results are unrelated to all hyperparameters; above it, confidence is lower."""
+    """Maximum p-value of the test that results are unrelated to all hyperparameters; above it, confidence is lower. Also the level,
+    together, of the tests that results depend on the hyperparameter with a certain choice."""
     fewest: Count = 16
     """Minimum number of distinct settings that ended; with fewer, simulated studies exceeded the promised error rate."""
     each: Count = 4
@@ -95,8 +101,56 @@ class SpaceInsensitive(Rule):
                 and axis != top
                 and not self._stays(study, found.names[axis])
             ):
-                finding = self._finding(study, found, int(axis), top, float(small[axis]))
+                levels = self._levels(found, int(axis))
+                finding = (
+                    self._only_with(found, int(axis), levels, float(small[axis]))
+                    if levels
+                    else self._finding(study, found, int(axis), top, float(small[axis]))
+                )
                 yield sampler.weakened(finding) if learned else finding
+
+    def _levels(self, found: importance.Importances, axis: int) -> list[tuple[str, Value]]:
+        """Return the choices, as (name, value), with which results depend on a hyperparameter that hardly matters on average."""
+        choices = _choices(found, axis)
+        limit = self.false_alarms / max(len(choices), 1)
+        return [(n, value) for n, value, among in choices if found.response.p_within(axis, among) <= limit]
+
+    def _few(self, found: importance.Importances, axis: int) -> Message | str:
+        """Return a sentence about the choice with the fewest settings if they are too few to show an effect there."""
+        sizes = [(int(among.sum()), str(n), value) for n, value, among in _choices(found, axis)]
+        few, name, value = min(sizes, key=lambda size: size[:2], default=(self.fewest, "", ""))
+        if few >= self.fewest:
+            return ""
+        choice = say("{name} = {value}", name=Name(name), value=Setting(value))
+        return say(FEW, few=few, value=choice, name=Name(found.names[axis]))
+
+    def _only_with(
+        self, found: importance.Importances, axis: int, levels: list[tuple[str, Value]], small: float
+    ) -> Finding:
+        """Return the finding about a hyperparameter that matters only with some values of another one."""
+        name = Name(found.names[axis])
+        values = listed([say("{name} = {value}", name=Name(n), value=Setting(v)) for n, v in levels], 9)
+        advice = say("Search {name} only with {values}. Fix it elsewhere.", name=name, values=values)
+        return self.finding(
+            say(
+                "{name} matters only with {values}. Over all {count} settings, it explains {share} of the variation.",
+                name=name,
+                values=values,
+                count=len(found.tried),
+                share=found.share(axis),
+            ),
+            action=advice,
+            severity="note",
+            confidence=small,
+            subject=found.names[axis],
+            evidence=(
+                AxisEvidence(
+                    parameter=found.names[axis],
+                    caption=say("The trials with {values} show the effect of {name}.", values=values, name=name),
+                ),
+            ),
+            changes=(Advise(text=str(advice)),),
+        )
 
     def _importances(self, study: Study) -> importance.Importances:
         """Return the importances. Raises MissingData, naming the number of settings that this rule needs in the end."""
@@ -130,10 +184,11 @@ class SpaceInsensitive(Rule):
         why = f"{explains} It may matter beyond its range or for another model"
         return self.finding(
             say(
-                "{name} hardly matters {where}. {explains}{noise}",
+                "{name} hardly matters {where}. {explains}{few}{noise}",
                 name=Name(name),
                 where=_where(domain),
                 explains=explains,
+                few=self._few(found, axis),
                 noise="" if clear else say(NOISE, p=Probability(found.p)),
             ),
             action=say(FIX, name=Name(name), value="" if value is None else say(" at {at}", at=Setting(value))),
@@ -157,6 +212,13 @@ class SpaceInsensitive(Rule):
             ),
             changes=() if value is None else (FixParameter(parameter=name, value=value, why=why, for_now=True),),
         )
+
+
+def _choices(found: importance.Importances, axis: int) -> list[tuple[str, Value, BoolArray]]:
+    """Return (name, value, settings that have it) of each value of the other hyperparameters that are choices."""
+    others = {n: u for n, u in found.tried.choices.items() if n in found.names and n != found.names[axis]}
+    places = [(n, u == level) for n, u in others.items() for level in np.unique(u[np.isfinite(u)])]
+    return [(n, found.tried.trials[int(among.argmax())][0].params[n], among) for n, among in places]
 
 
 def _where(domain: Domain) -> Message:

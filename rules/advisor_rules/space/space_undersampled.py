@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from advisor.computed.curves import noise
-from advisor.computed.space import sampler, settings
+from advisor.computed.space import rerun, sampler, settings
 from advisor.engine.rule import Count, Relation, Rule, Settled, Share
 from advisor.model.change import Advise, SetField
 from advisor.model.evidence import FigureEvidence
@@ -18,7 +18,7 @@ from advisor.model.message import Message, Name, Number, Objective, Percent, say
 from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
-from advisor.stats import best_of, group_effect
+from advisor.stats import best_of
 from advisor_rules.space import _rows
 
 FEWER = "Search fewer hyperparameters or narrower ranges if you cannot afford more trials."
@@ -93,12 +93,12 @@ class SpaceUndersampled(Rule):
         halves, (seeds, known) = best_of.halving(tried.costs), noise.of_seeds(study)
         lead = max(self.little * _lead(tried.costs, 1 / 3), self.little_of_all * _lead(tried.costs, 1 / 2))
         limit = max(lead, seeds if known else max(seeds, noise.of_steps(study)))
-        on_grid = _on_grid(tried)
+        on_grid = rerun.on_grid(tried)
         if not math.isfinite(limit) or not (on_grid or halves.chance_above(limit) >= self.certainty):
             return
         if not known and noise.chance(tried, self.seed_noise) > self.false_alarms:
             return
-        gain = _gain(tried, limit, known=known)
+        gain = _gain(study, limit, known=known)
         if gain.sure >= (0.5 if on_grid else self.possible):
             finding = self._finding(study, tried, halves, limit, gain)
             yield sampler.weakened(finding) if sampler.learned(study) else finding
@@ -176,18 +176,12 @@ class _Gain(NamedTuple):
     sure: float
 
 
-def _gain(tried: settings.Settings, limit: float, *, known: bool) -> _Gain:
+def _gain(study: Study, limit: float, *, known: bool) -> _Gain:
     """Return the gain of twice as many trials by the fitted response. known: the limit includes the noise between seeds."""
-    columns = list(tried.numeric.values()), list(tried.choices.values())
-    drawn, seeds = group_effect.gains_of_more(*columns, tried.costs, len(tried))
-    low, high = np.quantile(drawn, [0.1, 0.9])
-    matters = limit if known else np.maximum(limit, seeds)
-    return _Gain(float(drawn.mean()), float(low), float(high), float(np.mean(drawn > matters)))
-
-
-def _on_grid(tried: settings.Settings) -> bool:
-    levels = [len(np.unique(u)) for u in (*tried.numeric.values(), *tried.choices.values())]
-    return len(levels) > 1 and math.prod(levels) == len(tried)
+    more = rerun.more(study)
+    low, high = np.quantile(more.gains, [0.1, 0.9])
+    matters = limit if known else np.maximum(limit, more.noise)
+    return _Gain(float(more.gains.mean()), float(low), float(high), float(np.mean(more.gains > matters)))
 
 
 def _lead(costs: FloatArray, share: float) -> float:

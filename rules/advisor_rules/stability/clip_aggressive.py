@@ -11,12 +11,17 @@ import numpy as np
 from advisor.computed.curves import curve_tails
 from advisor.computed.stability import clipping, instability
 from advisor.engine.rule import Count, Relation, Rule, Share
+from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, joined, say
+from advisor.model.optimizers import optimizer_of
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats import jumps
+
+_RESCALING = ("adam", "adamw", "nadam", "rmsprop")
+"""Optimizers whose steps do not depend on the size of all gradients."""
 
 
 class ClipAggressive(Rule):
@@ -29,7 +34,8 @@ class ClipAggressive(Rule):
 
     ## Why it matters
     Clipping is meant for outliers. If it shortens most updates to one length, it replaces the learning rate: the best learning rate
-    of the study then depends on the threshold and the batch size. With Adam, small gradients of quiet phases then weigh too much.
+    of the study then depends on the threshold and the batch size. Optimizers such as Adam divide by the gradients' usual size, so
+    the learning rate still sets the step length; only small gradients of quiet phases then weigh too much.
 
     ## What to do
     Raise the threshold so that typical norms pass. Start with the 90th percentile of the norms before clipping. If training is then
@@ -37,8 +43,9 @@ class ClipAggressive(Rule):
 
     ## How sure
     If every step is logged, the share is a count. If only some steps are logged, the excess over one half must pass an exact
-    binomial test over the logged points. Confidence is one minus its p-value, times the share of the good trials that agree. If
-    exactly half of the updates are clipped, at most 4.5 % of simulated studies raised a finding.
+    binomial test over the logged points. With Adam and its like, the finding is a note that changes no study. Confidence is one
+    minus its p-value, times the share of the good trials that agree. If exactly half of the updates are clipped, at most 4.5 % of
+    simulated studies raised a finding.
     """
 
     playbook: ClassVar[str] = "Gradient clipping"
@@ -78,6 +85,7 @@ class ClipAggressive(Rule):
 
     def _finding(self, study: Study, judged: list[clipping.Clipping], hard: list[clipping.Clipping]) -> Finding:
         first, norms = hard[0], clipping.unclipped_norms(study, hard)
+        rescaled = optimizer_of(first.trial.facts.get("optimizer", "")) in _RESCALING
         others = say(" The same holds for {hard} of the {judged} best trials.", hard=len(hard), judged=len(judged))
         return self.finding(
             say(
@@ -89,11 +97,11 @@ class ClipAggressive(Rule):
                 others=others if len(hard) > 1 else "",
             ),
             action=_action(norms),
-            severity="warning",
+            severity="note" if rescaled else "warning",
             confidence=(1 - first.p(self.most)) * len(hard) / len(judged),
             trials=[c.trial for c in hard],
             evidence=(*_curves(study, first), self._figures(judged, first)),
-            changes=instability.clip_changes(norms),
+            changes=(Advise(text=str(_action(norms))),) if rescaled else instability.clip_changes(norms),
         )
 
     def _figures(self, judged: list[clipping.Clipping], first: clipping.Clipping) -> FigureEvidence:

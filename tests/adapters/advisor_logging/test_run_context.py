@@ -53,6 +53,17 @@ def test_a_plain_run_gets_the_commit_the_command_and_the_seed(repository: Path, 
     assert (tags["advisor.git_commit"], tags["advisor.seed"]) == (git(repository, "rev-parse", "HEAD"), "3")
 
 
+@pytest.mark.parametrize(("number", "known"), [(7, "7"), (2**32, None), (14410939764297684085, None)])
+def test_a_seed_that_pytorch_drew_itself_is_no_seed(
+    monkeypatch: pytest.MonkeyPatch, number: int, known: str | None
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch, "initial_seed", lambda: number)
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    assert RunContext().tags().get("advisor.seed") == known
+
+
 @pytest.mark.parametrize(("argument", "end"), [("bad\udcff", "'bad\ufffd'"), ("x" * 20_000, "x" * 4000)])
 def test_any_command_line_starts_a_run(repository: Path, database: str, argument: str, end: str) -> None:
     words = [sys.executable, "train.py", argument]

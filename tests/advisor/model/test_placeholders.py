@@ -26,4 +26,7 @@ def test_values_are_those_of_the_study() -> None:
 def test_the_training_needs_the_length_the_schedule_and_repeated_seeds() -> None:
     assert to_pass(SPEC) == ("max_train_steps", "schedule", "schedule.decay_steps")
     assert to_pass(SPEC.model_copy(update={"seeds": 3, "schedule": None})) == ("seed", "max_train_steps")
+    steps = SPEC.with_parameter("max_steps", Parameter(role="fixed", value=500))
+    assert "max_train_steps" not in to_pass(steps)
+    assert "max_train_steps" in to_pass(steps.with_parameter("max_steps", Parameter(role="fixed", value=5)))
     assert option("schedule.decay_steps") == "--decay-steps {schedule.decay_steps}"

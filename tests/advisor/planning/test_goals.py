@@ -10,6 +10,7 @@ from advisor.model.change import (
     Advise,
     Change,
     FixParameter,
+    Reparametrise,
     RepeatTrial,
     SetField,
     SetRange,
@@ -44,6 +45,15 @@ def span(low: float, high: float, name: str = "lr") -> SetRange:
         (
             [AddParameter(name="dropout", parameter=Parameter(role="scientific", type="float", choices=(0.0, 0.1)))],
             "Compare dropout: 0 and 0.1",
+        ),
+        (
+            [
+                Reparametrise(
+                    parameter="lr", by="effective_lr", formula="effective_lr * (1 - momentum)", equals="lr / (1 - momentum)",
+                    low=0.01, high=0.5, scale="log", why="w",
+                )
+            ],
+            "Search lr / (1 - momentum) instead of lr: 0.01 to 0.5",
         ),
         ([SetSchedule(schedule={"kind": "cosine"}, why="w")], "Set the learning-rate schedule: kind cosine"),
         (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -42,3 +44,5 @@ def test_repeats_give_the_spread(study: Study) -> None:
     assert spread is not None
     assert spread.trials == 7
     assert spread.deviation == pytest.approx(np.std(values, ddof=1))
+    same_run = replace(repeated, trials=tuple(replace(t, seed=1) for t in repeated.trials))
+    assert make_report(same_run, ()).spread is None  # a run with the same seed is no repeat

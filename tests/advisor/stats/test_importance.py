@@ -86,3 +86,14 @@ def test_even_choice_of_trials_covers_all_ranks() -> None:
     assert costs[kept].min() == 0
     assert costs[kept].max() == 999
     assert len(importance.evenly_by_rank(np.arange(7.0))) == 7
+
+
+def test_an_effect_within_a_group_shows_there():
+    rng = np.random.default_rng(0)
+    groups = np.repeat([0.0, 1.0], 20)
+    rate, momentum = rng.random((2, 40))
+    costs = 3 * (rate - 0.5) ** 2 + (groups == 0) * 0.5 * momentum + 0.02 * rng.standard_normal(40)
+    made = importance.Response([rate, momentum], [groups], costs)
+    assert made.p_within(1, groups == 0) <= 0.01
+    assert made.p_within(1, groups == 1) > 0.05
+    assert made.p_within(1, np.arange(40) < 7) == 1.0

@@ -116,10 +116,10 @@ def test_the_description_of_the_experiment_links_to_the_report_and_keeps_what_ot
 
     client.set_experiment_tag(experiment, contract.TAG_NOTE, "Our digits.")
     run = publish("sweep", files=FILES, tags=TAGS, summary="Search higher.", tracking_uri=uri).run
-    link = f"Search higher. [Report](#/experiments/{experiment}/runs/{run}/artifacts/report.html)"
+    link = f"[Report](#/experiments/{experiment}/runs/{run}/artifacts/report.html): Search higher."
     assert note() == f"Our digits.\n\n<!-- advisor -->\n{link}\n<!-- end of advisor -->"
     client.set_experiment_tag(experiment, contract.TAG_NOTE, f"{note()}\nAsk Ann.")
     publish("sweep", files=FILES, tags=TAGS, summary="Stop.", tracking_uri=uri)
-    assert note().startswith("Our digits.\n\n<!-- advisor -->\nStop. [Report](")
+    assert note().startswith("Our digits.\n\n<!-- advisor -->\n[Report](")
     assert note().endswith("<!-- end of advisor -->\nAsk Ann.")
     assert note().count("advisor -->") == 2

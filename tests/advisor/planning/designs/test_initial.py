@@ -124,6 +124,25 @@ def test_it_writes_a_study_that_run_takes(tmp_path: Path, capsys, monkeypatch):
     assert (tmp_path / "advisor-report" / "findings.json").is_file()
 
 
+def test_the_direction_follows_from_the_metrics_name(tmp_path: Path, capsys):
+    options = [
+        "init",
+        "--optimizer",
+        "sgd",
+        "--trials",
+        "5",
+        "--max-train-steps",
+        "10",
+        "--out",
+        str(tmp_path / "s.yaml"),
+    ]
+    main([*options, "--metric", "val_acc"])
+    assert load(tmp_path / "s.yaml").objective.direction == "maximize"
+    with pytest.raises(SystemExit):
+        main([*options, "--force", "--metric", "quality"])
+    assert "--direction is missing" in capsys.readouterr().err
+
+
 def test_it_never_overwrites_without_being_told_to(tmp_path: Path, capsys):
     out = tmp_path / "a" / "study.yaml"
     options = ["init", "--optimizer", "sgd", "--trials", "5", *KNOWN, "--out", str(out)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.model.words import setting
 from advisor.report import Report
 from advisor.report.figures.parallel import MAX_LINES, parallel_figure
 from tests.advisor.report.figures.reading import drawn
@@ -34,3 +35,10 @@ def test_parallel_coordinates_need_two_hyperparameters() -> None:
     spec = default_spec()
     one = spec.model_copy(update={"parameters": {"learning_rate": spec.parameters["learning_rate"]}})
     assert parallel_figure(make_report(make_study(20, spec=one), ())) is None
+
+
+def test_the_end_of_the_objectives_axis_is_the_best_result(report: Report) -> None:
+    figure = parallel_figure(report)
+    assert figure is not None
+    assert report.best is not None
+    assert f">{setting(report.best.value, 3)}<" in figure.svg

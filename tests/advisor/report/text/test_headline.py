@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from advisor.model.change import SetRange
+from advisor.model.change import RunPlan, SetRange
 from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Name, say
 from advisor.model.spec import Objective, StudySpec
@@ -122,6 +125,16 @@ def test_a_fix_without_a_change_of_the_study_comes_before_it() -> None:
     assert str(headline(report)) == f"{goal}. Before that: Search higher data. The best trials lie at the top of data."
 
 
+def test_a_study_of_the_clipping_threshold_follows_the_finding_about_clipping() -> None:
+    verdict = fired("warning", "stability", "x")
+    plan = RunPlan(plan="clip", numbers={"p90": 1.0, "median": 0.5, "norms": 100.0}, why="w")
+    finding = verdict.findings[0].model_copy(update={"subject": None, "changes": (plan,)})
+    report = make_report(make_study(12, dense=False), [verdict.model_copy(update={"findings": (finding,)})])
+    (spec, *_) = report.next
+    assert "grad_clip_norm" in spec.goal
+    assert str(headline(report)) == f"{spec.goal}. The best trials lie at the top of x."
+
+
 def test_failures_are_counted() -> None:
     study = make_study(4, dense=False, statuses={0: "infeasible", 1: "complete", 2: "complete", 3: "running"})
     sentence = str(best_sentence(make_report(study, ())))
@@ -134,6 +147,10 @@ def test_certainty_depends_on_repeats() -> None:
     assert "without repeats, that may be chance" in certainty(make_report(make_study(9, dense=False), ()))
     report = make_report(make_study(9, dense=False, repeats=3, statuses={0: "complete"}), ())
     assert "4 trials in 1 setting" in certainty(report)
+    study = make_study(9, dense=False)
+    block = study.metrics[study.spec.objective.metric]
+    tied = replace(study, metrics={study.spec.objective.metric: replace(block, values=np.ones_like(block.values))})
+    assert str(certainty(make_report(tied, ()))) == "Another setting has the same result."
     assert report.spread is not None
     for deviation, chance in ((1e6, True), (1e-12, False)):
         spread = report.spread.model_copy(update={"deviation": deviation})

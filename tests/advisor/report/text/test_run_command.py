@@ -8,8 +8,10 @@ from advisor.execution import job_env
 from advisor.execution.job import Job
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.study import Study, Trial
-from advisor.report.text.run_command import training_command
+from advisor.report.model import NextStudy
+from advisor.report.text.run_command import run_command, training_command
 from advisor.system import shell
+from tests.advisor.report.studies import make_report, make_study
 
 SPEC = StudySpec(
     study="s",
@@ -74,6 +76,34 @@ def test_the_best_trials_command_gets_placeholders(recorded: str, expected: str)
     assert command_for(recorded) == expected
 
 
+def test_a_command_with_the_studys_options_comes_before_that_of_a_better_trial() -> None:
+    def trial(number: int, command: str) -> Trial:
+        return Trial(
+            index=number, id=str(number), name="t", status="complete", params=PARAMS, seed=3, facts={"command": command}
+        )
+
+    trials = trial(0, "python train.py --epochs 2"), trial(1, "python train.py --lr 0.01 --dropout 0.25 --epochs 9")
+    text = training_command(Study(spec=SPEC, trials=trials, metrics={}), SPEC)
+    assert text == "python train.py --lr {learning_rate} --dropout {model.dropout} --epochs 9"
+
+
+def test_optunas_own_script_gets_the_space_instead_of_options() -> None:
+    def command(recorded: str) -> str:
+        facts = {"command": recorded, "tuner": "optuna"}
+        trial = Trial(index=0, id="a", name="a", status="complete", params=PARAMS, seed=3, facts=facts)
+        return training_command(Study(spec=SPEC, trials=(trial,), metrics={}), SPEC)
+
+    assert command("python search.py") == ""
+    assert (
+        command("python train.py --lr 0.01 --dropout 0.25")
+        == "python train.py --lr {learning_rate} --dropout {model.dropout}"
+    )
+    report = make_report(make_study(10)).model_copy(
+        update={"next_studies": (NextStudy(file="1-a.yaml", spec=SPEC, yaml="", training=""),)}
+    )
+    assert run_command(report).startswith("advisor export optuna")
+
+
 def test_an_option_of_another_meaning_keeps_its_value() -> None:
     """`--attention.dropout 0.1` ends like `model.dropout` but has another value."""
     text = command_for("python train.py --learning-rate 0.01 --attention.dropout 0.1 --model.dropout 0.25")
@@ -87,6 +117,11 @@ def test_a_value_that_the_study_changes_is_passed() -> None:
     )
     as_before = SPEC.with_parameter("model.dropout", Parameter(role="fixed", value=0.25))
     assert command_for("python train.py --lr 0.01", as_before).endswith("--lr {learning_rate}")
+
+
+def test_without_a_recorded_command_a_value_that_was_searched_is_passed() -> None:
+    fixed = SPEC.with_parameter("model.dropout", Parameter(role="fixed", value=0.25))
+    assert training_command(Study(spec=SPEC, trials=(), metrics={}), fixed) == UNKNOWN
 
 
 def test_a_derived_value_stands_for_what_it_is_computed_from() -> None:

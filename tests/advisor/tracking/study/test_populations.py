@@ -64,6 +64,21 @@ def test_runs_by_hand_are_separated_from_a_tuners_trials():
     )
 
 
+def test_runs_by_hand_of_another_length_are_no_trials_of_a_launched_study():
+    def tags(steps, **more):
+        return {"advisor.max_train_steps": str(steps), **more}
+
+    launched = settings(6, tags=tags(200, **{"advisor.trial": "0"}))
+    data = runs_of([{"lr": 0.1, "tags": tags(10)}, {"lr": 0.2, "tags": tags(200)}, *launched])
+    population = select_population(data, None, declared_study=True)
+    assert [run.name for run in population.experiment.runs] == ["r1", "r2", "r3", "r4", "r5", "r6", "r7"]
+    (decision,) = population.decisions
+    assert decision.text.startswith("1 run of 8 was started by hand and planned another number of steps")
+    assert len(select_population(data, "all", declared_study=True).experiment.runs) == 8
+    by_hand = runs_of([{"lr": r, "tags": tags(steps)} for r, steps in zip(RATES, (10, 200, 200, 200), strict=False)])
+    assert len(select_population(by_hand, None, declared_study=True).experiment.runs) == 4
+
+
 def test_typed_numbers_before_drawn_ones_are_runs_by_hand():
     typed = [{"lr": r, "wd": 0.1} for r in (0.1, 0.01, 0.003, 0.3)]
     assert len(analysed(runs_of([*typed, *settings(12, wd=0.1)])).experiment.runs) == 12

@@ -151,6 +151,37 @@ def test_a_loss_that_blew_up_explains_it():
     assert "blew up" in finding.message
 
 
+def blown_up(trials=6, outside=0):
+    """Trials with far too high rates: the loss blows up and returns to ln 10, and each evaluation gives one class to all."""
+    rng = np.random.default_rng(0)
+    shares = np.array([0.087, 0.089, 0.091, 0.093, 0.101, 0.105, 0.107, 0.109, 0.115, 0.103])
+    curves = [rng.choice(shares, N) for _ in range(trials)]
+    losses = [np.r_[2.6, 40.0, 900.0, np.full(17, 60.0), np.full(180, 2.33)] + rng.normal(0, 0.02, 200) for _ in curves]
+    steps = {"val/accuracy": [STEPS] * (trials + outside), "train/loss": [list(range(200))] * (trials + outside)}
+    falls = [2.6 * np.exp(-np.arange(200) / 50)] * outside
+    rates = [*np.geomspace(0.5, 10, trials).tolist(), *[0.1] * outside]
+    return make_study(
+        [{"learning_rate": rate} for rate in rates],
+        {"val/accuracy": [*curves, *[learned()] * outside], "train/loss": [*losses, *falls]},
+        objective="val/accuracy",
+        direction="maximize",
+        steps=steps,
+        space={"learning_rate": Parameter(low=0.5, high=10.0, scale="log")},
+    )
+
+
+@pytest.mark.parametrize("outside", [0, 1])
+def test_searches_lower_rates_if_every_trial_of_the_range_blew_up(outside):
+    """A run by hand that learned at a rate below the range does not hide that nothing in the range learned."""
+    (finding,) = verdict(RULE, blown_up(outside=outside)).findings
+    assert finding.severity == "critical"
+    assert str(finding.message).startswith("No trial in the searched ranges is" if outside else "No trial is clearly")
+    assert "one answer for all examples, which scores 0.1150 at best" in finding.message
+    advice, change = finding.changes
+    assert "orders of magnitude lower" in advice.text
+    assert (change.low, change.high) == (0.005, 0.5)
+
+
 def test_too_few_examples_to_tell():
     study = accuracy([np.tile([0.3, 0.35], 4)] * 3, {"classes": "10", "n_valid": "20"})
     assert "more examples" in verdict(RULE, study).reason

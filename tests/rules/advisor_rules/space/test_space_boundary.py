@@ -47,6 +47,15 @@ def test_fires_on_a_clean_trend_and_widens_that_side(trials: int, side: str) -> 
         assert after.high == pytest.approx(1e-4)
 
 
+def test_the_new_range_contains_a_best_trial_beyond_the_old_one() -> None:
+    """Someone tried a higher rate by hand: 0.008, in a study from 1e-5 to 1e-3."""
+    rates = [*np.geomspace(1e-5, 1e-3, 11), 0.008]
+    costs = [*np.linspace(2, 1.0, 7), 1.0, 1.0, 1.0, 1.0, 0.5]
+    study = make_study([{"learning_rate": float(r)} for r in rates], {"val/loss": costs}, space={"learning_rate": LR})
+    (finding,) = verdict("space-boundary", study).findings
+    assert finding.changes[0].apply(study.spec).parameters["learning_rate"].high >= 0.008
+
+
 def test_an_inferred_range_counts_less() -> None:
     costs = np.linspace(1, 0, 8)
     declared = verdict("space-boundary", sweep(costs)).findings[0]

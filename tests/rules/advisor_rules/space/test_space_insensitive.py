@@ -76,6 +76,43 @@ def test_what_the_study_compares_stays_open_though_it_hardly_matters() -> None:
     assert {f.subject for f in verdict(RULE, made).findings} == {"beta2"}
 
 
+def momentum_with(optimizers: tuple[str, ...], effect: float) -> Any:
+    """Return a study whose results depend on momentum only with the first optimizer."""
+    rng = np.random.default_rng(1)
+    params: list[dict[str, Any]] = []
+    costs = []
+    for i in range(60):
+        optimizer, rate, momentum = optimizers[i % len(optimizers)], rng.random(), rng.random()
+        params.append({"optimizer": optimizer, "lr": 10 ** (-4 + 3 * rate), "momentum": 0.5 + 0.49 * momentum})
+        away = 4 * (rate - 0.5) ** 2 + effect * (momentum - 0.5) ** 2 * (optimizer == optimizers[0])
+        costs.append(1 + away + 0.02 * rng.standard_normal())
+    return make_study(params, {"val/loss": costs})
+
+
+def test_says_with_which_choice_it_matters() -> None:
+    (finding,) = [
+        f for f in verdict(RULE, momentum_with(("sgd", "adam", "lion"), 2.0)).findings if f.subject == "momentum"
+    ]
+    assert str(finding.message).startswith("momentum matters only with optimizer = sgd.")
+    assert str(finding.action) == "Search momentum only with optimizer = sgd. Fix it elsewhere."
+    assert not any(isinstance(c, FixParameter) for c in finding.changes)
+    (finding,) = [
+        f for f in verdict(RULE, momentum_with(("sgd", "adam", "lion"), 0.0)).findings if f.subject == "momentum"
+    ]
+    assert any(isinstance(c, FixParameter) for c in finding.changes)
+    assert "With only" not in finding.message
+
+
+def test_says_that_few_settings_with_one_choice_may_hide_an_effect() -> None:
+    (finding,) = [
+        f for f in verdict(RULE, momentum_with(("a", "b", "c", "d", "e"), 0.0)).findings if f.subject == "momentum"
+    ]
+    assert (
+        "With only 12 settings for optimizer = a, an effect that momentum has only there may not show."
+        in finding.message
+    )
+
+
 def test_the_upper_bound_decides() -> None:
     made = study(16, by_rate_and_dropout)
     assert verdict(RULE, made, largest=0.9, certainty=0.5).status == "fired"

@@ -42,6 +42,13 @@ def test_fires_and_raises_the_threshold_to_the_90th_percentile():
     assert clip.low > 0.3
 
 
+def test_with_adam_it_is_a_note_which_explains_no_range_of_learning_rates():
+    tags = [{"optimizer": "AdamW"}] * 4
+    (finding,) = verdict("clip-aggressive", study_of([norms() for _ in range(4)], limits=[0.3] * 4, tags=tags)).findings
+    assert finding.severity == "note"
+    assert [change.kind for change in finding.changes] == ["advise"]
+
+
 def test_what_the_hook_counted_comes_before_the_norms():
     tags = [{"grad_clip_norm": "0.5", "schema": "1"}]
     (finding,) = verdict("clip-aggressive", study_of([np.ones(N)], name="train/clipped", tags=tags)).findings
