@@ -14,6 +14,7 @@ from advisor.tracking.stores.reading import read_experiment
 def test_the_demo_trains_two_rounds_that_are_recorded_as_studies(tmp_path, monkeypatch) -> None:
     lines: list[str] = []
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     run_demo(tmp_path / "out", trials=6, seed=0, echo=lines.append)
     assert lines[0].startswith("Round 1: 6 trials of a small network on handwritten digits")
     assert "in round 1" in lines[-1]
