@@ -18,15 +18,11 @@ from advisor.model.errors import AdvisorError
 @rules_option
 def explain(rule: str, rules: tuple[Path, ...]) -> None:
     """Print the page of RULE: what it looks at, why it matters, what to do, and its thresholds."""
-    from advisor.history.predict import RESEED, RESEED_PAGE
-
     loaded = {r.rule_id(): r for r in load_rules(directories=rules)}
     id = rule.lower().replace("_", "-")
-    if id == RESEED:
-        click.echo(RESEED_PAGE)
-    elif id in loaded:
+    if id in loaded:
         click.echo(rule_page(type(loaded[id])))
     else:
-        close = difflib.get_close_matches(id, [*loaded, RESEED], n=1)
+        close = difflib.get_close_matches(id, list(loaded), n=1)
         hint = f"did you mean {close[0]!r}?" if close else "`advisor rules` lists them"
         raise AdvisorError(f"there is no rule {rule!r}; {hint}")

@@ -22,22 +22,18 @@ from advisor.execution.ledger.claims import HEARTBEAT_S
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
 from advisor.execution.ledger.ledger import TAKEN
 from advisor.execution.ledger.record import (
-    MAX_PAUSE_S,
-    PATIENCE_S,
-    DeliveringError,
     LaterError,
     Outcome,
     RefusedError,
-    UnansweredError,
+    patiently,
 )
 from advisor.execution.queue import JobQueue, check, make_queue
-from advisor.model.errors import AdvisorError
+from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.model.space import Value
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import load
 from advisor.tracking.stores.location import Location, default_for_writing, from_anywhere, locate
 
-_DELIVERY_POLL_S = 0.2
 _MAX_ERROR_CHARS = 500
 
 Result = TypeVar("Result")
@@ -92,21 +88,23 @@ class OpenStudy:
         check(self.spec, count)
         if self._current is not None:
             self._current.record(Exit(1, interrupted=True))  # a loop that an exception ended may still be open
-        _retry(lambda: self._ledger.take_over(self._records))
+        patiently(lambda: self._ledger.take_over(self._records))
         first_seed = default_seed(self.spec) if seed is None else seed
-        queue = make_queue(self.spec, count, first_seed=first_seed, read_earlier=lambda: _retry(self._ledger.earlier))
-        done = {entry.key for entry in _retry(self._ledger.entries) if entry.state == "done"}
+        queue = make_queue(
+            self.spec, count, first_seed=first_seed, read_earlier=lambda: patiently(self._ledger.earlier)
+        )
+        done = {entry.key for entry in patiently(self._ledger.entries) if entry.state == "done"}
         while (job := self._next(queue)) is not None:
             if job.key in done:
                 continue
-            ((begun, run_id),) = _retry(lambda job=job: self._ledger.begin([job]))  # type: ignore[misc]
+            ((begun, run_id),) = patiently(lambda job=job: self._ledger.begin([job]))  # type: ignore[misc]
             if run_id in TAKEN:
                 queue.refused(job, run_id)  # type: ignore[arg-type]
                 continue
             yield from self._train(Trial(begun, run_id, self.spec, self._ledger, self._records), begun)
 
     def _next(self, queue: JobQueue) -> Job | None:
-        while not (jobs := _retry(lambda: queue.next(self._ledger.entries))) and queue.waits():
+        while not (jobs := patiently(lambda: queue.next(self._ledger.entries))) and queue.waits():
             time.sleep(1.0)
         return jobs[0] if jobs else None
 
@@ -166,10 +164,10 @@ class Trial:
         _end_active_run(self.run_id, exit)
         at, record = time.monotonic(), ExitRecord(self.name, self.run_id, exit, status, error, self._points)
         try:
-            self.outcome = _retry(
+            self.outcome = patiently(
                 lambda: self._ledger.deliver(record, since_s=time.monotonic() - at),
                 on_failure=lambda: self._records.keep(record),
-                patience_s=0.0 if exit.interrupted else PATIENCE_S,
+                patience_s=0.0 if exit.interrupted else None,
             )
         except UnansweredError as unanswered:
             self._records.close()
@@ -270,25 +268,3 @@ def _heartbeat(ledger: Ledger, run_id: str) -> Iterator[None]:
         yield
     finally:
         ended.set()
-
-
-def _retry(
-    call: Callable[[], Result], *, on_failure: Callable[[], None] = lambda: None, patience_s: float | None = None
-) -> Result:
-    """Return the result of `call`. While the store is unreachable, repeat it for up to `patience_s` seconds (None: `PATIENCE_S`).
-
-    on_failure: called once, after the first failed attempt.
-    """
-    until, pause = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s), 1.0
-    while True:
-        try:
-            return call()
-        except DeliveringError:
-            time.sleep(_DELIVERY_POLL_S)
-        except LaterError as error:
-            if pause == 1.0:
-                on_failure()
-            if time.monotonic() + pause > until:
-                raise UnansweredError(f"the store does not answer: {error}; run the same again when it does") from None
-            time.sleep(pause)
-            pause = min(2 * pause, MAX_PAUSE_S)

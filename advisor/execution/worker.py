@@ -17,23 +17,22 @@ from advisor.execution.ledger.claims import HEARTBEAT_S
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
 from advisor.execution.ledger.ledger import TAKEN
 from advisor.execution.ledger.record import (
+    DELIVERY_POLL_S,
     MAX_PAUSE_S,
     PATIENCE_S,
     DeliveringError,
     LaterError,
     Outcome,
     RefusedError,
-    UnansweredError,
 )
 from advisor.execution.plan import LaunchPlan, OnUpdate, Summary
 from advisor.execution.stop_signals import StopSignals
-from advisor.model.errors import AdvisorError, TrialsFailed
+from advisor.model.errors import AdvisorError, TrialsFailed, UnansweredError
 
 _POLL_S = 0.1
 """Maximum seconds between two polls of the trainings."""
 _MIN_POLL_S = 0.005
 """Minimum seconds between two polls. The pause doubles while nothing ends, so that short trainings follow each other closely."""
-_DELIVERY_POLL_S = 0.2
 MAX_FIRST_FAILURES = 3
 """Number of first trials of a launch that, if they all fail or log nothing and no trial has a result yet, end the launch."""
 MAX_LOST = 3
@@ -245,7 +244,7 @@ class _Worker:
             self._news(f"{item.job.name} cannot be recorded; the next launch begins it again: {error}")
             outcome, exit = None, Exit(1, interrupted=True)
         except DeliveringError:
-            item.retry_at = time.monotonic() + _DELIVERY_POLL_S
+            item.retry_at = time.monotonic() + DELIVERY_POLL_S
             return
         except LaterError:
             self._store_unreachable()

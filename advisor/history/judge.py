@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 from scipy import stats
 
-from advisor.computed.decision import repeats
 from advisor.computed.space import failures
 from advisor.history.model import Judgement, Outcome
 from advisor.model.finding import Verdict
@@ -19,7 +18,6 @@ from advisor.model.prediction import (
     Prediction,
     Settled,
     ShareOfTrials,
-    SpreadWithin,
     significant,
 )
 from advisor.model.spec import Objective
@@ -64,7 +62,7 @@ def _judge(study: Study, prediction: Prediction, verdict_of: VerdictOf) -> Judge
         return "cannot tell", "no trial has a result"
     if isinstance(expects, BestBeyond):
         return _beyond(study, expects)
-    return _reaches(study, expects) if isinstance(expects, BestReaches) else _spread(study, expects)
+    return _reaches(study, expects)
 
 
 def _answer(kept: bool) -> Judgement:
@@ -128,14 +126,6 @@ def _share(study: Study, expects: ShareOfTrials) -> Judged:
     return _answer((high is None or part <= high + 1e-9) and (low is None or part >= low - 1e-9)), observed
 
 
-def _spread(study: Study, expects: SpreadWithin) -> Judged:
-    variance = repeats.trial_variance(repeats.settings(study))
-    if variance is None:
-        return "cannot tell", "no setting has two runs with a result and different seeds"
-    kept = variance[0] >= expects.low and (expects.high is None or variance[0] <= expects.high)
-    return _answer(kept), f"the standard deviation is {variance[0]:.3g} (from at least {variance[1] + 1} runs)"
-
-
 def _settled(prediction: Prediction, expects: Settled, verdict: Verdict | None) -> Judged:
     if verdict is None:
         return "cannot tell", f"the rule {prediction.rule} no longer exists"
@@ -182,7 +172,4 @@ def _phrase(prediction: Prediction, objective: Objective) -> str:
             what = "fail" if expects.of == "failed" else f"have {metric} of {bound} {short(expects.value)}"
             side, part = ("at most", expects.at_most) if expects.at_most is not None else ("at least", expects.at_least)
             return f"{side} {part or 0.0:.0%} of the trials {what} (it was {share(expects.was)})"
-        case SpreadWithin():
-            upper = "" if expects.high is None else f" and at most {expects.high:.3g}"
-            return f"the standard deviation between seeds is at least {expects.low:.3g}{upper}"
     return f"{prediction.rule} does not find this again"

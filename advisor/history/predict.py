@@ -14,7 +14,6 @@ import numpy as np
 from scipy import stats
 
 from advisor.computed.curves import curve_tails, noise
-from advisor.computed.decision import repeats
 from advisor.computed.space import failures
 from advisor.computed.space.inside import trials_inside
 from advisor.engine.rule import Expectation, Rule
@@ -28,7 +27,6 @@ from advisor.model.prediction import (
     Prediction,
     Settled,
     ShareOfTrials,
-    SpreadWithin,
     significant,
 )
 from advisor.model.spec import Parameter, StudySpec
@@ -39,7 +37,7 @@ from advisor.planning.designs.catalogue import DESIGNS
 COVERAGE = 0.9
 """Probability of predicted intervals and bounds; a conventional value."""
 MAX_PROBABILITY = 0.99
-"""Maximum stated probability of a prediction; models of noise are not accurate enough for more."""
+"""Maximum stated probability of a prediction, and of its opposite; models of noise are not accurate enough for more."""
 MAX_PREDICTIONS = 8
 """Maximum number of predictions in a study file, so that the file stays readable."""
 MIN_TRIALS = 5
@@ -66,7 +64,7 @@ class _Case:
 def predicted(
     study: Study, verdicts: Sequence[Verdict], specs: Sequence[StudySpec], rules: Iterable[Rule] = ()
 ) -> tuple[StudySpec, ...]:
-    """Return the next studies with predictions for the advice that each study follows. Probes get no predictions."""
+    """Return the next studies with predictions for the advice that each study follows. Probes and repeats get no predictions."""
     kinds = {rule.rule_id(): rule.predicts for rule in rules}
     findings = [f for v in verdicts for f in v.findings]
     result, before = [], base(study)
@@ -77,24 +75,9 @@ def predicted(
         inside = trials_inside(spec, _ended(study))
         followed = [f for f in findings if any(_follows(study, c, before, spec) for c in f.changes)]
         made = [p for f in followed for p in _of_finding(_Case(study, f, spec, inside), kinds.get(f.rule, "settled"))]
-        made += _of_repeats(study, spec)
         result.append(spec.model_copy(update={"predictions": tuple(_rounded(p) for p in made[:MAX_PREDICTIONS])}))
         before = spec
     return tuple(result)
-
-
-RESEED = "reseed"
-"""Stands in place of a rule's id in predictions that follow from no finding: those for repeats of good settings."""
-RESEED_PAGE = """# reseed
-
-The study trains its settings several times with other seeds, to learn how much of a result is chance.
-
-## What it predicts
-The range of the results of a setting, from the repeats so far. It follows from no rule's finding, so no rule is named.
-
-## What to do
-If results spread more than predicted, compare settings by their means over more seeds. `advisor history` shows how it came out."""
-"""The page that `advisor explain reseed` prints."""
 
 
 def _follows(study: Study, change: Change, before: StudySpec, after: StudySpec) -> bool:
@@ -114,12 +97,6 @@ def _of_finding(case: _Case, kind: Expectation) -> Iterator[Prediction]:
         yield Prediction(rule=finding.rule, subject=finding.subject, expects=made[0], probability=made[1])
 
 
-def _of_repeats(study: Study, spec: StudySpec) -> Iterator[Prediction]:
-    if spec.searched or (spec.seeds or 1) < 2 or (made := _spread(study, spec)) is None:
-        return
-    yield Prediction(rule=RESEED, subject=study.spec.objective.metric, expects=made[0], probability=made[1])
-
-
 def _rounded(prediction: Prediction) -> Prediction:
     update = {
         name: significant(value, 6 if name in ("value", "than", "end") else 3)
@@ -130,7 +107,7 @@ def _rounded(prediction: Prediction) -> Prediction:
     return prediction.model_copy(
         update={
             "expects": prediction.expects.model_copy(update=update),
-            "probability": None if p is None else round(min(p, MAX_PROBABILITY), 3),
+            "probability": None if p is None else round(min(max(p, 1 - MAX_PROBABILITY), MAX_PROBABILITY), 3),
         }
     )
 
@@ -139,14 +116,10 @@ def _rounded(prediction: Prediction) -> Prediction:
 
 
 def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
-    """Return whether the later study contains the change (for a range: at least at one end) and the earlier one does not."""
+    """Return whether the later study contains the change (for a range: in part) and the earlier one does not."""
     if isinstance(change, SetRange):
         old, new = before.parameters.get(change.parameter), after.parameters.get(change.parameter)
-        if new is None or not new.numeric:
-            return False
-        sides = [("low", change.low), ("high", change.high), ("scale", change.scale)]
-        made = any(getattr(new, s) == v and (old is None or getattr(old, s) != v) for s, v in sides)
-        return made or (old is not None and _cuts_further(change, old, new))
+        return new is not None and new.numeric and _moves_range(change, old, new)
     if isinstance(change, FixParameter):
         old, new = before.parameters.get(change.parameter), after.parameters.get(change.parameter)
         return new is not None and new.value == change.value and (old is None or old.value != change.value)
@@ -160,11 +133,16 @@ def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
     return False
 
 
-def _cuts_further(change: SetRange, old: Parameter, new: Parameter) -> bool:
-    """Return whether the new range contains the change's cut of an end because another finding cut that end further."""
-    if old.low is None or old.high is None or new.low is None or new.high is None:
-        return False
-    return old.low < change.low <= new.low or new.high <= change.high < old.high
+def _moves_range(change: SetRange, old: Parameter | None, new: Parameter) -> bool:
+    """Return whether an end moves in the direction of the change, or to its scale: another finding may move it further.
+
+    A training that supports only certain values may round the end.
+    """
+    if old is None or old.low is None or old.high is None or new.low is None or new.high is None:
+        return (new.low, new.high, new.scale) == (change.low, change.high, change.scale)
+    ends = ((old.low, new.low, change.low), (old.high, new.high, change.high))
+    moved = any((after - before) * (wanted - before) > 0 for before, after, wanted in ends)
+    return moved or (new.scale == change.scale != old.scale)
 
 
 # --- what each rule predicts ------------------------------------------------------------------------------------------------------
@@ -262,21 +240,10 @@ def _denser(case: _Case) -> Estimate | None:
     return ShareOfTrials(of="better", value=value, at_least=1 - bound, was=was), sure
 
 
-def _spread(study: Study, spec: StudySpec) -> Estimate | None:
-    """Predict the standard deviation of repeats: from earlier repeats (F test), or else at least the noise between steps."""
-    freedom = (spec.seeds or 1) - 1
-    variance = repeats.trial_variance(repeats.settings(study))
-    tail = (1 - COVERAGE) / 2
-    if variance is not None and variance[0] > 0:
-        low, high = (math.sqrt(float(stats.f.ppf(q, freedom, variance[1]))) * variance[0] for q in (tail, 1 - tail))
-        return SpreadWithin(low=low, high=high), COVERAGE
-    steps = noise.of_steps(study)
-    if not steps > 0:
-        return None
-    return SpreadWithin(low=steps * math.sqrt(float(stats.chi2.ppf(1 - COVERAGE, freedom)) / freedom)), COVERAGE
-
-
 def _settled(case: _Case) -> Estimate | None:
+    """Predict that the rule does not report this again, unless it cannot: the hyperparameter is not searched any more."""
+    if case.finding.subject in case.study.searched and case.finding.subject not in case.after.searched:
+        return None
     return Settled(side=case.finding.side, was=str(case.finding.message)), None
 
 

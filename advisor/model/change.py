@@ -59,6 +59,25 @@ class FixParameter(FrozenModel):
         return spec.with_parameter(self.parameter, new)
 
 
+class DropValues(FrozenModel):
+    """Change that leaves some values of a hyperparameter out of its comparison, with the hyperparameters that depend on them."""
+
+    kind: Literal["drop-values"] = "drop-values"
+    parameter: str
+    values: tuple[Value, ...]
+    why: str
+
+    def apply(self, spec: StudySpec) -> StudySpec:
+        """Return the spec without these values; unchanged if it would not keep at least two."""
+        old = spec.parameters.get(self.parameter)
+        left = () if old is None else tuple(v for v in old.choices or () if v not in self.values)
+        if old is None or len(left) < 2:
+            return spec
+        others = {n: p for n, p in spec.parameters.items() if (p.when or {}).get(self.parameter) not in self.values}
+        new = old.model_copy(update={"choices": left, "why": self.why})
+        return spec.model_copy(update={"parameters": {**others, self.parameter: new}})
+
+
 class AddParameter(FrozenModel):
     """Change that adds a hyperparameter to the search, such as a regulariser, a warmup or a clipping threshold."""
 
@@ -210,9 +229,15 @@ class RunPlan(FrozenModel):
         return Advise(text=f"{self.why}.").apply(spec)
 
 
+def only_saves(change: Change) -> bool:
+    """Return whether the change only saves trials: it fixes a hyperparameter of little effect or drops values that lost."""
+    return isinstance(change, DropValues) or (isinstance(change, FixParameter) and change.for_now)
+
+
 Change = Annotated[
     SetRange
     | FixParameter
+    | DropValues
     | AddParameter
     | SetField
     | SetSchedule

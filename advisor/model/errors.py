@@ -17,5 +17,9 @@ class TrialsFailed(AdvisorError):  # noqa: N818 - it reports what trainings came
     exit_status: ClassVar[int] = 1
 
 
+class UnansweredError(AdvisorError):
+    """Raised if the tracking store does not answer: the same call may succeed later."""
+
+
 class NothingToJudge(AdvisorError):  # noqa: N818 - it reports missing data, not a mistake
     """Raised if the input is valid but there is nothing to analyse: no run, no metric, or no trial that has ended."""

@@ -30,7 +30,7 @@ class Rung:
     scale: Scale = "log"
 
 
-_RATE = Rung("learning_rate", 0, 1e-3, 1e-5, 1e-1)
+_RATE = Rung("learning_rate", 0, 1e-3, 1e-5, 0.03)
 _ADAM = (
     _RATE,
     Rung("beta1", RATE_TRIALS, 0.9, 0.5, 0.99, "reverse-log"),
@@ -38,7 +38,7 @@ _ADAM = (
     Rung("beta2", 50, 0.999, 0.9, 0.9999, "reverse-log"),
 )
 _MOMENTUM = Rung("momentum", RATE_TRIALS, 0.9, 0.5, 0.99, "reverse-log")
-_SGD = (Rung("learning_rate", 0, 1e-1, 1e-3, 1e1), _MOMENTUM)
+_SGD = (Rung("learning_rate", 0, 1e-1, 1e-3, 1.0), _MOMENTUM)
 LADDERS: Mapping[str, tuple[Rung, ...]] = {
     "adam": _ADAM,
     "adamw": _ADAM,
@@ -47,7 +47,8 @@ LADDERS: Mapping[str, tuple[Rung, ...]] = {
     "nesterov": _SGD,
     "rmsprop": (_RATE, _MOMENTUM, Rung("epsilon", 25, 1e-8, 1e-10, 1e-3)),
 }
-"""Hyperparameters that can be tuned for each optimizer. The ranges are deliberately wide; later reports move or narrow them."""
+"""Hyperparameters that can be tuned for each optimizer. The ranges are deliberately wide, but hold no unusual learning rates
+(`usual_rates`); later reports move or narrow them."""
 
 _ALIASES = {"epsilon": "eps"}
 _SPELLINGS = {

@@ -56,14 +56,6 @@ class ShareOfTrials(_Finite):
     """Share of such trials in the study that the prediction is based on."""
 
 
-class SpreadWithin(_Finite):
-    """Prediction that the standard deviation between repeats of one setting with other seeds is in `low` to `high`."""
-
-    kind: Literal["spread"] = "spread"
-    low: float
-    high: float | None = None
-
-
 class Settled(_Finite):
     """Prediction that the rule does not report the same problem again."""
 
@@ -74,7 +66,7 @@ class Settled(_Finite):
 
 
 Expected = Annotated[
-    BestBeyond | BestReaches | ShareOfTrials | SpreadWithin | Settled,
+    BestBeyond | BestReaches | ShareOfTrials | Settled,
     Field(discriminator="kind"),
 ]
 
@@ -102,6 +94,5 @@ __all__ = [
     "Prediction",
     "Settled",
     "ShareOfTrials",
-    "SpreadWithin",
     "significant",
 ]

@@ -220,6 +220,26 @@ def rounded(value: float, digits: int = 3) -> float:
     return float(f"{value:.{digits}g}")
 
 
+MAX_ROUNDING = 0.01
+"""Maximum share of its value by which rounding moves the end of an inferred range: it is no wider range."""
+
+
+def outwards(value: float, side: Literal["low", "high"]) -> float:
+    """Round the end of a range away from it, to two significant digits if that moves it by at most 1 %, else to three."""
+    value = float(f"{value:.12g}")  # without the error of a computation
+    if not value or rounded(value) == value:
+        return value
+    if 0.99 < value < 1:
+        return round(1 - outwards(1 - value, "high" if side == "low" else "low"), 15)
+    short, longer = (_outwards(value, side, digits) for digits in (2, 3))
+    return short if abs(short - value) <= MAX_ROUNDING * abs(value) else longer
+
+
+def _outwards(value: float, side: str, digits: int) -> float:
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    return float(f"{(math.floor if side == 'low' else math.ceil)(value / unit) * unit:.{digits}g}")
+
+
 def as_number(value: object) -> float:
     """Return `value` as a float; True is 1, False is 0, and NaN is returned if `value` is not a number."""
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from advisor.computed.space import importance, settings
+from advisor.computed.space.extension import tidy_range
 from advisor.engine.rule import Rule
 from advisor.model.change import Change, PlanName, RunPlan
 from advisor.model.finding import MissingData, Verdict
@@ -17,7 +18,7 @@ from advisor.model.study import Study
 from advisor.planning import price
 from advisor.planning.base import name_of_round, validate
 from advisor.planning.designs.catalogue import DESIGNS
-from advisor.planning.designs.explore import explore
+from advisor.planning.designs.explore import asks, explore
 from advisor.planning.designs.ladder import ladder
 from advisor.planning.designs.reseed import reseed
 from advisor.planning.states import EFFECT, Evidence, assess
@@ -49,7 +50,7 @@ def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule
     if study.probe is not None or study.spec.baseline is not None or evidence.effect == evidence.variation == "fine":
         return spec
     smaller = ladder(study, spec)
-    same = {n: p.domain for n, p in spec.searched.items()} == {n: p.domain for n, p in study.searched.items()}
+    same = {n: p.domain for n, p in spec.searched.items()} == {n: tidy_range(study, n).domain for n in study.searched}
     if smaller is not None or not spec.searched or not same:
         return smaller or spec
     earlier = settings.read(study).successes if spec.max_train_steps == study.spec.max_train_steps else 0
@@ -62,7 +63,7 @@ def _candidates(
 ) -> Iterator[StudySpec | tuple[Change, ...] | None]:
     searching = study.spec.sampler.kind != "adaptive"
     evidence = assess(study, verdicts, rules)
-    if searching and evidence.state != "fine":
+    if searching and (evidence.state != "fine" or asks(study, base)):
         if evidence.effect != "fine" or evidence.variation != "fine":
             yield ladder(study, base)
         yield explore(study, verdicts, rules, base, evidence)

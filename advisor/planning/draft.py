@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from advisor.model.change import (
     AddParameter,
     Change,
+    DropValues,
     FixParameter,
     Forbid,
     Reparametrise,
@@ -20,6 +21,7 @@ from advisor.model.change import (
     SetField,
     SetRange,
 )
+from advisor.model.space import outwards
 from advisor.model.spec import StudySpec
 from advisor.planning import roles
 from advisor.planning.base import validate
@@ -47,6 +49,7 @@ class Draft:
         if isinstance(change, RepeatTrial) and self.current != self.start:
             raise Conflict("the changed study may find a better trial; that one should be repeated")
         if isinstance(change, SetRange):
+            change = self._tidied(change)
             keep = roles.reason_to_keep(change, self.start.parameters.get(change.parameter))
             if keep is not None:
                 raise Conflict(keep)
@@ -64,6 +67,16 @@ class Draft:
             self.owners.setdefault(part, rule)
         self.current = after
         return True
+
+    def _tidied(self, change: SetRange) -> SetRange:
+        """Return the change with the ends that it keeps as they are in the study, where inferred ends are rounded."""
+        start = self.start.parameters.get(change.parameter)
+        if start is None or start.low is None or start.high is None:
+            return change
+        kept = {"low": start.low} if start.low <= change.low and outwards(change.low, "low") == start.low else {}
+        if change.high <= start.high and outwards(change.high, "high") == start.high:
+            kept["high"] = start.high
+        return change.model_copy(update=kept)
 
     def _without_parts_of_others(self, rule: str, change: SetRange) -> SetRange:
         """Return the change without the range ends and scale that other rules have already set, except for a tighter cut."""
@@ -109,7 +122,7 @@ class Draft:
 def target(change: Change) -> str:
     """Return the parameter, the field or the schedule that a change concerns."""
     match change:
-        case SetRange() | FixParameter() | Reparametrise():
+        case SetRange() | FixParameter() | DropValues() | Reparametrise():
             return change.parameter
         case AddParameter():
             return change.name

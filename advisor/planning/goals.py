@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from advisor.model.change import (
     AddParameter,
     Change,
+    DropValues,
     FixParameter,
     Forbid,
     Reparametrise,
@@ -17,6 +18,7 @@ from advisor.model.change import (
     SetField,
     SetRange,
     SetSchedule,
+    only_saves,
 )
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import clean, count, listed, setting, trimmed
@@ -35,7 +37,7 @@ def goal_of(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> s
     Other changes with the same verb share the goal; the study's file says the rest. A hyperparameter that is fixed because it
     hardly matters only saves trials, so it leads only if there is nothing else.
     """
-    parts = [p for c in sorted(changes, key=_only_saves) if (p := _part(c, before, after)) is not None]
+    parts = [p for c in sorted(changes, key=only_saves) if (p := _part(c, before, after)) is not None]
     if not parts:
         return "Repeat the study"
     verb = parts[0][0]
@@ -58,10 +60,6 @@ def manual_goal(subject: str, action: str) -> str:
     return f"Fix {subject}: {action.rstrip('.')}"
 
 
-def _only_saves(change: Change) -> bool:
-    return isinstance(change, FixParameter) and change.for_now
-
-
 def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str, str] | None:
     """Return (verb, object, numbers) of a change; None if the study does not show it."""
     match change:
@@ -71,6 +69,9 @@ def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str
             by = after.parameters.get(change.by)
             shown = f"{clean(change.equals)} instead of {clean(change.parameter)}"
             return None if by is None else ("Search", shown, domain(by))
+        case DropValues():
+            new = after.parameters.get(change.parameter)
+            return None if new is None else ("Compare", clean(change.parameter), domain(new))
         case AddParameter():
             return _range(change.name, before, after)
         case FixParameter():

@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from advisor.computed.curves.curve_tails import round_up
 from advisor.engine.explain import cause_of
 from advisor.engine.rule import Rule
-from advisor.model.change import Advise, Change, FixParameter, RepeatTrial, RunPlan, SetField
+from advisor.model.change import Advise, Change, RepeatTrial, RunPlan, SetField, only_saves
 from advisor.model.finding import Finding, Goal, Verdict, by_priority
 from advisor.model.frozen import FrozenModel
 from advisor.model.message import MessageField
@@ -41,6 +41,7 @@ from advisor.planning.designs.rate_sweep import of_one_setting, rate_sweep
 from advisor.planning.draft import Conflict, Draft
 from advisor.planning.goals import goal_of, manual_goal
 from advisor.planning.stages import MIN_CONFIDENCE, SURE, Stage, in_order
+from advisor.planning.states import assess
 
 HARMLESS: frozenset[Goal] = frozenset({"pipeline", "efficiency"})
 """Goals whose advice does not change what a training learns, so it can be followed together with any other change."""
@@ -81,13 +82,13 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     verdicts = tuple(verdicts)
     findings = by_priority(f for v in verdicts for f in v.findings)
     start = base(study)
-    merger = _Merger(study, findings, Draft(start, start))
+    merger = _Merger(study, findings, verdicts, rules, Draft(start, start))
     for number, stage in enumerate(in_order(study, findings)):
         if number == 1 and of_one_setting(study):
             merger.add_sweep()
         merger.add_stage(stage)
     merger.add_savings()
-    merger.tell_more(verdicts, rules)
+    merger.tell_more()
     if not merger.specs and (last := closing_study(study, verdicts, rules, merger.draft.current)) is not None:
         merger.add_last(last)
     unsized = frozenset(merger.specs[i].study for i in merger.drafted)
@@ -110,8 +111,8 @@ class _StageEdits:
 
     @property
     def only_fixes(self) -> bool:
-        """Whether the stage only fixed hyperparameters of little effect, which saves trials but yields no gain."""
-        return all(isinstance(change, FixParameter) and change.for_now for change in self.changes)
+        """Whether the stage only fixed hyperparameters of little effect or dropped values: that saves trials but yields no gain."""
+        return all(map(only_saves, self.changes))
 
     @property
     def only_trials(self) -> bool:
@@ -146,6 +147,8 @@ class _Merger:
     """The analysed study."""
     findings: Sequence[Finding]
     """All findings on the study, the most important first."""
+    verdicts: Sequence[Verdict]
+    rules: Sequence[Rule]
     draft: Draft
     specs: list[StudySpec] = field(default_factory=list)
     drafted: list[int] = field(default_factory=list)
@@ -198,7 +201,7 @@ class _Merger:
                 self.first = (edits, before)
             self._add_study(edits)
 
-    def tell_more(self, verdicts: Sequence[Verdict], rules: Sequence[Rule]) -> None:
+    def tell_more(self) -> None:
         """Make the only study tell what is unknown, if it only has more or shorter trials, or narrower ranges.
 
         A study that only repeats the best setting waits if there is evidence to exploit: the adaptive search may find a better one.
@@ -207,13 +210,13 @@ class _Merger:
             return
         edits, before = self.first
         if edits.only_repeats:
-            last = closing_study(self.study, verdicts, rules, before)
+            last = closing_study(self.study, self.verdicts, self.rules, before)
             if last is not None and last.sampler.kind == "adaptive":
                 for finding in edits.findings:
                     self._defer(finding, "the adaptive search may find a better setting; that one should be repeated")
                 self.specs, self.drafted = [_with_notes(last, self.early)], []
         elif edits.only_trials or edits.shorter_than(before) or self.specs[0].searches_within(before):
-            spec = more_telling(self.study, verdicts, rules, self.specs[0])
+            spec = more_telling(self.study, self.verdicts, self.rules, self.specs[0])
             if spec is not self.specs[0]:
                 self.specs, self.drafted = [spec], []
 
@@ -314,6 +317,9 @@ class _Merger:
             if not isinstance(made, StudySpec):
                 return made
             validate(made)
+            if change.plan == "exploit" and assess(self.study, self.verdicts, self.rules).state != "fine":
+                self._defer(finding, "an adaptive search needs a known effect, a known variation and a settled space")
+                return ()
         except ValidationError:
             self._defer(finding, f"the design {change.plan!r} would make a study that contradicts itself")
             return ()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from advisor.computed.space.extension import tidy_range
 from advisor.model import parameter_kinds
 from advisor.model.change import SetRange
 from advisor.model.space import Value, counts_training
@@ -61,7 +62,7 @@ def in_next_study(study: Study, name: str, best: Mapping[str, Value]) -> Paramet
     else:
         source = "the range was inferred from the trials" if name in study.inferred else "since the last round"
         kept = f"unchanged; {source}" if name in study.inferred else f"unchanged {source}"
-        return parameter.model_copy(update={"why": why(name, parameter.role, kept)})
+        return tidy_range(study, name).model_copy(update={"why": why(name, parameter.role, kept)})
     return parameter.fixed_at(best[name], why=f"as in the best trial; {reason}")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from advisor.model.change import Advise, FixParameter
+from advisor.model.change import Advise, only_saves
 from advisor.model.finding import Finding, Goal
 from advisor.model.space import as_number, is_learning_rate
 from advisor.model.study import Study
@@ -87,8 +87,8 @@ def _sure_only_of_length(findings: Sequence[Finding]) -> bool:
 
 
 def _only_saves(finding: Finding) -> bool:
-    """Return whether the finding only fixes hyperparameters of little effect."""
-    return all(isinstance(c, FixParameter) and c.for_now for c in finding.changes)
+    """Return whether the changes of the finding only save trials."""
+    return all(map(only_saves, finding.changes))
 
 
 def _limits_training(study: Study, finding: Finding) -> bool:

@@ -341,7 +341,7 @@ def worse_outermost(positions: FloatArray, costs: FloatArray, side: Side) -> boo
 # --- how far to widen -----------------------------------------------------------------------------------------------------------
 
 
-def widen(name: str, domain: Domain, side: str, step: float) -> tuple[float, float] | None:
+def widen(name: str, domain: Domain, side: Side, step: float) -> tuple[float, float] | None:
     """Return (low, high) with one end moved outwards by `step` range widths, or None if a hard limit leaves no room.
 
     On a linear scale the end moves by a quarter to half of the width. On a log scale it moves by half to all of the width, and at
@@ -403,6 +403,13 @@ def _on_log_scale(domain: Domain, side: str, step: float) -> float:
     return abs(math.log(turn / end)) / math.log(domain.high / domain.low)
 
 
+MAX_ROUNDING = 0.02
+"""Maximum distance by which rounding moves the end of a range, in range widths."""
+
+
 def tidy(value: float, domain: Domain) -> float:
-    """Return the value rounded to three significant digits, or to a whole number in an int domain."""
-    return float(round(value)) if domain.type == "int" else rounded(value)
+    """Return the end of a range with two significant digits, or three if two would move it too far; whole in an int domain."""
+    if domain.type == "int":
+        return float(round(value))
+    exact, short = domain.to_unit([value, rounded(value, 2)])
+    return rounded(value, 2 if abs(exact - short) <= MAX_ROUNDING else 3)

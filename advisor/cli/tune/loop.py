@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from advisor.cli.launching import Launcher
 from advisor.cli.tune import files, text
@@ -13,9 +15,12 @@ from advisor.cli.tune.files import BlockFile
 from advisor.cli.tune.record import Record
 from advisor.execution import Summary
 from advisor.execution.job import SEEDS_PER_ROUND
+from advisor.execution.ledger.record import patiently
 from advisor.execution.worker import MAX_FIRST_FAILURES
 from advisor.model.errors import TrialsFailed
 from advisor.planning.blocks import Block, Search
+
+Result = TypeVar("Result")
 
 _WAIT_S = 5.0
 """Seconds between two looks at trials of a block that another launcher trains."""
@@ -47,13 +52,18 @@ class Loop:
         if known:
             self.say(f"Going on with block {len(known)} of {self.folder}.")
             known = self._resume(known)
-            blocks = self.record.blocks(known)
-        while (decided := self._decided(blocks)) is not None:
+            blocks = self._patiently(partial(self.record.blocks, known))
+        while (decided := self._patiently(partial(self._decided, blocks))) is not None:
             known.append(self._written(decided, known, blocks))
             self.say(text.decision(len(known), known[-1].block, [t for b in blocks for t in b.trained]))
             self._train(known[-1], len(known))
-            blocks = self.record.blocks(known)
+            blocks = self._patiently(partial(self.record.blocks, known))
         return blocks
+
+    def _patiently(self, call: Callable[[], Result]) -> Result:
+        """Return the result of `call`; wait while the store does not answer. Every call of a search can be repeated."""
+        waits = "The store does not answer; the search waits for it and then goes on."
+        return patiently(call, on_failure=lambda: self.say(waits))
 
     def _resume(self, known: list[BlockFile]) -> list[BlockFile]:
         """Train what is left of the last block. If the objective was corrected, let the files and the store follow first."""
@@ -94,7 +104,7 @@ class Loop:
         if number > 1:
             launcher = replace(launcher, options=replace(launcher.options, keep_going=True), warns=False)
         while True:
-            _, summary = launcher.train(file.spec, None, seed, file.output)
+            _, summary = self._patiently(partial(launcher.train, file.spec, None, seed, file.output))
             left = summary.total - len(summary.outcomes)
             if not left:
                 self._check(summary, file, number)

@@ -41,12 +41,14 @@ def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
     """
     metric = study.spec.objective.metric
     sizes = np.array([t.fact("n_valid") for t in trials])
+    spread, words = metric + contract.STD_SUFFIX, set(words_of(metric))
     if not (sizes > 0).all():
+        suffices = spread in study.metrics or bool(words & (_SHARES | _ERRORS) and not words & _NO_SHARES)
+        also = "" if suffices else f"; also log the standard deviation of {metric} over the examples, as {spread}"
         raise MissingData(
-            "the number of validation examples is unknown; pass the validation loader to the hook, or log n_valid",
-            needs="facts",
+            f"the number of validation examples is unknown; pass the validation loader to the hook, or log n_valid{also}",
+            needs="facts" if suffices else "other",
         )
-    spread = metric + contract.STD_SUFFIX
     if spread in study.metrics:
         return np.asarray(_spreads(study, trials, spread) / np.sqrt(sizes), dtype=np.float64)
     shares = np.array([study.objective_value(float(study.costs[t.index])) for t in trials])

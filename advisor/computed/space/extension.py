@@ -9,7 +9,8 @@ import numpy as np
 
 from advisor.computed.space import failures
 from advisor.model import parameter_kinds
-from advisor.model.space import is_learning_rate, rounded
+from advisor.model.space import is_learning_rate, outwards, rounded
+from advisor.model.spec import Parameter
 from advisor.model.study import Study
 from advisor.model.usual_rates import FINE_TUNING, SGD, UsualRates, named_pretrained, of_optimizer
 from advisor.model.words import setting
@@ -29,13 +30,23 @@ class Limit(NamedTuple):
     """The reason, as a clause: "trials with lr of 0.3 failed"."""
 
 
+def tidy_range(study: Study, name: str) -> Parameter:
+    """Return the hyperparameter with inferred ends rounded outwards, because nobody chose their digits; whole numbers stay."""
+    parameter = study.spec.parameters[name]
+    if name not in study.inferred or parameter.type == "int" or parameter.low is None or parameter.high is None:
+        return parameter
+    least, most = parameter.reach
+    low, high = max(outwards(parameter.low, "low"), least), min(outwards(parameter.high, "high"), most)
+    return parameter.model_copy(update={"low": low, "high": high})
+
+
 def extended(study: Study, name: str, side: Side, step: float) -> tuple[tuple[float, float], Limit | None] | None:
     """Return the range with one end moved outwards by about `step` range widths, and the limit that stopped it.
 
     The limit is None if the range did not reach one. The result is None if there is no room.
     """
     domain = study.spec.parameters[name]
-    free = boundaries.widen(name, domain, side, step)
+    free = boundaries.widen(name, tidy_range(study, name), side, step)
     if free is None:
         return None
     limit = limit_of(study, name, side)

@@ -41,7 +41,7 @@ from advisor.execution.ledger.runs import StudyRuns
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
 from advisor.tracking import study_tags
-from advisor.tracking.stores.client import IMPATIENT, one_line, open_client, quiet_mlflow
+from advisor.tracking.stores.client import IMPATIENT, explain, open_client, quiet_mlflow
 from advisor.tracking.stores.location import Location, from_anywhere
 from advisor_logging.store import one_at_a_time
 
@@ -75,7 +75,7 @@ class Ledger:
             except AdvisorError:
                 raise
             except Exception as error:
-                raise AdvisorError(f"cannot use {location.display}: {one_line(error)}") from None
+                raise explain(error, location, "use") from None
         self._runs = self._study_runs(self._id)
 
     def _open(self, name: str, artifacts: str | None) -> str:

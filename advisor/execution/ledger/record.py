@@ -1,14 +1,15 @@
-"""Data classes for recording jobs, and a wrapper that makes a single attempt at an MLflow call."""
+"""Data classes for recording jobs, and wrappers that attempt an MLflow call once, or until the store answers."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from advisor.execution.job import Key
 from advisor.execution.ledger.claims import State
-from advisor.model.errors import AdvisorError
+from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.model.space import Value
 from advisor.tracking.stores.client import IMPATIENT, one_line, quiet_mlflow
 
@@ -25,6 +26,8 @@ PATIENCE_S = 600.0
 """Maximum seconds to wait for an unreachable store when no training is running."""
 MAX_PAUSE_S = 30.0
 """Maximum seconds between two attempts to reach the store."""
+DELIVERY_POLL_S = 0.2
+"""Seconds between two looks at whether the hook has delivered a run's data."""
 MAX_CHARS = 5000
 """Maximum characters of a parameter's value that servers of all versions accept."""
 
@@ -37,10 +40,6 @@ class LaterError(Exception):
 
 class DeliveringError(LaterError):
     """The store is reachable, but the hook may still be delivering the run's data."""
-
-
-class UnansweredError(AdvisorError):
-    """The store was unreachable for longer than the maximum waiting time."""
 
 
 class RefusedError(AdvisorError):
@@ -82,6 +81,29 @@ def attempt(call: Callable[[], Result]) -> Result:
         except Exception as error:
             permanent = getattr(error, "error_code", None) in _PERMANENT_ERRORS
             raise (RefusedError if permanent else LaterError)(one_line(error)) from None
+
+
+def patiently(
+    call: Callable[[], Result], *, on_failure: Callable[[], None] = lambda: None, patience_s: float | None = None
+) -> Result:
+    """Return the result of `call`. While the store is unreachable, repeat it for up to `patience_s` seconds (None: `PATIENCE_S`).
+
+    on_failure: called once, after the first failed attempt.
+    """
+    until, pause = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s), 1.0
+    while True:
+        try:
+            return call()
+        except DeliveringError:
+            time.sleep(DELIVERY_POLL_S)
+        except (LaterError, UnansweredError) as error:
+            if pause == 1.0:
+                on_failure()
+            if time.monotonic() + pause > until:
+                reason = str(error).partition("; ")[0]
+                raise UnansweredError(f"the store does not answer: {reason}; run the same again when it does") from None
+            time.sleep(pause)
+            pause = min(2 * pause, MAX_PAUSE_S)
 
 
 def logged_text(value: Value) -> str:

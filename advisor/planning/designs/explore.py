@@ -2,9 +2,10 @@
 
 Playbook: "Exploration vs exploitation", "Identifying bad search space boundaries".
 
-*When.* No rule recommends a change, and one of these is unknown: whether any hyperparameter has an effect, the noise, or whether
-the best trial, which is close to the end of a range, would improve beyond it. Repeating the best trial instead would measure a
-setting that may soon be replaced.
+*When.* No rule recommends a change, and one of these is unknown: whether any hyperparameter has an effect, the noise, whether the
+best trial, which is close to the end of a range, would improve beyond it, or which of the values is best that the study compares.
+Repeating the best trial instead would measure a setting that may soon be replaced; an adaptive search would not try all compared
+values equally often.
 
 *What.* The same study with more trials: enough to find an effect of `EFFECT` seed deviations and to fit a quadratic response, but
 at most doubling their number, or `RATE_TRIALS` in total if they are fewer. The existing trials count as its data. The notes state
@@ -57,7 +58,14 @@ def missing(study: Study, base: StudySpec, evidence: Evidence, at_end: bool) -> 
     needed = 0
     if evidence.effect != "fine" or evidence.variation != "fine" or at_end:
         needed = trials_needed(evidence.effect, searched)
+    if asks(study, base):
+        needed = max(needed, trials_needed("cannot be told", searched))
     return min(max(needed - results, 0), max(tried, RATE_TRIALS - tried))
+
+
+def asks(study: Study, spec: StudySpec) -> bool:
+    """Return whether the study still compares the values of a hyperparameter, as its file declares."""
+    return any(p.role == "scientific" and name not in study.inferred for name, p in spec.searched.items())
 
 
 def _may_improve_beyond(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> bool:

@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from advisor.model import optimizers, usual_rates
+from advisor.model import optimizers
 from advisor.model.change import RunPlan
 from advisor.model.errors import AdvisorError
 from advisor.model.optimizers import LADDERS, Rung
@@ -146,9 +146,7 @@ def _shifted(shared: Parameter, usual: Rung, lowest: float, value: Value) -> Par
     factor = usual.low / lowest
     numbers = [x for v in (shared.low, shared.high, *shared.options) if (x := as_number(v)) > 0]
     low = min([usual.low, *(x * factor for x in numbers)])
-    known = usual_rates.of_optimizer(str(value))
-    highest = min(usual.high, known.high) if known is not None else usual.high
-    high = min(highest, max(numbers) * factor) if shared.searched and numbers else highest
+    high = min(usual.high, max(numbers) * factor) if shared.searched and numbers else usual.high
     least, most = shared.reach
     low, high = max(significant(low, 3), least), min(significant(high, 3), most)
     if not low < high:

@@ -4,7 +4,7 @@ Playbook: "Learning rate warmup".
 
 *When.* The best learning rate is just below rates that fail, or the loss rises early in training. Numbers:
 `unstable_learning_rate` (the lowest that failed; if it is below the best rate, that one counts instead) and `times` (the multiple
-of it at which training should become stable: 10, or 100 on request).
+of it at which training should become stable: 10, or 100 on request; a rate far above the usual ones of the optimizer is not tried).
 
 *What.* A short study of warmups at `times` the unstable learning rate, with the best trial's values for everything else. The rate
 rises linearly from 0 over `warmup_steps` and then stays constant for twice as long. `warmup_steps` takes four log-spaced values
@@ -20,6 +20,7 @@ import math
 import numpy as np
 
 from advisor.computed.batch import targets
+from advisor.computed.space import extension
 from advisor.computed.stability import warmups
 from advisor.model.change import AddParameter, Advise, Change, RunPlan, SetRange
 from advisor.model.prediction import significant
@@ -59,7 +60,10 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
     best = math.nan if study.probe == "warmup" else as_number(setting.get(rate))
     above_best = best > unstable
     unstable = best if above_best else unstable
-    peak, lengths = significant(times * unstable, 3), candidates(steps)
+    usual = extension.usual_rates(study, rate)
+    limit = math.inf if usual is None else max(usual.high, extension.MIN_FACTOR * unstable)
+    peak, lengths = significant(min(times * unstable, limit), 3), candidates(steps)
+    times = significant(peak / unstable, 3)
     parameters = fixed_parameters(setting, base)
     why = f"{times:.3g} times {unstable:.3g}, the {'best' if above_best else 'lowest unstable'} learning rate"
     parameters[rate] = Parameter(role="fixed", value=peak, why=why)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from advisor.contract.redact import redact
-from advisor.model.errors import AdvisorError
+from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.tracking.stores.location import Location, require_local
 
 _ALWAYS = {
@@ -103,7 +103,7 @@ def check_database(location: Location) -> None:
             version = connection.execute(sqlalchemy.text("SELECT version_num FROM alembic_version")).scalar()
         engine.dispose()
     except sqlalchemy.exc.OperationalError as error:
-        raise AdvisorError(
+        raise UnansweredError(
             f"cannot reach {location.display}; is the database running, and are user and password right?"
         ) from error
     except sqlalchemy.exc.SQLAlchemyError as error:
@@ -139,7 +139,7 @@ def explain(error: BaseException, location: Location, action: str = "read") -> A
     text = one_line(error)
     where = location.display
     if re.search(_UNREACHABLE, text, re.I):
-        return AdvisorError(f"cannot reach {where}; is the tracking server running, and is the address right?")
+        return UnansweredError(f"cannot reach {where}; is the tracking server running, and is the address right?")
     if re.search(_FORBIDDEN, text):
         return AdvisorError(
             f"{where} refuses access; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD or MLFLOW_TRACKING_TOKEN"

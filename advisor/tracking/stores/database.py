@@ -13,7 +13,7 @@ import numpy as np
 
 from advisor import contract
 from advisor.contract.redact import redact
-from advisor.model.errors import AdvisorError
+from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.tracking.points import cache, collect
 from advisor.tracking.points.sidecar import SidecarSource, max_curve_points, read_sidecars, use_sidecars
 from advisor.tracking.runs import Experiment, Points, Run
@@ -271,7 +271,7 @@ def refusal(reason: Literal["no store", "old schema", "no privilege", "out of re
         "no privilege": f"{where} denies reading; the user needs SELECT on the tables of MLflow",
         "out of reach": f"cannot reach {where}; is the database running, and are user and password right?",
     }
-    return AdvisorError(messages[reason])
+    return (UnansweredError if reason == "out of reach" else AdvisorError)(messages[reason])
 
 
 def short(message: object) -> str:

@@ -17,6 +17,8 @@ from advisor.model.study import Study, Trial
 
 MIN_TRIALS = 5
 """Minimum number of trials at which both rank correlations can be significant at the 5 % level."""
+MIN_EVALUATIONS = 6
+"""Minimum number of evaluations of a trial to measure its overfitting."""
 _MAX_EXACT = 8
 """Maximum number of trials for an exact p-value; with more, Student's t is used."""
 _LAST = 10

@@ -14,7 +14,7 @@ from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, 
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Name, Number, Objective, Probability, Setting, say
 from advisor.model.study import Study, Trial
-from advisor_rules.curves._lr_as_regulariser import MIN_TRIALS, RateOverfits, read_rate_overfits
+from advisor_rules.curves._lr_as_regulariser import MIN_EVALUATIONS, MIN_TRIALS, RateOverfits, read_rate_overfits
 
 
 class CurveBestIsRegularisedByAccident(Rule):
@@ -73,13 +73,17 @@ class CurveBestIsRegularisedByAccident(Rule):
         """Yield at most one finding, about the learning rate."""
         trials = study.ranked()
         if not any(len(study.train_cost_curve(t)) for t in trials):
+            evaluated = sum(len(study.cost_curve(t)) >= MIN_EVALUATIONS for t in trials) >= MIN_TRIALS
+            also = "" if evaluated else f"; also evaluate {MIN_TRIALS} trials {MIN_EVALUATIONS} times each"
             raise MissingData(
-                "no feasible trial logged a metric of its training data; log the training loss", needs="train_loss"
+                f"no feasible trial logged a metric of its training data; log the training loss{also}",
+                needs="train_loss" if evaluated else "other",
             )
         read = read_rate_overfits(study, trials, material=self.material)
         if read is None:
             raise MissingData(
-                f"this needs {MIN_TRIALS} trials with a learning rate and 6 evaluations each, and 3 different learning rates",
+                f"this needs {MIN_TRIALS} trials with a learning rate and {MIN_EVALUATIONS} evaluations each, and 3 different "
+                "learning rates",
                 needs="trials",
                 at_least=MIN_TRIALS,
             )

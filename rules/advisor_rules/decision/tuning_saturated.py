@@ -69,13 +69,14 @@ class TuningSaturated(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the study."""
         tried = repeats.settings(study)
+        variance = repeats.trial_variance(tried)
         if len(tried) < self.fewest or not study.searched:
+            also = "; also repeat the best one with other seeds" if variance is None else ""
             raise MissingData(
-                f"{len(tried)} settings ended with a result; at least {self.fewest} are needed to estimate further gains",
-                needs="trials",
+                f"{len(tried)} settings ended with a result; at least {self.fewest} are needed to estimate further gains{also}",
+                needs="other" if variance is None else "trials",
                 at_least=self.fewest,
             )
-        variance = repeats.trial_variance(tried)
         if variance is None:
             raise MissingData(
                 "no setting was run with two seeds or folds, so the variation between seeds is unknown; repeat the best trial",

@@ -11,7 +11,7 @@ import numpy as np
 from advisor.computed.decision import repeats
 from advisor.computed.space import sampler, settings
 from advisor.engine.rule import Count, Rule, Share
-from advisor.model.change import Advise, Change, FixParameter
+from advisor.model.change import Advise, Change, DropValues, FixParameter
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Objective, Percent, Setting, listed, say
@@ -237,7 +237,12 @@ def _changes(study: Study, question: _Question, lead: int, worse: list[int], why
         return ()
     if len(worse) == len(question.these.values) - 1 and not study.searched[name].numeric:
         return (FixParameter(parameter=name, value=best, why=why),)
-    values = listed([question.value(g) for g in worse], limit=len(worse))
-    return (
-        Advise(text=str(say("Leave out {name} = {values} in the next comparison.", name=Name(name), values=values))),
+    lost = tuple(question.these.values[question.groups[g]] for g in worse)
+    if study.searched[name].choices is not None:
+        return (DropValues(parameter=name, values=lost, why=why),)
+    text = say(
+        "Leave out {name} = {values} in the next comparison.",
+        name=Name(name),
+        values=listed(map(Setting, lost), len(lost)),
     )
+    return (Advise(text=str(text)),)

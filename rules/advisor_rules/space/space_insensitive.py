@@ -76,7 +76,7 @@ class SpaceInsensitive(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per hyperparameter that hardly matters, most certain first."""
-        found = importance.read(study)
+        found = self._importances(study)
         if len(found.names) < 2:
             raise MissingData(
                 "only one hyperparameter was varied, and importance is relative to that of others", needs="searched"
@@ -151,6 +151,15 @@ class SpaceInsensitive(Rule):
             ),
             changes=(Advise(text=str(advice)),),
         )
+
+    def _importances(self, study: Study) -> importance.Importances:
+        """Return the importances. Raises MissingData, naming the number of settings that this rule needs in the end."""
+        try:
+            return importance.read(study)
+        except MissingData as missing:
+            if missing.needs.lack != "trials":
+                raise
+            raise MissingData(str(missing), needs="trials", at_least=self.fewest) from None
 
     def _stays(self, study: Study, name: str) -> bool:
         """Return whether a hyperparameter stays open in any case.

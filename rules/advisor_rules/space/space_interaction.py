@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.computed.space import importance, sampler
 from advisor.engine.rule import Count, Relation, Rule, Share
+from advisor.model import parameter_kinds
 from advisor.model.change import Advise
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -19,6 +20,7 @@ from advisor.stats import interaction
 from advisor_rules.space import _rows
 
 TOGETHER = "Tune {little} and {great} together: fix both or neither, and tune both again if you change either."
+AGAIN = "Tune {other} again if you change {batch}: the best value depends on it."
 
 
 class SpaceInteraction(Rule):
@@ -110,6 +112,10 @@ class SpaceInteraction(Rule):
         share, low, high = (Percent(float(min(x, 1))) for x in (both.mean(), *np.quantile(both, [0.05, 0.95])))
         interval = say("{share} (90 % interval {low} to {high})", share=share, low=low, high=high)
         advice = say(TOGETHER, little=little, great=great)
+        batches = [axis for axis in pair if parameter_kinds.is_batch_size(found.names[axis])]
+        if len(batches) == 1:  # the batch size is chosen by throughput
+            other = great if batches == [first] else little
+            advice = say(AGAIN, other=other, batch=Name(found.names[batches[0]]))
         return self.finding(
             say(
                 "The best value of {little} depends on {great}. Their interaction explains {interval} of the variation between "

@@ -187,7 +187,6 @@ def test_rules_and_pages(advisor):
     assert "## What it looks at" in out
     assert "## Thresholds" in out
     assert advisor("explain", "space_boundary")[1] == out
-    assert "# reseed" in advisor("explain", "reseed")[1]  # named beside predictions
     status, _, err = advisor("explain", "space-bondary")
     assert (status, err) == (2, "advisor: there is no rule 'space-bondary'; did you mean 'space-boundary'?\n")
 

@@ -192,7 +192,7 @@ def test_an_unknown_status_is_an_error(project):
 
 
 def test_a_result_is_kept_while_the_store_is_unreachable(project, proxy, monkeypatch):
-    monkeypatch.setattr("advisor.execution.api.PATIENCE_S", 0.5)
+    monkeypatch.setattr("advisor.execution.ledger.record.PATIENCE_S", 0.5)
     where = {"tracking_uri": f"http://127.0.0.1:{proxy.port}"}
     study = open_study(SPEC, **where)
 

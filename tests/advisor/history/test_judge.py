@@ -5,7 +5,7 @@ from history_studies import round_of
 
 from advisor.history.judge import describe_prediction, outcomes
 from advisor.model.finding import Finding, Verdict
-from advisor.model.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials, SpreadWithin
+from advisor.model.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials
 
 RATES = (1e-3, 3e-3, 2e-2, 5e-2)
 
@@ -86,14 +86,6 @@ def test_a_share_that_is_likely_by_chance_is_unclear():
     status, said = judged(fewer, [0.3] * 4)
     assert status == "cannot tell"
     assert "without any change" in said
-
-
-def test_spread():
-    expects = SpreadWithin(low=0.005, high=0.02)
-    same, seeds = [1e-3] * 4, [1, 2, 3, 4]
-    assert judged(expects, (0.30, 0.31, 0.29, 0.30), rates=same, seeds=seeds)[0] == "kept"
-    assert judged(expects, (0.30, 0.36, 0.24, 0.30), rates=same, seeds=seeds)[0] == "not kept"
-    assert judged(expects, (0.3, 0.3, 0.2, 0.1))[0] == "cannot tell"
 
 
 def test_settled():

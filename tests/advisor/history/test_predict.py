@@ -5,17 +5,17 @@ import math
 import numpy as np
 import pytest
 from history_studies import round_of
-from planning_studies import RULES, found
+from planning_studies import AIM, RULES, found
 from studies import make_study, verdict
 
 from advisor.computed.curves import curve_tails
 from advisor.engine.judge import judge
-from advisor.history import predicted
+from advisor.history import predict, predicted
 from advisor.history.judge import outcomes
-from advisor.history.predict import MAX_PROBABILITY
-from advisor.model.change import AddParameter, RunPlan
-from advisor.model.prediction import BestBeyond, BestReaches, Settled, ShareOfTrials, SpreadWithin
-from advisor.model.spec import Parameter
+from advisor.history.predict import MAX_PROBABILITY, is_made
+from advisor.model.change import AddParameter, RunPlan, SetRange
+from advisor.model.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials
+from advisor.model.spec import Parameter, StudySpec
 from advisor.planning import plan
 from advisor.planning.base import base
 from advisor.planning.designs.reseed import reseed
@@ -62,16 +62,11 @@ def test_a_cut_range_predicts_fewer_failures():
     assert made.probability >= 0.9
 
 
-def test_repeats_predict_how_far_seeds_differ():
-    rates = RATES[:8] + [RATES[8]] * 4
-    costs = [0.3 + 0.01 * i for i in range(8)] + [0.20, 0.21, 0.22, 0.19]
-    study = round_of(rates, costs, seeds=[0] * 8 + [1, 2, 3, 4])
+def test_repeats_predict_nothing():
+    study = round_of(RATES, [falling(r) for r in RATES])
     again = reseed(study, base(study))
     assert again is not None
-    (made,) = predicted(study, [], [again])[0].predictions
-    assert (made.rule, made.probability) == ("reseed", 0.9)
-    assert isinstance(made.expects, SpreadWithin)
-    assert made.expects.low < np.std([0.20, 0.21, 0.22, 0.19], ddof=1) < made.expects.high
+    assert predicted(study, judge(study, RULES), [again], RULES)[0].predictions == ()
 
 
 def test_without_a_change_there_is_no_prediction():
@@ -148,6 +143,26 @@ def test_a_rule_without_a_prediction_of_its_own_expects_to_find_nothing_again():
     verdicts = judge(study, RULES)
     for spec in predicted(study, verdicts, plan(study, verdicts).specs):
         for made in spec.predictions:
-            assert made.rule == "reseed" or made.rule in {r.rule_id() for r in RULES}
+            assert made.rule in {r.rule_id() for r in RULES}
             if isinstance(made.expects, Settled):
                 assert any(str(f.message) == made.expects.was for v in verdicts for f in v.findings)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "made"),
+    [(1e-5, 1e-2, True), (3e-5, 1e-2, True), (1e-4, 1e-2, False), (1e-3, 1e-2, False), (1e-4, 1.0, False)],
+)
+def test_a_range_is_widened_if_its_end_moves_the_same_way(low, high, made):
+    before, after = (
+        StudySpec(study="s", objective=AIM, parameters={"lr": Parameter(low=a, high=b, scale="log")})
+        for a, b in ((1e-4, 1e-2), (low, high))
+    )
+    change = SetRange(parameter="lr", low=1e-5, high=1e-2, scale="log", why="because")
+    assert is_made(change, before, after) is made
+
+
+@pytest.mark.parametrize(("stated", "written"), [(0.0, 0.01), (0.4567, 0.457), (1.0, 0.99)])
+def test_a_written_probability_is_never_0_or_1(stated, written):
+    expects = BestBeyond(parameter="lr", side="high", end=0.1, noise=0.0)
+    made = predict._rounded(Prediction(rule="space-boundary", subject="lr", expects=expects, probability=stated))
+    assert made.probability == pytest.approx(written)

@@ -9,7 +9,6 @@ from advisor.model.prediction import (
     Prediction,
     Settled,
     ShareOfTrials,
-    SpreadWithin,
     significant,
 )
 from advisor.model.spec import Objective, StudySpec
@@ -20,7 +19,6 @@ EXPECTED = (
     BestReaches(value=0.4, expected=0.37, than=0.42),
     ShareOfTrials(of="failed", at_most=0.1, was=0.4),
     ShareOfTrials(of="better", value=0.5, at_least=0.6, was=0.5),
-    SpreadWithin(low=0.001, high=0.004),
     Settled(side="low", was="“Training is unstable: \n at 0.1”"),
 )
 

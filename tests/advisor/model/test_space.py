@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from advisor.model.space import Domain, counts_training, hard_limits, is_learning_rate, rounded
+from advisor.model.space import Domain, counts_training, hard_limits, is_learning_rate, outwards, rounded
 
 
 def test_positions_are_measured_on_the_domains_own_scale():
@@ -127,3 +127,10 @@ SCHEDULES = "lr_scheduler lr_power lr_num_cycles lr_drop cos_lr scale_lr auto_lr
 )
 def test_lengths_of_training_and_learning_rates_are_known_by_name(recognises, names, expected):
     assert [n for n in names.split() if recognises(n) != expected] == []
+
+
+def test_ends_are_rounded_away_from_the_range_by_at_most_one_percent():
+    low = {1.2345e-5: 1.23e-5, 0.0050123: 0.005, 0.123: 0.123, -1.2345: -1.24, 0.99912345: 0.99912, 0.0: 0.0}
+    assert {v: outwards(v, "low") for v in low} == low
+    high = {1.2345e-5: 1.24e-5, 98765.0: 99000.0, -1.2345: -1.23, 0.99912345: 0.99913}
+    assert {v: outwards(v, "high") for v in high} == high

@@ -3,6 +3,7 @@
 import pytest
 
 from advisor.model import usual_rates
+from advisor.model.optimizers import LADDERS
 
 
 @pytest.mark.parametrize(
@@ -32,3 +33,10 @@ def test_unknown_optimizers_have_no_usual_rates() -> None:
 )
 def test_fine_tuning_shows_in_logged_parameters(params: dict[str, str], fine_tunes: bool) -> None:
     assert usual_rates.starts_from_pretrained(params) is fine_tunes
+
+
+@pytest.mark.parametrize("optimizer", LADDERS)
+def test_a_first_study_searches_no_unusual_rates(optimizer: str) -> None:
+    usual, rate = usual_rates.of_optimizer(optimizer), LADDERS[optimizer][0]
+    assert usual is not None
+    assert usual.low <= rate.low < rate.high <= usual.high

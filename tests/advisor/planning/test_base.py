@@ -4,8 +4,10 @@ from dataclasses import replace
 
 from studies import make_study
 
+from advisor.model.change import SetRange
 from advisor.model.spec import Parameter
-from advisor.planning.base import with_lengths
+from advisor.planning.base import base, with_lengths
+from advisor.planning.draft import Draft
 
 
 def test_a_length_under_another_name_follows_the_steps() -> None:
@@ -15,3 +17,24 @@ def test_a_length_under_another_name_follows_the_steps() -> None:
     spec = with_lengths(study, study.spec.model_copy(update={"max_train_steps": 720}))
     assert spec.parameters["n_passes"].value == 72
     assert spec.parameters["lr"] == study.spec.parameters["lr"]
+
+
+def test_inferred_ends_are_rounded_outwards_and_others_stay() -> None:
+    rows = ((0.0123456, 0.0987654, 123, 0.25), (0.5, 0.9987654, 457, 0.125), (0.987654, 0.5, 200, 0.5))
+    trials = [dict(zip(("lr", "stated", "units", "short"), row, strict=True)) for row in rows]
+    space = {"stated": Parameter(low=0.0987654, high=0.9987654)}
+    study = make_study(trials, {"val/loss": [1.0, 2.0, 3.0]}, space=space)
+    ends = {n: (p.low, p.high) for n, p in base(study).parameters.items()}
+    assert ends["stated"] == (0.0987654, 0.9987654)
+    assert ends["lr"] == (0.0123, 0.99)
+    assert ends["short"] == (0.125, 0.5)
+    assert study.spec.parameters["lr"].low == 0.0123456
+
+
+def test_a_range_that_keeps_an_inferred_end_keeps_it_rounded() -> None:
+    trials = [{"lr": lr} for lr in (0.0123456, 0.3, 0.456789)]
+    start = base(make_study(trials, {"val/loss": [3.0, 2.0, 1.0]}))
+    draft = Draft(start, start)
+    assert draft.apply("some-rule", SetRange(parameter="lr", low=0.0123456, high=4.0, scale="log", why="more"))
+    made = draft.current.parameters["lr"]
+    assert (made.low, made.high) == (0.0123, 4.0)

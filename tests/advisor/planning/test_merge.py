@@ -4,13 +4,22 @@ import pytest
 from planning_studies import asks, bowl, found
 from studies import make_study
 
-from advisor.model.change import AddParameter, Advise, FixParameter, RepeatTrial, RunPlan, SetField, SetRange
+from advisor.model.change import (
+    AddParameter,
+    Advise,
+    DropValues,
+    FixParameter,
+    RepeatTrial,
+    RunPlan,
+    SetField,
+    SetRange,
+)
 from advisor.model.finding import Explanation
 from advisor.model.spec import Parameter
 from advisor.model.spec_yaml import dump, loads
 from advisor.planning import file_names, plan
 from advisor.planning.base import base
-from advisor.planning.designs import catalogue
+from advisor.planning.designs import catalogue, per_optimizer
 from advisor.planning.designs.reseed import REPEAT_GOAL
 
 
@@ -52,6 +61,28 @@ def test_hyperparameters_of_little_effect_are_fixed_in_the_next_study_of_any_goa
     first, second = plan(study(), [found("edge", "pipeline", wider()), flat, found("still", "steps", STEPS)]).specs
     assert set(first.searched) == {"lr"}
     assert (list(second.searched), second.max_train_steps) == (["lr"], 900)
+
+
+def test_values_that_lost_leave_the_comparison_at_once_with_what_depends_on_them():
+    norms = ("batch", "group", "none")
+    params = [{"norm": norms[i % 3], "lr": 10.0 ** -(i + 1), "groups": 4} for i in range(6)]
+    space = {
+        "norm": Parameter(role="scientific", choices=norms),
+        "lr": Parameter(low=1e-6, high=0.1, scale="log"),
+        "groups": Parameter(choices=(4, 8), when={"norm": "group"}),
+    }
+    made = make_study(params, {"val/loss": [[1.0, 0.5, 0.4 + 0.01 * i] for i in range(6)]}, space=space)
+    drop = DropValues(parameter="norm", values=("group",), why="batch is better than group by 0.1")
+    lost = found("lost", "sampling", drop, severity="note")
+    (spec,) = plan(made, [lost, found("still", "steps", STEPS)]).specs
+    assert spec.goal == "Lengthen training: 300 to 900 steps"
+    assert (spec.parameters["norm"].choices, spec.parameters["norm"].role) == (("batch", "none"), "scientific")
+    assert spec.parameters["norm"].why == "batch is better than group by 0.1"
+    assert set(spec.searched) == {"norm", "lr"}
+    (alone,) = plan(made, [lost]).specs
+    assert alone.goal == "Compare norm: batch and none"
+    one_left = drop.model_copy(update={"values": ("group", "none")})
+    assert one_left.apply(made.spec) == made.spec
 
 
 def test_findings_of_one_goal_are_folded_into_one_study():
@@ -339,8 +370,8 @@ def test_a_design_keeps_the_notes_on_fixed_hyperparameters_and_no_later_study_re
         {"val/loss": [[1.0, 0.5, 0.4 + 0.01 * i] for i in range(6)]},
     )
     notes = base(data).notes
-    exploits = asks("exploit", "pipeline")
-    first, second = plan(data, [exploits, found("still", "steps", STEPS)]).specs
+    divides = asks("per-optimizer", "pipeline")
+    first, second = plan(data, [divides, found("still", "steps", STEPS)]).specs
     assert notes
-    assert (first.sampler.kind, first.notes[: len(notes)]) == ("adaptive", notes)
+    assert (first.goal, first.notes[: len(notes)]) == (per_optimizer.GOAL, notes)
     assert not set(notes) & set(second.notes)

@@ -9,6 +9,7 @@ import pytest
 
 from advisor.model.space import Domain
 from advisor.stats import boundaries
+from advisor.stats.outliers import Side
 
 
 def test_five_points_in_order_have_the_exact_p_value() -> None:
@@ -52,13 +53,13 @@ def test_response_finds_the_end_or_the_interior(best: float, low: float, high: f
         ("dropout", Domain(low=0.0, high=0.5), "low", None),
         ("dropout", Domain(low=0.1, high=0.5), "low", (0, 0.5)),
         ("beta2", Domain(low=0.9, high=0.99), "high", (0.9, 0.999)),
-        ("focal_gamma", Domain(low=0.0, high=5.0), "high", (0, 6.25)),
-        ("semantic_weight", Domain(low=-1.0, high=0.5), "low", (-1.38, 0.5)),
+        ("focal_gamma", Domain(low=0.0, high=5.0), "high", (0, 6.2)),
+        ("semantic_weight", Domain(low=-1.0, high=0.5), "low", (-1.4, 0.5)),
         ("x", Domain(low=-1.0, high=1.0), "high", (-1, 1.5)),
         ("x", Domain(low=0.2, high=1.0), "low", (0, 1)),
         ("x", Domain(low=0.2, high=1.0, limits=(-1.0, None)), "low", (0, 1)),
         ("learning_rate", Domain(low=5.12e-4, high=9.84e-4), "high", (5.12e-4, 2.95e-3)),
-        ("learning_rate", Domain(low=0.01, high=0.1), "low", (0.00316, 0.1)),
+        ("learning_rate", Domain(low=0.01, high=0.1), "low", (0.0032, 0.1)),
         ("width", Domain(type="int", low=64, high=256, scale="log", limits=(None, 300)), "high", (64, 300)),
         ("width", Domain(type="int", low=64, high=256, scale="log", limits=(None, 256)), "high", None),
         ("learning_rate", Domain(low=1e-5, high=1e-3, scale="log", limits=(2e-6, None)), "low", (2e-6, 1e-3)),
@@ -66,7 +67,7 @@ def test_response_finds_the_end_or_the_interior(best: float, low: float, high: f
     ],
 )
 def test_widen_goes_by_the_minimum_step_and_stops_at_limits(
-    name: str, domain: Domain, side: str, expected: tuple[float, float] | None
+    name: str, domain: Domain, side: Side, expected: tuple[float, float] | None
 ) -> None:
     assert boundaries.widen(name, domain, side, 0.0) == (pytest.approx(expected) if expected else None)
 

@@ -4,6 +4,8 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import commands
@@ -12,7 +14,9 @@ from commands import status_of
 from launches import wait_until
 
 from advisor import contract
+from advisor.cli.tune.record import Record
 from advisor.model.spec_yaml import load
+from advisor.tracking.stores.location import locate
 from advisor.tracking.stores.reading import read_experiment
 
 STUDY = """
@@ -138,6 +142,29 @@ def test_an_interrupted_search_makes_the_same_decisions_and_trains_nothing_twice
     # Another store has no runs of these blocks.
     assert status_of(*words(8, "--tracking-uri", "sqlite:///other.db")) == 2
     assert "other.db has no runs of advisor-tune/small/01-explore.yaml" in capfd.readouterr().err
+
+
+def test_the_search_waits_while_the_store_is_away(folder, capfd, monkeypatch):
+    nowhere, read, calls = locate("http://127.0.0.1:9"), Record._read, count(1)
+
+    def away(record):
+        return read(replace(record, location=nowhere) if next(calls) in (3, 4) else record)
+
+    monkeypatch.setattr(Record, "_read", away)
+    assert status_of(*words(8)) == 0
+    out = capfd.readouterr().out
+    assert out.count("The store does not answer; the search waits for it and then goes on.\n") == 1
+    assert len(lines(folder, "begun")) == 8
+
+    monkeypatch.setattr("advisor.execution.ledger.record.PATIENCE_S", 0.0)
+    calls = iter([1, 2, 3, 4])
+    assert status_of(*words(8, "--experiment", "again")) == 2
+    assert capfd.readouterr().err.splitlines()[-1] == (
+        "advisor: the store does not answer: cannot reach http://127.0.0.1:9; run the same again when it does"
+    )
+    calls = count(10)
+    assert status_of(*words(8, "--experiment", "again")) == 0
+    assert trained(folder, "small") == trained(folder, "again")
 
 
 def test_what_the_search_cannot_go_on_with_is_one_line(folder, capfd):

@@ -7,6 +7,7 @@ import numpy as np
 from planning_studies import QUIET, bowl, only_study
 from studies import make_study
 
+from advisor.model.spec import Parameter
 from advisor.planning import price
 from advisor.planning.base import base
 from advisor.planning.designs.explore import missing
@@ -44,3 +45,16 @@ def test_failed_trials_are_no_data() -> None:
     data = make_study([t.params for t in few.trials], {"val/loss": [[1.0, end] for end in ends]}, status=status)
     failing = replace(few, trials=data.trials, metrics=data.metrics, signals=data.signals)
     assert missing(failing, base(failing), UNKNOWN, at_end=False) == missing(few, base(few), UNKNOWN, at_end=False) + 7
+
+
+def test_an_open_comparison_gets_more_trials_of_all_values_instead_of_an_adaptive_search() -> None:
+    rng = np.random.default_rng(0)
+    params = [{"lr": 10 ** float(rng.uniform(-4, -2)), "norm": ("batch", "layer")[i % 2]} for i in range(16)]
+    costs = [0.4 + 0.1 * (math.log10(float(p["lr"])) + 3) ** 2 + 0.005 * rng.normal() for p in params]
+    for role, kind, trials in (("scientific", "halton", 11), ("nuisance", "adaptive", 12)):
+        space = {
+            "lr": Parameter(low=1e-4, high=1e-2, scale="log"),
+            "norm": Parameter(role=role, choices=("batch", "layer")),
+        }
+        spec = only_study(make_study(params, {"val/loss": costs}, space=space), *QUIET)
+        assert (spec.sampler.kind, spec.trials, set(spec.searched)) == (kind, trials, {"lr", "norm"})

@@ -284,7 +284,7 @@ def test_optimizers_are_compared_in_files_of_their_own(tmp_path: Path):
     sgd, adam = load(tmp_path / "study-sgd.yaml"), load(tmp_path / "study-adam.yaml")
     assert set(sgd.searched) == {"learning_rate", "momentum"}
     assert set(adam.searched) == {"learning_rate", "beta1"}
-    assert (sgd.parameters["learning_rate"].high, adam.parameters["learning_rate"].high) == (10, 0.1)
+    assert (sgd.parameters["learning_rate"].high, adam.parameters["learning_rate"].high) == (1, 0.03)
     assert done.stdout.count("advisor run") == 2
 
 

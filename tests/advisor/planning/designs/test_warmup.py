@@ -7,10 +7,13 @@ from pathlib import Path
 
 import planning_loop as loop
 import pytest
+from studies import make_study
 
+from advisor.model.change import RunPlan
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.model.spec_yaml import dump, loads
-from advisor.planning.designs.warmup import candidates
+from advisor.planning.base import base
+from advisor.planning.designs.warmup import candidates, design
 from advisor.planning.sampling.halton import sample
 
 FIRST = StudySpec(
@@ -63,3 +66,14 @@ def test_an_unstable_study_gets_the_shortest_warmup_that_works(tmp_path: Path) -
     finite = [v for r in rates if not math.isnan(v := loop.descend({"learning_rate": r}, 6000)[-1])]
     assert report.best is not None
     assert report.best.value < min(finite) / 2
+
+
+@pytest.mark.parametrize(("optimizer", "peak"), [("sgd", 5.7), ("lars", 19.0)])
+def test_a_warmup_need_not_make_rates_stable_that_are_far_from_usual(optimizer: str, peak: float) -> None:
+    params = [{"lr": 10.0**-i, "optimizer": optimizer} for i in range(5)]
+    study = make_study(params, {"val/loss": [[1.0, 0.5, 0.4 + 0.01 * i] for i in range(5)]}, every=1000)
+    request = RunPlan(plan="warmup", numbers={"unstable_learning_rate": 1.9}, why="unstable")
+    spec = design(request, study, base(study))
+    assert isinstance(spec, StudySpec)
+    assert spec.parameters["lr"].value == peak
+    assert spec.starts_from == {"unstable_learning_rate": 1.9, "times": round(peak / 1.9, 2)}

@@ -73,6 +73,14 @@ def test_checks_that_need_much_more_have_a_line_of_their_own():
     ]
 
 
+def test_a_check_that_needs_two_things_is_promised_by_neither():
+    study = thin(1, trials=4)
+    entries = unlocks(study, judge(study, load_rules()))
+    promised = {rule: str(entry.text) for entry in entries for rule in entry.checks}
+    assert not promised.keys() & {"eval-size", "tuning-saturated", "curve-best-is-regularised-by-accident"}
+    assert promised["space-insensitive"].startswith("Run 16 settings to a result instead of 4")
+
+
 def test_what_a_study_has_is_not_asked_for():
     assert unlocks(thin(20), missing(Need("evaluations", 8), Need("design"), Need("other"))) == ()
     assert unlocks(thin(5), [Verdict(rule="r", status="quiet")]) == ()

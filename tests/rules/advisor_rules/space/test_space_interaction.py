@@ -51,6 +51,15 @@ def test_fires_for_a_valley_across_two_and_advises_to_tune_both() -> None:
     assert isinstance(change, Advise)
 
 
+def test_the_learning_rate_follows_the_batch_size_which_throughput_decides() -> None:
+    rng = np.random.default_rng(0)
+    at = rng.random((50, 2))
+    params = [{"learning_rate": 10 ** (3 * a - 4), "batch_size": round(16 * 2 ** (6 * b))} for a, b in at.tolist()]
+    costs = [(a - b) ** 2 + 0.01 * rng.standard_normal() for a, b in at.tolist()]
+    (finding,) = verdict(RULE, make_study(params, {"val/loss": costs})).findings
+    assert finding.action == "Tune learning_rate again if you change batch_size: the best value depends on it."
+
+
 def test_fires_for_a_category_that_turns_the_effect_round() -> None:
     made = study(50, lambda at, rng: (2 * at["norm"] - 1) * at["momentum"] + 0.05 * rng.standard_normal())
     assert "momentum × norm" in {f.subject for f in verdict(RULE, made).findings}
