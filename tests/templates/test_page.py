@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 import re
 from html.parser import HTMLParser
@@ -17,6 +18,7 @@ from advisor.report import Report
 from advisor.report.formats import view
 from advisor.report.formats.markdown import md
 from advisor.report.formats.sarif import render_sarif
+from advisor.report.text.run_command import run_command
 from advisor.report.text.study_diff import diff_specs
 from advisor.system import resources
 from tests.advisor.report.studies import default_spec, make_report, make_study, make_verdicts, of_one_optimizer
@@ -301,3 +303,9 @@ def test_a_finding_of_thousands_of_trials_does_not_list_them_all() -> None:
     assert 500 <= body.count("<tr data-t=") <= 510
     (block,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert len(json.loads(block)["trials"]) + body.count("<tr data-t=") == 2000
+
+
+def test_the_command_breaks_only_between_words_and_copies_as_it_is(report: Report) -> None:
+    shown = report.to_html().partition('<pre id="run-first"')[2].partition(">")[2].partition("</pre>")[0]
+    assert html.unescape(re.sub(r"</?span>", "", shown)) == run_command(report)
+    assert all(" " not in word for word in re.findall(r"<span>(.*?)</span>", shown))

@@ -63,6 +63,7 @@ def train(
         seed=seed,
         checkpoints=3,
         checkpoint_dir=checkpoint_dir,
+        spool=f"{checkpoint_dir}/spool",
     ) as log:
         for step in range(1, max_train_steps + 1):
             batch = torch.randint(len(x), (BATCH_SIZE,), generator=order)
