@@ -7,6 +7,7 @@ higher is better, so lower costs are always better. Rules compare costs and need
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -279,7 +280,10 @@ class Study:
         return trial.status == "pruned" or stopped
 
     def ranked(self, trials: Sequence[Trial] | None = None) -> list[Trial]:
-        """Return the comparable trials, best first; if `trials` is given, consider only those."""
+        """Return the comparable trials, best first; if `trials` is given, consider only those.
+
+        Of trials with the same best cost, such as a perfect score, the one with the lower mean cost in the second half comes first.
+        """
         return list(self._ranked) if trials is None else self._sorted(trials)
 
     @cached_property
@@ -288,7 +292,14 @@ class Study:
 
     def _sorted(self, trials: Sequence[Trial]) -> list[Trial]:
         chosen = [t for t in trials if self.comparable[t.index]]
-        return sorted(chosen, key=lambda t: (self.costs[t.index], t.index))
+        shared = {cost for cost, n in Counter(self.costs[[t.index for t in chosen]].tolist()).items() if n > 1}
+        late = {t.index: self._late_cost(t) for t in chosen if self.costs[t.index] in shared}
+        return sorted(chosen, key=lambda t: (self.costs[t.index], late.get(t.index, 0.0), t.index))
+
+    def _late_cost(self, trial: Trial) -> float:
+        """Return the mean cost in the second half of the evaluations."""
+        values = self.cost_curve(trial).finite.values
+        return float(np.mean(values[len(values) // 2 :]))
 
     def objective_value(self, cost: float) -> float:
         """Convert a cost back to a value of the objective, with the objective's original sign."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from advisor.computed.pipeline import validation
 from advisor.computed.space import importance, settings
 from advisor.computed.space.extension import tidy_range
 from advisor.engine.rule import Rule
@@ -61,6 +62,9 @@ def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule
 def _candidates(
     study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], base: StudySpec
 ) -> Iterator[StudySpec | tuple[Change, ...] | None]:
+    if validation.perfect(study):  # more settings cannot be better
+        yield reseed(study, base)
+        return
     searching = study.spec.sampler.kind != "adaptive"
     evidence = assess(study, verdicts, rules)
     if searching and (evidence.state != "fine" or asks(study, base)):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from advisor import contract
+from advisor.computed.decision import repeats
 from advisor.model.finding import MissingData
 from advisor.model.space import FloatArray, words_of
 from advisor.model.study import Study, Trial
@@ -94,3 +95,17 @@ def class_counts(trial: Trial) -> list[int]:
     except ValueError:
         return []
     return noted if isinstance(noted, list) and all(isinstance(n, int) for n in noted) else []
+
+
+MIN_PERFECT = 3
+"""Minimum number of settings with a perfect score to say that the evaluation no longer tells settings apart."""
+
+
+def perfect(study: Study) -> list[Trial]:
+    """Return the best trial of each setting that reached a perfect score, such as an accuracy of 1; empty if they are few."""
+    best = study.ranked()[:1]
+    limit = 0.0 if study.minimize else -unit_of_shares(study)
+    if not best or study.costs[best[0].index] != limit:
+        return []
+    tied = {repeats.key(t): t for t in reversed(study.ranked()) if study.costs[t.index] == limit}
+    return list(reversed(tied.values())) if len(tied) >= MIN_PERFECT else []

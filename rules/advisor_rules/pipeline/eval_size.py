@@ -15,11 +15,12 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Severity
-from advisor.model.message import Item, Message, Name, Number, Percent, Probability, listed, say
+from advisor.model.message import Item, Message, Name, Number, Objective, Percent, Probability, listed, say
 from advisor.model.study import Study, Trial
 from advisor.stats.heterogeneity import Heterogeneity, heterogeneity
 
 _EQUAL = "Treat these trials as equal and choose by cost or simplicity: no realistic validation set separates them."
+_HARDER = "Evaluate on more or harder examples or episodes, and judge trials by the mean of their late evaluations."
 _COUNTS = "Log the number of right answers for rare classes, and validate on more of their examples."
 
 
@@ -30,7 +31,8 @@ class EvalSize(Rule):
     The standard error of the best trials' objective, from the number of validation examples. For an accuracy or an error rate, that
     number determines the error; for a loss or a score, the standard deviation over the examples must be logged. The best trials,
     one per setting, are compared with the range of values that equal trials would have. The rule fires if the range of the best
-    trials is no wider, and if the detectable difference is a good part of the distance from the best to the median trial.
+    trials is no wider, and if the detectable difference is a good part of the distance from the best to the median trial. It also
+    fires if at least three settings reach a perfect score: an accuracy of 1 or 100, an error of 0.
 
     ## Why it matters
     The choice between these trials then depends on the examples that happen to be in the set. If a class has few examples, apparent
@@ -43,7 +45,8 @@ class EvalSize(Rule):
     Confidence is the probability that another set of the same size would again leave the trials within that range. In simulated
     studies of 2 to 100 trials and 200 or 1,000 examples, the rule fired in at most 3 % if the best trials differ by 2.5 times the
     detectable difference, and in 9 % if by twice. If the trials are equal, it fired in at least 93 %, unless the detectable
-    difference is a small part of the gain. For noise between the evaluations of one trial, see `curve-step-variance`.
+    difference is a small part of the gain. Perfect scores of three settings need no test. For noise between the evaluations of one
+    trial, see `curve-step-variance`.
     """
 
     playbook: ClassVar[str] = "Choosing a sample for periodic evaluation"
@@ -80,6 +83,9 @@ class EvalSize(Rule):
         if len(trials) < 2:
             raise MissingData("fewer than two settings ended with a finite objective", needs="trials", at_least=2)
         costs = study.costs[[t.index for t in trials]]
+        if perfect := validation.perfect(study):
+            yield self._at_the_limit(study, perfect, len(best_of))
+            return
         try:
             errors = validation.standard_errors(study, trials)
         except MissingData:
@@ -96,6 +102,18 @@ class EvalSize(Rule):
             yield self._too_small(study, trials, found, gain)
         else:
             yield from self._rare_classes(study, trials[0])
+
+    def _at_the_limit(self, study: Study, perfect: Sequence[Trial], settings: int) -> Finding:
+        score = Objective(study.objective_value(float(study.costs[perfect[0].index])))
+        message = say(
+            "{k} of {settings} settings reach a best {metric} of {score}. No result is better, so it no longer tells them apart.",
+            k=len(perfect),
+            settings=settings,
+            metric=Name(study.spec.objective.metric),
+            score=score,
+        )
+        rows = (("settings with a perfect score", say("{k} of {settings}", k=len(perfect), settings=settings)),)
+        return self._finding(study, message, _HARDER, "warning", 0.95, perfect, rows)
 
     def _too_small(self, study: Study, trials: Sequence[Trial], found: Heterogeneity, gain: float) -> Finding:
         n = trials[0].fact("n_valid")
