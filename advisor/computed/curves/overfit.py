@@ -241,13 +241,13 @@ _DECAY_FIRST = frozenset({"language-model", "diffusion"})
 """Kinds of workload that usually rely on weight decay rather than on dropout."""
 
 
-def regulariser_changes(study: Study) -> Iterator[Regularise]:
-    """Change one regulariser, and advise to look at the steps again.
+def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
+    """Change one regulariser, and advise to look at the steps again. costs: the validation metric that gets worse.
 
     Extend the range of the searched regulariser whose best trial lies highest, but of none with which overfitting grows; else
     compare strengths, with none among them, of a regulariser that the study keeps fixed, or of dropout or weight decay.
     """
-    names = [n for n in study.searched if parameter_kinds.is_regulariser(n) and not _overfits_more(study, n)]
+    names = [n for n in study.searched if parameter_kinds.is_regulariser(n) and not _overfits_more(study, costs, n)]
     best = study.ranked()[:1]
     height = {n: float(np.nan_to_num(study.positions(n, best))[0]) if best else 0.0 for n in names}
     ordered = sorted(names, key=lambda n: -height[n])
@@ -256,9 +256,9 @@ def regulariser_changes(study: Study) -> Iterator[Regularise]:
     yield Advise(text=STEPS_AGAIN)
 
 
-def _overfits_more(study: Study, name: str) -> bool:
-    """Return whether the objective gets significantly worse after its best value the higher a hyperparameter is."""
-    curves = [(t, study.cost_curve(t).finite.values) for t in study.ranked()]
+def _overfits_more(study: Study, costs: Costs, name: str) -> bool:
+    """Return whether a validation metric gets significantly worse after its best value the higher a hyperparameter is."""
+    curves = [(t, costs(t).finite.values) for t in study.ranked()]
     having = [(t, values) for t, values in curves if len(values) >= MIN_POOLED]
     at = study.positions(name, [t for t, _ in having])
     rises = np.array([values[-1] - values.min() for _, values in having])

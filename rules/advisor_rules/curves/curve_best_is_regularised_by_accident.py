@@ -98,7 +98,7 @@ class CurveBestIsRegularisedByAccident(Rule):
 
     def _report(self, study: Study, read: RateOverfits, at: int, overfit: list[Overfit], higher: int) -> Finding:
         best, rate = read.readings[at].trial, Name(read.rate)
-        changes = tuple(regulariser_changes(study))
+        changes = tuple(regulariser_changes(study, study.cost_curve))
         return self.finding(
             say(
                 "The best trial, {trial}, wins because its low {rate}, {value}, hampers training. {n} of the {higher} trials that "

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from advisor.computed.curves.overfit import (
     MIN_POOLED,
+    Costs,
     Overfit,
     PooledRise,
     beyond_chance,
@@ -97,12 +98,12 @@ class CurveOverfitting(Rule):
             gain = next((r.rise.gain for r in read if r.trial.index == trials[0].index), 0.0)
             hits = [h for h in hits if h.rise.height >= self.material * gain]
             if hits and not only_low_settings(study, [h.trial for h in hits], trials):
-                yield self._report(study, metric, hits, winners, len(trials))
+                yield self._report(study, (metric, costs), hits, winners, len(trials))
                 return
             pooled = pooled_rise(study, trials, costs)
             assessed = assessed or (pooled is not None and pooled.least_p <= level)
             if pooled is not None and pooled.p <= level and self._matters(study, pooled, trials, gain):
-                yield self._report_pooled(study, metric, pooled, winners)
+                yield self._report_pooled(study, (metric, costs), pooled, winners)
                 return
         if not assessed:
             raise MissingData(
@@ -116,8 +117,11 @@ class CurveOverfitting(Rule):
         material = pooled.share >= self.material and pooled.height >= self.material * gain
         return material and not only_low_settings(study, pooled.rising, trials)
 
-    def _report_pooled(self, study: Study, metric: str, pooled: PooledRise, winners: list[Trial]) -> Finding:
-        objective, changes = study.spec.objective.metric, tuple(regulariser_changes(study))
+    def _report_pooled(
+        self, study: Study, look: tuple[str, Costs], pooled: PooledRise, winners: list[Trial]
+    ) -> Finding:
+        metric, costs = look
+        objective, changes = study.spec.objective.metric, tuple(regulariser_changes(study, costs))
         leading = pooled.rising[0] in winners and metric == objective
         return self.finding(
             say(
@@ -159,10 +163,13 @@ class CurveOverfitting(Rule):
             changes=changes,
         )
 
-    def _report(self, study: Study, metric: str, hits: list[Overfit], winners: list[Trial], feasible: int) -> Finding:
+    def _report(
+        self, study: Study, look: tuple[str, Costs], hits: list[Overfit], winners: list[Trial], feasible: int
+    ) -> Finding:
+        metric, costs = look
         top, objective = hits[0], study.spec.objective.metric
         leading = top.trial in winners
-        changes = tuple(regulariser_changes(study))
+        changes = tuple(regulariser_changes(study, costs))
         return self.finding(
             say(
                 "{rise}{context}",
