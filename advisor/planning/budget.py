@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from advisor.computed.space.extension import tidy_range
 from advisor.computed.space.inside import trials_inside
 from advisor.model.errors import AdvisorError
 from advisor.model.optimizers import RATE_TRIALS
@@ -91,14 +92,15 @@ def _fewest(spec: StudySpec) -> int:
 
 def _ladder_note(study: Study, spec: StudySpec, trials: int) -> str:
     """Return the note that offers a search of fewer hyperparameters; empty if there is none."""
-    fewer = None if enough(trials, spec) else narrowed(study, spec, MAX_GROWTH * trials, why="")
+    new = {n for n, p in spec.searched.items() if n not in study.searched or p.domain != tidy_range(study, n).domain}
+    fewer = None if enough(trials, spec) else narrowed(study, spec, MAX_GROWTH * trials, why="", keep=new)
     if fewer is None:
         return ""
     every, least = (max(settings_needed(len(s.searched)), _fewest(s)) for s in (spec, fewer))
+    which = "the hyperparameters that matter most, " if effect_of(study) == "fine" else ""
     return (
-        f"About {every} trials show the best values of {len(spec.searched)} hyperparameters. Cheaper: search only the "
-        f"hyperparameters that matter most, {listed(fewer.searched)}, with {count(least, 'trial')}, and fix the others at the best "
-        "trial's values."
+        f"About {every} trials show the best values of {len(spec.searched)} hyperparameters. Cheaper: search only {which}"
+        f"{listed(fewer.searched)}, with {count(least, 'trial')}, and fix the others at the best trial's values."
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from advisor import __version__
 from advisor.computed.decision import repeats
+from advisor.computed.pipeline import validation
 from advisor.computed.pipeline.reproduction import reproduction
 from advisor.computed.space import rerun, settings
 from advisor.engine.measured import in_words, measured
@@ -178,7 +179,7 @@ def _spread(study: Study) -> Spread | None:
 
 def _again(study: Study) -> tuple[float, float] | None:
     costs = rerun.best_again(study)
-    if costs is None:
+    if costs is None or validation.perfect(study):  # a perfect result has no variation to estimate
         return None
     low, high = sorted(study.objective_value(cost) for cost in costs)
     return low, high

@@ -11,6 +11,8 @@ The notes state the effect that would be found, and the alternative of searching
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from advisor.computed.space import importance, settings
 from advisor.model import parameter_kinds
 from advisor.model.change import FixParameter
@@ -53,13 +55,13 @@ def enough(trials: int, spec: StudySpec) -> bool:
     return 2 * trials >= settings_needed(len(spec.searched))
 
 
-def narrowed(study: Study, spec: StudySpec, trials: int, why: str) -> StudySpec | None:
+def narrowed(study: Study, spec: StudySpec, trials: int, why: str, keep: Collection[str] = ()) -> StudySpec | None:
     """Return the study with only as many hyperparameters as `trials` show; None if there is none to fix at the best setting.
 
-    why: the reason to fix the others.
+    why: the reason to fix the others. keep: hyperparameters that stay in any case.
     """
     setting = best_setting(study, spec)
-    names = [n for n in spec.searched if n in setting and spec.parameters[n].role == "nuisance"]
+    names = [n for n in spec.searched if n in setting and n not in keep and spec.parameters[n].role == "nuisance"]
     others = len(spec.searched) - len(names)
     number = max((k for k in range(len(names)) if settings_needed(k + others) <= trials), default=0)
     rates = sum(is_learning_rate(n) for n in names)
