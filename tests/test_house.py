@@ -10,7 +10,14 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 MIRRORED = ("advisor", "adapters", "rules")
-ACROSS_MODULES = {"test_every_rule.py", "test_house.py", "test_invariance.py", "test_promises.py", "test_readme.py"}
+ACROSS_MODULES = {
+    "test_every_rule.py",
+    "test_house.py",
+    "test_invariance.py",
+    "test_notebook.py",
+    "test_promises.py",
+    "test_readme.py",
+}
 """Tests of the whole, at the top of `tests/`."""
 
 

@@ -288,7 +288,10 @@ def _difference(parameter: Parameter, before: Parameter | None) -> str | None:
         return "new in this round"
     if before.model_dump(exclude={"why"}) == parameter.model_dump(exclude={"why"}):
         return None
-    return f"the round before {describe(before)}"
+    inferred = (before.why or "").startswith(
+        "inferred"
+    )  # nobody stated the range: these are the ends of the values tried
+    return f"the round before {describe(before).replace('searched', 'tried', 1 if inferred else 0)}"
 
 
 def describe(parameter: Parameter) -> str:

@@ -198,6 +198,6 @@ _ADVICE = {
     "improving": "Choose the training length by the end of the curves, which still improve.",
     "flat": "Keep the training length: these curves end too flat for more steps to help.",
     "open": "Decay the learning rate to zero before you train longer; only then the curves show whether more steps help.",
-    "unknown": "Log the learning rate: if it decays to near zero, the best step is last in any healthy training.",
+    "unknown": "Log the learning rate. If it decays to zero, late best steps are normal and no reason to train longer.",
 }
 """Actions for late best steps that keep the number of steps, by the knowledge of the learning rate and the late gain."""
