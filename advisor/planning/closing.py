@@ -55,7 +55,7 @@ def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule
     if smaller is not None or not spec.searched or not same:
         return smaller or spec
     earlier = settings.read(study).successes if spec.max_train_steps == study.spec.max_train_steps else 0
-    found = price.power_of(earlier, spec.trials or 1, len(spec.searched))
+    found = price.power_of(study, earlier, spec.trials or 1, len(spec.searched))
     return spec.model_copy(update={"notes": (found, *spec.notes)})
 
 
@@ -89,4 +89,4 @@ def _with_power(study: Study, spec: StudySpec, evidence: Evidence) -> StudySpec:
         importance.read(study)
     except MissingData:
         return spec
-    return spec.model_copy(update={"notes": (*spec.notes, price.power_so_far(tried, searched))})
+    return spec.model_copy(update={"notes": (*spec.notes, price.power_so_far(study, tried, searched))})

@@ -92,7 +92,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     if not merger.specs and (last := closing_study(study, verdicts, rules, merger.draft.current)) is not None:
         merger.add_last(last)
     unsized = frozenset(merger.specs[i].study for i in merger.drafted)
-    specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(merger.specs))
+    specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(study, merger.specs))
     return Plan(specs=specs, deferred=tuple(merger.deferred), unsized=unsized)
 
 

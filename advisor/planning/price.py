@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.computed.batch import timing
+from advisor.computed.decision import repeats
 from advisor.computed.pipeline.ranks import world_size
 from advisor.model.prediction import significant
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
-from advisor.model.words import count
+from advisor.model.words import clean, count, trimmed
 from advisor.stats import power
 
 
@@ -70,25 +71,32 @@ def hours(seconds: float) -> str:
     return f"{_number(seconds / 3600)} hours"
 
 
-def power_of(trials: int, more: int, searched: int) -> str:
+def power_of(study: Study, trials: int, more: int, searched: int) -> str:
     """Return the effect that `more` trials, together with `trials` existing ones, find with a probability of 80 %."""
     effect = power.detectable(trials + more, searched)
     if not math.isfinite(effect):
         return "More trials are needed to find any effect."
     with_all = f"With these {count(more, 'trial')}" + (f" and the {trials:,} so far" if trials else "")
-    return (
-        f"{with_all}, an effect of {significant(effect, 2):g} standard deviations between seeds, from one end of a range to the "
-        "other, would be found with 80 % probability."
-    )
+    size = _size(study, effect)
+    return f"{with_all}, a difference of {size} between the two ends of a range would be found with 80 % probability."
 
 
-def power_so_far(trials: int, searched: int) -> str:
+def power_so_far(study: Study, trials: int, searched: int) -> str:
     """Return the effect that the existing trials would have shown."""
-    effect = significant(power.detectable(trials, searched), 2)
+    size = _size(study, power.detectable(trials, searched))
     return (
-        f"{count(trials, 'trial')} would have shown an effect of {effect:g} standard deviations between seeds, from one end of a "
-        "range to the other, with 80 % probability. None was found, so the searched hyperparameters matter little here."
+        f"{count(trials, 'trial')} would have shown a difference of {size} between the two ends of a range with 80 % probability. "
+        "None was found, so the searched hyperparameters matter little here."
     )
+
+
+def _size(study: Study, effect: float) -> str:
+    """Return an effect, in standard deviations between seeds, as a difference of the objective if that deviation is known."""
+    times = f"{significant(effect, 2):g} times the standard deviation between seeds"
+    seeds = repeats.trial_variance(repeats.settings(study))
+    if seeds is None or not seeds[0] > 0:
+        return times
+    return f"{trimmed(effect * seeds[0], 2)} in {clean(study.spec.objective.metric)} ({times})"
 
 
 def _seconds_per_step(study: Study, index: int) -> float:

@@ -41,7 +41,7 @@ def explore(
     if trials <= 0:
         return None
     more = base.model_copy(update={"trials": trials})
-    notes = (*base.notes, price.power_of(settings.read(study).successes, trials, len(base.searched)))
+    notes = (*base.notes, price.power_of(study, settings.read(study).successes, trials, len(base.searched)))
     return more.model_copy(update={"goal": goal(more), "notes": notes})
 
 

@@ -43,7 +43,7 @@ def ladder(study: Study, base: StudySpec) -> StudySpec | None:
     every = settings_needed(len(base.searched))
     notes = (
         *spec.notes,
-        price.power_of(0, trials, len(spec.searched)),
+        price.power_of(study, 0, trials, len(spec.searched)),
         f"The alternative is to search all {len(base.searched)} hyperparameters, which takes about {every} trials.",
     )
     goal = f"Narrow the search to {listed(spec.searched, limit=4)}: {trials} trials, the others fixed"

@@ -21,7 +21,6 @@ from advisor.model.space import as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.words import trimmed
-from advisor.planning import price
 from advisor.planning.base import best_setting, fixed_parameters
 from advisor.planning.designs.reseed import reseed
 from advisor.planning.designs.rounds import SHORT
@@ -67,7 +66,7 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
         update={
             "goal": f"Sweep {name}: {trimmed(low)} to {trimmed(high)}{length}",
             "forbidden": (),
-            "notes": (*base.notes, f"{shows} {price.power_of(0, RATE_TRIALS, 1)}"),
+            "notes": (*base.notes, shows),
         }
     )
 
