@@ -121,7 +121,12 @@ def material(value: float, share: float = MATERIAL) -> float:
 
 def key(trial: Trial) -> _Key:
     """Return a key that identifies the trial's setting: hyperparameter names and values, rounded to seven digits."""
-    return tuple(sorted((name, _rounded(value)) for name, value in trial.params.items()))
+    return key_of(trial.params)
+
+
+def key_of(params: Mapping[str, Value]) -> _Key:
+    """Return the key of a setting with these hyperparameters."""
+    return tuple(sorted((name, _rounded(value)) for name, value in params.items()))
 
 
 def _rounded(value: Value) -> str:

@@ -6,6 +6,7 @@ import math
 import re
 from typing import get_args
 
+from advisor.computed.decision.repeats import key_of
 from advisor.model import parameter_kinds
 from advisor.model.change import RunPlan, SetRange
 from advisor.model.finding import Finding, Side
@@ -283,7 +284,7 @@ def _next_setting(report: ReportData) -> TrialRow | None:
     """Return the best trial whose setting differs from the best trial's; the next trial if no setting is known to repeat."""
     rows = [t for _, t in report.ranked]
     repeat = rows[1] if len(rows) > 1 and report.spread is None else None
-    return next((t for t in rows[1:] if t.params != rows[0].params), repeat)
+    return next((t for t in rows[1:] if key_of(t.params) != key_of(rows[0].params)), repeat)
 
 
 def key_figures(report: ReportData) -> tuple[tuple[str, str, str], ...]:
