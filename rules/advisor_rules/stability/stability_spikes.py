@@ -40,7 +40,7 @@ class StabilitySpikes(Rule):
     tail. The largest ratio is tested, and whether the 2, 4, 8 or 16 largest are too many. Confidence is one minus the p-value over
     these tests and all judged trials. On simulated norms without outliers (log-normal, log-Laplace, gamma, Gumbel, autocorrelated)
     0 to 4 % raised a finding, and 5 % if the logarithm of the norm is heavy-tailed. Eightfold outliers were found in 90 % of
-    studies, and outliers of 26 to 50 times the median at 1 % of the steps in 95 %.
+    studies, and outliers of 26 to 50 times the median at 1 % of the steps in 90 % of 200.
     """
 
     playbook: ClassVar[str] = "How can optimization failures be debugged and mitigated?"
