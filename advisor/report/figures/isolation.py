@@ -16,9 +16,6 @@ from advisor.report.plot_data.scale import objective_limits, reaching, spanning
 
 MAX_P = 0.01
 """Maximum p-value at which a difference counts as unlikely by chance, adjusted for all hyperparameters."""
-MIN_COMMON_P = 0.1
-"""Minimum p-value at which a difference counts as common by chance."""
-
 _MIN_WIDTH = 8.0
 """Minimum width in pixels of a slice of the range."""
 _MAX_BOX = 10.0
@@ -119,12 +116,12 @@ def _caption(isolation: Isolation, *, minimize: bool) -> Message:
         return say("Only {name} {label} gives results.{failing}", name=name, label=only, failing=failing)
     if isolation.drawn == 1:
         return say("Some values have only one trial, so chance may decide which value leads.{failing}", failing=failing)
-    rare, common = isolation.p <= MAX_P, isolation.p >= MIN_COMMON_P
-    chance = "is rare by chance" if rare else "is common by chance" if common else "may be chance"
+    rare = isolation.p <= MAX_P
+    chance = "A difference this large is rare by chance" if rare else "These best results alone cannot exclude chance"
     (best, best_label), (worst, worst_label) = results[0], results[-1]
     return say(
         "The median best of {n} trials is {best} with {name} {best_label} and {worst} with {worst_label}."
-        " A difference this large {chance} ({p}).{failing}",
+        " {chance} ({p}).{failing}",
         n=isolation.drawn,
         best=Objective(best),
         name=name,
