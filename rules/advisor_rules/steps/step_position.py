@@ -13,7 +13,7 @@ from advisor.model.change import Advise, Change
 from advisor.model.evidence import Evidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Number, Percent, Probability, say
-from advisor.model.study import Study
+from advisor.model.study import Study, Trial
 from advisor.stats import trend
 from advisor_rules.steps import _best_steps
 from advisor_rules.steps._best_steps import BestStep, Late
@@ -69,7 +69,7 @@ class StepPosition(Rule):
     decayed: Share = curve_tails.DECAYED
     """Maximum final learning rate that counts as decayed to near zero, as a share of its peak. Our choice."""
     room: Factor = 3.0
-    """Proposed length if all best steps are early, as a multiple of the latest best step. Our choice, rather long."""
+    """Minimum proposed length if all best steps are early, as a multiple of the latest of them. Our choice, rather long."""
     stopped: Share = 0.2
     """Maximum share of trials that stopped early with which the others still show when training is best. Our choice."""
     false_alarms: Share = 0.05
@@ -105,7 +105,9 @@ class StepPosition(Rule):
 
     def _early(self, study: Study, placed: Sequence[BestStep], p: float) -> Finding:
         steps, last = round(np.median([b.steps for b in placed])), max(b.place for b in placed)
-        fewer = min(curve_tails.round_up(self.room * last * steps), steps)
+        better = study.ranked()[: (len(study.ranked()) + 1) // 2]
+        latest = max(_step_of_best(study, t) for t in better)
+        fewer = min(curve_tails.round_up(max(self.room * last * steps, latest)), steps)
         unlearned = all(b.at_start for b in placed)
         change: Change
         if unlearned:
@@ -119,7 +121,10 @@ class StepPosition(Rule):
                 fewer=study.length(fewer),
                 steps=steps,
             )
-            why = f"No best trial is at its best after {last:.1%} of {study.length(steps)}; this is {self.room:g} times that."
+            why = (
+                f"No best trial is at its best after {last:.1%} of {study.length(steps)}; this is at least {self.room:g} times "
+                "that, and none of the better half of the trials is at its best later"
+            )
             change = curve_tails.set_length(study, fewer, why=why)
         early = Percent(self.early)
         return self.finding(
@@ -192,6 +197,11 @@ class StepPosition(Rule):
         lines = {f"first {self.early:.0%}": self.early, f"last {self.late:.0%}": 1 - self.late}
         test = (("p-value of as many best steps there (exact)", Probability(p)), ("thresholds", limits))
         return _best_steps.evidence(placed, caption, lines, (*test, *rows))
+
+
+def _step_of_best(study: Study, trial: Trial) -> float:
+    curve = study.cost_curve(trial).finite
+    return float(curve.steps[int(np.argmin(curve.values))])
 
 
 _ADVICE = {
