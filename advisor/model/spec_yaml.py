@@ -102,7 +102,7 @@ def loads(text: str, *, source: str = "study file") -> StudySpec:
         keys = misplaced.keys if isinstance(misplaced, MisplacedError) else ()
         location = (*(str(part) for part in first["loc"]), *keys)
         line = _line(node, location)
-        key = ".".join(location) or "study file"
+        key = " ".join(".".join(location).split()) or "study file"
         message = "is not a key of a study file" if first["type"] == "extra_forbidden" else first["msg"]
         message = message.removeprefix("Value error, ")
         raise AdvisorError(f"{source}, line {line}, {key}: {message}") from None

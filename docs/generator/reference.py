@@ -47,6 +47,7 @@ def pages() -> Mapping[str, str]:
         "study.md": _study_file(),
         "commands.md": "\n".join(_commands()),
         "signals.md": "\n".join(_signals()),
+        "examples/first_study.ipynb": (ROOT / "examples/first_study.ipynb").read_text("utf-8"),
         "optimizers.md": f"# Optimizers and the playbook\n\n{docstring('adapters/advisor_pytorch/facts/optimizers.py')}",
     }
 

@@ -62,8 +62,8 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
     unstable = best if above_best else unstable
     usual = extension.usual_rates(study, rate)
     limit = math.inf if usual is None else max(usual.high, extension.MIN_FACTOR * unstable)
-    peak, lengths = significant(min(times * unstable, limit), 3), candidates(steps)
-    times = significant(peak / unstable, 3)
+    times = times if times * unstable <= limit else significant(limit / unstable, 3)
+    peak, lengths = significant(times * unstable, 3), candidates(steps)
     parameters = fixed_parameters(setting, base)
     why = f"{times:.3g} times {unstable:.3g}, the {'best' if above_best else 'lowest unstable'} learning rate"
     parameters[rate] = Parameter(role="fixed", value=peak, why=why)

@@ -311,7 +311,10 @@ def _function_tie(name: str, levels: Mapping[str, _Levels]) -> Tie | None:
     discrete = {}
     for other, found in levels.items():
         codes = found.codes[rows]
-        if other != name and (codes >= 0).all() and 1 < len(np.unique(codes)) < own.count:
+        if other == name or not (codes >= 0).all():
+            continue
+        levels_here = found.count if len(rows) == len(found.codes) else len(np.unique(codes))
+        if 1 < levels_here < own.count:
             discrete[other] = codes
         if len(discrete) == _MAX_NAMES:
             break
