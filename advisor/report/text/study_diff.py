@@ -22,6 +22,8 @@ class DiffRow:
     why: str | None = None
 
 
+_DESCRIBED = ("role", "value", "formula", "low", "high", "type", "scale", "choices", "when")
+"""Fields of a hyperparameter that its description shows."""
 _FIELDS = ("trials", "max_train_steps", "final_train_steps", "evaluate_every", "seeds")
 
 
@@ -46,7 +48,7 @@ def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
     pairs = (
         (n, old.parameters.get(n), new.parameters.get(n)) for n in dict.fromkeys([*old.parameters, *new.parameters])
     )
-    rows = [_parameter_row(n, before, after) for n, before, after in pairs if before != after]
+    rows = [_parameter_row(n, before, after) for n, before, after in pairs if not _looks_same(before, after)]
     for field in _FIELDS:
         before, after = (None if v is None else f"{v:,}" for v in (getattr(old, field), getattr(new, field)))
         rows.append(DiffRow(field, before, after))
@@ -54,6 +56,10 @@ def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
     rows += [DiffRow("forbidden", None, _region(r), r.why) for r in new.forbidden if r not in old.forbidden]
     rows += [DiffRow("forbidden", _region(r), None) for r in old.forbidden if r not in new.forbidden]
     return tuple(row for row in rows if row.before != row.after)
+
+
+def _looks_same(old: Parameter | None, new: Parameter | None) -> bool:
+    return old is not None and new is not None and all(getattr(old, f) == getattr(new, f) for f in _DESCRIBED)
 
 
 def _parameter_row(name: str, old: Parameter | None, new: Parameter | None) -> DiffRow:

@@ -17,6 +17,8 @@ from advisor.tracking.runs import Experiment, Points, RunStatus
 from advisor.tracking.study import axes, inference
 from advisor.tracking.study.probes import select_runs
 
+_FEW = 8
+"""Number of parameters that are compared first; reading a thousand of a thousand runs takes seconds."""
 _SAME_LENGTH = 0.02
 """Maximum relative difference in length between the longest run and a trial whose two parts both count from zero."""
 _GAP = 1.5
@@ -99,8 +101,12 @@ def _continues(one: _Part, two: _Part, usual: int, longest: int) -> bool | None:
 
 def _same_settings(experiment: Experiment) -> list[list[int]]:
     """Return groups of runs with the same parameters, seed and fold. Runs without parameters form none."""
-    parsed = inference.parse_params([run.params for run in experiment.runs])
     logged = {name for run in experiment.runs for name in run.params}
+    few = set(sorted(logged)[:_FEW])
+    parts = inference.parse_params([{n: t for n, t in run.params.items() if n in few} for run in experiment.runs])
+    if all(parts) and len({tuple(sorted((n, repr(v)) for n, v in part.items())) for part in parts}) == len(parts):
+        return []  # all runs differ in the first names already
+    parsed = inference.parse_params([run.params for run in experiment.runs])
     of_seeds = {n for n in logged if {"seed", "random"} & set(words_of(n)) or inference.counts_trials(n)}
     groups: dict[object, list[int]] = {}
     for i, run in enumerate(experiment.runs):
