@@ -28,18 +28,20 @@ def status_of(*arguments: object) -> int:
     return 0
 
 
-def start(words: Sequence[str], folder: Path) -> subprocess.Popen[str]:
-    """Start the command line in a new process, which Ctrl-C (SIGINT) interrupts."""
-    return subprocess.Popen(
-        [*ADVISOR, *words],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"},
-        # Tests in a shell's background ignore Ctrl-C, and child processes would inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509 - no threads here
-    )
+def start(words: Sequence[str], folder: Path, *, program: Sequence[str] = ADVISOR) -> subprocess.Popen[str]:
+    """Start the command line in a new process, which Ctrl-C (SIGINT) interrupts even where tests ignore it in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(
+            [*program, *words],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONUNBUFFERED": "1"},
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -14,10 +14,10 @@ from advisor.model.spec import Parameter
 from advisor.model.study import Study
 from advisor.model.usual_rates import FINE_TUNING, SGD, UsualRates, named_pretrained, of_optimizer
 from advisor.model.words import setting
-from advisor.stats import boundaries
+from advisor.stats import widening
 from advisor.stats.outliers import Side
 
-MIN_FACTOR = boundaries.MIN_FACTOR
+MIN_FACTOR = widening.MIN_FACTOR
 """Factor by which a range of learning rates may exceed the usual ones, if the best trials lie at its end."""
 _FAILED = ("diverged", "not_learned")
 
@@ -46,7 +46,7 @@ def extended(study: Study, name: str, side: Side, step: float) -> tuple[tuple[fl
     The limit is None if the range did not reach one. The result is None if there is no room.
     """
     domain = study.spec.parameters[name]
-    free = boundaries.widen(name, tidy_range(study, name), side, step)
+    free = widening.widen(name, tidy_range(study, name), side, step)
     if free is None:
         return None
     limit = limit_of(study, name, side)
@@ -82,7 +82,7 @@ def _before_failures(study: Study, name: str, side: Side) -> Limit | None:
     nearest = float(beyond.min() if side == "high" else beyond.max())
     value = domain.from_unit((nearest + (1 if side == "high" else 0)) / 2)
     why = f"a trial with {name} of {setting(domain.from_unit(nearest), 3)} failed"
-    return Limit(boundaries.tidy(float(value), domain), why)
+    return Limit(widening.tidy(float(value), domain), why)
 
 
 # --- usual learning rates -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from advisor.computed.space import extension, settings
 from advisor.model.space import as_number
 from advisor.model.study import Study
 from advisor.model.words import setting, trimmed
-from advisor.stats import boundaries
+from advisor.stats import boundaries, widening
 from advisor.stats.outliers import Side
 
 MIN_KEPT = 0.5
@@ -73,7 +73,7 @@ def _other_end(
     cut = min(1 - MIN_KEPT, inward, float(np.nanmin(u[good])))
     if cut <= 0:
         return None
-    value = boundaries.tidy(float(domain.from_unit(cut if side == "high" else 1 - cut)), domain)
+    value = widening.tidy(float(domain.from_unit(cut if side == "high" else 1 - cut)), domain)
     assert domain.low is not None
     assert domain.high is not None
     return value if domain.low < value < domain.high else None

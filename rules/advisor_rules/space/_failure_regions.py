@@ -17,8 +17,7 @@ from advisor.model.space import IntArray, as_number, is_learning_rate, words_of
 from advisor.model.spec import Bounds, Region
 from advisor.model.study import Study
 from advisor.model.words import capital
-from advisor.stats import boundaries, outliers
-from advisor.stats.boundaries import tidy
+from advisor.stats import outliers, widening
 from advisor_rules.space import _corners, _rows
 
 JOINT = 0.15
@@ -120,7 +119,7 @@ def _band(study: Study, tried: settings.Settings) -> Cut | None:
     if not (len(below) and len(above)) or len(below) + len(above) < tried.failed.sum():
         return None
     domain = study.spec.parameters[name]
-    low, high = (boundaries.tidy(float(domain.from_unit(x)), domain) for x in (below.max(), above.min()))
+    low, high = (widening.tidy(float(domain.from_unit(x)), domain) for x in (below.max(), above.min()))
     count = len(below) + len(above)
     place = say("{name} of {low} or less, or {high} or more", name=Name(name), low=Number(low), high=Number(high))
     which = _which(count, count, place)
@@ -145,7 +144,7 @@ def _cut_off(study: Study, found: list[tuple[str, outliers.Region]]) -> Cut:
     assert domain.low is not None
     assert domain.high is not None
     edge = float(domain.from_unit(region.edge))
-    bound = boundaries.tidy(float(domain.from_unit((region.edge + region.inside) / 2)), domain)
+    bound = widening.tidy(float(domain.from_unit((region.edge + region.inside) / 2)), domain)
     if domain.type == "int":
         bound = float(domain.from_unit(region.inside))
     low, high = (domain.low, bound) if region.side == "high" else (bound, domain.high)
@@ -245,7 +244,7 @@ def _corner(study: Study, tried: settings.Settings, level: float) -> tuple[float
     where, places = {}, []
     for axis, side, position in zip(found.axes, found.sides, found.edges, strict=True):
         domain = study.spec.parameters[names[axis]]
-        edge = tidy(as_number(domain.from_unit(position)), domain)
+        edge = widening.tidy(as_number(domain.from_unit(position)), domain)
         where[names[axis]] = Bounds(low=edge) if side == "high" else Bounds(high=edge)
         places.append(_beyond(names[axis], edge, side))
     place = say("{first} and {second}", first=places[0], second=places[1])

@@ -12,8 +12,8 @@ from advisor.computed.space.settings import Settings
 from advisor.model import parameter_kinds
 from advisor.model.space import BoolArray, Domain, FloatArray, IntArray, counts_training
 from advisor.model.study import Study
-from advisor.stats.boundaries import tidy
 from advisor.stats.importance import evenly_by_rank, normal_scores
+from advisor.stats.widening import tidy
 
 MIN_GOOD = 4
 """Minimum number of good points."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import runpy
 import subprocess
 import sys
@@ -33,6 +34,7 @@ def store(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "e")
     mlflow.create_experiment("e", artifact_location=str(tmp_path / "artifacts"))
     yield uri
+    gc.collect()  # once freed, the callback of Transformers ends whichever run is active then
     while mlflow.active_run():
         mlflow.end_run()
     mlflow.pytorch.autolog(disable=True)
