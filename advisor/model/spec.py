@@ -296,8 +296,9 @@ class StudySpec(BaseModel):
 
     def searches_within(self, other: StudySpec) -> bool:
         """Return whether every searched range and choice is part of another study's search space."""
+        known = other.searched
         for name, new in self.searched.items():
-            old = other.searched.get(name)
+            old = known.get(name)
             if old is None or old.numeric != new.numeric:
                 return False
             ends = (new.low, new.high) if new.low is not None and new.high is not None else new.options

@@ -26,7 +26,7 @@ def clean(text: object) -> str:
 
 def encodable(text: str) -> str:
     """Return `text` with lone surrogates replaced, so that it can be encoded as UTF-8."""
-    return re.sub("[\ud800-\udfff]", _REPLACEMENT, text)
+    return text if text.isascii() else re.sub("[\ud800-\udfff]", _REPLACEMENT, text)
 
 
 def _unsafe(char: str) -> bool:

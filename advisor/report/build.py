@@ -137,13 +137,13 @@ def _best(study: Study, ranked: Sequence[Trial]) -> Best | None:
         value=row.best,
         step=row.best_step,
         last_step=row.last_step,
-        params=_settings(ranked[0], study.spec),
+        params=_settings(ranked[0], study),
     )
 
 
-def _settings(trial: Trial, spec: StudySpec) -> dict[str, Value]:
+def _settings(trial: Trial, study: Study) -> dict[str, Value]:
     """Return the trial's values of the hyperparameters that the study varies, in the order of the study's spec."""
-    return {encodable(n): _storable(trial.params[n]) for n in spec.searched if n in trial.params}
+    return {encodable(n): _storable(trial.params[n]) for n in study.searched if n in trial.params}
 
 
 def _storable(value: Value) -> Value:
@@ -160,7 +160,7 @@ def _row(study: Study, trial: Trial) -> TrialRow:
         status=trial.status,
         feasible=bool(study.feasible[trial.index]),
         comparable=bool(study.comparable[trial.index]),
-        params=_settings(trial, study.spec),
+        params=_settings(trial, study),
         best=study.objective_value(cost) if math.isfinite(cost) else None,
         best_step=int(finite.steps[np.argmin(finite.values)]) if len(finite) else None,
         last_step=int(curve.steps[-1]) if len(curve) else None,

@@ -240,7 +240,10 @@ def _by_names(experiment: Experiment, chosen: Sequence[int]) -> Groups | None:
 
     A run that failed may have logged only some of its parameters, so it belongs to the kind of runs that it is most like.
     """
-    parsed = inference.parse_params([experiment.runs[i].params for i in chosen])
+    raw = [experiment.runs[i].params for i in chosen]
+    if inference.log_same_names(raw):
+        return None
+    parsed = inference.parse_params(raw)
     names = {i: frozenset(params) for i, params in zip(chosen, parsed, strict=True)}
     finished = {n for i, n in names.items() if n and experiment.runs[i].status == "FINISHED"}
     parts = _parts(finished)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -37,8 +36,8 @@ _MAX_NAMES = 40
 """Maximum number of varying numbers among which relations of three are looked for."""
 _EXACT = 1e-5
 """Relative tolerance of a relation, because numbers are rounded when they are logged."""
-_SAMPLED = 24
-"""Number of trials in which a formula is tried first. If most of them contradict it, it cannot hold in nearly all trials."""
+_SAMPLED = 24, 192
+"""Numbers of trials in which a formula is tried first. If most of them contradict it, it cannot hold in nearly all trials."""
 _SCREENED = 64
 """Number of trials in which a function of two hyperparameters is tried first."""
 _EXPOSURE = frozenset(
@@ -159,8 +158,13 @@ Form = tuple[tuple[str, ...], FloatArray, Callable[[], str]]
 
 def _forms(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[Form]:
     """Yield relations that the first settings do not contradict: the other names, the predicted values, the formula."""
-    powers, signs = _possible_forms(values, others)
-    for k, (other, x) in enumerate(others.items()):
+    near = others
+    for number in _SAMPLED:
+        powers, signs = _possible_forms(values, near, number)
+        possible = powers.any(axis=0) | signs.any(axis=0)
+        near = dict(itertools.compress(near.items(), possible))
+        powers, signs = powers[:, possible], signs[:, possible]
+    for k, (other, x) in enumerate(near.items()):
         for power in itertools.compress(_POWERS, powers[:, k]):
             yield from _product(values, ((other, x, power),))
         for sign in itertools.compress(_SIGNS, signs[:, k]):
@@ -181,29 +185,35 @@ def _forms(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[For
                 yield from _product(values, ((a, others[a], p), (b, others[b], q)))
 
 
-def _possible_forms(values: FloatArray, others: Mapping[str, FloatArray]) -> tuple[BoolArray, BoolArray]:
-    """Return which powers of the others, shape (powers, others), and which sums, shape (signs, others), some trials allow.
+def _possible_forms(
+    values: FloatArray, others: Mapping[str, FloatArray], number: int
+) -> tuple[BoolArray, BoolArray]:
+    """Return which powers of the others, shape (powers, others), and which sums, shape (signs, others), this many trials allow.
 
     This makes a thousand hyperparameters fast.
     """
     rows = np.flatnonzero(np.isfinite(values))
-    rows = rows[np.unique(np.linspace(0, len(rows) - 1, _SAMPLED).astype(np.int64))]
+    rows = rows[np.unique(np.linspace(0, len(rows) - 1, number).astype(np.int64))]
     own = values[rows]
     x = np.array([column[rows] for column in others.values()]).reshape(len(others), len(rows))
     whole = bool((own == np.rint(own)).all())
     slack = 1e-3 * np.abs(own) + (np.where(np.abs(own) >= 20, 2.0, 1.0) if whole else 0.0)
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of rows without a number
-        products = [
-            _mostly(own, x**p * np.nanmedian(_finite(own / x**p), axis=1, keepdims=True), slack) for p in _POWERS
-        ]
-        sums = [_mostly(own, s * x + np.nanmedian(own - s * x, axis=1, keepdims=True), slack) for s in _SIGNS]
+    with np.errstate(all="ignore"):
+        products = [_mostly(own, power * _medians(_finite(own / power)), slack) for power in (x**p for p in _POWERS)]
+        sums = [_mostly(own, s * x + _medians(own - s * x), slack) for s in _SIGNS]
     return np.array(products), np.array(sums)
 
 
 def _finite(ratios: FloatArray) -> FloatArray:
     """Return the ratios with NaN for those that are infinite or zero."""
     return np.where(np.isfinite(ratios) & (ratios != 0), ratios, np.nan)
+
+
+def _medians(numbers: FloatArray) -> FloatArray:
+    """Return the median of the numbers in each row, NaN left out, shape (rows, 1); much faster than `np.nanmedian`."""
+    ordered, count = np.sort(numbers, axis=1), np.isfinite(numbers).sum(axis=1, keepdims=True)  # NaN sort last
+    middle = np.hstack([(count - 1) // 2, count // 2])
+    return np.asarray(np.take_along_axis(ordered, middle, axis=1).mean(axis=1, keepdims=True))
 
 
 def _mostly(values: FloatArray, predicted: FloatArray, slack: FloatArray) -> BoolArray:
@@ -342,11 +352,12 @@ def _possible_pairs(values: IntArray, discrete: Mapping[str, IntArray]) -> list[
 
 def _determine(keys: IntArray, values: IntArray, tests: int) -> bool:
     """Return True if the keys determine the values, and not by chance. A trial equal to the one before is no evidence."""
-    groups, first, group = np.unique(keys, return_index=True, return_inverse=True)
-    if (values[first][group] != values).any():
+    count = int(values.max()) + 1
+    pairs = np.sort(keys * count + values)
+    if ((np.diff(pairs) != 0) & (np.diff(pairs // count) == 0)).any():
         return False
     changed = np.append(True, (np.diff(keys) != 0) | (np.diff(values) != 0))
     keys, values = keys[changed], values[changed]
     shares = np.bincount(values) / len(values)
-    agreeing = len(keys) - len(groups)
+    agreeing = len(keys) - len(np.unique(keys))
     return bool((shares**2).sum() ** agreeing <= _LEVEL / tests)

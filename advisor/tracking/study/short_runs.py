@@ -145,10 +145,11 @@ class _Rivals:
 
     def __init__(self, costs: Costs, params: Sequence[Mapping[str, Value]]) -> None:
         self._curves = [c.finite for c in costs.curves]
-        self._settings = [tuple(sorted((k, repr(v)) for k, v in p.items())) for p in params]
-        self._same_setting: defaultdict[tuple[tuple[str, str], ...], list[int]] = defaultdict(list)
-        for trial, setting in enumerate(self._settings):
-            self._same_setting[setting].append(trial)
+        groups: defaultdict[tuple[tuple[str, str], ...], list[int]] = defaultdict(list)
+        for trial, setting in enumerate(params):
+            groups[tuple(sorted((k, repr(v)) for k, v in setting.items()))].append(trial)
+        groups.pop((), None)
+        self._repeats = {trial: group for group in groups.values() if len(group) > 1 for trial in group}
         self._others: dict[int, FloatArray] = {}
 
     def rank(self, trial: int, *, repeats: bool) -> _Rank | None:
@@ -179,9 +180,7 @@ class _Rivals:
 
     def _was_shorter(self, trial: int, step: int) -> bool:
         """Return True if another run of the same setting ended at about `step` or before."""
-        if not self._settings[trial]:
-            return False
-        twins = (t for t in self._same_setting[self._settings[trial]] if t != trial)
+        twins = (t for t in self._repeats.get(trial, ()) if t != trial)
         return any(len(c := self._curves[t]) and c.steps[-1] * _SHORT <= step for t in twins)
 
 
