@@ -14,6 +14,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 _MAX_LENGTH = 300
 """Maximum number of characters of a formula: enough for readable formulas, too few for dangerously deep nesting."""
@@ -46,6 +47,7 @@ class Formula:
         return value if math.isfinite(value) else None
 
 
+@lru_cache(maxsize=1000)
 def parse(text: str) -> Formula:
     """Parse the formula in `text`. A name that is not a valid Python identifier must be in braces: `{optimizer/lr}`.
 

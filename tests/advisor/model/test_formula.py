@@ -70,6 +70,10 @@ def test_a_name_that_python_keeps_for_itself_goes_into_braces():
     assert parse("{lambda} * 2").value({"lambda": 1.5}) == 3
 
 
+def test_a_formula_is_parsed_once_however_many_trials_it_is_computed_for():
+    assert parse("lr * (1 - momentum)") is parse("lr * (1 - momentum)")
+
+
 @given(st.text(max_size=60))
 def test_no_text_does_anything_but_compute_or_be_refused(text):
     try:
