@@ -86,9 +86,14 @@ def learning_rate(spec: StudySpec) -> str | None:
     return next((n for n in names if spec.parameters[n].searched), names[0] if names else None)
 
 
-def validate(spec: StudySpec) -> StudySpec:
-    """Validate the spec, because `model_copy` does not. Raises ValidationError if the spec is invalid."""
-    return StudySpec.model_validate(spec.model_dump())
+def validate(spec: StudySpec, before: StudySpec | None = None) -> StudySpec:
+    """Validate the spec, because `model_copy` does not. Raises ValidationError if the spec is invalid.
+
+    before: a valid spec, whose parameters need no second validation.
+    """
+    valid = before.parameters if before is not None else {}
+    parameters = {n: p if valid.get(n) is p else p.model_dump() for n, p in spec.parameters.items()}
+    return StudySpec.model_validate({**spec.model_dump(exclude={"parameters"}), "parameters": parameters})
 
 
 def with_lengths(study: Study, spec: StudySpec) -> StudySpec:

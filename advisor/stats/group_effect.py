@@ -132,7 +132,7 @@ def more(numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray
     gains, noise, bests = [], [], []
     for hyper in model.posterior(rng):
         at = np.vstack([best, _new_places(*known, min(number, MAX_PLACES), rng)])
-        drawn = scale.costs(model.draw(hyper, at, np.zeros(len(at), dtype=np.int64), rng))
+        drawn = scale.costs(model.draw(hyper, model.distances_of(at), np.zeros(len(at), dtype=np.int64), rng))
         deviation = float(scale.noise(hyper[-1]))
         gains.append(np.maximum(drawn[:, 0] - drawn[:, 1:].min(axis=1), 0.0))
         noise.append(np.repeat(deviation, len(drawn)))
@@ -213,8 +213,8 @@ class _Model:
     def _loss(self, at: FloatArray) -> tuple[float, FloatArray]:
         """Return minus the logarithm of the penalised likelihood, and its gradient."""
         relevance, (shared, own, noise) = np.exp(at[:-4]), np.exp(at[-3:])
-        single, bends = _kernel(relevance[:, None, None] * self.distances)
-        joint, bend = _kernel(np.tensordot(relevance, self.distances, 1))
+        alone, together = relevance[:, None, None] * self.distances, np.tensordot(relevance, self.distances, 1)
+        (single, bends), (joint, bend) = (_kernel_and_slope(d) for d in (alone, together))
         additive = float(expit(at[-4]))
         similar = additive * single.mean(0) + (1 - additive) * joint
         parts = shared * similar, own * similar * self.same
@@ -254,8 +254,9 @@ class _Model:
         """Return draws of each group's minimum over its most promising places, shape (draws, groups)."""
         rng = np.random.default_rng(SEED)
         count = int(self.groups.max()) + 1
-        chosen = [self._promising(places, g, MAX_PLACES // count) for g in range(count)]
-        at, of = np.vstack(chosen), np.repeat(np.arange(count), [len(c) for c in chosen])
+        similar = _similarity(self.mode, self._distances(self.points, places))
+        chosen = [places[self._promising(similar, g)[: MAX_PLACES // count]] for g in range(count)]
+        at, of = self.distances_of(np.vstack(chosen)), np.repeat(np.arange(count), [len(c) for c in chosen])
         out = []
         for hyper in self.posterior(rng):
             drawn = self.draw(hyper, at, of, rng)
@@ -269,47 +270,81 @@ class _Model:
         steps = rng.standard_normal((_RESPONSES, len(self.mode))) / np.sqrt(spread)
         return np.asarray(np.clip(self.mode + steps @ directions.T, *self.bounds.T), dtype=np.float64)
 
-    def _promising(self, places: FloatArray, group: int, number: int) -> FloatArray:
-        """Return the places with the lowest mean minus standard deviation of the group's response, shape (number, coordinates)."""
-        mean, half = self._conditioned(self.mode, places, np.full(len(places), group))
+    def _promising(self, similar: FloatArray, group: int) -> IntArray:
+        """Return the order (m,) of places by the mean minus the standard deviation of the group's response, the lowest first.
+
+        similar: similarity of the settings and the places, shape (n, m).
+        """
+        mean, half = self._conditioned(self.mode, similar, (self.groups == group)[:, None])
         shared, own = np.exp(self.mode[-3:-1])
         deviation = np.sqrt(np.maximum(shared + own + _CONSTANT - (half**2).sum(0), 0))
-        return places[np.argsort(mean - deviation, kind="stable")[:number]]
+        return np.argsort(mean - deviation, kind="stable")
 
-    def draw(self, hyper: FloatArray, at: FloatArray, of: IntArray, rng: np.random.Generator) -> FloatArray:
-        """Return random responses at the places `at` of the groups `of`, shape (draws, places)."""
-        mean, half = self._conditioned(hyper, at, of)
-        left = self._covariance(hyper, at, of, at, of) - half.T @ half
+    def distances_of(self, places: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return squared distances from the settings to the places and among the places, (axes, n, m) and (axes, m, m)."""
+        return self._distances(self.points, places), self._distances(places, places)
+
+    def _distances(self, a: FloatArray, b: FloatArray) -> FloatArray:
+        """Return squared distances along each axis, shape (axes, n, m)."""
+        columns = [self.axis_of == axis for axis in range(len(self.distances))]
+        return np.array([squared_distances(a[:, c], b[:, c]) for c in columns])
+
+    def draw(
+        self, hyper: FloatArray, at: tuple[FloatArray, FloatArray], of: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        """Return random responses at places `at` (see `distances_of`) of the groups `of`, shape (draws, places)."""
+        mean, half = self._conditioned(hyper, _similarity(hyper, at[0]), self.groups[:, None] == of)
+        left = _covariance(hyper, _similarity(hyper, at[1]), of[:, None] == of) - half.T @ half
         shared, own = np.exp(hyper[-3:-1])
-        root = np.linalg.cholesky(left + 1e-5 * (shared + own + _CONSTANT) * np.eye(len(at)))
-        return np.asarray(mean + rng.standard_normal((_DRAWS, len(at))) @ root.T, dtype=np.float64)
+        root = np.linalg.cholesky(left + 1e-5 * (shared + own + _CONSTANT) * np.eye(len(of)))
+        return np.asarray(mean + rng.standard_normal((_DRAWS, len(of))) @ root.T, dtype=np.float64)
 
-    def _conditioned(self, hyper: FloatArray, at: FloatArray, of: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return the posterior mean at places (m,), and the matrix (n, m) whose square is the reduction of the covariance."""
-        known = self.points, self.groups
-        inner = self._covariance(hyper, *known, *known) + np.diag(np.exp(hyper[-1]) * self.scatter + _JITTER)
-        root = np.linalg.cholesky(inner)
-        half = np.linalg.solve(root, self._covariance(hyper, *known, at, of))
+    def _conditioned(self, hyper: FloatArray, similar: FloatArray, same: BoolArray) -> tuple[FloatArray, FloatArray]:
+        """Return the posterior mean at places (m,), and the matrix (n, m) whose square is the reduction of the covariance.
+
+        similar: similarity of the settings and the places, shape (n, m); same: whether their groups are equal.
+        """
+        inner = _covariance(hyper, _similarity(hyper, self.distances), self.same)
+        root = np.linalg.cholesky(inner + np.diag(np.exp(hyper[-1]) * self.scatter + _JITTER))
+        half = np.linalg.solve(root, _covariance(hyper, similar, same))
         return np.asarray(np.linalg.solve(root, self.y) @ half), half
 
-    def _covariance(
-        self, hyper: FloatArray, a: FloatArray, of_a: IntArray, b: FloatArray, of_b: IntArray
-    ) -> FloatArray:
-        """Return the prior covariance (n, m) of the responses at places a (n,) and b (m,) of these groups."""
-        (shared, own), additive = np.exp(hyper[-3:-1]), float(expit(hyper[-4]))
-        columns = [self.axis_of == axis for axis in range(len(self.distances))]
-        away = [np.exp(h) * squared_distances(a[:, c], b[:, c]) for h, c in zip(hyper, columns, strict=False)]
-        single = np.mean([_kernel(d)[0] for d in away], axis=0)
-        similar = additive * single + (1 - additive) * _kernel(np.sum(away, axis=0))[0]
-        same = of_a[:, None] == of_b[None, :]
-        return np.asarray((shared + own * same) * similar + _CONSTANT * same)
+
+def _covariance(hyper: FloatArray, similar: FloatArray, same: BoolArray) -> FloatArray:
+    """Return the prior covariance (n, m) of responses at places of this similarity; same: whether their groups are equal."""
+    shared, own = np.exp(hyper[-3:-1])
+    return np.asarray((shared + own * same) * similar + _CONSTANT * same)
 
 
-def _kernel(squared: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the Matérn correlation of order 5/2 at these squared distances, and its derivative with respect to them.
+def _similarity(hyper: FloatArray, distances: FloatArray) -> FloatArray:
+    """Return the correlation (n, m) of responses within a group at squared distances (axes, n, m)."""
+    additive, shape = float(expit(hyper[-4])), distances.shape[1:]
+    single, away = np.zeros(shape), np.zeros(shape)
+    for relevance, distance in zip(np.exp(hyper), distances, strict=False):
+        scaled = relevance * distance
+        single += _kernel(*_decay(scaled))
+        away += scaled
+    return np.asarray(additive * (single / len(distances)) + (1 - additive) * _kernel(*_decay(away)))
+
+
+def _kernel_and_slope(squared: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the correlation at these squared distances, and its derivative with respect to them."""
+    away, fall = _decay(squared)
+    return _kernel(away, fall), -5 / 6 * (1 + away) * fall
+
+
+def _decay(squared: FloatArray) -> tuple[FloatArray, FloatArray]:
+    away = np.sqrt(5 * squared)
+    return away, np.exp(-away)
+
+
+def _kernel(away: FloatArray, fall: FloatArray) -> FloatArray:
+    """Return the Matérn correlation of order 5/2 at these scaled distances, with their exponential decay.
 
     A squared exponential would take responses with a sharp optimum or a cliff for smooth ones, and be too sure between settings.
     """
-    away = np.sqrt(5 * squared)
-    fall = np.exp(-away)
-    return (1 + away + away**2 / 3) * fall, -5 / 6 * (1 + away) * fall
+    correlation = away**2
+    correlation /= 3
+    correlation += 1 + away
+    correlation *= fall
+    return correlation

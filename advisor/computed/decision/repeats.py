@@ -69,7 +69,7 @@ def settings_of(study: Study, trials: Sequence[Trial]) -> list[Setting]:
     """
     bad = failures.failures(study).any
     groups = _groups(study, trials)
-    every = _groups(study, study.trials)
+    every = groups if trials is study.trials else _groups(study, study.trials)
     found = []
     for own, group in groups.items():
         fine = _one_per_seed([t for t in group if study.comparable[t.index] and not bad[t.index]])

@@ -17,7 +17,7 @@ def trials_inside(spec: StudySpec, trials: Sequence[Trial]) -> list[Trial]:
     fits = np.ones(len(trials), dtype=np.bool_)
     for name, parameter in spec.parameters.items():
         if parameter.role != "derived":
-            having = [i for i, p in enumerate(params) if name in p and exists(parameter, p)]
+            having = [i for i, p in enumerate(params) if name in p and (not parameter.when or exists(parameter, p))]
             fits[having] &= _allows_each(parameter, [params[i][name] for i in having])
     return [t for t, p, fine in zip(trials, params, fits, strict=True) if fine and spec.forbids(p) is None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -129,6 +129,7 @@ def _environment() -> jinja2.Environment:
     environment.filters |= {
         "breakable": _breakable,
         "capital": words.capital,
+        "cells": _cells,
         "clean": words.clean,
         "count": words.count,
         "explanation": view.explanation,
@@ -136,7 +137,6 @@ def _environment() -> jinja2.Environment:
         "number": words.number,
         "prose": _prose,
         "sentence": as_sentence,
-        "setting": _setting,
     }
     return environment
 
@@ -182,6 +182,11 @@ def _breakable(value: str) -> Markup:
 def _setting(value: Any) -> Markup:
     """Return the value of a hyperparameter as markup; strings are treated as names."""
     return _name(value, 32) if isinstance(value, str) else escape(words.setting(value))
+
+
+def _cells(params: Mapping[str, Any], names: Sequence[str]) -> Markup:
+    """Return table cells with the values of these hyperparameters; faster than a loop in the template."""
+    return Markup("<td>").join([Markup(), *(_setting(params.get(name)) for name in names)])
 
 
 def _prose(value: Message | str) -> Markup:

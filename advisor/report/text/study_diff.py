@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from advisor.model.change import AddParameter, Advise, Change, FixParameter, SetRange
 from advisor.model.spec import Parameter, Region, StudySpec
 from advisor.model.words import capital, clean, setting, trimmed
+from advisor.planning.base import validate
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def diff_changes(spec: StudySpec, changes: Iterable[Change]) -> tuple[DiffRow, .
     changed, invalid = spec, []
     for change in changes:
         try:
-            changed = StudySpec.model_validate(change.apply(changed).model_dump())
+            changed = validate(change.apply(changed), changed)
         except ValidationError:
             invalid.append(_proposed(change))
     return (*diff_specs(spec, changed), *(row for row in invalid if row is not None))

@@ -193,11 +193,11 @@ def _traces(experiment: Experiment, runs: IntArray, objective: str) -> _Traces:
     chosen = np.intersect1d(experiment.points[objective].runs, runs)
     least = _USUAL * max(len(chosen), 1)
     metrics = [m for m, p in experiment.points.items() if len(np.intersect1d(p.runs, chosen)) >= least]
-    logged: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    logged: defaultdict[str, list[str]] = defaultdict(list)
     for index in chosen.tolist():
         for name, value in experiment.runs[index].params.items():
-            logged[name][value] += 1
-    params = {name: counts for name, counts in logged.items() if counts.total() >= least}
+            logged[name].append(value)
+    params = {name: Counter(values) for name, values in logged.items() if len(values) >= least}
     usual = {name: _most_common(counts) for name, counts in params.items()}
     texts = {name: value for name, value in usual.items() if params[name][value] >= least}
     return _Traces(tuple(sorted(metrics)), tuple(sorted(params)), texts | {"the experiment's name": experiment.name})

@@ -185,9 +185,7 @@ def _forms(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[For
                 yield from _product(values, ((a, others[a], p), (b, others[b], q)))
 
 
-def _possible_forms(
-    values: FloatArray, others: Mapping[str, FloatArray], number: int
-) -> tuple[BoolArray, BoolArray]:
+def _possible_forms(values: FloatArray, others: Mapping[str, FloatArray], number: int) -> tuple[BoolArray, BoolArray]:
     """Return which powers of the others, shape (powers, others), and which sums, shape (signs, others), this many trials allow.
 
     This makes a thousand hyperparameters fast.

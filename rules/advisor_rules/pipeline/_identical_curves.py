@@ -85,7 +85,10 @@ def read_identical(study: Study, false_alarms: float) -> IdenticalCurves:
                     part for c in logged for part in (c.steps.tobytes(), c.values.tobytes())
                 )
     judged = [t for t in study.trials if t.index in curves]
-    settings = {t.index: _setting(study, t) for t in judged}
+    names = {
+        name for name in study.searched if not parameter_kinds.is_of_machine(name)
+    }  # those that can change a result
+    settings = {t.index: tuple(part for part in repeats.key(t) if part[0] in names) for t in judged}
     groups: dict[bytes, list[Trial]] = defaultdict(list)
     for trial in judged:
         groups[curves[trial.index]].append(trial)
@@ -113,13 +116,6 @@ def _results(study: Study, trial: Trial) -> list[Curve]:
 
 def _moves(curve: Curve) -> int:
     return int(np.count_nonzero(np.diff(curve.finite.values)))
-
-
-def _setting(study: Study, trial: Trial) -> Setting:
-    """Return names and values of the searched hyperparameters that can change a result."""
-    return tuple(
-        part for part in repeats.key(trial) if part[0] in study.searched and not parameter_kinds.is_of_machine(part[0])
-    )
 
 
 def _varied(settings: Collection[Setting]) -> tuple[str, ...]:

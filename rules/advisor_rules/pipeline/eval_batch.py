@@ -42,7 +42,8 @@ class EvalBatch(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the batch size of evaluations."""
-        known = [t for t in study.trials if not math.isnan(batches.evaluated_at_once(t) + batches.at_once(t))]
+        evaluated = [t for t in study.trials if not math.isnan(batches.evaluated_at_once(t))]
+        known = [t for t in evaluated if not math.isnan(batches.at_once(t))]
         if not known:
             raise MissingData(
                 "no trial logged the batch sizes of both training and evaluations; pass the validation loader to the hook, or set "

@@ -78,8 +78,9 @@ class EvalSize(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding: about the whole set, else about rare classes."""
         ranked = study.ranked()
-        best_of = {repeats.key(t): t for t in reversed(ranked)}
-        trials = [t for t in ranked if not t.params or best_of[repeats.key(t)] is t][: self.best]
+        keys = [repeats.key(t) for t in ranked]
+        best_of = dict(zip(reversed(keys), reversed(ranked), strict=True))
+        trials = [t for t, key in zip(ranked, keys, strict=True) if not key or best_of[key] is t][: self.best]
         if len(trials) < 2:
             raise MissingData("fewer than two settings ended with a finite objective", needs="trials", at_least=2)
         costs = study.costs[[t.index for t in trials]]
