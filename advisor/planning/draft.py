@@ -110,7 +110,7 @@ class Draft:
 
     def _changed(self, change: Change) -> StudySpec:
         try:
-            return validate(change.apply(self.current), self.current)
+            return validate(change.apply(self.current))
         except ValidationError:
             name = target(change)
             old = self.current.parameters.get(name)

@@ -236,7 +236,7 @@ class _Merger:
         """Make the stage's changes in the studies so far, because they cost nothing. Studies of designs keep their settings."""
         for i in self.drafted:
             for change in edits.changes:
-                self.specs[i] = validate(change.apply(self.specs[i]), self.specs[i])
+                self.specs[i] = validate(change.apply(self.specs[i]))
         self.specs[0] = self._noted(self.specs[0], [edits])
 
     def _place_notes(self, edits: _StageEdits) -> None:

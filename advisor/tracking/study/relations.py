@@ -161,7 +161,7 @@ def _forms(values: FloatArray, others: Mapping[str, FloatArray]) -> Iterator[For
     near = others
     for number in _SAMPLED:
         powers, signs = _possible_forms(values, near, number)
-        possible = powers.any(axis=0) | signs.any(axis=0)
+        possible: BoolArray = np.any(np.vstack([powers, signs]), axis=0)
         near = dict(itertools.compress(near.items(), possible))
         powers, signs = powers[:, possible], signs[:, possible]
     for k, (other, x) in enumerate(near.items()):

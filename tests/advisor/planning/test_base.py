@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+from pydantic import ValidationError
 from studies import make_study
 
 from advisor.model.change import SetRange
 from advisor.model.spec import Parameter
-from advisor.planning.base import base, with_lengths
+from advisor.planning.base import base, validate, with_lengths
 from advisor.planning.draft import Draft
 
 
@@ -17,6 +19,15 @@ def test_a_length_under_another_name_follows_the_steps() -> None:
     spec = with_lengths(study, study.spec.model_copy(update={"max_train_steps": 720}))
     assert spec.parameters["n_passes"].value == 72
     assert spec.parameters["lr"] == study.spec.parameters["lr"]
+
+
+def test_only_changed_parameters_are_validated_again() -> None:
+    spec = make_study([{"lr": 0.5, "wd": 0.1}], {"val/loss": [1.0]}, space={"lr": Parameter(low=0.1, high=1.0)}).spec
+    changed = spec.with_parameter("lr", spec.parameters["lr"].model_copy(update={"low": 2.0}))
+    for before in (None, spec):
+        with pytest.raises(ValidationError, match="low"):
+            validate(changed, before)
+    assert validate(spec.with_parameter("lr", Parameter(low=0.1, high=2.0)), spec).parameters["lr"].high == 2.0
 
 
 def test_inferred_ends_are_rounded_outwards_and_others_stay() -> None:

@@ -26,6 +26,20 @@ def test_text_becomes_a_value(text, value):
     assert type(parsed) is type(value)
 
 
+@pytest.mark.parametrize(
+    ("raw", "same"),
+    [
+        ([{"a": "1", "b": "x"}, {"b": "y", "a": "2"}], True),
+        ([{"a": "1", "b": "x"}, {"a": "2"}], False),
+        ([{"a": "1", "b": "x"}, {"a": "2", "b": " NaN "}], False),
+        ([{"a": "1"}, {"a": ""}], False),
+    ],
+)
+def test_trials_log_the_same_names_if_no_value_is_missing(raw, same):
+    assert inference.log_same_names(raw) == same
+    assert (len({frozenset(p) for p in inference.parse_params(raw)}) == 1) == same
+
+
 def test_labels_and_seeds_are_not_hyperparameters():
     raw = [
         {"lr": f"{i}e-3", "seed": str(i), "run_name": f"a{i}", "note_of_the_day": f"words {i}", "output_dir": "/x"}

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from advisor.model.formula import parse
-from advisor.tracking.study.relations import find_ties, length_factor
+from advisor.tracking.study.relations import _medians, find_ties, length_factor
 
 
 def random_settings(n=20, seed=0):
@@ -75,3 +75,11 @@ def test_a_length_is_known_by_the_last_steps():
     assert length_factor(lengths, [10 * n - 1 for n in lengths]) == 10
     assert length_factor(lengths, [min(10 * n - 1, 400) for n in lengths]) is None
     assert length_factor(lengths, [809] * 12) is None
+
+
+def test_medians_leave_out_what_is_not_a_number():
+    rows = np.random.default_rng(0).normal(size=(50, 9))
+    rows[rows > 0.5] = np.nan
+    rows[0] = np.nan
+    np.testing.assert_array_equal(_medians(rows)[1:, 0], np.nanmedian(rows[1:], axis=1))
+    assert np.isnan(_medians(rows)[0, 0])
