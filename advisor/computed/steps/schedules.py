@@ -117,8 +117,7 @@ def _noted(study: Study, trial: Trial) -> str | None:
     except (ValueError, AttributeError):
         kind = ""
     for name, value in trial.params.items():
-        words = set(words_of(name))
-        if not kind and isinstance(value, str | bool) and words <= _WORDS:
+        if not kind and isinstance(value, str | bool) and (words := set(words_of(name))) <= _WORDS:
             named = words & {"scheduler", "schedule"}
             kind = str(value) if named or (words & {"decay", "annealing"} and _kind(str(value)) in _KINDS) else kind
     kind = kind or str((study.spec.schedule or {}).get("kind", ""))
