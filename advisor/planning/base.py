@@ -87,10 +87,7 @@ def learning_rate(spec: StudySpec) -> str | None:
 
 
 def validate(spec: StudySpec, before: StudySpec | None = None) -> StudySpec:
-    """Validate the spec, because `model_copy` does not. Raises ValidationError if the spec is invalid.
-
-    before: a valid spec, whose parameters need no second validation.
-    """
+    """Validate the spec, because `model_copy` does not, except for parameters of `before`, a valid spec. Raises ValidationError."""
     valid = before.parameters if before is not None else {}
     parameters = {n: p if valid.get(n) is p else p.model_dump() for n, p in spec.parameters.items()}
     return StudySpec.model_validate({**spec.model_dump(exclude={"parameters"}), "parameters": parameters})

@@ -213,8 +213,8 @@ class _Model:
     def _loss(self, at: FloatArray) -> tuple[float, FloatArray]:
         """Return minus the logarithm of the penalised likelihood, and its gradient."""
         relevance, (shared, own, noise) = np.exp(at[:-4]), np.exp(at[-3:])
-        alone, together = relevance[:, None, None] * self.distances, np.tensordot(relevance, self.distances, 1)
-        (single, bends), (joint, bend) = (_kernel_and_slope(d) for d in (alone, together))
+        single, bends = _kernel(relevance[:, None, None] * self.distances)
+        joint, bend = _kernel(np.tensordot(relevance, self.distances, 1))
         additive = float(expit(at[-4]))
         similar = additive * single.mean(0) + (1 - additive) * joint
         parts = shared * similar, own * similar * self.same
@@ -271,10 +271,7 @@ class _Model:
         return np.asarray(np.clip(self.mode + steps @ directions.T, *self.bounds.T), dtype=np.float64)
 
     def _promising(self, similar: FloatArray, group: int) -> IntArray:
-        """Return the order (m,) of places by the mean minus the standard deviation of the group's response, the lowest first.
-
-        similar: similarity of the settings and the places, shape (n, m).
-        """
+        """Return the order of places by the mean minus standard deviation of the group's response, the lowest first."""
         mean, half = self._conditioned(self.mode, similar, (self.groups == group)[:, None])
         shared, own = np.exp(self.mode[-3:-1])
         deviation = np.sqrt(np.maximum(shared + own + _CONSTANT - (half**2).sum(0), 0))
@@ -300,9 +297,8 @@ class _Model:
         return np.asarray(mean + rng.standard_normal((_DRAWS, len(of))) @ root.T, dtype=np.float64)
 
     def _conditioned(self, hyper: FloatArray, similar: FloatArray, same: BoolArray) -> tuple[FloatArray, FloatArray]:
-        """Return the posterior mean at places (m,), and the matrix (n, m) whose square is the reduction of the covariance.
-
-        similar: similarity of the settings and the places, shape (n, m); same: whether their groups are equal.
+        """Return the posterior mean at places (m,) of this similarity (n, m) to the settings, and the matrix (n, m) whose square is
+        the reduction of the covariance. same: whether their groups are equal.
         """
         inner = _covariance(hyper, _similarity(hyper, self.distances), self.same)
         root = np.linalg.cholesky(inner + np.diag(np.exp(hyper[-1]) * self.scatter + _JITTER))
@@ -318,33 +314,16 @@ def _covariance(hyper: FloatArray, similar: FloatArray, same: BoolArray) -> Floa
 
 def _similarity(hyper: FloatArray, distances: FloatArray) -> FloatArray:
     """Return the correlation (n, m) of responses within a group at squared distances (axes, n, m)."""
-    additive, shape = float(expit(hyper[-4])), distances.shape[1:]
-    single, away = np.zeros(shape), np.zeros(shape)
-    for relevance, distance in zip(np.exp(hyper), distances, strict=False):
-        scaled = relevance * distance
-        single += _kernel(*_decay(scaled))
-        away += scaled
-    return np.asarray(additive * (single / len(distances)) + (1 - additive) * _kernel(*_decay(away)))
+    away, additive = np.exp(hyper[: len(distances), None, None]) * distances, float(expit(hyper[-4]))
+    single = np.mean([_kernel(d)[0] for d in away], axis=0)
+    return np.asarray(additive * single + (1 - additive) * _kernel(np.sum(away, axis=0))[0])
 
 
-def _kernel_and_slope(squared: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the correlation at these squared distances, and its derivative with respect to them."""
-    away, fall = _decay(squared)
-    return _kernel(away, fall), -5 / 6 * (1 + away) * fall
-
-
-def _decay(squared: FloatArray) -> tuple[FloatArray, FloatArray]:
-    away = np.sqrt(5 * squared)
-    return away, np.exp(-away)
-
-
-def _kernel(away: FloatArray, fall: FloatArray) -> FloatArray:
-    """Return the Matérn correlation of order 5/2 at these scaled distances, with their exponential decay.
+def _kernel(squared: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the Matérn correlation of order 5/2 at these squared distances, and its derivative with respect to them.
 
     A squared exponential would take responses with a sharp optimum or a cliff for smooth ones, and be too sure between settings.
     """
-    correlation = away**2
-    correlation /= 3
-    correlation += 1 + away
-    correlation *= fall
-    return correlation
+    away = np.sqrt(5 * squared)
+    fall = np.exp(-away)
+    return (1 + away + away**2 / 3) * fall, -5 / 6 * (1 + away) * fall

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 from advisor.computed.pipeline import ranks
 from advisor.model import parameter_kinds
@@ -14,7 +13,6 @@ _ACCUMULATION = {"accumulation", "accumulate", "accum"}
 _EVALUATION = {"eval", "evaluation", "valid", "validation", "val"}
 
 
-@lru_cache(maxsize=10_000)
 def accumulates(name: str) -> bool:
     """Return True if a hyperparameter of this name is the number of batches over which gradients are accumulated."""
     return bool(_ACCUMULATION & set(words_of(name)))
@@ -39,11 +37,9 @@ def evaluated_at_once(trial: Trial) -> float:
     noted = trial.fact("eval_batch_size")
     if noted > 0:
         return noted
-    values = [as_number(v) for n, v in trial.params.items() if _is_of_evaluation(n)]
+    values = [as_number(v) for n, v in trial.params.items() if _is_of_evaluation(set(words_of(n)))]
     return next((n for n in values if n > 0), math.nan)
 
 
-@lru_cache(maxsize=10_000)
-def _is_of_evaluation(name: str) -> bool:
-    words = set(words_of(name))
+def _is_of_evaluation(words: set[str]) -> bool:
     return bool(words & {"bs", "batchsize"} or {"batch", "size"} <= words) and bool(words & _EVALUATION)

@@ -83,26 +83,25 @@ def parse_params(raw: Sequence[Mapping[str, str]], *, with_none: Collection[str]
     ]
     logged = {name for params in parsed for name in params}
     candidates = sorted(n for n in logged if not (_NOT_HYPERPARAMETERS.search(n) or counts_trials(n)))
-    columns = {name: [p[name] for p in parsed if name in p] for name in candidates}
-    names = [name for name, values in columns.items() if not _is_label(name, values, len(parsed))]
-    found = _add_none(parsed, raw, names, with_none)
+    names = [name for name in candidates if not _is_label(name, [p[name] for p in parsed if name in p], len(parsed))]
+    _add_none(parsed, raw, names, with_none)
     for name in names:
-        if name in found or len(set(map(type, columns[name]))) > 1:
-            _unify(parsed, name)
+        _unify(parsed, name)
     return [{name: params[name] for name in names if name in params} for params in parsed]
 
 
 def log_same_names(raw: Sequence[Mapping[str, str]]) -> bool:
     """Return True if all trials logged the same parameters and none without a value, so `parse_params` gives all the same names."""
     texts = {text for params in raw for text in params.values()}
-    same = len({frozenset(params) for params in raw}) == 1
-    return same and not any(text.strip().lower() in ("", *_MISSING) for text in texts)
+    return len({frozenset(params) for params in raw}) == 1 and not any(
+        t.strip().lower() in ("", *_MISSING) for t in texts
+    )
 
 
 def _add_none(
     parsed: list[dict[str, Value]], raw: Sequence[Mapping[str, str]], names: Sequence[str], always: Collection[str]
-) -> list[str]:
-    """Add the value "None" where a trial logged it for a parameter whose other values are choices too; return these parameters."""
+) -> None:
+    """Add the value "None" where a trial logged it for a parameter whose other values are choices too."""
     unset = {}
     for name in names:
         without = [i for i, params in enumerate(parsed) if name not in params]
@@ -112,7 +111,6 @@ def _add_none(
     for name in found:
         for i in unset[name]:
             parsed[i][name] = "None"
-    return found
 
 
 def _has_none(name: str, unset: Sequence[int], parsed: Sequence[Mapping[str, Value]], names: Sequence[str]) -> bool:

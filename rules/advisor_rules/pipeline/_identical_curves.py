@@ -85,9 +85,8 @@ def read_identical(study: Study, false_alarms: float) -> IdenticalCurves:
                     part for c in logged for part in (c.steps.tobytes(), c.values.tobytes())
                 )
     judged = [t for t in study.trials if t.index in curves]
-    names = {
-        name for name in study.searched if not parameter_kinds.is_of_machine(name)
-    }  # those that can change a result
+    # Parameters of the machine cannot change a result.
+    names = {name for name in study.searched if not parameter_kinds.is_of_machine(name)}
     settings = {t.index: tuple(part for part in repeats.key(t) if part[0] in names) for t in judged}
     groups: dict[bytes, list[Trial]] = defaultdict(list)
     for trial in judged:
