@@ -191,9 +191,8 @@ class Domain(BaseModel):
             positions = self.to_unit(values)
             return np.asarray((positions >= -TOLERANCE) & (positions <= 1 + TOLERANCE))
         known = {(type(v), v): v for v in values}  # True and 1 are equal and yet differ here
-        allowed = {
-            key: v in self.options or any(same(v, option) for option in self.options) for key, v in known.items()
-        }
+        options = self.options
+        allowed = {key: v in options or any(same(v, option) for option in options) for key, v in known.items()}
         return np.array([allowed[type(v), v] for v in values], dtype=np.bool_)
 
 

@@ -277,18 +277,16 @@ class _Model:
         deviation = np.sqrt(np.maximum(shared + own + _CONSTANT - (half**2).sum(0), 0))
         return np.argsort(mean - deviation, kind="stable")
 
-    def distances_of(self, places: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def distances_of(self, places: FloatArray) -> list[FloatArray]:
         """Return squared distances from the settings to the places and among the places, (axes, n, m) and (axes, m, m)."""
-        return self._distances(self.points, places), self._distances(places, places)
+        return [self._distances(self.points, places), self._distances(places, places)]
 
     def _distances(self, a: FloatArray, b: FloatArray) -> FloatArray:
         """Return squared distances along each axis, shape (axes, n, m)."""
         columns = [self.axis_of == axis for axis in range(len(self.distances))]
         return np.array([squared_distances(a[:, c], b[:, c]) for c in columns])
 
-    def draw(
-        self, hyper: FloatArray, at: tuple[FloatArray, FloatArray], of: IntArray, rng: np.random.Generator
-    ) -> FloatArray:
+    def draw(self, hyper: FloatArray, at: list[FloatArray], of: IntArray, rng: np.random.Generator) -> FloatArray:
         """Return random responses at places `at` (see `distances_of`) of the groups `of`, shape (draws, places)."""
         mean, half = self._conditioned(hyper, _similarity(hyper, at[0]), self.groups[:, None] == of)
         left = _covariance(hyper, _similarity(hyper, at[1]), of[:, None] == of) - half.T @ half

@@ -92,10 +92,8 @@ def parse_params(raw: Sequence[Mapping[str, str]], *, with_none: Collection[str]
 
 def log_same_names(raw: Sequence[Mapping[str, str]]) -> bool:
     """Return True if all trials logged the same parameters and none without a value, so `parse_params` gives all the same names."""
-    texts = {text for params in raw for text in params.values()}
-    return len({frozenset(params) for params in raw}) == 1 and not any(
-        t.strip().lower() in ("", *_MISSING) for t in texts
-    )
+    texts = {text.strip().lower() for params in raw for text in params.values()}
+    return len({frozenset(params) for params in raw}) == 1 and texts.isdisjoint(("", *_MISSING))
 
 
 def _add_none(
