@@ -6,6 +6,7 @@ higher is better, so lower costs are always better. Rules compare costs and need
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -121,6 +122,13 @@ class Trial:
             return float(self.facts.get(name, "nan"))
         except ValueError:
             return math.nan
+
+    def parsed_fact(self, name: str) -> Any:
+        """Return the fact `name`, parsed from JSON. Raises ValueError if the fact is missing, malformed or nested too deeply."""
+        try:
+            return json.loads(self.facts.get(name, ""))
+        except RecursionError:
+            raise ValueError(f"the fact {name!r} is nested too deeply") from None
 
 
 @dataclass(frozen=True)

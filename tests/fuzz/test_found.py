@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -237,6 +238,16 @@ def test_the_only_rate_is_infinite(empty_store: Path, tmp_path: Path) -> None:
     path = stores.write(empty_store, tmp_path, odd({"lr": ["inf"]}, "run"))
     words = ("analyze", "study", "--tracking-uri", f"sqlite:///{path}", "--out", str(tmp_path / "out"))
     assert advisor(*words, folder=tmp_path, writes=("out",)).status == 0
+
+
+def test_facts_nested_too_deeply(empty_store: Path, tmp_path: Path) -> None:
+    names = "batch_norm chance checkpoints config launch loader norm_layers ranks schedule valid_class_counts"
+    tags = {f"advisor.{name}": "[" * 3000 for name in names.split()}
+    path = stores.write(empty_store, tmp_path, replace(odd({"lr": ["0.1"]}, "run"), tags=tags))
+    words = ("analyze", "study", "--tracking-uri", f"sqlite:///{path}", "--out", str(tmp_path / "out"))
+    assert advisor(*words, folder=tmp_path, writes=("out",)).status == 0
+    found = json.loads((tmp_path / "out" / "findings.json").read_bytes())
+    assert [v["reason"] for v in found["verdicts"] if v["status"] == "broken"] == []
 
 
 def test_a_line_separator_in_json(empty_store: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -104,7 +103,7 @@ def memory_used(study: Study, trial: Trial) -> float:
 def loader(trial: Trial) -> dict[str, Any]:
     """Return the noted facts of the trial's training data loader (`advisor.contract.TAG_LOADER`); possibly empty."""
     try:
-        facts = json.loads(trial.facts.get("loader", "{}"))
+        facts = trial.parsed_fact("loader")
     except ValueError:
         return {}
     return facts if isinstance(facts, dict) else {}

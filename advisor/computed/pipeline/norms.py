@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 
@@ -46,7 +45,7 @@ def batch_norm(trial: Trial) -> BatchNorm | None:
 
 def _json(trial: Trial, name: str) -> dict[str, object]:
     try:
-        noted = json.loads(trial.facts.get(name, ""))
+        noted = trial.parsed_fact(name)
     except ValueError:
         return {}
     return noted if isinstance(noted, dict) else {}

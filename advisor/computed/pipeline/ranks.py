@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,7 +49,7 @@ class Ranks:
 def read(trial: Trial) -> Ranks | None:
     """Return the ranks of a trial; None if the trial had one rank or logged nothing readable about ranks."""
     try:
-        noted = json.loads(trial.facts.get("ranks", ""))
+        noted = trial.parsed_fact("ranks")
         world, parallel, facts = int(noted["world_size"]), str(noted.get("parallel", "other")), noted.get("facts", {})
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
@@ -72,7 +71,7 @@ def shares_data(trial: Trial, world: Ranks) -> bool | None:
 def sampler_shares(trial: Trial) -> bool:
     """Return True if the sampler splits the data among ranks and shuffles it with one common seed."""
     try:
-        sampler = json.loads(trial.facts.get("loader", ""))["sampler"]
+        sampler = trial.parsed_fact("loader")["sampler"]
     except (ValueError, KeyError, TypeError):
         return False
     return "distributed" in str(sampler).lower()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from advisor.model.study import Trial
 
 
@@ -19,7 +17,7 @@ def reproduction(trial: Trial) -> tuple[tuple[str, str], ...]:
 
 def _files(trial: Trial) -> list[str]:
     try:
-        noted = json.loads(trial.facts.get("config", ""))
+        noted = trial.parsed_fact("config")
     except ValueError:
         return []
     return [str(name) for name in noted] if isinstance(noted, list) else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -91,7 +90,7 @@ def _is_share(study: Study, metric: str, shares: FloatArray, sizes: FloatArray) 
 def class_counts(trial: Trial) -> list[int]:
     """Return the logged number of validation examples per class; empty if these numbers were not logged."""
     try:
-        noted = json.loads(trial.facts.get("valid_class_counts", ""))
+        noted = trial.parsed_fact("valid_class_counts")
     except ValueError:
         return []
     return noted if isinstance(noted, list) and all(isinstance(n, int) for n in noted) else []

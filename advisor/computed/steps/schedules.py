@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 
@@ -113,7 +112,7 @@ def needs_none(trial: Trial) -> bool:
 
 def _noted(study: Study, trial: Trial) -> str | None:
     try:
-        kind = str(json.loads(trial.facts.get("schedule", "{}")).get("kind", ""))
+        kind = str(trial.parsed_fact("schedule").get("kind", ""))
     except (ValueError, AttributeError):
         kind = ""
     for name, value in trial.params.items():

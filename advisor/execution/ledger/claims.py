@@ -105,7 +105,7 @@ def read(text: str | None) -> dict[str, Any]:
     """Parse a claim's tag. Return an empty dict if it is missing or invalid."""
     try:
         claim = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return claim if isinstance(claim, dict) else {}
 

@@ -58,7 +58,7 @@ def _logged(blocks: Mapping[str, CurveBlock], trials: int) -> BoolArray:
 
 def _command(run: Run) -> str | None:
     """Return the fingerprint of the command with which `advisor run` launched the run; None without one."""
-    with suppress(ValueError, TypeError, AttributeError):
+    with suppress(ValueError, TypeError, AttributeError, RecursionError):
         command = json.loads(run.tags[contract.TAG_LAUNCH]).get("command") if contract.TAG_LAUNCH in run.tags else None
         return command if isinstance(command, str) else None
     return None

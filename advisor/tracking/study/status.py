@@ -86,7 +86,7 @@ def find_ends(
 def _chance(runs: Sequence[Run], objective: Objective) -> float | None:
     """Return the cost of guessing that the adapters noted; None without one."""
     for run in runs:
-        with contextlib.suppress(ValueError, TypeError, KeyError):
+        with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
             value = float(json.loads(run.tags[contract.TAG_CHANCE])[objective.metric])
             return value if objective.direction == "minimize" else -value
     return None

@@ -315,5 +315,5 @@ def _cost(study: Study, value: float) -> float:
 def _loads(text: str | None) -> Any:
     try:
         return json.loads(text) if text else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 
@@ -75,7 +74,7 @@ def read_remainder(study: Study, trial: Trial) -> Remainder | None:
 def _checkpoints(trial: Trial) -> tuple[list[float], float | None] | None:
     """Return (steps of kept checkpoints, step of the chosen one) as logged; None if missing or unreadable."""
     try:
-        noted = json.loads(trial.facts.get("checkpoints", ""))
+        noted = trial.parsed_fact("checkpoints")
         if noted["policy"] == "none":  # the hook kept no checkpoints, but the user may have
             return None
         steps = [s for entry in noted["kept"] if math.isfinite(s := as_number(entry["step"]))]
