@@ -86,22 +86,18 @@ def _first_study(wish: Wish, chooser: str, value: Value) -> StudySpec:
     return spec.model_copy(update={"goal": goal, "notes": (*spec.notes, FAIR, MEASURE)})
 
 
-def one_each_optimizer(spec: StudySpec, chooser: str, rate: str, before: Study | None = None) -> list[StudySpec]:
+def one_each_optimizer(spec: StudySpec, chooser: str, rate: str, before: Study) -> list[StudySpec]:
     """Return one study for each optimizer among the choices of `chooser`.
 
     rate: name of the learning rate that they share. before: study whose trials show good rates of each optimizer.
     """
-    good = (
-        {} if before is None else {v: _good_rates(before, chooser, rate, v) for v in spec.parameters[chooser].options}
-    )
     options = spec.parameters[chooser].options
-    names = {value: _slug(value, options) for value in options}
     trials = spec.trials and max(spec.trials, MIN_TRIALS * len(options))
     spec = spec.model_copy(update={"trials": trials})
     lowest = min((_rate_of(v).low for v in options if optimizers.optimizer_of(v)), default=1.0)
     return [
-        _own(study, rate, value, lowest, good.get(value, ())).model_copy(
-            update={"study": _name(spec.study, names[value])}
+        _own(study, rate, value, lowest, _good_rates(before, chooser, rate, value)).model_copy(
+            update={"study": _name(spec.study, _slug(value, options))}
         )
         for study, value in zip(one_each(spec, chooser, limit=len(options)), options, strict=True)
     ]
@@ -113,10 +109,10 @@ def _good_rates(study: Study, chooser: str, rate: str, value: Value) -> Sequence
     return [as_number(t.params[rate]) for t in own[: len(own) // 2]] if len(own) >= ENOUGH else ()
 
 
-def _own(spec: StudySpec, rate: str, value: Value, lowest: float, good: Sequence[float] = ()) -> StudySpec:
+def _own(spec: StudySpec, rate: str, value: Value, lowest: float, good: Sequence[float]) -> StudySpec:
     """Return the study of one optimizer with its own hyperparameters.
 
-    lowest: low end of the least usual range of rates. good: rates of the better half of the optimizer's trials, if known.
+    lowest: low end of the least usual range of rates. good: rates of the better half of the optimizer's trials; empty if unknown.
     """
     optimizer = optimizers.optimizer_of(value)
     parameters = dict(spec.parameters)
@@ -180,12 +176,15 @@ def _shifted(shared: Parameter, usual: Rung, lowest: float, value: Value) -> Par
 
 def _around(usual: Parameter, good: Sequence[float]) -> Parameter:
     """Return the learning rate with its range around the good rates, if there are any within the usual range."""
-    inside = [r for r in good if usual.low is not None and usual.high is not None and usual.low <= r <= usual.high]
-    if not inside or usual.low is None or usual.high is None:
+    if usual.low is None or usual.high is None:
         return usual
-    low, high = max(min(inside) / ROOM, usual.low), min(max(inside) * ROOM, usual.high)
+    inside = [r for r in good if usual.low <= r <= usual.high]
+    if not inside:
+        return usual
+    least, most = min(inside), max(inside)
+    low, high = max(least / ROOM, usual.low), min(most * ROOM, usual.high)
     why = (
-        f"the better half of this optimizer's trials lies between {trimmed(min(inside), 3)} and {trimmed(max(inside), 3)}; "
+        f"the better half of this optimizer's trials lies between {trimmed(least, 3)} and {trimmed(most, 3)}; "
         "the range goes up to half a decade beyond"
     )
     return usual.model_copy(update={"low": significant(low, 2), "high": significant(high, 2), "why": why})
