@@ -184,7 +184,7 @@ def dump(spec: StudySpec, *, parent: StudySpec | None = None, inferred: Containe
     if parent is None:
         return "\n".join(_lines(spec, {})) + "\n"
     head = (
-        f"# Written by advisor from the trials of {short(parent.study)}. A comment says where a parameter differs from there.",
+        f"# Written by advisor from the trials of {short(parent.study)}. A comment says where a parameter differs from that study.",
         "# Draw the trials: advisor sample THIS_FILE",
     )
     return "\n".join((*head, *_lines(spec, _differences(spec, parent, inferred)))) + "\n"
