@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from advisor.computed.space import sampler, settings
+from advisor.computed.space import promising, sampler, settings
 from advisor.engine.rule import Count, Expectation, Relation, Rule, Share
 from advisor.model.change import SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
@@ -59,6 +59,11 @@ class SpaceShrink(Rule):
             rules=("space-insensitive",),
             shares="subject",
             because="Good trials lie in a part of its range only; the others differ little, which hides its effect.",
+        ),
+        Relation(
+            rules=("space-insensitive",),
+            shares="study",
+            because="Most trials lie where this range decides; among the good ones, others may matter.",
         ),
         Relation(
             rules=("space-undersampled",),
@@ -120,7 +125,7 @@ class SpaceShrink(Rule):
             found += [(p, name, part, low, high) for p, (low, high) in spans if high - low <= self.left]
         learned = bool(found) and sampler.learned(study)
         for p, name, part, low, high in sorted(found, key=lambda f: f[:2]):
-            finding = self._finding(study, tried, name, part, (low, high), p)
+            finding = self._finding(study, tried, name, part, _tightened(study, name, (low, high)), p)
             yield sampler.weakened(finding) if learned else finding
 
     def _finding(
@@ -141,6 +146,10 @@ class SpaceShrink(Rule):
         if part.good == 1:
             where = say("at {name} of {first}", name=Name(name), first=first)
         why = f"The good trials lie {where}; the rest of the new range is margin"
+        if part.low < kept[0] or part.high > kept[1]:
+            why = (
+                f"The best value lies here with at least {promising.WITHIN:.0%} probability, by a model of all settings"
+            )
         return self.finding(
             _message(study, name, part, where, len(having)),
             action=_rows.range_advice("Narrow the range of {name}", name, low, high),
@@ -204,6 +213,16 @@ def _message(study: Study, name: str, part: _good_region.Region, where: Message,
         count=count,
         inside=part.inside,
     )
+
+
+def _tightened(study: Study, name: str, kept: tuple[float, float]) -> tuple[float, float]:
+    """Return the kept part of the range without what the model of all hyperparameters together leaves out."""
+    tighter = promising.ranges(study, study.spec).get(name)
+    if tighter is None:
+        return kept
+    first, last = study.spec.parameters[name].to_unit(list(tighter))
+    low, high = max(kept[0], float(first)), min(kept[1], float(last))
+    return (low, high) if low < high else kept
 
 
 def _optima(tried: settings.Settings) -> dict[str, tuple[float, float]]:
