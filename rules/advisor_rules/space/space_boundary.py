@@ -14,7 +14,7 @@ from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Side
 from advisor.model.message import Message, Name, Percent, Setting, say
-from advisor.model.space import IntArray, counts_training, is_learning_rate
+from advisor.model.space import IntArray, counts_training, range_scale
 from advisor.model.study import Study
 from advisor.stats import boundaries
 from advisor_rules.space import _extension, _rows
@@ -179,7 +179,7 @@ def _advice(study: Study, name: str, side: Side, moved: _extension.Moved) -> tup
         beyond = "above" if side == "high" else "below"
         action = say(text, name=Name(name), beyond=beyond, end=Setting(end), to=Setting(to))
         return action, Advise(text=str(action))
-    scale = "log" if is_learning_rate(name) and moved.low > 0 else domain.scale
+    scale = range_scale(name, moved.low, moved.high, domain.scale)
     action = _rows.range_advice(f"Search {side}er values of {{name}}", name, moved.low, moved.high)
     return action, SetRange(parameter=name, low=moved.low, high=moved.high, scale=scale, why=moved.why)
 

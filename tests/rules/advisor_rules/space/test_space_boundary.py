@@ -229,3 +229,12 @@ def test_a_batch_size_is_chosen_by_throughput() -> None:
 def test_other_whole_numbers_are_widened() -> None:
     (finding,) = verdict("space-boundary", trend("warmup_epochs")).findings
     assert isinstance(finding.changes[0], SetRange)
+
+
+def test_momentum_is_extended_towards_one_by_its_distance_from_one() -> None:
+    params = [{"learning_rate": 10 ** (-4 + (7 * i % 16) / 8), "momentum": 0.5 + 0.4 * i / 15} for i in range(16)]
+    study = make_study(params, {"val/loss": [1 - 0.05 * i for i in range(16)]})
+    (finding,) = verdict("space-boundary", study).findings
+    (change,) = finding.changes
+    assert isinstance(change, SetRange)
+    assert (change.low, change.high, change.scale) == (0.5, 0.99, "reverse-log")
