@@ -338,4 +338,4 @@ def range_scale(name: str, low: float, high: float, scale: Scale) -> Scale:
     if is_learning_rate(name) and low > 0:
         return "log"
     averages = _phrases(name) & _AVERAGES and "oneminus" not in _phrases(name)
-    return "reverse-log" if averages and 0 <= low and 10 * (1 - high) <= 1 - low and high < 1 else scale
+    return "reverse-log" if averages and low >= 0 and 10 * (1 - high) <= 1 - low and high < 1 else scale

@@ -1,8 +1,8 @@
 """Finds trials that failed although their process ended normally: by their curves alone.
 
 A trial diverged if a loss is not finite to its end, if the objective fell back to a constant, or if both the objective and the
-training loss lost most of what they had gained. It learned nothing if the objective never left a degenerate plateau, such as ln 10, while
-most other trials did, and left it sooner.
+training loss lost most of what they had gained. It learned nothing if the objective never left a degenerate plateau, such as
+ln 10, while most other trials did, and left it sooner.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ class SpaceBoundary(Rule):
     Every searched number except the length of training, on its own scale. The rule asks two questions. Do better trials lie nearer
     to one end than the sampled trials in general? And is the fitted response best at that end, with the other hyperparameters
     accounted for? Each hyperparameter is tested alone and, if several were searched, with a response surface that includes
-    interactions. Failed trials count as the worst, and the successful trials alone must tend to the same end. If trials fail at an
-    end, see `space-boundary-infeasible`.
+    interactions. Failed trials count as the worst, and the successful trials alone must tend to the same end: significantly, or
+    with a probability of 90 % that the best value lies there. If trials fail at an end, see `space-boundary-infeasible`.
 
     ## Why it matters
     A better value may lie just outside the range. One good trial near an end is weak evidence: with five hyperparameters, chance
@@ -116,7 +116,8 @@ class SpaceBoundary(Rule):
         shape = boundaries.responses(numeric, choices, boundaries.gains(tried.costs), self.edge)
         for end in found:
             name, response = axes[end.axis], shape[end.axis]
-            if _fails_beyond(tried, name, end.side) or _turns_inside(study, tried, name, end.side):
+            doubted = end.p_successful > level and end.probability < self.certainty
+            if doubted or _fails_beyond(tried, name, end.side) or _turns_inside(study, tried, name, end.side):
                 continue
             moved = _extension.moved(study, tried, name, end.side, response)
             if moved is not None:

@@ -89,6 +89,21 @@ def test_failures_at_the_other_end_do_not_hide_it() -> None:
     assert [f.side for f in verdict("space-boundary", study).findings] == ["low"]
 
 
+def test_failures_beyond_a_threshold_are_no_evidence_among_the_others() -> None:
+    """Below the threshold, the results are noise."""
+    rng = np.random.default_rng(10)
+    fired = 0
+    for _ in studies(150):
+        rates = rng.random(16)
+        failed = rates > 0.7
+        costs = np.where(failed, np.nan, rng.standard_normal(16))
+        params = [{"learning_rate": float(10 ** (2 * u - 5))} for u in rates]
+        status = ["diverged" if f else "complete" for f in failed]
+        study = make_study(params, {"val/loss": costs}, space={"learning_rate": LR}, status=status)
+        fired += verdict("space-boundary", study).status == "fired"
+    assert kept(fired, len(studies(150)))
+
+
 def test_nothing_lies_beyond_a_hard_limit() -> None:
     params = [{"dropout": float(d)} for d in np.linspace(0, 0.5, 8)]
     study = make_study(params, {"val/loss": np.linspace(1, 2, 8)}, space={"dropout": Parameter(low=0.0, high=0.5)})
