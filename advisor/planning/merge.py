@@ -40,6 +40,7 @@ from advisor.planning.designs.catalogue import DESIGNS
 from advisor.planning.designs.rate_sweep import of_one_setting, rate_sweep
 from advisor.planning.draft import Conflict, Draft
 from advisor.planning.goals import goal_of, manual_goal
+from advisor.planning.ranges import narrowed
 from advisor.planning.stages import MIN_CONFIDENCE, SURE, Stage, in_order
 from advisor.planning.states import assess
 
@@ -92,7 +93,8 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     if not merger.specs and (last := closing_study(study, verdicts, rules, merger.draft.current)) is not None:
         merger.add_last(last)
     unsized = frozenset(merger.specs[i].study for i in merger.drafted)
-    specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(study, merger.specs))
+    specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(merger.specs))
+    specs = tuple(narrowed(study, spec, {part for part, _ in merger.draft.owners}) for spec in specs)
     return Plan(specs=specs, deferred=tuple(merger.deferred), unsized=unsized)
 
 

@@ -124,7 +124,7 @@ class Response:
         """
         rng = np.random.default_rng(SEED + 2)
         more = [coordinates(u[self.subset], numeric) for u, numeric in others]
-        alone = _p_alone([*self.blocks, *more], self.values, rng)
+        alone = p_of_blocks([*self.blocks, *more], self.values, rng)
         if alone <= _SURE or more:
             return max(alone, _SURE)
         subset = np.sort(evenly_by_rank(self.values, _MAX_SHUFFLED))
@@ -149,7 +149,7 @@ class Response:
             mine
         ]
         scores = stats.norm.ppf((stats.rankdata(left) - 0.5) / len(left))
-        return _p_alone([self.blocks[axis][mine]], scores, np.random.default_rng(SEED + 3))
+        return p_of_blocks([self.blocks[axis][mine]], scores, np.random.default_rng(SEED + 3))
 
     def _draw_all(self) -> list[_Draw]:
         rng = np.random.default_rng(SEED)
@@ -236,8 +236,8 @@ class Response:
         return {pair: np.asarray(0.25 * (c**2).mean((1, 2)) / variance) for pair, c in zip(pairs, crossed, strict=True)}
 
 
-def _p_alone(blocks: list[FloatArray], values: FloatArray, rng: np.random.Generator) -> float:
-    """Return the p-value that the values depend on no single axis (HSIC with smooth kernels)."""
+def p_of_blocks(blocks: Iterable[FloatArray], values: FloatArray, rng: np.random.Generator) -> float:
+    """Return the p-value that the values (n,) depend on no block of coordinates (n, c) (HSIC with smooth kernels)."""
     rows = np.vstack([values, rng.permuted(np.tile(values, (_PERMUTATIONS, 1)), axis=1)])
     return p_of_kernels(rows, (kernel(block, relevance) for block, relevance in product(blocks, _RELEVANCES)))
 

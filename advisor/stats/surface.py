@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.optimize import minimize
 
-from advisor.model.space import FloatArray
+from advisor.model.space import FloatArray, IntArray
 from advisor.stats.outliers import Side
 
 SEED = 0
@@ -87,17 +87,20 @@ def results_at(
     y = (values - centre) / spread
     distances = np.array([_distances(u, u, i < len(numeric)) for i, u in enumerate(columns)])
     at = fit(y, distances)
-    precision = _kernel(distances, at, len(y))[1]
-    relevance, signal, noise = np.exp(at[:-2]), math.exp(at[-2]), math.exp(at[-1])
-    across = sum(
-        r * _distances(v, u, i < len(numeric)) for i, (r, u, v) in enumerate(zip(relevance, columns, new, strict=True))
-    )
-    among = sum(r * _distances(v, v, i < len(numeric)) for i, (r, v) in enumerate(zip(relevance, new, strict=True)))
-    cross = signal * np.exp(-0.5 * np.asarray(across))
-    covariance = signal * np.exp(-0.5 * np.asarray(among)) - cross @ precision @ cross.T
-    normal = np.random.default_rng(SEED).standard_normal((2, DRAWS, len(covariance)))
-    drawn = cross @ precision @ y + normal[0] @ _root(covariance).T + math.sqrt(noise) * normal[1]
+    mean, root = _joint(at, columns, len(numeric), _kernel(distances, at, len(y))[1], y, new)
+    normal = np.random.default_rng(SEED).standard_normal((2, DRAWS, len(mean)))
+    drawn = mean + normal[0] @ root.T + math.sqrt(math.exp(at[-1])) * normal[1]
     return np.asarray(centre + spread * drawn, dtype=np.float64)
+
+
+def compressed(costs: FloatArray) -> FloatArray:
+    """Return the costs (n,) in units of the median's distance from the best, on an asinh scale.
+
+    A few bad trials would otherwise hide the differences between good ones.
+    """
+    best = float(costs.min())
+    unit = float(np.median(costs)) - best
+    return np.asarray(np.arcsinh((costs - best) / (unit if unit > 0 else 1.0)), dtype=np.float64)
 
 
 class Surface:
@@ -113,7 +116,13 @@ class Surface:
         starts = [np.array([*np.zeros(len(distances)), 0.0, noise]) for noise in _STARTS]
         self._at = min((fit(y, distances, s) for s in starts), key=lambda at: loss_and_slopes(at, y, distances)[0])
         self._precision = _kernel(distances, self._at, len(y))[1]
-        self._weights = self._precision @ y
+        self._weights, self._y = self._precision @ y, y
+
+    def lowest(self, columns: list[FloatArray]) -> IntArray:
+        """Return the index of the lowest of m points in each draw of the response, without noise, shape (DRAWS,)."""
+        mean, root = _joint(self._at, self._columns, self._numeric, self._precision, self._y, columns)
+        normal = np.random.default_rng(SEED).standard_normal((DRAWS, len(mean)))
+        return np.asarray((mean + normal @ root.T).argmin(1), dtype=np.int64)
 
     def predict(self, columns: list[FloatArray]) -> tuple[FloatArray, FloatArray]:
         """Return the mean and standard deviation of the response, without noise, at m points; columns: numeric axes first."""
@@ -124,6 +133,27 @@ class Surface:
         variance = signal - ((cross @ self._precision) * cross).sum(1)
         spread = np.sqrt(np.maximum(variance, _JITTER))
         return self._centre + self._spread * (cross @ self._weights), self._spread * spread
+
+
+def _joint(
+    at: FloatArray,
+    columns: list[FloatArray],
+    numeric: int,
+    precision: FloatArray,
+    y: FloatArray,
+    new: list[FloatArray],
+) -> tuple[FloatArray, FloatArray]:
+    """Return the mean (m,) of the response at m new points, and a root (m, m) of its covariance there.
+
+    at: fitted parameters; columns, y: the known points and their standardised values; the first `numeric` columns are numbers.
+    """
+    relevance, signal = np.exp(at[:-2]), math.exp(at[-2])
+    pairs = list(enumerate(zip(relevance, columns, new, strict=True)))
+    across = sum(r * _distances(v, u, i < numeric) for i, (r, u, v) in pairs)
+    among = sum(r * _distances(v, v, i < numeric) for i, (r, _, v) in pairs)
+    cross = signal * np.exp(-0.5 * np.asarray(across))
+    covariance = signal * np.exp(-0.5 * np.asarray(among)) - cross @ precision @ cross.T
+    return cross @ precision @ y, _root(covariance)
 
 
 def _distances(a: FloatArray, b: FloatArray, numeric: bool) -> FloatArray:

@@ -8,8 +8,7 @@ Adam's, so no common range is fair to both.
 
 *What.* One study per optimizer with an equal share of the trials, but at least five. Each tunes the hyperparameters that its ladder
 (`advisor.model.optimizers`) allows for this number of trials. The range of the learning rate is the ladder's, or lower if the
-searched range is lower, as in fine-tuning. If an optimizer has enough trials, its range is that of their better half, with half a
-decade of room on each side.
+searched range is lower, as in fine-tuning.
 """
 
 from __future__ import annotations
@@ -26,15 +25,10 @@ from advisor.model.prediction import significant
 from advisor.model.space import Value, as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
-from advisor.model.words import trimmed
 from advisor.planning.base import MIN_TRIALS
 from advisor.planning.designs.initial import FAIR, Wish, initial, tuned
 from advisor.planning.designs.one_each import one_each
 
-ENOUGH = 6
-"""Minimum number of an optimizer's trials with a result for their better half to show its learning rates."""
-ROOM = 10**0.5
-"""Ratio of each end of the range to the better half's: half a decade."""
 GOAL = "Tune each optimizer in a study of its own"
 MEASURE = "Measure the throughput again for this optimizer: memory and feasible batch sizes depend on its state."
 
@@ -44,15 +38,15 @@ def design(_request: RunPlan, _study: Study, base: StudySpec) -> StudySpec:
     return base.model_copy(update={"goal": GOAL})
 
 
-def divided(study: Study, specs: Sequence[StudySpec]) -> list[StudySpec]:
-    """Return the studies that follow `study`, with the first one divided that searches several optimizers with one learning rate.
+def divided(specs: Sequence[StudySpec]) -> list[StudySpec]:
+    """Return the studies, with the first one divided that searches several optimizers with one learning rate.
 
     Studies after it are left out, because they stand on a common range.
     """
     for i, spec in enumerate(specs):
         shared = optimizers.shared_rate(spec)
         if shared is not None:
-            return [*specs[:i], *one_each_optimizer(spec, *shared, study)]
+            return [*specs[:i], *one_each_optimizer(spec, *shared)]
     return list(specs)
 
 
@@ -86,37 +80,23 @@ def _first_study(wish: Wish, chooser: str, value: Value) -> StudySpec:
     return spec.model_copy(update={"goal": goal, "notes": (*spec.notes, FAIR, MEASURE)})
 
 
-def one_each_optimizer(spec: StudySpec, chooser: str, rate: str, before: Study | None = None) -> list[StudySpec]:
-    """Return one study for each optimizer among the choices of `chooser`.
-
-    rate: name of the learning rate that they share. before: study whose trials show good rates of each optimizer.
-    """
-    good = (
-        {} if before is None else {v: _good_rates(before, chooser, rate, v) for v in spec.parameters[chooser].options}
-    )
+def one_each_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[StudySpec]:
+    """Return one study for each optimizer among the choices of `chooser`; rate: name of the learning rate that they share."""
     options = spec.parameters[chooser].options
     names = {value: _slug(value, options) for value in options}
     trials = spec.trials and max(spec.trials, MIN_TRIALS * len(options))
     spec = spec.model_copy(update={"trials": trials})
     lowest = min((_rate_of(v).low for v in options if optimizers.optimizer_of(v)), default=1.0)
     return [
-        _own(study, rate, value, lowest, good.get(value, ())).model_copy(
-            update={"study": _name(spec.study, names[value])}
-        )
+        _own(study, rate, value, lowest).model_copy(update={"study": _name(spec.study, names[value])})
         for study, value in zip(one_each(spec, chooser, limit=len(options)), options, strict=True)
     ]
 
 
-def _good_rates(study: Study, chooser: str, rate: str, value: Value) -> Sequence[float]:
-    """Return the learning rates of the better half of an optimizer's trials; empty if they are too few."""
-    own = [t for t in study.ranked() if t.params.get(chooser) == value and as_number(t.params.get(rate)) > 0]
-    return [as_number(t.params[rate]) for t in own[: len(own) // 2]] if len(own) >= ENOUGH else ()
-
-
-def _own(spec: StudySpec, rate: str, value: Value, lowest: float, good: Sequence[float] = ()) -> StudySpec:
+def _own(spec: StudySpec, rate: str, value: Value, lowest: float) -> StudySpec:
     """Return the study of one optimizer with its own hyperparameters.
 
-    lowest: low end of the least usual range of rates. good: rates of the better half of the optimizer's trials, if known.
+    lowest: low end of the least usual range of rates.
     """
     optimizer = optimizers.optimizer_of(value)
     parameters = dict(spec.parameters)
@@ -124,7 +104,7 @@ def _own(spec: StudySpec, rate: str, value: Value, lowest: float, good: Sequence
         own = [r for r in LADDERS[optimizer] if not is_learning_rate(r.name)]
         for name in _foreign(parameters, own):
             del parameters[name]
-        parameters[rate] = _around(_shifted(parameters[rate], _rate_of(value), lowest, value), good)
+        parameters[rate] = _shifted(parameters[rate], _rate_of(value), lowest, value)
         for rung in own:
             name = next((n for n in parameters if optimizers.denotes(rung.name, n, optimizer)), rung.name)
             tunes = name in parameters and parameters[name].searched
@@ -176,19 +156,6 @@ def _shifted(shared: Parameter, usual: Rung, lowest: float, value: Value) -> Par
         return shared
     why = f"the usual learning rates of {value}; those of other optimizers differ"
     return Parameter(type="float", low=low, high=high, scale="log", limits=shared.limits, when=shared.when, why=why)
-
-
-def _around(usual: Parameter, good: Sequence[float]) -> Parameter:
-    """Return the learning rate with its range around the good rates, if there are any within the usual range."""
-    inside = [r for r in good if usual.low is not None and usual.high is not None and usual.low <= r <= usual.high]
-    if not inside or usual.low is None or usual.high is None:
-        return usual
-    low, high = max(min(inside) / ROOM, usual.low), min(max(inside) * ROOM, usual.high)
-    why = (
-        f"the better half of this optimizer's trials lies between {trimmed(min(inside), 3)} and {trimmed(max(inside), 3)}; "
-        "the range goes up to half a decade beyond"
-    )
-    return usual.model_copy(update={"low": significant(low, 2), "high": significant(high, 2), "why": why})
 
 
 def _slug(value: Value, options: Sequence[Value]) -> str:

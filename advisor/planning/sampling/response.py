@@ -1,7 +1,6 @@
 """The adaptive sampler's model of a study: the expected improvement and the probability of a failure at any setting.
 
-The model is the Gaussian process of `advisor.stats.surface`. Costs are compressed on an asinh scale, because a few bad trials would
-otherwise hide the differences between good ones.
+The model is the Gaussian process of `advisor.stats.surface`, fitted to compressed costs.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from advisor.model.space import BoolArray, FloatArray, Value, same
 from advisor.model.spec import StudySpec
 from advisor.planning.sampling import halton as quasirandom
 from advisor.stats.outliers import Side
-from advisor.stats.surface import Surface
+from advisor.stats.surface import Surface, compressed
 
 _ABSENT = 0.5
 """Position on an axis of a trial that lacks the hyperparameter."""
@@ -134,7 +133,7 @@ class ResponseModel:
         """positions: (n, axes); costs: (n,), NaN for trials that failed or are running; running: (n,)."""
         self._axes, self._split = axes, len(axes.numeric)
         done = np.isfinite(costs)
-        self._points, self._scale = positions[done], _asinh(costs[done])
+        self._points, self._scale = positions[done], compressed(costs[done])
         self._cost = self._surface(self._points, self._scale)
         ended = ~running
         self._failure = None if done[ended].all() else self._surface(positions[ended], 1.0 - done[ended])
@@ -164,13 +163,6 @@ class ResponseModel:
     def _surface(self, points: FloatArray, values: FloatArray) -> Surface:
         columns = list(points.T)
         return Surface(columns[: self._split], columns[self._split :], values)
-
-
-def _asinh(costs: FloatArray) -> FloatArray:
-    """Return the costs in units of the median's distance from the best, compressed above it."""
-    best = float(costs.min())
-    unit = float(np.median(costs)) - best
-    return np.asarray(np.arcsinh((costs - best) / (unit if unit > 0 else 1.0)), dtype=np.float64)
 
 
 def _log_improvement(mean: FloatArray, spread: FloatArray, best: float) -> FloatArray:

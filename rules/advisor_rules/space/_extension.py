@@ -1,4 +1,4 @@
-"""The range that `space-boundary` recommends: one end moves outwards, and the other one inwards if it is the only range."""
+"""The range that `space-boundary` recommends: one end moves outwards, and the other one inwards."""
 
 from __future__ import annotations
 
@@ -7,17 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advisor.computed.space import extension, settings
+from advisor.computed.space import extension, promising, settings
 from advisor.model.space import as_number
 from advisor.model.study import Study
 from advisor.model.words import setting, trimmed
-from advisor.stats import boundaries, widening
+from advisor.stats import boundaries
 from advisor.stats.outliers import Side
-
-MIN_KEPT = 0.5
-"""Minimum share of the old range that the new one keeps if the other end moves as well."""
-GOOD = 0.25
-"""Share of the settings that must stay in the new range."""
 
 
 class Moved(NamedTuple):
@@ -43,7 +38,7 @@ def moved(study: Study, tried: settings.Settings, name: str, side: Side, respons
     turn = math.inf if not math.isfinite(step) else as_number(domain.from_unit(1 + step if side == "high" else -step))
     where = "upper" if side == "high" else "lower"
     why = f"The best values lie at the {where} end, {setting(end)}. {_reach(to, turn, side, limit)}"
-    inner = _other_end(study, tried, name, side, response)
+    inner = _other_end(study, name, (low, high), side)
     if inner is None:
         return Moved(low, high, why)
     why += f". Values {'below' if side == 'high' else 'above'} {setting(inner)} are far from the best trials and are left out"
@@ -59,21 +54,10 @@ def _reach(to: float, turn: float, side: Side, limit: extension.Limit | None) ->
     return f"We extend to {setting(to)}; the optimum may lie further"
 
 
-def _other_end(
-    study: Study, tried: settings.Settings, name: str, side: Side, response: boundaries.Response
-) -> float | None:
-    """Return the value to which the opposite end of the only searched range moves; None if it stays."""
-    if len(study.searched) != 1:
-        return None
-    domain, u = study.spec.parameters[name], tried.numeric[name]
-    if side == "low":
-        u = 1 - u
-    good = np.argsort(tried.costs, kind="stable")[: max(3, math.ceil(GOOD * len(tried)))]
-    inward = response.optimum[0] if side == "high" else 1 - response.optimum[1]
-    cut = min(1 - MIN_KEPT, inward, float(np.nanmin(u[good])))
-    if cut <= 0:
-        return None
-    value = widening.tidy(float(domain.from_unit(cut if side == "high" else 1 - cut)), domain)
-    assert domain.low is not None
-    assert domain.high is not None
-    return value if domain.low < value < domain.high else None
+def _other_end(study: Study, name: str, new: tuple[float, float], side: Side) -> float | None:
+    """Return the value to which the opposite end of a range moves if one end is extended to `new`; None if it stays."""
+    low, high = new
+    wider = study.spec.parameters[name].model_copy(update={"low": low, "high": high})
+    found = promising.ranges(study, study.spec.with_parameter(name, wider)).get(name, new)
+    inner, end = (found[0], low) if side == "high" else (found[1], high)
+    return inner if inner != end else None

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from advisor.computed.space import sampler, settings
+from advisor.computed.space import promising, sampler, settings
 from advisor.engine.rule import Count, Expectation, Relation, Rule, Share
 from advisor.model.change import SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
@@ -120,7 +120,7 @@ class SpaceShrink(Rule):
             found += [(p, name, part, low, high) for p, (low, high) in spans if high - low <= self.left]
         learned = bool(found) and sampler.learned(study)
         for p, name, part, low, high in sorted(found, key=lambda f: f[:2]):
-            finding = self._finding(study, tried, name, part, (low, high), p)
+            finding = self._finding(study, tried, name, part, _tightened(study, name, (low, high)), p)
             yield sampler.weakened(finding) if learned else finding
 
     def _finding(
@@ -204,6 +204,16 @@ def _message(study: Study, name: str, part: _good_region.Region, where: Message,
         count=count,
         inside=part.inside,
     )
+
+
+def _tightened(study: Study, name: str, kept: tuple[float, float]) -> tuple[float, float]:
+    """Return the kept part of the range without what the model of all hyperparameters together leaves out."""
+    tighter = promising.ranges(study, study.spec).get(name)
+    if tighter is None:
+        return kept
+    first, last = study.spec.parameters[name].to_unit(list(tighter))
+    low, high = max(kept[0], float(first)), min(kept[1], float(last))
+    return (low, high) if low < high else kept
 
 
 def _optima(tried: settings.Settings) -> dict[str, tuple[float, float]]:

@@ -14,8 +14,6 @@ from advisor.planning.designs.initial import Wish
 from advisor.planning.designs.per_optimizer import divided, first_studies
 
 AIM = Objective(metric="val/loss", direction="minimize")
-NONE = make_study([{"lr": 1.0}], {"val/loss": [[1.0]]})
-"""A study whose trials show nothing about any optimizer."""
 
 
 def spec(*values: str, low: float = 1e-5, high: float = 1e-1, trials: int = 24, **more: Any) -> StudySpec:
@@ -28,7 +26,7 @@ def spec(*values: str, low: float = 1e-5, high: float = 1e-1, trials: int = 24, 
 
 
 def test_each_optimizer_gets_its_own_study_and_ladder() -> None:
-    sgd, adam = divided(NONE, [spec("sgd", "adam", momentum=Parameter(low=0.5, high=0.99, scale="reverse-log"))])
+    sgd, adam = divided([spec("sgd", "adam", momentum=Parameter(low=0.5, high=0.99, scale="reverse-log"))])
     for made in (sgd, adam):
         assert_ready_to_run(made)
         assert made.trials == 12
@@ -41,13 +39,13 @@ def test_each_optimizer_gets_its_own_study_and_ladder() -> None:
 
 
 def test_fine_tuning_keeps_its_low_rates() -> None:
-    sgd, adam = divided(NONE, [spec("torch.optim.SGD", "torch.optim.AdamW", low=1e-6, high=1e-4)])
+    sgd, adam = divided([spec("torch.optim.SGD", "torch.optim.AdamW", low=1e-6, high=1e-4)])
     assert (adam.parameters["lr"].low, adam.parameters["lr"].high) == (1e-6, 1e-4)
     assert (sgd.parameters["lr"].low, sgd.parameters["lr"].high) == (1e-4, 1e-2)
 
 
 def test_an_unknown_optimizer_keeps_the_searched_range() -> None:
-    _, lion = divided(NONE, [spec("adam", "lion", low=1e-4, high=1e-2)])
+    _, lion = divided([spec("adam", "lion", low=1e-4, high=1e-2)])
     assert (lion.parameters["lr"].low, lion.parameters["lr"].high) == (1e-4, 1e-2)
 
 
@@ -56,16 +54,16 @@ def test_what_others_depend_on_stays_and_regions_without_their_hyperparameter_go
         "momentum": Parameter(low=0.5, high=0.9),
         "step": Parameter(role="derived", formula="lr / (1 - momentum)"),
     }
-    assert all("momentum" in s.parameters for s in divided(NONE, [spec("sgd", "adam", **more)]))
+    assert all("momentum" in s.parameters for s in divided([spec("sgd", "adam", **more)]))
     del more["step"]
     region = Region(where={"momentum": Bounds(low=0.8)})
-    sgd, adam = divided(NONE, [spec("sgd", "adam", **more).model_copy(update={"forbidden": (region,)})])
+    sgd, adam = divided([spec("sgd", "adam", **more).model_copy(update={"forbidden": (region,)})])
     assert (sgd.forbidden, adam.forbidden) == ((region,), ())
 
 
 def test_studies_with_one_optimizer_are_not_divided() -> None:
     one = spec("adam", "adamw")
-    assert divided(NONE, [one]) == [one]
+    assert divided([one]) == [one]
 
 
 def test_the_plan_divides_the_study_that_the_rule_asks_for() -> None:
@@ -104,19 +102,9 @@ def test_what_has_no_usual_range_is_refused(wished: Wish, message: str) -> None:
 
 
 def test_each_optimizer_gets_enough_trials_to_judge_its_space() -> None:
-    assert [made.trials for made in divided(NONE, [spec("sgd", "adam", "rmsprop", trials=12)])] == [5, 5, 5]
+    assert [made.trials for made in divided([spec("sgd", "adam", "rmsprop", trials=12)])] == [5, 5, 5]
 
 
 def test_first_studies_have_enough_trials_to_judge_their_space() -> None:
     few = replace(wish("SGD", "Adam"), trials=8)
     assert [made.trials for made in first_studies(few, "opt")] == [5, 5]
-
-
-def test_the_trials_of_an_optimizer_narrow_its_learning_rates() -> None:
-    rates = [10 ** (-4 + 0.5 * i) for i in range(8)]  # 1e-4 to 0.3; best 1e-3
-    tried = [{"optimizer": "adam", "lr": rate} for rate in rates] + [{"optimizer": "sgd", "lr": 0.1}]
-    study = make_study(tried, {"val/loss": [[abs(i - 2)] for i in range(8)] + [[0.5]]})
-    sgd, adam = divided(study, [spec("sgd", "adam", low=1e-4, high=0.3)])
-    lr = adam.parameters["lr"]
-    assert (lr.low, lr.high) == (3.2e-5, 0.01), "half a decade around the best four, 1e-4 to 3e-3"
-    assert sgd.parameters["lr"].low == 0.001, "one trial shows nothing: the usual range"

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from promise import kept, studies
+from studies import make_study
+
+from advisor.computed.space import promising
+from advisor.model.spec import Parameter
+from advisor.model.study import Study
+
+UNIT = Parameter(low=0.0, high=1.0)
+
+
+def study_of(positions: np.ndarray, costs: np.ndarray, **more: object) -> Study:
+    names = [f"h{j}" for j in range(positions.shape[1])]
+    params = [dict(zip(names, map(float, u), strict=True)) for u in positions]
+    curves = {"val/loss": [[5.0, float(c)] for c in costs]}
+    return make_study(params, curves, space=dict.fromkeys(names, UNIT), **more)  # type: ignore[arg-type]
+
+
+def test_the_best_setting_is_hardly_ever_left_out() -> None:
+    """The best of the new ranges is as good as that of the old ones, up to the noise, in 98 % of studies."""
+    rng, lost, narrower = np.random.default_rng(0), 0, 0
+    for _ in studies(40):
+        u, best, noise = rng.random((20, 2)), rng.uniform(0.1, 0.9, 2), 0.02
+        study = study_of(u, 0.3 + ((u - best) ** 2).sum(1) + noise * rng.standard_normal(20))
+        for name, (low, high) in promising.ranges(study, study.spec).items():
+            nearest = min(max(best[int(name[1])], low), high)
+            lost += (nearest - best[int(name[1])]) ** 2 > noise
+            narrower += 1
+    assert narrower > len(studies(40))
+    assert kept(lost, len(studies(40)), 0.02)
+
+
+def test_noise_narrows_nothing() -> None:
+    rng, cut = np.random.default_rng(1), 0
+    for _ in studies(60):
+        study = study_of(rng.random((16, 2)), 0.3 + 0.05 * rng.standard_normal(16))
+        cut += bool(promising.ranges(study, study.spec))
+    assert kept(cut, len(studies(60)))
+
+
+def test_an_interaction_is_judged_at_the_value_that_the_next_study_fixes() -> None:
+    """The best rate depends on the batch size, which the next study fixes."""
+    rng = np.random.default_rng(2)
+    u = rng.random((40, 2))
+    study = study_of(u, 0.3 + (u[:, 0] - 0.2 - 0.6 * u[:, 1]) ** 2)
+    for value, best in ((0.0, 0.2), (1.0, 0.8)):
+        fixed = study.spec.with_parameter("h1", Parameter(role="fixed", value=value))
+        low, high = promising.ranges(study, fixed)["h0"]
+        assert low < best < high
+        assert high - low < 0.6
+
+
+def test_each_scientific_value_keeps_its_good_range() -> None:
+    rng = np.random.default_rng(3)
+    u = rng.random((40, 2))
+    study = study_of(u, 0.3 + (u[:, 0] - 0.2 - 0.6 * (u[:, 1] > 0.5)) ** 2)
+    asked = study.spec.with_parameter("h1", UNIT.model_copy(update={"role": "scientific"}))
+    found = promising.ranges(study, asked)
+    assert "h1" not in found
+    low, high = found.get("h0", (0.0, 1.0))
+    assert low < 0.2
+    assert high > 0.8
+
+
+def test_another_length_of_training_leaves_more_room() -> None:
+    rng = np.random.default_rng(4)
+    u = rng.random((40, 1))
+    study = study_of(u, 0.3 + (u[:, 0] - 0.5) ** 2)
+    low, high = promising.ranges(study, study.spec)["h0"]
+    longer = promising.ranges(study, study.spec.model_copy(update={"max_train_steps": 1000}))
+    assert longer["h0"] == pytest.approx((low - 0.15, high + 0.15), abs=0.02)
+
+
+def test_pruned_trials_are_compared_at_a_step_that_they_reached() -> None:
+    rates = np.linspace(0, 1, 20)
+    ends = 0.3 + (rates - 0.5) ** 2
+    full = [i for i in range(20) if i % 5 == 0]
+    curves = [[2.0 + e, 1.0 + e, e] if i in full else [2.0 + e] for i, e in enumerate(ends)]
+    status = ["complete" if i in full else "pruned" for i in range(20)]
+    params = [{"h0": float(r)} for r in rates]
+    study = make_study(params, {"val/loss": curves}, space={"h0": UNIT}, status=status)
+    results = promising.read(study)
+    assert results is not None
+    assert (len(results.trials), results.step) == (20, 100)
+    low, high = promising.ranges(study, study.spec)["h0"]
+    assert 0 < low < 0.5 < high < 1
+
+
+def test_few_trials_and_equal_results_narrow_nothing() -> None:
+    u = np.linspace(0, 1, 4)[:, None]
+    few = study_of(u, 0.3 + u[:, 0] ** 2)
+    assert promising.ranges(few, few.spec) == {}
+    u = np.linspace(0, 1, 12)[:, None]
+    equal = study_of(u, np.full(12, 0.3))
+    assert promising.ranges(equal, equal.spec) == {}

@@ -1,0 +1,82 @@
+"""The next study leaves out what the trials rule out, and says so."""
+
+from __future__ import annotations
+
+import numpy as np
+from studies import make_study
+
+from advisor.model.change import SetField, SetRange
+from advisor.model.finding import Finding, Verdict
+from advisor.model.spec import Parameter, Sampler
+from advisor.model.study import Study
+from advisor.planning import plan
+from advisor.planning.designs.per_optimizer import divided
+from advisor.planning.ranges import narrowed
+
+LR = Parameter(low=1e-5, high=1e-1, scale="log", why="tune it in each study; unchanged since the last round")
+ACTIVATION = Parameter(role="scientific", choices=("relu", "gelu"))
+
+
+def sweep() -> Study:
+    """The best rate is 1e-3; each decade away from it costs 0.3."""
+    rates = np.geomspace(1e-5, 1e-1, 17)
+    params = [{"lr": float(r), "activation": ("relu", "gelu")[i % 2]} for i, r in enumerate(rates)]
+    costs = [0.3 + 0.3 * abs(np.log10(r) + 3) ** 2 + 0.01 * (i % 2) for i, r in enumerate(rates)]
+    return make_study(params, {"val/loss": [[2.0, c] for c in costs]}, space={"lr": LR, "activation": ACTIVATION})
+
+
+def test_rates_that_are_known_to_be_worse_are_left_out() -> None:
+    study = sweep()
+    lr = narrowed(study, study.spec, keep=()).parameters["lr"]
+    assert lr.low is not None
+    assert lr.high is not None
+    assert 1e-4 < lr.low < 7e-4
+    assert 1.4e-3 < lr.high < 1e-2
+    assert lr.why is not None
+    assert lr.why.startswith("tune it in each study; the best value lies here with at least 90 % probability")
+    assert "17 settings" in lr.why
+
+
+def test_ranges_of_findings_special_studies_and_adaptive_searches_stay() -> None:
+    study = sweep()
+    spec = study.spec
+    assert narrowed(study, spec, keep=("lr",)) == spec
+    probe = spec.model_copy(update={"probe": "warmup"})
+    assert narrowed(study, probe, keep=()) == probe
+    adaptive = spec.model_copy(update={"sampler": Sampler(kind="adaptive")})
+    assert narrowed(study, adaptive, keep=()) == adaptive
+
+
+def test_the_next_study_has_the_narrower_range_unless_a_finding_set_it() -> None:
+    study = sweep()
+    more = Finding(
+        rule="r",
+        goal="sampling",
+        playbook="p",
+        message="m",
+        action="a",
+        severity="warning",
+        confidence=1.0,
+        changes=(SetField(field="trials", value=40, why="w"),),
+    )
+    spec, *_ = plan(study, [Verdict(rule="r", status="fired", findings=(more,))]).specs
+    assert spec.trials == 40
+    assert spec.parameters["lr"].high != 0.1
+    wider = more.model_copy(update={"changes": (SetRange(parameter="lr", low=1e-5, high=0.5, scale="log", why="w"),)})
+    spec, *_ = plan(study, [Verdict(rule="r", status="fired", findings=(wider,))]).specs
+    assert (spec.parameters["lr"].low, spec.parameters["lr"].high) == (1e-5, 0.5)
+
+
+def test_each_optimizer_is_judged_by_its_own_trials() -> None:
+    rates = np.geomspace(1e-5, 1e-1, 12)
+    best = {"adam": -3.5, "sgd": -1.5}
+    params = [{"lr": float(r), "optimizer": name} for r in rates for name in best]
+    costs = [[2.0, 0.3 + 0.2 * (np.log10(float(p["lr"])) - best[str(p["optimizer"])]) ** 2] for p in params]
+    chooser = Parameter(role="scientific", choices=("adam", "sgd"))
+    study = make_study(params, {"val/loss": costs}, space={"lr": LR, "optimizer": chooser})
+    adam, sgd = (narrowed(study, s, keep=()).parameters["lr"] for s in divided([study.spec]))
+    assert adam.low is not None
+    assert adam.high is not None
+    assert sgd.low is not None
+    assert adam.low < 10**-3.5 < adam.high < 1e-2 < sgd.high  # type: ignore[operator]
+    assert sgd.low > 10**-3.5
