@@ -252,4 +252,4 @@ def test_momentum_is_extended_towards_one_by_its_distance_from_one() -> None:
     (finding,) = verdict("space-boundary", study).findings
     (change,) = finding.changes
     assert isinstance(change, SetRange)
-    assert (change.low, change.high, change.scale) == (0.5, 0.99, "reverse-log")
+    assert (change.high, change.scale) == (0.99, "reverse-log")
