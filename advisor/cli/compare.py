@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
 from typing import Literal
@@ -76,8 +75,7 @@ def compare(
     sides = _side(candidate, experiment, experiments), _side(incumbent, experiment, experiments)
     gain = _gain(complexity, sides[1]) if complexity is not None else None
     result = decide(*sides, complexity=gain, power=power, max_seeds=max_seeds)
-    escaped = json.dumps(json.loads(result.model_dump_json()), indent=2)  # without characters that act on a terminal
-    click.echo(escaped if as_json else _text(result))
+    click.echo(result.ascii_json() if as_json else _text(result))
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -41,7 +40,7 @@ def history(study: str | None, tracking_uri: str | None, format_: str, rules: tu
             on_progress=lambda done, total: on_progress("Reading runs", done, total),
         )
     if format_ == "json":
-        click.echo(json.dumps(json.loads(result.model_dump_json()), indent=1))  # escapes what would act on a terminal
+        click.echo(result.ascii_json())
         return
     write = history_format.render_markdown if format_ == "markdown" else history_format.render_plain
     click.echo("\n".join(write(result.lineages, result.hit_rates, result.judged)))

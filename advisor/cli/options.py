@@ -19,7 +19,7 @@ SEVERITIES = ("note", "warning", "critical")
 tracking_option = click.option(
     "--tracking-uri",
     metavar="URI",
-    help="MLflow store: sqlite:///mlflow.db, http://…  [default: $MLFLOW_TRACKING_URI or ./mlflow.db]",
+    help="MLflow store: sqlite:///mlflow.db, http://…  [default: $MLFLOW_TRACKING_URI, ./mlruns or ./mlflow.db]",
 )
 ray_address_option = click.option(
     "--ray-address",

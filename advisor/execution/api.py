@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -97,9 +98,9 @@ class OpenStudy:
         while (job := self._next(queue)) is not None:
             if job.key in done:
                 continue
-            ((begun, run_id),) = patiently(lambda job=job: self._ledger.begin([job]))  # type: ignore[misc]
+            ((begun, run_id),) = patiently(partial(self._ledger.begin, [job]))
             if run_id in TAKEN:
-                queue.refused(job, run_id)  # type: ignore[arg-type]
+                queue.refused(job, silent=run_id == "silent")
                 continue
             yield from self._train(Trial(begun, run_id, self.spec, self._ledger, self._records), begun)
 

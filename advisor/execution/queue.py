@@ -10,7 +10,6 @@ from statistics import fmean
 from typing import Protocol
 
 from advisor.execution.job import Job, Key, job_seed, jobs, trial_count
-from advisor.execution.ledger.claims import State
 from advisor.execution.ledger.record import Entry, Outcome, logged_text
 from advisor.model.space import Value, same
 from advisor.model.spec import Parameter, StudySpec
@@ -33,8 +32,8 @@ class JobQueue(Protocol):
     def next(self, read_entries: ReadEntries, limit: int = 1) -> Sequence[Job]:
         """Return up to `limit` jobs to begin now. read_entries: function that reads the jobs begun so far."""
 
-    def refused(self, job: Job, state: State) -> None:
-        """Record that a job could not be begun because of its state."""
+    def refused(self, job: Job, *, silent: bool) -> None:
+        """Record that another launcher has begun the job. silent: that launcher may have failed."""
 
     def again(self, job: Job) -> None:
         """Record that a job must be begun again."""
@@ -76,9 +75,9 @@ class ListedQueue:
                 self._waiting.append(self._silent.popleft()[1])
         return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
 
-    def refused(self, job: Job, state: State) -> None:
+    def refused(self, job: Job, *, silent: bool) -> None:
         """Remove the job from the queue, or retry it later if its launcher is silent."""
-        if state == "silent":
+        if silent:
             self._silent.append((time.monotonic() + _RETRY_S, job))
 
     def again(self, job: Job) -> None:
@@ -118,7 +117,7 @@ class AdaptiveQueue:
             (params,) = adaptive.suggest(self._spec, history, number=len(self._earlier) + number)
         return (Job(number, repeat, job_seed(self._spec, key, self._seed), params),)
 
-    def refused(self, job: Job, state: State) -> None:
+    def refused(self, job: Job, *, silent: bool) -> None:
         """Do nothing, because the next reading of the entries includes the job's state."""
 
     def again(self, job: Job) -> None:  # noqa: ARG002

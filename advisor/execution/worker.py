@@ -165,7 +165,7 @@ class _Worker:
             raise
         for job, state in begun:
             if state in TAKEN:
-                self._plan.queue.refused(job, state)  # type: ignore[arg-type]
+                self._plan.queue.refused(job, silent=state == "silent")
             if state in ("done", "busy"):
                 self._news(f"{job.name} is or was trained by another launcher.")
         return [(job, run_id) for job, run_id in begun if run_id not in TAKEN]

@@ -1,5 +1,7 @@
 """The base class of stored values: immutable, and without undeclared fields."""
 
+import json
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -7,3 +9,7 @@ class FrozenModel(BaseModel):
     """An immutable value. Its JSON represents infinities and NaN as null."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
+
+    def ascii_json(self) -> str:
+        """Return the value as indented JSON that only contains ASCII characters, so that no text in it acts on a terminal."""
+        return json.dumps(json.loads(self.model_dump_json()), indent=1)

@@ -6,7 +6,7 @@ Scalars follow YAML 1.2: `1e-3` is a number, while `yes` and `on` are words.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -176,21 +176,28 @@ def schema() -> dict[str, Any]:
 # --- writing --------------------------------------------------------------------------------------------------------------------
 
 
-def dump(spec: StudySpec, *, parent: StudySpec | None = None) -> str:
-    """Return the study as YAML that `load` can read back, with a comment on each parameter that differs from `parent`."""
-    return "\n".join(_lines(spec, parent)) + "\n"
+def dump(spec: StudySpec, *, parent: StudySpec | None = None, inferred: Container[str] = ()) -> str:
+    """Return the study as YAML that `load` can read back, with a comment on each parameter that differs from `parent`.
+
+    inferred: parameters of `parent` whose range is not stated: its ends are the values that trials used.
+    """
+    if parent is None:
+        return "\n".join(_lines(spec, {})) + "\n"
+    head = (
+        f"# Written by advisor from the trials of {short(parent.study)}. A comment says where a parameter differs from that study.",
+        "# Draw the trials: advisor sample THIS_FILE",
+    )
+    return "\n".join((*head, *_lines(spec, _differences(spec, parent, inferred)))) + "\n"
 
 
-def _lines(spec: StudySpec, parent: StudySpec | None) -> Iterator[str]:
+def _lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines of the study. differences: comment on each parameter that differs from the last round."""
     data = spec.model_dump(mode="json", exclude_defaults=True)
-    if parent is not None:
-        yield f"# Written by advisor from the trials of {short(parent.study)}. A comment says where a parameter differs from there."
-        yield "# Draw the trials: advisor sample THIS_FILE"
     for key in ("study", "goal", "probe", "round", "parent"):
         if key in data:
             yield _entry(key, data[key])
     yield _entry("objective", spec.objective.model_dump(), flow=True)
-    yield from _space(spec, parent)
+    yield from _space(spec, differences)
     if spec.trials is not None:
         yield _entry("trials", spec.trials)
     yield _entry("sampler", spec.sampler.model_dump(), flow=True)
@@ -220,16 +227,16 @@ def _lines(spec: StudySpec, parent: StudySpec | None) -> Iterator[str]:
             yield from (f"    {_entry(key, value, flow=True)}" for key, value in shown.items())
     if spec.baseline is not None:
         yield "baseline:"
-        yield from (f"  {line}" for line in _lines(spec.baseline, None))
+        yield from (f"  {line}" for line in _lines(spec.baseline, {}))
 
 
-def _space(spec: StudySpec, parent: StudySpec | None) -> Iterator[str]:
-    constants = {n: p.value for n, p in spec.parameters.items() if _is_constant(n, p, parent)}
+def _space(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
+    constants = {n: p.value for n, p in spec.parameters.items() if n not in differences and _is_constant(p)}
     if len(constants) < len(spec.parameters):
         yield "parameters:"
         for name, parameter in spec.parameters.items():
             if name not in constants:
-                yield from _parameter(name, parameter, parent)
+                yield from _parameter(name, parameter, differences.get(name))
     if constants:
         yield "constants:  # the same in every trial"
         for name, value in constants.items():
@@ -244,12 +251,10 @@ def _space(spec: StudySpec, parent: StudySpec | None) -> Iterator[str]:
             yield f"  - {_flow(dict(setting))}"
 
 
-def _is_constant(name: str, parameter: Parameter, parent: StudySpec | None) -> bool:
-    """Return whether one line says all about the parameter: trials never varied it, nor does it differ from the last round."""
-    plain = (
-        parameter == Parameter(role="fixed", value=parameter.value, why=SAME) if parameter.value is not None else False
-    )
-    return plain and (parent is None or parent.parameters.get(name) == parameter)
+def _is_constant(parameter: Parameter) -> bool:
+    """Return whether one line says all about the parameter: trials never varied it."""
+    value = parameter.value
+    return value is not None and parameter == Parameter(role="fixed", value=value, why=SAME)
 
 
 _WIDTH = 105
@@ -259,10 +264,10 @@ _KEYS = (
 )  # fmt: skip
 
 
-def _parameter(name: str, parameter: Parameter, parent: StudySpec | None) -> Iterator[str]:
+def _parameter(name: str, parameter: Parameter, difference: str | None) -> Iterator[str]:
     yield f"  {_scalar(name)}:"
-    if parent is not None and (was := _difference(parameter, parent.parameters.get(name))):
-        yield f"    # {was}"
+    if difference is not None:
+        yield f"    # {difference}"
     shown = parameter.model_dump(mode="json", exclude_none=True)
     if not parameter.numeric:
         del shown["scale"]
@@ -283,26 +288,30 @@ def _region(region: Region) -> Iterator[str]:
         yield from _why(region.why)
 
 
-def _difference(parameter: Parameter, before: Parameter | None) -> str | None:
-    if before is None:
-        return "new in this round"
-    if before.model_dump(exclude={"why"}) == parameter.model_dump(exclude={"why"}):
-        return None
-    inferred = (before.why or "").startswith(
-        "inferred"
-    )  # nobody stated the range: these are the ends of the values tried
-    return f"the round before {describe(before).replace('searched', 'tried', 1 if inferred else 0)}"
+def _differences(spec: StudySpec, parent: StudySpec, inferred: Container[str]) -> dict[str, str]:
+    """Return a comment on each parameter that differs from `parent` in more than its reason."""
+    comments = {}
+    for name, parameter in spec.parameters.items():
+        before = parent.parameters.get(name)
+        if before is None:
+            comments[name] = "new in this round"
+        elif before.model_dump(exclude={"why"}) != parameter.model_dump(exclude={"why"}):
+            comments[name] = f"the round before {describe(before, 'tried' if name in inferred else 'searched')}"
+    return comments
 
 
-def describe(parameter: Parameter) -> str:
-    """Describe on one line how the study treated the parameter: `searched 1e-05 to 0.001 (log)`, `fixed it at 64`."""
+def describe(parameter: Parameter, verb: str = "searched") -> str:
+    """Describe on one line how the study treated the parameter: `searched 1e-05 to 0.001 (log)`, `fixed it at 64`.
+
+    verb: first word if the study varied the parameter.
+    """
     if parameter.role == "fixed":
         return f"fixed it at {short(parameter.value)}"
     if parameter.formula is not None:
         return f"computed it as {short(parameter.formula)}"
     if parameter.numeric:
-        return f"searched {short(parameter.low)} to {short(parameter.high)} ({parameter.scale})"
-    return "searched " + ", ".join(short(option) for option in parameter.options)
+        return f"{verb} {short(parameter.low)} to {short(parameter.high)} ({parameter.scale})"
+    return f"{verb} " + ", ".join(short(option) for option in parameter.options)
 
 
 def short(value: Value | None) -> str:

@@ -7,7 +7,6 @@ higher is better, so lower costs are always better. Rules compare costs and need
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -284,17 +283,15 @@ class Study:
 
         Of trials with the same best cost, such as a perfect score, the one with the lower mean cost in the second half comes first.
         """
-        return list(self._ranked) if trials is None else self._sorted(trials)
+        if trials is None:
+            return list(self._ranked)
+        chosen = {t.index for t in trials}
+        return [t for t in self._ranked if t.index in chosen]
 
     @cached_property
     def _ranked(self) -> list[Trial]:
-        return self._sorted(self.trials)
-
-    def _sorted(self, trials: Sequence[Trial]) -> list[Trial]:
-        chosen = [t for t in trials if self.comparable[t.index]]
-        shared = {cost for cost, n in Counter(self.costs[[t.index for t in chosen]].tolist()).items() if n > 1}
-        late = {t.index: self._late_cost(t) for t in chosen if self.costs[t.index] in shared}
-        return sorted(chosen, key=lambda t: (self.costs[t.index], late.get(t.index, 0.0), t.index))
+        chosen = [t for t in self.trials if self.comparable[t.index]]
+        return sorted(chosen, key=lambda t: (self.costs[t.index], self._late_cost(t)))
 
     def _late_cost(self, trial: Trial) -> float:
         """Return the mean cost in the second half of the evaluations."""

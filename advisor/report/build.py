@@ -210,7 +210,11 @@ def _curves(
 
 def _next_studies(study: Study, specs: Sequence[StudySpec]) -> tuple[NextStudy, ...]:
     by_name = {spec.study: spec for spec in (*specs, study.spec)}
-    texts = [dump(spec, parent=by_name.get(spec.parent or "", study.spec)) for spec in specs]
+    parents = [by_name.get(spec.parent or "", study.spec) for spec in specs]
+    texts = [
+        dump(spec, parent=parent, inferred=study.inferred if parent is study.spec else ())
+        for spec, parent in zip(specs, parents, strict=True)
+    ]
     return tuple(
         NextStudy(
             file=file,

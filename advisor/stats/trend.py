@@ -188,8 +188,8 @@ def left_to_floor(costs: FloatArray) -> float:
     """Return the remaining share, at the end, of the way from the start of `costs` (n,) to a perfect score; NaN if unknown.
 
     A perfect score is 0 for costs that are never negative (losses, error rates) and -1 for maximised shares (accuracy); other costs
-    have no known minimum. The start is the first cost, or the median of
-    the first tenth if that is lower: a loss that blows up at first is no scale. The end is the median of the last tenth.
+    have no known minimum. The start is the first cost, or the median of the first tenth if that is lower: a loss that blows up
+    at first is no scale. The end is the median of the last tenth.
     """
     if len(costs) < 2:
         return math.nan

@@ -16,7 +16,7 @@ MAX_DECADES = 1.0
 MAX_LINEAR = 0.5
 """Maximum share of its width by which the end of a range on a linear scale moves."""
 MAX_ROUNDING = 0.02
-"""Maximum distance by which rounding moves the end of a range, in range widths."""
+"""Maximum share of its width by which rounding to two digits moves the end of a range; beyond it, the end has three digits."""
 
 
 def widen(name: str, domain: Domain, side: Side, step: float) -> tuple[float, float] | None:

@@ -107,5 +107,8 @@ def perfect(study: Study) -> list[Trial]:
     limit = 0.0 if study.minimize else -unit_of_shares(study)
     if not best or study.costs[best[0].index] != limit:
         return []
-    tied = {repeats.key(t): t for t in reversed(study.ranked()) if study.costs[t.index] == limit}
-    return list(reversed(tied.values())) if len(tied) >= MIN_PERFECT else []
+    tied: dict[object, Trial] = {}
+    for trial in study.ranked():
+        if study.costs[trial.index] == limit:
+            tied.setdefault(repeats.key(trial), trial)
+    return list(tied.values()) if len(tied) >= MIN_PERFECT else []

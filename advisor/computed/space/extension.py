@@ -31,7 +31,8 @@ class Limit(NamedTuple):
 
 
 def tidy_range(study: Study, name: str) -> Parameter:
-    """Return the hyperparameter with inferred ends rounded outwards, because nobody chose their digits; whole numbers stay."""
+    """Return the hyperparameter. If its range was inferred, its ends are rounded outwards, except whole numbers: nobody chose their
+    digits."""
     parameter = study.spec.parameters[name]
     if name not in study.inferred or parameter.type == "int" or parameter.low is None or parameter.high is None:
         return parameter

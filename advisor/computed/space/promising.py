@@ -34,6 +34,8 @@ MIN_RESULTS = 5
 """Minimum number of trials with a result for a model."""
 WITHIN = 0.9
 """Probability with which the best setting lies in the part of one range."""
+BEYOND = 0.25
+"""Maximum probability that the best setting lies beyond all trials for the range to end there. Our choice."""
 ROOM = (0.25, 0.1)
 """Room on each side, in decades on a log scale, or as a share of a range on a linear scale. Our choice."""
 MORE_ROOM = (0.5, 0.25)
@@ -114,28 +116,32 @@ def _parts(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
     if results is None or not 0 < len(cases) <= MAX_CASES:
         return {}
     tried = {n: _of(spec.parameters[n], n, trials_inside(spec, results.trials)) for n in tuned}
-    found: dict[str, list[float]] = {n: [] for n in tuned}
+    best: dict[str, list[FloatArray]] = {n: [] for n in tuned}
     rng = np.random.default_rng(SEED)
     for case in cases:
         points = _points(study, spec, results, case, rng)
         lowest = results.surface.lowest([_on_scale_of(study, spec, n, points[n]) for n in results.names])
         for name in tuned:
-            found[name] += list(np.quantile(points[name][lowest], [(1 - WITHIN) / 2, (1 + WITHIN) / 2]))
-    return {n: _within_tried(min(ends), max(ends), tried[n][np.isfinite(tried[n])]) for n, ends in found.items()}
+            best[name].append(points[name][lowest])
+    return {n: _part(draws, tried[n][np.isfinite(tried[n])]) for n, draws in best.items()}
 
 
-def _within_tried(low: float, high: float, tried: FloatArray) -> tuple[float, float]:
-    """Return the part (low, high) with the best trial, but not beyond all trials: the next round can extend it.
+def _part(draws: Sequence[FloatArray], tried: FloatArray) -> tuple[float, float]:
+    """Return the part (low, high) that holds the best setting of each case, and the best trial.
 
-    tried: positions of the trials in the space, best first. An end near which the best trial lies is not cut off.
+    draws: draws of its position, by case; tried: positions of the trials in the space, best first. The part does not go beyond all
+    trials unless the best setting may well lie there: the next round can extend it.
     """
+    ends = np.array([np.quantile(u, [(1 - WITHIN) / 2, (1 + WITHIN) / 2]) for u in draws])
+    low, high = float(ends[:, 0].min()), float(ends[:, 1].max())
     if not len(tried):
         return low, high
-    best = min(max(float(tried[0]), 0.0), 1.0)
-    if len(tried) >= MIN_RESULTS:
-        low = max(low, float(tried.min())) if best > tried.min() else low
-        high = min(high, float(tried.max())) if best < tried.max() else high
-    return min(low, best), max(high, best)
+    if max(float(np.mean(u < tried.min())) for u in draws) <= BEYOND:
+        low = max(low, float(tried.min()))
+    if max(float(np.mean(u > tried.max())) for u in draws) <= BEYOND:
+        high = min(high, float(tried.max()))
+    first = min(max(float(tried[0]), 0.0), 1.0)
+    return min(low, first), max(high, first)
 
 
 def _is_tuned(study: Study, spec: StudySpec, name: str) -> bool:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +217,7 @@ class Ledger:
         metric = self._spec.objective.metric
         metrics = [Metric(metric, value, at, step) for step, (value, at) in points.items()]
         for i in range(0, len(metrics), _MAX_METRICS):
-            attempt(lambda i=i: self._client.log_batch(run_id, metrics=metrics[i : i + _MAX_METRICS]))  # type: ignore[misc]
+            attempt(partial(self._client.log_batch, run_id, metrics=metrics[i : i + _MAX_METRICS]))
 
     # --- ending -----------------------------------------------------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ def missing(study: Study, base: StudySpec, evidence: Evidence, at_end: bool) -> 
         needed = trials_needed(evidence.effect, searched)
     if asks(study, base):
         needed = max(needed, trials_needed("cannot be told", searched))
-    return min(max(needed - results, 0), max(tried, RATE_TRIALS - tried))
+    return min(max(needed - results, 0), max(int(study.ended.sum()), RATE_TRIALS - tried))
 
 
 def asks(study: Study, spec: StudySpec) -> bool:

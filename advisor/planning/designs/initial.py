@@ -123,8 +123,8 @@ def _parameter(rung: Rung, trials: int, wish: Wish) -> Parameter:
 
 def tuned(rung: Rung) -> Parameter:
     """Return the hyperparameter of an optimizer's ladder as a searched one, in its usual range."""
-    budget = f"tuned from {rung.min_trials} trials" if rung.min_trials else "the first to tune"
-    why = roles.why(rung.name, "nuisance", f"{budget}, in a range that is wide on purpose")
+    budget = f"worth tuning with at least {rung.min_trials} trials" if rung.min_trials else "the first to tune"
+    why = roles.why(rung.name, "nuisance", f"{budget}; the range is wide on purpose")
     return Parameter(role="nuisance", type="float", low=rung.low, high=rung.high, scale=rung.scale, why=why)
 
 

@@ -33,8 +33,7 @@ def sample(spec: StudySpec, count: int, *, skip: int = 0) -> Iterator[dict[str, 
     A study yields the same trials on every platform and in any order of its parameters; more trials continue the sequence. If a
     parameter's condition (`when`) is not met, the trial lacks this parameter. Points in forbidden regions are skipped. If only one
     list of choices is searched, every choice appears once before any choice is repeated. Stated `settings` are yielded in their
-    order, and then again. Raises AdvisorError for invalid numbers
-    and for adaptive samplers.
+    order, and then again. Raises AdvisorError for invalid numbers and for adaptive samplers.
     """
     if count < 0 or skip < 0 or count + skip > MAX_TRIALS:
         raise AdvisorError(

@@ -214,8 +214,8 @@ def importances(study: Study) -> Importances | None:
     if len(candidates) > 1:
         shares = read.response.pairs(candidates)
         tests = len(names) * (len(names) - 1) // 2
-        telling = tests <= interaction.DRAWS  # else even the smallest possible p-value, corrected for all pairs, is 1
-        p_values = interaction.p_values(read.response, list(shares)) if telling else dict.fromkeys(shares, 1.0)
+        testable = tests <= interaction.DRAWS  # else even the smallest possible p-value, corrected for all pairs, is 1
+        p_values = interaction.p_values(read.response, list(shares)) if testable else dict.fromkeys(shares, 1.0)
         pairs = [_share((names[a], names[b]), shares[a, b], min(p * tests, 1.0)) for (a, b), p in p_values.items()]
         pairs.sort(key=lambda s: (s.p, -s.share))
     return Importances(settings=len(read.tried), p=read.p, each=tuple(each), pairs=tuple(pairs[:MAX_PAIRS]))

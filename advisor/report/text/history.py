@@ -15,7 +15,7 @@ from advisor.report.model import ReportData
 ICONS = {"kept": "passed", "not kept": "broken", "cannot tell": "unknown"}
 """Icon of each judgement of a prediction."""
 
-JUDGEMENTS = {"kept": "came true", "not kept": "did not", "cannot tell": "undecided"}
+JUDGEMENTS = {"kept": "came true", "not kept": "did not come true", "cannot tell": "undecided"}
 
 
 def summary(history: History) -> tuple[str, ...]:

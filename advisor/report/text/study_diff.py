@@ -22,8 +22,8 @@ class DiffRow:
     why: str | None = None
 
 
-_DESCRIBED = ("role", "value", "formula", "low", "high", "type", "scale", "choices", "when")
-"""Fields of a hyperparameter that its description shows."""
+_COMPARED = tuple(Parameter.model_fields.keys() - {"why"})
+"""Fields of a hyperparameter. If all are equal, its descriptions are equal and need not be made."""
 _FIELDS = ("trials", "max_train_steps", "final_train_steps", "evaluate_every", "seeds")
 
 
@@ -48,7 +48,7 @@ def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
     pairs = (
         (n, old.parameters.get(n), new.parameters.get(n)) for n in dict.fromkeys([*old.parameters, *new.parameters])
     )
-    rows = [_parameter_row(n, before, after) for n, before, after in pairs if not _looks_same(before, after)]
+    rows = [_parameter_row(n, before, after) for n, before, after in pairs if not _same(before, after)]
     for field in _FIELDS:
         before, after = (None if v is None else f"{v:,}" for v in (getattr(old, field), getattr(new, field)))
         rows.append(DiffRow(field, before, after))
@@ -58,8 +58,8 @@ def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
     return tuple(row for row in rows if row.before != row.after)
 
 
-def _looks_same(old: Parameter | None, new: Parameter | None) -> bool:
-    return old is not None and new is not None and all(getattr(old, f) == getattr(new, f) for f in _DESCRIBED)
+def _same(old: Parameter | None, new: Parameter | None) -> bool:
+    return old is not None and new is not None and all(getattr(old, f) == getattr(new, f) for f in _COMPARED)
 
 
 def _parameter_row(name: str, old: Parameter | None, new: Parameter | None) -> DiffRow:

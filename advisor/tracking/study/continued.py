@@ -11,7 +11,7 @@ import numpy as np
 
 from advisor import contract
 from advisor.model.reading import Decision
-from advisor.model.space import IntArray, words_of
+from advisor.model.space import IntArray, Value, words_of
 from advisor.system import spill
 from advisor.tracking.runs import Experiment, Points, RunStatus
 from advisor.tracking.study import axes, inference
@@ -104,7 +104,7 @@ def _same_settings(experiment: Experiment) -> list[list[int]]:
     logged = {name for run in experiment.runs for name in run.params}
     few = set(sorted(logged)[:_FEW])
     parts = inference.parse_params([{n: t for n, t in run.params.items() if n in few} for run in experiment.runs])
-    if all(parts) and len({tuple(sorted((n, repr(v)) for n, v in part.items())) for part in parts}) == len(parts):
+    if all(parts) and len(set(map(_key, parts))) == len(parts):
         return []  # all runs differ in the first names already
     parsed = inference.parse_params([run.params for run in experiment.runs])
     of_seeds = {n for n in logged if {"seed", "random"} & set(words_of(n)) or inference.counts_trials(n)}
@@ -113,9 +113,13 @@ def _same_settings(experiment: Experiment) -> list[list[int]]:
         seeds = [(name, run.params[name]) for name in of_seeds & run.params.keys()]
         seeds.append((contract.TAG_SEED, run.tags.get(contract.TAG_SEED, "")))
         if parsed[i]:
-            key = tuple(sorted((k, repr(v)) for k, v in parsed[i].items())), tuple(sorted(seeds))
-            groups.setdefault(key, []).append(i)
+            groups.setdefault((_key(parsed[i]), tuple(sorted(seeds))), []).append(i)
     return [group for group in groups.values() if len(group) > 1]
+
+
+def _key(params: Mapping[str, Value]) -> tuple[tuple[str, str], ...]:
+    """Return the parameters as a key of a dictionary."""
+    return tuple(sorted((name, repr(value)) for name, value in params.items()))
 
 
 def _parts(experiment: Experiment) -> dict[int, _Part]:

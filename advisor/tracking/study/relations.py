@@ -313,8 +313,8 @@ def _function_tie(name: str, levels: Mapping[str, _Levels]) -> Tie | None:
         codes = found.codes[rows]
         if other == name or not (codes >= 0).all():
             continue
-        levels_here = found.count if len(rows) == len(found.codes) else len(np.unique(codes))
-        if 1 < levels_here < own.count:
+        count = found.count if len(rows) == len(found.codes) else len(np.unique(codes))
+        if 1 < count < own.count:
             discrete[other] = codes
         if len(discrete) == _MAX_NAMES:
             break

@@ -12,7 +12,7 @@ from advisor.model.space import counts_training, is_learning_rate
 from advisor.model.spec import Parameter
 from advisor.model.spec_yaml import dump, loads
 from worlds.next_roles import drawn, following, log, made, scaled
-from worlds.question import RATES, nuisances, response
+from worlds.responses import RATES, nuisances, response
 from worlds.world import Made, Outcome, Random, Situation
 
 OPTIMIZERS: Sequence[Sequence[str]] = (

@@ -10,7 +10,7 @@ import numpy as np
 
 from advisor.model.space import FloatArray, IntArray, Value
 from advisor.model.spec import Objective, Parameter, StudySpec
-from worlds.question import COMPARED, curve, nuisances, response
+from worlds.responses import COMPARED, curve, nuisances, response
 from worlds.world import Made, Metric, Outcome, Random, Situation, Store
 
 BATCHES = (

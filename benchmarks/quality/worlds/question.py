@@ -3,98 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from advisor.model.space import FloatArray
-from advisor.model.spec import Objective, Parameter, StudySpec
-from worlds.world import Made, Outcome, Random, Situation, Store
+from advisor.model.spec import Parameter
+from worlds.responses import COMPARED, made, nuisances, response
+from worlds.world import Made, Outcome, Random, Situation
 
 QUESTION = "scientific-effect"
-COMPARED: Mapping[str, Sequence[Any]] = {
-    "activation": ("relu", "gelu", "swish", "tanh", "elu", "mish"),
-    "optimizer": ("adamw", "sgd", "lion", "adafactor", "sophia", "muon"),
-    "norm": ("layer", "rms", "batch", "group", "instance", "weight"),
-    "model.pooling": ("mean", "max", "cls", "attention", "sum", "last"),
-}
 SWITCHES = ("use_ema", "pre_norm", "bias", "nesterov")
-RATES = ("lr", "learning_rate", "optim.lr")
-OTHERS: Mapping[str, Parameter] = {
-    "weight_decay": Parameter(low=1e-6, high=1e-2, scale="log"),
-    "dropout": Parameter(low=0.0, high=0.5),
-    "label_smoothing": Parameter(low=0.0, high=0.3),
-    "warmup_fraction": Parameter(low=0.0, high=0.2),
-    "beta2": Parameter(low=0.9, high=0.999, scale="reverse-log"),
-    "grad_clip": Parameter(low=0.1, high=10.0, scale="log"),
-    "eps": Parameter(low=1e-10, high=1e-6, scale="log"),
-}
-STEPS = 2_000
-
-
-def curve(random: Random, cost: float, points: int = 10) -> FloatArray:
-    """Return a falling curve that ends at `cost`."""
-    at = np.arange(1, points + 1) / points
-    speed = random.uniform(4, 7)
-    return np.asarray(cost + 1.5 * (np.exp(-speed * at) - np.exp(-speed)), dtype=np.float64)
-
-
-def store_of(
-    random: Random, params: Sequence[Mapping[str, Any]], costs: FloatArray, stuck: Sequence[float] = ()
-) -> tuple[Store, str, str]:
-    """Return a store with these trials, and the name and direction of the objective.
-
-    A cost of NaN is a trial that diverged; the curve of a cost in `stuck` is flat.
-    """
-    store = Store()
-    accuracy = random.random() < 0.5
-    objective = str(random.choice(("val_acc", "eval/accuracy") if accuracy else ("val_loss", "valid/loss")))
-    at = (np.arange(1, 11) * STEPS // 10).tolist()
-    for chosen, cost in zip(params, costs.tolist(), strict=True):
-        if not np.isfinite(cost):
-            broken = [np.nan] * 8
-            store.log(chosen, {objective: (at, broken + broken[:2]), "train_loss": (at, [2.0, 9.0, *broken])})
-            continue
-        values = np.full(10, cost) + 1e-4 * random.standard_normal(10) if cost in stuck else curve(random, cost)
-        loss = values + 0.02 * random.standard_normal(10)
-        store.log(chosen, {objective: (at, 0.95 * np.exp(-values) if accuracy else values), "train_loss": (at, loss)})
-    return store, objective, "maximize" if accuracy else "minimize"
-
-
-def made(
-    random: Random,
-    params: Sequence[Mapping[str, Any]],
-    costs: FloatArray,
-    truth: Mapping[str, Any],
-    space: Mapping[str, Parameter] | None = None,
-    stuck: Sequence[float] = (),
-) -> Made:
-    """Return the study, with a study file if the space is passed."""
-    store, objective, direction = store_of(random, params, costs, stuck)
-    arguments: dict[str, Any] = {"objective": objective, "direction": direction}
-    if space is not None:
-        goal = Objective(metric=objective, direction="maximize" if direction == "maximize" else "minimize")
-        arguments = {"spec": StudySpec(study="experiment", objective=goal, parameters=space)}
-    return Made(store.experiment(), arguments, truth)
-
-
-def response(random: Random, at: FloatArray, optimum: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return costs (n,) of positions (n, d): a bowl, a valley with straighter walls, or a bowl with a cliff on the first axis."""
-    away = at - optimum
-    kind = random.choice(("bowl", "valley", "cliff"))
-    costs = (weights * (np.abs(away) ** (1.5 if kind == "valley" else 2.0))).sum(1)
-    return np.asarray(
-        costs + (3 * np.clip(away[:, 0] - 0.15, 0, None) ** 1.5 if kind == "cliff" else 0), dtype=np.float64
-    )
-
-
-def nuisances(random: Random, count: int) -> dict[str, Parameter]:
-    """Return `count` hyperparameters with their ranges, the learning rate first."""
-    low = float(10 ** random.uniform(-5, -3))
-    rate = Parameter(low=low, high=low * float(10 ** random.uniform(1.5, 3)), scale="log")
-    names = random.permutation(list(OTHERS))[: count - 1].tolist()
-    return {str(random.choice(RATES)): rate, **{n: OTHERS[n] for n in names}}
 
 
 # --- the question ---------------------------------------------------------------------------------------------------------------
@@ -327,99 +246,92 @@ def none_asked_for(outcome: Outcome) -> bool:
     return bool(outcome.fired("regulariser-floor"))
 
 
-SITUATIONS: tuple[Situation, ...] = tuple(
-    sorted(
-        (
-            Situation(
-                "D01 one value 10 sd worse, 24 trials",
-                "not named with an interval",
-                asked((24,), worse=10),
-                unanswered,
-                0.1,
-            ),
-            Situation(
-                "D01 one value 10 sd worse, 48 trials",
-                "not named with an interval",
-                asked((48,), worse=10),
-                unanswered,
-                0.1,
-            ),
-            Situation(
-                "D01 one of 3 to 6 values 10 sd worse",
-                "not named with an interval",
-                asked((36, 48), worse=10, values=(3, 6)),
-                unanswered,
-                0.1,
-            ),
-            Situation(
-                "D01 one value 10 sd worse, each with its rate",
-                "not named with an interval",
-                asked((24, 48), worse=10, shifted=True),
-                unanswered,
-                0.1,
-            ),
-            Situation("D02 no difference", "a difference is stated", asked((24, 48)), false_answer),
-            Situation(
-                "D02 no difference, each with its best rate",
-                "a difference is stated",
-                asked((24, 48), shifted=True),
-                false_answer,
-            ),
-            Situation(
-                "D02 no difference, 3 to 6 values",
-                "a difference is stated",
-                asked((24, 48), values=(3, 6)),
-                false_answer,
-            ),
-            Situation(
-                "D02 no difference, conditional",
-                "a difference is stated",
-                asked((24, 48), conditional=True),
-                false_answer,
-            ),
-            Situation("D03 no difference", "no answer and no reason", asked((12, 24, 48)), silent),
-            Situation(
-                "D04 one value 10 sd worse", "it is called unimportant", asked((24, 48), worse=10), question_fixed
-            ),
-            Situation("D04 no difference", "it is called unimportant", asked((24, 48)), question_fixed),
-            *(
-                Situation(f"D05 one value {what}", "unfairness is missed", unfair(kind), unfairness_missed, 0.1)
-                for kind, what in (("rates", "only high rates"), ("failed", "failed"), ("chance", "at chance"))
-            ),
-            Situation("D06 a fair comparison", "called unfair", unfair("fair"), unfairness_invented),
-            Situation(
-                "D07 8 hyperparameters, 24 to 36 trials",
-                "one with 10 % of the variance is called unimportant",
-                many((24, 30, 36), 8),
-                fixes_what_matters(0.1),
-            ),
-            Situation(
-                "D07 one with 36 % of the variance",
-                "it is called unimportant",
-                many((16, 24, 36), 5, shares=(0.6, 0.36)),
-                fixes_what_matters(0.3),
-            ),
-            Situation(
-                "D08 three of five without effect",
-                "none is found",
-                many((48, 60), 5, shares=(0.6, 0.36)),
-                keeps_what_does_not,
-                0.3,
-            ),
-            Situation(
-                "D09 regulariser only where it is strong",
-                "no advice to include zero",
-                regularised(strong=True),
-                none_left_out,
-                0.1,
-            ),
-            Situation(
-                "D10 regulariser from none on",
-                "advice to include zero",
-                regularised(strong=False),
-                none_asked_for,
-            ),
-        ),
-        key=lambda s: s.row,
-    )
+SITUATIONS: tuple[Situation, ...] = (
+    Situation(
+        "D01 one value 10 sd worse, 24 trials",
+        "not named with an interval",
+        asked((24,), worse=10),
+        unanswered,
+        0.1,
+    ),
+    Situation(
+        "D01 one value 10 sd worse, 48 trials",
+        "not named with an interval",
+        asked((48,), worse=10),
+        unanswered,
+        0.1,
+    ),
+    Situation(
+        "D01 one of 3 to 6 values 10 sd worse",
+        "not named with an interval",
+        asked((36, 48), worse=10, values=(3, 6)),
+        unanswered,
+        0.1,
+    ),
+    Situation(
+        "D01 one value 10 sd worse, each with its rate",
+        "not named with an interval",
+        asked((24, 48), worse=10, shifted=True),
+        unanswered,
+        0.1,
+    ),
+    Situation("D02 no difference", "a difference is stated", asked((24, 48)), false_answer),
+    Situation(
+        "D02 no difference, each with its best rate",
+        "a difference is stated",
+        asked((24, 48), shifted=True),
+        false_answer,
+    ),
+    Situation(
+        "D02 no difference, 3 to 6 values",
+        "a difference is stated",
+        asked((24, 48), values=(3, 6)),
+        false_answer,
+    ),
+    Situation(
+        "D02 no difference, conditional",
+        "a difference is stated",
+        asked((24, 48), conditional=True),
+        false_answer,
+    ),
+    Situation("D03 no difference", "no answer and no reason", asked((12, 24, 48)), silent),
+    Situation("D04 one value 10 sd worse", "it is called unimportant", asked((24, 48), worse=10), question_fixed),
+    Situation("D04 no difference", "it is called unimportant", asked((24, 48)), question_fixed),
+    *(
+        Situation(f"D05 one value {what}", "unfairness is missed", unfair(kind), unfairness_missed, 0.1)
+        for kind, what in (("rates", "only high rates"), ("failed", "failed"), ("chance", "at chance"))
+    ),
+    Situation("D06 a fair comparison", "called unfair", unfair("fair"), unfairness_invented),
+    Situation(
+        "D07 8 hyperparameters, 24 to 36 trials",
+        "one with 10 % of the variance is called unimportant",
+        many((24, 30, 36), 8),
+        fixes_what_matters(0.1),
+    ),
+    Situation(
+        "D07 one with 36 % of the variance",
+        "it is called unimportant",
+        many((16, 24, 36), 5, shares=(0.6, 0.36)),
+        fixes_what_matters(0.3),
+    ),
+    Situation(
+        "D08 three of five without effect",
+        "none is found",
+        many((48, 60), 5, shares=(0.6, 0.36)),
+        keeps_what_does_not,
+        0.3,
+    ),
+    Situation(
+        "D09 regulariser only where it is strong",
+        "no advice to include zero",
+        regularised(strong=True),
+        none_left_out,
+        0.1,
+    ),
+    Situation(
+        "D10 regulariser from none on",
+        "advice to include zero",
+        regularised(strong=False),
+        none_asked_for,
+    ),
 )

@@ -129,7 +129,7 @@ def _message(name: str | None, race: targets.Race, scales: Scaling, knee: float)
     times = sizes[worst] / sizes[0]
     return say(
         "Beyond {name} {knee}, training needs more {unit} to the target: {most} at {worst} against {first} at {smallest} "
-        "({ratio} times). {times} times the batch takes {share} of the steps instead of {perfect}.",
+        "({ratio} times). With {times} times the batch, training takes {share} of the steps; perfect scaling would take {perfect}.",
         name=Name(name) if name else "batch size",
         knee=Number(knee),
         unit=race.unit,

@@ -39,9 +39,9 @@ class CurveWorseThanChance(Rule):
     ## What to do
     Train on one batch until its loss is near zero. If that fails, check the loss, the gradients and the learning rates. If the best
     trial's loss blew up, the learning rates are probably too high, so the next study searches the two decades below them. If one
-    batch works, check the data: labels that belong to other
-    examples, inputs that are all alike, validation data prepared differently. If training runs smoothly but learns next to nothing,
-    the learning rates may be far too low, so the next study also searches up to a decade above them.
+    batch works, check the data: labels that belong to other examples, inputs that are all alike, validation data prepared
+    differently. If training runs smoothly but learns next to nothing, the learning rates may be far too low, so the next study also
+    searches up to a decade above them.
 
     ## How sure
     Confidence is the probability, from the noise and the number of validation examples, that the best trial's true gain is below

@@ -21,6 +21,8 @@ from advisor.stats.heterogeneity import Heterogeneity, heterogeneity
 
 _EQUAL = "Treat these trials as equal and choose by cost or simplicity: no realistic validation set separates them."
 _HARDER = "Evaluate on more or harder examples or episodes, and judge trials by the mean of their late evaluations."
+_CONFIDENCE = 0.95
+"""Confidence of the finding about perfect scores, which needs no test. Our choice."""
 _COUNTS = "Log the number of right answers for rare classes, and validate on more of their examples."
 
 
@@ -113,7 +115,7 @@ class EvalSize(Rule):
             score=score,
         )
         rows = (("settings with a perfect score", say("{k} of {settings}", k=len(perfect), settings=settings)),)
-        return self._finding(study, message, _HARDER, "warning", 0.95, perfect, rows)
+        return self._finding(study, message, _HARDER, "warning", _CONFIDENCE, perfect, rows)
 
     def _too_small(self, study: Study, trials: Sequence[Trial], found: Heterogeneity, gain: float) -> Finding:
         n = trials[0].fact("n_valid")

@@ -40,8 +40,8 @@ class SpaceBoundary(Rule):
     cross a hard limit, such as a dropout of 0, and stay below values at which trials failed. A learning rate that leaves the range
     usual for its optimizer, or for fine-tuning, is extended by a factor of 3 only. If only one hyperparameter is searched, also
     leave out the other side of its range, far from the best trials; otherwise keep it. A larger architecture costs more in training
-    and serving: compare it only if a better result is worth that. Choose the batch
-    size by throughput. For both, the finding is a note.
+    and serving: compare it only if a better result is worth that. Choose the batch size by throughput. For both, the
+    finding is a note.
 
     ## How sure
     The tests permute positions and correct for the number of ranges and ends; at least five trials are needed. If the best

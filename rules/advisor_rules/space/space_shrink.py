@@ -61,6 +61,11 @@ class SpaceShrink(Rule):
             because="Good trials lie in a part of its range only; the others differ little, which hides its effect.",
         ),
         Relation(
+            rules=("space-insensitive",),
+            shares="study",
+            because="Most trials lie where this range decides; among the good ones, others may matter.",
+        ),
+        Relation(
             rules=("space-undersampled",),
             shares="study",
             because="The good region is a small part of the searched space; narrower ranges put more trials into it.",
@@ -141,6 +146,10 @@ class SpaceShrink(Rule):
         if part.good == 1:
             where = say("at {name} of {first}", name=Name(name), first=first)
         why = f"The good trials lie {where}; the rest of the new range is margin"
+        if part.low < kept[0] or part.high > kept[1]:
+            why = (
+                f"The best value lies here with at least {promising.WITHIN:.0%} probability, by a model of all settings"
+            )
         return self.finding(
             _message(study, name, part, where, len(having)),
             action=_rows.range_advice("Narrow the range of {name}", name, low, high),

@@ -148,6 +148,7 @@ def test_a_comment_says_what_the_round_before_did():
     assert text.count("    # ") == 2
     assert text.startswith("# Written by advisor from the trials of s.")
     assert loads(text) == after
+    assert "# the round before tried 1e-05 to 0.001 (log)" in dump(after, parent=before, inferred={"lr"})
 
 
 @pytest.mark.parametrize(
