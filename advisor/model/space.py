@@ -252,6 +252,7 @@ def as_number(value: object) -> float:
 _OPEN_UNIT = frozenset(("beta1", "beta2"))
 _HALF_OPEN_UNIT = frozenset("momentum dropout labelsmoothing rho gamma ema".split())
 _POSITIVE = frozenset("learningrate lr lr0 epsilon eps batchsize clip temperature width units layers depth".split())
+_AVERAGES = frozenset("momentum beta1 beta2 ema".split())
 _NOT_NEGATIVE = frozenset("decay weightdecay wd warmup alpha l1 l2".split())
 
 
@@ -260,8 +261,7 @@ def hard_limits(name: str, kind: Kind | None = None) -> tuple[float, float]:
 
     Betas, momentum, dropout and smoothing are between 0 and 1; learning rates, sizes and integers are above 0.
     """
-    words = words_of(name)
-    phrases = {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, min(i + 3, len(words)) + 1)}
+    phrases = _phrases(name)
     if phrases & _OPEN_UNIT or "oneminusmomentum" in phrases:
         return 0.0, 1.0
     if phrases & _HALF_OPEN_UNIT:
@@ -271,6 +271,12 @@ def hard_limits(name: str, kind: Kind | None = None) -> tuple[float, float]:
     if phrases & _NOT_NEGATIVE:
         return (-1e-300, math.inf)
     return -math.inf, math.inf
+
+
+def _phrases(name: str) -> set[str]:
+    """Return all sequences of one to three words of the name, each without spaces."""
+    words = words_of(name)
+    return {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, min(i + 3, len(words)) + 1)}
 
 
 _LENGTHS = {"epoch", "epochs", "steps", "iters", "iterations", "iter", "iteration", "step", "updates"}
@@ -322,3 +328,15 @@ def is_learning_rate(name: str) -> bool:
     """Return whether the name denotes a learning rate, as opposed to a parameter of its schedule."""
     words = set(words_of(name))
     return bool({"lr", "lr0", "learningrate"} & words or {"learning", "rate"} <= words) and not words & _SHAPE_OF_RATES
+
+
+def range_scale(name: str, low: float, high: float, scale: Scale) -> Scale:
+    """Return the scale for a new range of this hyperparameter; `scale` unless its name says better.
+
+    A learning rate has a log scale. Momentum and betas average over about 1 / (1 - value) steps, so a range has a reverse-log scale
+    if its ends differ tenfold in that number: on a linear scale few trials would lie near 1.
+    """
+    if is_learning_rate(name) and low > 0:
+        return "log"
+    averages = _phrases(name) & _AVERAGES and "oneminus" not in _phrases(name)
+    return "reverse-log" if averages and low >= 0 and 10 * (1 - high) <= 1 - low and high < 1 else scale

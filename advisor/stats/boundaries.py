@@ -24,8 +24,8 @@ TURN_QUANTILE = 0.5
 can extend the range again and a wider range is sampled less densely.
 """
 MAX_P_LEAN = 0.2
-"""Maximum p-value at which the successful trials alone must also support an end. With it, simulated studies of noise with
-failures beyond a threshold kept the promised false-alarm rate.
+"""Maximum p-value at which the successful trials alone must also support an end, because trials that fail beyond a threshold make
+the others cluster at the opposite end.
 """
 WITHIN = 0.9
 """Probability of the interval `Response.optimum`."""
@@ -110,6 +110,8 @@ class Crowded(NamedTuple):
     """Probability that the best value lies at this end of the axis."""
     p: float
     """p-value: probability that good trials cluster as strongly at any end by chance."""
+    p_successful: float = 0.0
+    """The same for the successful trials alone at this end; 0 if no trial failed."""
 
 
 def crowded(
@@ -141,20 +143,18 @@ def crowded(
             chance = end.p * len(numeric) / SURFACE
             if chance <= level and end.axis not in ends_by_axis:
                 ends_by_axis[end.axis] = Crowded(end.axis, end.side, end.probability, chance)
-    supported = [c for c in ends_by_axis.values() if _leans(numeric[c.axis], costs, c.side)]
+    ends = [c._replace(p_successful=_p_successful(numeric[c.axis], costs, c.side)) for c in ends_by_axis.values()]
+    supported = [c for c in ends if c.p_successful <= MAX_P_LEAN]
     return sorted(supported, key=lambda c: (c.p, -c.probability, c.axis))
 
 
-def _leans(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
-    """Return True if successful trials alone also cluster at this end, or if no trial failed.
-
-    Failed trials count as the worst, so if trials fail beyond a threshold, the others necessarily cluster at the opposite end.
-    """
+def _p_successful(positions: FloatArray, costs: FloatArray, side: Side) -> float:
+    """Return the p-value that the successful trials alone cluster at this end; 0 if no trial failed or fewer than 3 succeeded."""
     fine = np.isfinite(costs) & np.isfinite(positions)
     if np.isfinite(costs).all() or fine.sum() < 3:
-        return True
+        return 0.0
     p = crowding(positions[fine][:, None], scores(costs[fine]))
-    return bool(p[0, 0 if side == "low" else 1] <= MAX_P_LEAN)
+    return float(p[0, 0 if side == "low" else 1])
 
 
 # --- the response along an axis -------------------------------------------------------------------------------------------------

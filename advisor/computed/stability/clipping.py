@@ -73,10 +73,7 @@ def read_threshold(study: Study, trial: Trial) -> Clipping | None:
 
 
 def unclipped_norms(study: Study, clippings: Iterable[Clipping]) -> FloatArray:
-    """Return the unclipped gradient norms of the trials after early training, without norms logged after clipping."""
-    parts = []
-    for clipping in clippings:
-        norms = instability.late_norms(study, [clipping.trial])
-        if len(norms) and not norms.max() <= clipping.threshold * (1 + _EQUAL):
-            parts.append(norms)
-    return np.concatenate(parts) if parts else np.empty(0)
+    """Return the unclipped gradient norms of the best trials after early training, without norms logged after clipping."""
+    late = [(c, instability.late_norms(study, [c.trial])) for c in clippings]
+    known = [c.trial for c, norms in late if len(norms) and not norms.max() <= c.threshold * (1 + _EQUAL)]
+    return instability.late_norms(study, known)

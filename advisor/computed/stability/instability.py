@@ -186,9 +186,16 @@ def late_norm(study: Study, trial: Trial) -> Curve:
 
 
 def late_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
-    """Return the concatenated gradient norms of the trials after early training: finite, positive, possibly empty."""
-    parts = [_late(study, trial, study.curve(trial, "grad_norm").finite).values for trial in trials]
-    return np.concatenate(parts) if parts else np.empty(0)
+    """Return the gradient norms of the best of these trials after early training, of as many as have enough: finite, positive.
+
+    Norms depend on the settings, so those of all trials together would be typical of none. The result may be empty.
+    """
+    rank = {t.index: i for i, t in enumerate(study.ranked())}
+    norms = np.empty(0)
+    for trial in sorted(trials, key=lambda t: rank.get(t.index, len(rank))):
+        if len(norms) < jumps.MIN_POINTS:
+            norms = np.concatenate([norms, _late(study, trial, study.curve(trial, "grad_norm").finite).values])
+    return norms
 
 
 def _late(study: Study, trial: Trial, curve: Curve) -> Curve:

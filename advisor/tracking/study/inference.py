@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from advisor.model.space import FloatArray, Scale, Value
+from advisor.model.space import FloatArray, Scale, Value, range_scale
 from advisor.model.spec import MAX_NAME, SAME, Parameter
 
 _NOT_HYPERPARAMETERS = re.compile(
@@ -184,9 +184,12 @@ def infer_scale(values: FloatArray, name: str = "") -> Scale:
     """Return the scale (linear or log) on which the distinct values, shape (n,), are more evenly spaced.
 
     It is linear unless the values are positive and their ratio is at least 4. Learning rates and regularisation strengths, which
-    are usually searched on a log scale, get a log scale if their values span at least one decade.
+    are usually searched on a log scale, get a log scale if their values span at least one decade. Momentum and betas get a
+    reverse-log scale if their distances from 1 span at least one decade.
     """
     ordered = np.unique(values)
+    if range_scale(name, float(ordered[0]), float(ordered[-1]), "linear") == "reverse-log":
+        return "reverse-log"
     if ordered[0] <= 0 or ordered[-1] / ordered[0] < 4:
         return "linear"
     if _BY_DECADES.search(name) and ordered[-1] / ordered[0] >= 10:

@@ -1,8 +1,8 @@
 """Finds trials that failed although their process ended normally: by their curves alone.
 
 A trial diverged if a loss is not finite to its end, if the objective fell back to a constant, or if both the objective and the
-training loss fell back to their start. It learned nothing if the objective never left a degenerate plateau, such as ln 10, while
-most other trials did, and left it sooner.
+training loss lost most of what they had gained. It learned nothing if the objective never left a degenerate plateau, such as
+ln 10, while most other trials did, and left it sooner.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CONSTANT = 0.01
 _MOVED = 0.05
 """Minimum gain over the first evaluation that counts as learning, as a share of the distance to the best result. Our choice."""
 _LOST = 0.8
-"""Minimum share of its own gain that a trial loses in a collapse. Our choice."""
+"""Minimum share of its own gain that a trial, or its training loss, loses in a collapse. Our choice."""
 _WENT_ON = 0.05
 """Minimum gain of the objective after a loss is not finite, as a share of its range in the study, that shows that training went on
 and only the logged loss is wrong."""
@@ -183,7 +183,7 @@ def _collapse(costs: Costs, trial: int) -> str:
 
 
 def _undone(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> str:
-    """Return the clause that the trial lost what it had gained, and that its training loss ends above its start; empty otherwise.
+    """Return the clause that the trial and its training loss lost most of what they had gained; empty otherwise.
 
     A broken classifier guesses one class after another, so its accuracy need not be constant.
     """
@@ -200,10 +200,14 @@ def _undone(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> str:
         if metric_direction.quantity(metric) != ("loss",) or metric_names.split_of(metric) not in ("train", None):
             continue
         end = loss[-max(_MIN_FLAT, int(_TAIL * len(loss))) :]
-        if metric != costs.metric and len(loss) > 2 * _MIN_FLAT and end.min() >= loss[0]:
+        if metric == costs.metric or len(loss) <= 2 * _MIN_FLAT:
+            continue
+        lowest = float(loss.min())
+        if end.min() >= lowest + _LOST * (loss[0] - lowest):
             step, best = int(curve.steps[len(curve) - length]), costs.text(float(curve.values.min()))
             level = costs.text(float(np.median(tail)))
-            return f"{costs.metric} fell back from {best} to about {level} at step {step:,}, and {metric} ends above its start"
+            rose = f"{metric} rose from {lowest:.3g} to {float(np.median(end)):.3g}"
+            return f"{costs.metric} fell back from {best} to about {level} at step {step:,}, and {rose}"
     return ""
 
 

@@ -54,7 +54,7 @@ def other_scales(study: Study, tried: Settings, span: float) -> list[OtherScale]
             continue
         values = np.array([as_number(group[0].params.get(name)) for group in tried.trials])
         domain = study.spec.parameters[name]
-        if domain.scale == "reverse-log":  # never a default, so the user chose it
+        if domain.scale == "reverse-log":  # the distance from 1 matters, whatever the scale of the results
             continue
         low, high = domain.low or 0.0, domain.high or 0.0
         positive = values[values > 0]

@@ -14,7 +14,7 @@ from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Side
 from advisor.model.message import Message, Name, Percent, Setting, say
-from advisor.model.space import IntArray, counts_training, is_learning_rate
+from advisor.model.space import IntArray, counts_training, range_scale
 from advisor.model.study import Study
 from advisor.stats import boundaries
 from advisor_rules.space import _extension, _rows
@@ -27,8 +27,8 @@ class SpaceBoundary(Rule):
     Every searched number except the length of training, on its own scale. The rule asks two questions. Do better trials lie nearer
     to one end than the sampled trials in general? And is the fitted response best at that end, with the other hyperparameters
     accounted for? Each hyperparameter is tested alone and, if several were searched, with a response surface that includes
-    interactions. Failed trials count as the worst, and the successful trials alone must tend to the same end. If trials fail at an
-    end, see `space-boundary-infeasible`.
+    interactions. Failed trials count as the worst, and the successful trials alone must tend to the same end: significantly, or
+    with a probability of 90 % that the best value lies there. If trials fail at an end, see `space-boundary-infeasible`.
 
     ## Why it matters
     A better value may lie just outside the range. One good trial near an end is weak evidence: with five hyperparameters, chance
@@ -116,7 +116,8 @@ class SpaceBoundary(Rule):
         shape = boundaries.responses(numeric, choices, boundaries.gains(tried.costs), self.edge)
         for end in found:
             name, response = axes[end.axis], shape[end.axis]
-            if _fails_beyond(tried, name, end.side) or _turns_inside(study, tried, name, end.side):
+            doubted = end.p_successful > level and end.probability < self.certainty
+            if doubted or _fails_beyond(tried, name, end.side) or _turns_inside(study, tried, name, end.side):
                 continue
             moved = _extension.moved(study, tried, name, end.side, response)
             if moved is not None:
@@ -179,7 +180,7 @@ def _advice(study: Study, name: str, side: Side, moved: _extension.Moved) -> tup
         beyond = "above" if side == "high" else "below"
         action = say(text, name=Name(name), beyond=beyond, end=Setting(end), to=Setting(to))
         return action, Advise(text=str(action))
-    scale = "log" if is_learning_rate(name) and moved.low > 0 else domain.scale
+    scale = range_scale(name, moved.low, moved.high, domain.scale)
     action = _rows.range_advice(f"Search {side}er values of {{name}}", name, moved.low, moved.high)
     return action, SetRange(parameter=name, low=moved.low, high=moved.high, scale=scale, why=moved.why)
 

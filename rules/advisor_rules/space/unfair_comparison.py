@@ -16,7 +16,7 @@ from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count as CountOf
 from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, say
-from advisor.model.space import Domain
+from advisor.model.space import Domain, range_scale
 from advisor.model.study import Study
 from advisor.stats import boundaries, widening
 from advisor_rules.space import _compared_values, _fairness, _rows
@@ -256,7 +256,9 @@ def _failures(these: _compared_values.Compared, failing: _fairness.Failing) -> M
 def _widen(axis: str, domain: Domain, end: boundaries.Crowded, why: str) -> tuple[Change, ...]:
     """Return the change that extends the range by the maximum step, because the turn of the response is out of sight."""
     new = widening.widen(axis, domain, end.side, math.inf)
-    return () if new is None else (SetRange(parameter=axis, low=new[0], high=new[1], scale=domain.scale, why=why),)
+    if new is None:
+        return ()
+    return (SetRange(parameter=axis, low=new[0], high=new[1], scale=range_scale(axis, *new, domain.scale), why=why),)
 
 
 def _repeat(trials: int, why: Message, advice: Message) -> tuple[Change, ...]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from advisor.model.space import Domain, counts_training, hard_limits, is_learning_rate, outwards, rounded
+from advisor.model.space import Domain, counts_training, hard_limits, is_learning_rate, outwards, range_scale, rounded
 
 
 def test_positions_are_measured_on_the_domains_own_scale():
@@ -134,3 +134,19 @@ def test_ends_are_rounded_away_from_the_range_by_at_most_one_percent():
     assert {v: outwards(v, "low") for v in low} == low
     high = {1.2345e-5: 1.24e-5, 98765.0: 99000.0, -1.2345: -1.23, 0.99912345: 0.99913}
     assert {v: outwards(v, "high") for v in high} == high
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high", "scale"),
+    [
+        ("lr", 1e-4, 1e-1, "log"),
+        ("adam_beta2", 0.63, 0.998, "reverse-log"),
+        ("momentum", 0.0, 0.99, "reverse-log"),
+        ("momentum", 0.5, 0.9, "linear"),
+        ("one_minus_beta1", 0.01, 0.99, "linear"),
+        ("dropout", 0.0, 0.95, "linear"),
+        ("momentum", 0.5, 1.0, "linear"),
+    ],
+)
+def test_the_scale_of_a_range_follows_its_name_and_ends(name, low, high, scale):
+    assert range_scale(name, low, high, "linear") == scale

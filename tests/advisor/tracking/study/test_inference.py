@@ -135,6 +135,11 @@ def test_rates_are_searched_by_decades_even_where_few_values_do_not_show_it():
     assert inference.infer_scale(np.array([0.01, 0.5, 0.9]), "momentum") == "linear"
 
 
+def test_momentum_near_one_is_searched_by_its_distance_from_one():
+    assert inference.infer_scale(np.array([0.5, 0.9, 0.99]), "momentum") == "reverse-log"
+    assert inference.infer_parameter("optim.beta2", [0.63, 0.95, 0.998]).scale == "reverse-log"
+
+
 def conditional_trials():
     return [
         {"optimizer": "sgd", "lr_sgd": 0.1 * i, "wd": 0.1 * i} if i % 2 else {"optimizer": "adam", "lr_adam": 0.01 * i}

@@ -89,6 +89,21 @@ def test_failures_at_the_other_end_do_not_hide_it() -> None:
     assert [f.side for f in verdict("space-boundary", study).findings] == ["low"]
 
 
+def test_failures_beyond_a_threshold_are_no_evidence_among_the_others() -> None:
+    """Below the threshold, the results are noise."""
+    rng = np.random.default_rng(10)
+    fired = 0
+    for _ in studies(150):
+        rates = rng.random(16)
+        failed = rates > 0.7
+        costs = np.where(failed, np.nan, rng.standard_normal(16))
+        params = [{"learning_rate": float(10 ** (2 * u - 5))} for u in rates]
+        status = ["diverged" if f else "complete" for f in failed]
+        study = make_study(params, {"val/loss": costs}, space={"learning_rate": LR}, status=status)
+        fired += verdict("space-boundary", study).status == "fired"
+    assert kept(fired, len(studies(150)))
+
+
 def test_nothing_lies_beyond_a_hard_limit() -> None:
     params = [{"dropout": float(d)} for d in np.linspace(0, 0.5, 8)]
     study = make_study(params, {"val/loss": np.linspace(1, 2, 8)}, space={"dropout": Parameter(low=0.0, high=0.5)})
@@ -229,3 +244,12 @@ def test_a_batch_size_is_chosen_by_throughput() -> None:
 def test_other_whole_numbers_are_widened() -> None:
     (finding,) = verdict("space-boundary", trend("warmup_epochs")).findings
     assert isinstance(finding.changes[0], SetRange)
+
+
+def test_momentum_is_extended_towards_one_by_its_distance_from_one() -> None:
+    params = [{"learning_rate": 10 ** (-4 + (7 * i % 16) / 8), "momentum": 0.5 + 0.4 * i / 15} for i in range(16)]
+    study = make_study(params, {"val/loss": [1 - 0.05 * i for i in range(16)]})
+    (finding,) = verdict("space-boundary", study).findings
+    (change,) = finding.changes
+    assert isinstance(change, SetRange)
+    assert (change.high, change.scale) == (0.99, "reverse-log")

@@ -45,6 +45,14 @@ def test_fires_and_asks_for_clipping_around_the_90th_percentile():
     assert clip.low < tenth < clip.high
 
 
+def test_the_best_trial_gives_the_threshold_if_norms_depend_on_the_settings():
+    study = study_of([norms(spikes=[120, 300]), 4 * norms(spikes=[120, 300, 450])])
+    (finding,) = verdict("stability-spikes", study).findings
+    assert len(finding.trials) == 2
+    best = study.curve(study.ranked()[0], "grad_norm").values[50:]
+    assert finding.changes[0].numbers["p90"] == pytest.approx(np.quantile(best, 0.9), rel=0.02)
+
+
 def test_a_threshold_that_the_study_searches_gets_the_new_range():
     space = {"lr": Parameter(low=0.01, high=1, scale="log"), "clip": Parameter(low=50.0, high=100.0, type="float")}
     study = make_study(
