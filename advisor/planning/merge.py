@@ -94,7 +94,8 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
         merger.add_last(last)
     unsized = frozenset(merger.specs[i].study for i in merger.drafted)
     specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(merger.specs))
-    specs = tuple(narrowed(study, spec, {part for part, _ in merger.draft.owners}) for spec in specs)
+    if not any(f.goal == "pipeline" and f.severity == "critical" for f in findings):  # else results show nothing
+        specs = tuple(narrowed(study, spec, {part for part, _ in merger.draft.owners}) for spec in specs)
     return Plan(specs=specs, deferred=tuple(merger.deferred), unsized=unsized)
 
 

@@ -78,15 +78,15 @@ def power_of(study: Study, trials: int, more: int, searched: int) -> str:
         return "More trials are needed to find any effect."
     with_all = f"With these {count(more, 'trial')}" + (f" and the {trials:,} so far" if trials else "")
     size = _size(study, effect)
-    return f"{with_all}, a hyperparameter whose best and worst values differ by {size} would be found with 80 % probability."
+    return f"{with_all}, a difference of {size} from the best to the worst value of a hyperparameter would be found with 80 % probability."
 
 
 def power_so_far(study: Study, trials: int, searched: int) -> str:
     """Return the effect that the existing trials would have shown."""
     size = _size(study, power.detectable(trials, searched))
     return (
-        f"{count(trials, 'trial')} would have shown a hyperparameter whose best and worst values differ by {size} with 80 % probability. "
-        "None was found, so the searched hyperparameters matter little here."
+        f"{count(trials, 'trial')} would have shown a difference of {size} from the best to the worst value of one "
+        "hyperparameter with 80 % probability. None was found, so the searched hyperparameters matter little here."
     )
 
 

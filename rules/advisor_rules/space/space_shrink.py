@@ -216,12 +216,13 @@ def _message(study: Study, name: str, part: _good_region.Region, where: Message,
 
 
 def _tightened(study: Study, name: str, kept: tuple[float, float]) -> tuple[float, float]:
-    """Return the kept part of the range without what the model of all hyperparameters together leaves out."""
+    """Return the kept part with its cut ends moved inwards to what the model of all hyperparameters together leaves."""
     tighter = promising.ranges(study, study.spec).get(name)
     if tighter is None:
         return kept
     first, last = study.spec.parameters[name].to_unit(list(tighter))
-    low, high = max(kept[0], float(first)), min(kept[1], float(last))
+    low = max(kept[0], float(first)) if kept[0] > 0 else 0.0
+    high = min(kept[1], float(last)) if kept[1] < 1 else 1.0
     return (low, high) if low < high else kept
 
 

@@ -39,12 +39,14 @@ def test_fires_on_a_clean_trend_and_widens_that_side(trials: int, side: str) -> 
     (change,) = finding.changes
     assert isinstance(change, SetRange)
     after = change.apply(study.spec).parameters["learning_rate"]
+    assert after.low is not None
+    assert after.high is not None
     if side == "high":
-        assert after.low == pytest.approx(1e-4)  # the only range is narrowed at its other end
+        assert 1e-4 <= after.low < 1e-3  # the other end moves as well
         assert after.high == pytest.approx(1e-2)
     else:
         assert after.low == pytest.approx(1e-6)
-        assert after.high == pytest.approx(1e-4)
+        assert 1e-5 < after.high <= 1e-4
 
 
 def test_the_new_range_contains_a_best_trial_beyond_the_old_one() -> None:
@@ -207,9 +209,9 @@ def test_two_good_trials_are_no_warning() -> None:
     assert all(f.severity == "note" for f in verdict("space-boundary", sweep(costs)).findings)
 
 
-def test_the_other_end_stays_if_several_ranges_are_searched() -> None:
+def test_the_other_end_moves_too_if_several_ranges_are_searched() -> None:
     (found,) = (f for f in verdict("space-boundary", example()).findings if f.subject == "learning_rate")
-    assert found.changes[0].low == 1e-5
+    assert 1e-5 < found.changes[0].low < 1e-3
 
 
 def test_an_end_that_is_only_likely_is_a_note() -> None:
