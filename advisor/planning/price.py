@@ -78,7 +78,10 @@ def power_of(study: Study, trials: int, more: int, searched: int) -> str:
         return "More trials are needed to find any effect."
     with_all = f"With these {count(more, 'trial')}" + (f" and the {trials:,} so far" if trials else "")
     size = _size(study, effect)
-    return f"{with_all}, a difference of {size} from the best to the worst value of a hyperparameter would be found with 80 % probability."
+    return (
+        f"{with_all}, a difference of {size} from the best to the worst value of a hyperparameter would be found with 80 % "
+        "probability."
+    )
 
 
 def power_so_far(study: Study, trials: int, searched: int) -> str:

@@ -46,6 +46,8 @@ MAX_P = 0.05
 """Maximum p-value of the hypothesis that results depend on no hyperparameter."""
 MAX_POINTS = 150
 """Maximum number of trials to fit, evenly spaced in rank; the time grows with its cube."""
+MAX_NAMES = 20
+"""Maximum number of hyperparameters of a model. With more, the trials of a study hardly rule anything out."""
 MAX_CASES = 8
 """Maximum number of combinations of scientific values: each of them needs a good range."""
 REACHED = 0.1
@@ -78,8 +80,8 @@ def ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
     """Return by name the range (low, high) that is worth searching of each number that `spec` tunes, if a part can be cut off.
 
     spec: a study that searches some of the hyperparameters of `study`. Scientific ranges, conditional ones, and those of training
-    length, batch size and architecture stay. The result is empty if there are too few trials for a model, if they show no
-    effect, or if there are too many combinations of scientific values.
+    length, batch size and architecture stay. The result is empty if there are too few trials or too many hyperparameters for a
+    model, if the trials show no effect, or if there are too many combinations of scientific values.
     """
     parts, results = _parts(study, spec), read(study)
     early = results is not None and results.step is not None
@@ -161,7 +163,8 @@ def read(study: Study) -> Results | None:
         trials, costs, step = [group[0] for group in tried.trials], tried.costs, None
     except MissingData:
         trials, costs, step = _at_common_step(study)
-    if np.isfinite(costs).sum() < MIN_RESULTS or not np.nanmax(costs) > np.nanmin(costs):
+    names = tuple(n for names in (tried.numeric, tried.choices) for n in names)
+    if len(names) > MAX_NAMES or np.isfinite(costs).sum() < MIN_RESULTS or not np.nanmax(costs) > np.nanmin(costs):
         return None
     fine = np.isfinite(costs)
     values = np.full(len(costs), np.nan)
@@ -169,7 +172,6 @@ def read(study: Study) -> Results | None:
         values[fine] = np.minimum(compressed(costs[fine]), np.finfo(np.float32).max)
     values[~fine] = np.nanmax(values)
     chosen = importance.evenly_by_rank(values, MAX_POINTS)
-    names = tuple(n for names in (tried.numeric, tried.choices) for n in names)
     columns = [study.positions(n, trials)[chosen] for n in names]
     numeric, choices = columns[: len(tried.numeric)], columns[len(tried.numeric) :]
     if _p_of_no_effect(numeric, choices, values[chosen]) > MAX_P:
