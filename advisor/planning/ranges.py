@@ -11,6 +11,7 @@ from collections.abc import Collection
 from advisor.computed.space import promising
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
+from advisor.planning.base import validate
 
 
 def narrowed(study: Study, spec: StudySpec, keep: Collection[str]) -> StudySpec:
@@ -20,16 +21,16 @@ def narrowed(study: Study, spec: StudySpec, keep: Collection[str]) -> StudySpec:
     for name, (low, high) in promising.ranges(study, spec).items():
         old = spec.parameters[name]
         if name not in keep:
-            why = "; ".join(filter(None, [(old.why or "").partition("; ")[0], _why(study, spec)]))
-            spec = spec.with_parameter(name, old.model_copy(update={"low": low, "high": high, "why": why}))
-    return spec
+            reasons = [r for r in (old.why or "").split("; ") if r and not r.startswith(("unchanged", "the range was"))]
+            update = {"low": low, "high": high, "why": "; ".join([*reasons, _why(study, spec)])}
+            spec = spec.with_parameter(name, old.model_copy(update=update))
+    return validate(spec)
 
 
 def _why(study: Study, spec: StudySpec) -> str:
     """Return why the ranges are narrower, as a clause."""
-    results = promising.read(study)
-    assert results is not None
-    at = "" if results.step is None else f", compared at step {results.step:,.0f}"
+    fit = promising.model_of(study)
+    assert fit is not None
+    early = "" if fit.step is None else f", by their best results until {study.at(fit.step)}"
     more = ", with more room because training changes" if promising.trains_otherwise(study, spec) else ""
-    count = len(results.trials)
-    return f"the best value lies here with at least 90 % probability, by a model of all {count} settings{at}{more}"
+    return f"{promising.LIES_HERE} of {fit.fitted} settings{early}{more}"

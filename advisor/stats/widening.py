@@ -81,6 +81,15 @@ def _on_log_scale(domain: Domain, side: str, step: float) -> float:
     return abs(math.log(turn / end)) / math.log(domain.high / domain.low)
 
 
+def between(domain: Domain, span: tuple[float, float]) -> tuple[float, float]:
+    """Return the range (low, high) between two positions in the domain, rounded, but not beyond the domain."""
+    assert domain.low is not None
+    assert domain.high is not None
+    low = domain.low if span[0] <= 0 else max(tidy(float(domain.from_unit(span[0])), domain), domain.low)
+    high = domain.high if span[1] >= 1 else min(tidy(float(domain.from_unit(span[1])), domain), domain.high)
+    return (low, high) if low < high else (domain.low, domain.high)
+
+
 def tidy(value: float, domain: Domain) -> float:
     """Return the end of a range with two significant digits, or three if two would move it too far; whole in an int domain."""
     if domain.type == "int":

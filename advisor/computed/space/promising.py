@@ -1,10 +1,11 @@
-"""The part of each range where the best setting of the next study lies, by a model of all hyperparameters together.
+"""The part of each range where the best setting of the next study probably lies, by a model of all hyperparameters together.
 
 *Model.* A Gaussian process fitted to all settings (`surface.Surface`); failed settings count as bad as the worst. In each draw from
-its posterior, the best of many points in the space of the next study is found. The range that holds 90 % of them is kept, with the
-best setting so far and some room: near the best, results hardly differ, and the next change may move it.
+its posterior, the best of many points in the space of the next study is found. A range keeps the middle 90 % of these points, the
+best setting so far and some room: near the best, results hardly differ, and the next change may move it. It does not go beyond all
+trials unless the best may well lie there.
 
-*Unequal trials.* If many trials were pruned, all are compared at a step that nine in ten of them reached.
+*Unequal trials.* If many trials were pruned, all are compared by their best results until a step that nine in ten of them reached.
 
 *How good it is.* `benchmarks/quality/ranges.py` counts how often a range leaves out settings that are better beyond noise.
 """
@@ -13,33 +14,35 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from advisor.computed import computed
-from advisor.computed.space import settings
-from advisor.computed.space.inside import trials_inside
+from advisor.computed.space import failures, settings
+from advisor.computed.space.inside import exists, trials_inside
 from advisor.model import parameter_kinds
 from advisor.model.finding import MissingData
-from advisor.model.space import FloatArray, counts_training, to_scale
+from advisor.model.space import FloatArray, Value, counts_training, to_scale
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
-from advisor.stats import importance
+from advisor.stats import importance, screening
 from advisor.stats.surface import Surface, compressed
-from advisor.stats.widening import tidy
+from advisor.stats.widening import between
 
 MIN_RESULTS = 5
 """Minimum number of trials with a result for a model."""
+LIES_HERE = "the best value lies here with at least 90 % probability, by a model"
+"""Reason for a range, as a clause."""
 WITHIN = 0.9
-"""Probability with which the best setting lies in the part of one range."""
+"""Probability with which the best setting lies in the part of one range, before the part is cut back to the trials."""
 BEYOND = 0.25
 """Maximum probability that the best setting lies beyond all trials for the range to end there. Our choice."""
 ROOM = (0.25, 0.1)
 """Room on each side, in decades on a log scale, or as a share of a range on a linear scale. Our choice."""
 MORE_ROOM = (0.5, 0.25)
-"""The same if the best values may have moved: the next study trains otherwise, or early results of pruned trials were compared."""
+"""Room if the best values may have moved: the next study trains otherwise, or early results of pruned trials were compared."""
 MIN_CUT = 0.1
 """Minimum share of a range that is cut off at one end. Our choice: less is not worth a change."""
 MAX_P = 0.05
@@ -64,14 +67,16 @@ _LEVELS = (0.0, 0.5, 1.0)
 """Positions on a scientific range that stand for all its values."""
 
 
-class Results(NamedTuple):
+class Fit(NamedTuple):
     """Trials that are compared with each other, and the model fitted to them."""
 
     trials: Sequence[Trial]
-    """The trials, best first."""
-    step: float | None
-    """The step at which they are compared; None for full length."""
+    """The trials, best first; failed ones last."""
+    step: int | None
+    """The step until which results count; None for full length."""
     surface: Surface
+    fitted: int
+    """Number of trials that the model is fitted to."""
     names: tuple[str, ...]
     """The hyperparameters of the model, numbers first."""
 
@@ -81,58 +86,174 @@ def ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
 
     spec: a study that searches some of the hyperparameters of `study`. Scientific ranges, conditional ones, and those of training
     length, batch size and architecture stay. The result is empty if there are too few trials or too many hyperparameters for a
-    model, if the trials show no effect, or if there are too many combinations of scientific values.
+    model, if the trials show no effect, if none of them has the new fixed values, if a hyperparameter is computed from others, or
+    if there are too many combinations of scientific values.
     """
-    parts, results = _parts(study, spec), read(study)
-    early = results is not None and results.step is not None
-    room = MORE_ROOM if early or trains_otherwise(study, spec) else ROOM
-    ends = {name: _ends(spec.parameters[name], part, room) for name, part in parts.items()}
-    return {name: found for name, found in ends.items() if found is not None}
+    fit = model_of(study)
+    if fit is None or any(n in spec.parameters and spec.parameters[n].role == "derived" for n in fit.names):
+        return {}
+    tuned = [n for n in fit.names if _is_tuned(study, spec, n)]
+    cases = list(itertools.islice(_cases(spec, fit), MAX_CASES + 1))
+    inside = trials_inside(spec, fit.trials)
+    if not tuned or len(cases) > MAX_CASES or (not inside and _other_constants(study, spec)):
+        return {}
+    room = MORE_ROOM if fit.step is not None or trains_otherwise(study, spec) else ROOM
+    draws = _best_settings(study, spec, fit, cases)
+    new: dict[str, tuple[float, float]] = {}
+    for name in tuned:
+        parameter, tried = spec.parameters[name], _positions(spec, name, [t.params for t in inside])
+        if draws and math.isfinite(_positions(study.spec, name, [fit.trials[0].params])[0]):
+            part = _part([_positions(spec, name, each) for each in draws], tried[np.isfinite(tried)])
+            kept = _with_room(parameter, part, room)
+            if kept != (parameter.low, parameter.high):
+                new[name] = kept
+    return new
 
 
 def trains_otherwise(study: Study, spec: StudySpec) -> bool:
-    """Return whether `spec` has another length or schedule of training, or searches what `study` did not vary."""
-    same = (spec.max_train_steps, spec.schedule) == (study.spec.max_train_steps, study.spec.schedule)
-    return not same or not spec.searched.keys() <= study.spec.searched.keys()
+    """Return whether `spec` has another length or schedule of training, other fixed values, or new hyperparameters."""
+    before = study.spec
+    if (spec.max_train_steps, spec.schedule) != (before.max_train_steps, before.schedule):
+        return True
+    return _other_constants(study, spec) or not spec.searched.keys() <= before.searched.keys()
 
 
-def _ends(parameter: Parameter, part: tuple[float, float], room: tuple[float, float]) -> tuple[float, float] | None:
-    """Return the range (low, high) that is left if `part`, as positions, and this room are kept; None if nothing is cut off."""
-    assert parameter.low is not None
-    assert parameter.high is not None
-    more = room[1]
-    if parameter.scale != "linear":
-        ends = to_scale(np.array([parameter.low, parameter.high]), parameter.scale)
-        more = room[0] * math.log(10) / float(ends[1] - ends[0])
-    low, high = part[0] - more, part[1] + more
-    least = parameter.low if low < MIN_CUT else tidy(float(parameter.from_unit(low)), parameter)
-    most = parameter.high if high > 1 - MIN_CUT else tidy(float(parameter.from_unit(high)), parameter)
-    return (least, most) if least < most and (least, most) != (parameter.low, parameter.high) else None
+def _other_constants(study: Study, spec: StudySpec) -> bool:
+    """Return whether `spec` has another value of a hyperparameter that is fixed in `study`."""
+    fixed = {n: p.value for n, p in study.spec.parameters.items() if p.role == "fixed"}
+    return any(spec.parameters[n].value != value for n, value in fixed.items() if n in spec.parameters)
 
 
-def _parts(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
-    """Return by name the part of each tuned range, as positions, that holds the best setting and the best trials."""
-    results = read(study)
-    tuned = [n for n in results.names if _is_tuned(study, spec, n)] if results is not None else []
-    cases = list(itertools.islice(_cases(spec, results), MAX_CASES + 1)) if results is not None and tuned else []
-    if results is None or not 0 < len(cases) <= MAX_CASES:
-        return {}
-    tried = {n: _of(spec.parameters[n], n, trials_inside(spec, results.trials)) for n in tuned}
-    best: dict[str, list[FloatArray]] = {n: [] for n in tuned}
+@computed
+def model_of(study: Study) -> Fit | None:
+    """Return the trials that are compared, and their model; None if they are too few, show no effect, or serve a special study."""
+    if study.probe is not None or study.feasible.sum() < MIN_RESULTS:
+        return None
+    tried = settings.read(study)
+    try:
+        settings.require_unpruned(study)
+        trials, costs, step = [group[0] for group in tried.trials], tried.costs, None
+    except MissingData:
+        trials, costs, step = _at_common_step(study)
+    names = tuple(n for names in (tried.numeric, tried.choices) for n in names)
+    done = np.isfinite(costs)
+    if len(names) > MAX_NAMES or done.sum() < MIN_RESULTS or not np.ptp(costs[done]) > 0:
+        return None
+    values = np.full(len(costs), np.nan)
+    values[done] = compressed(costs[done])
+    values[~done] = np.nanmax(values)
+    chosen = importance.evenly_by_rank(values, MAX_POINTS)
+    columns = [study.positions(n, trials)[chosen] for n in names]
+    numeric, choices = columns[: len(tried.numeric)], columns[len(tried.numeric) :]
+    if _p_of_no_effect(numeric, choices, values[chosen]) > MAX_P:
+        return None
+    best_first = [trials[i] for i in np.lexsort((~done, values))]
+    return Fit(best_first, step, Surface(numeric, choices, values[chosen]), len(chosen), names)
+
+
+def _p_of_no_effect(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray) -> float:
+    """Return the p-value that values (n,) depend on no hyperparameter.
+
+    The smaller p-value of two tests, doubled: one of parabolas along single hyperparameters, which needs few trials, and one of any
+    smooth dependence, also on all hyperparameters together.
+    """
+    if not numeric and not choices:
+        return 1.0
+    alone = (len(numeric) + len(choices)) * math.exp(screening.log_p_values(numeric, choices, values).min())
+    blocks = [importance.coordinates(u, True) for u in numeric] + [importance.coordinates(u, False) for u in choices]
     rng = np.random.default_rng(SEED)
+    smooth = importance.p_of_blocks([*blocks, np.hstack(blocks)], importance.normal_scores(values), rng)
+    return 2 * min(alone, smooth)
+
+
+def _at_common_step(study: Study) -> tuple[list[Trial], FloatArray, int]:
+    """Return (trials, their best costs until a common step, that step).
+
+    Failed trials have the cost NaN. Trials without a result until that step are left out: nothing is known about them.
+    """
+    failed = failures.failures(study).any
+    curves = {t.index: study.cost_curve(t).finite for t in study.trials if study.feasible[t.index]}
+    step = int(np.quantile([c.steps[-1] for c in curves.values()], REACHED, method="lower"))
+    costs: dict[int, float] = {}
+    for trial in study.trials:
+        curve = curves.get(trial.index)
+        if failed[trial.index] and trial.status != "pruned":
+            costs[trial.index] = math.nan
+        elif curve is not None and study.ended[trial.index] and curve.steps[0] <= step <= curve.steps[-1]:
+            costs[trial.index] = float(curve.values[curve.steps <= step].min())
+    return [study.trials[i] for i in costs], np.array(list(costs.values())), step
+
+
+# --- the next study's space -----------------------------------------------------------------------------------------------------
+
+
+def _is_tuned(study: Study, spec: StudySpec, name: str) -> bool:
+    parameter = spec.parameters.get(name)
+    if parameter is None or not parameter.numeric or parameter.role != "nuisance" or parameter.when:
+        return False
+    if counts_training(name) or parameter_kinds.is_batch_size(name) or not study.spec.parameters[name].numeric:
+        return False
+    return not parameter_kinds.searches_architecture(study, name)
+
+
+def _cases(spec: StudySpec, fit: Fit) -> Iterator[dict[str, Value]]:
+    """Yield every combination of the scientific values; three values stand for a range."""
+    scientific = {
+        n: spec.searched[n] for n in fit.names if n in spec.searched and spec.searched[n].role == "scientific"
+    }
+    scientific = {n: p for n, p in scientific.items() if not p.when}
+    values = [[p.from_unit(u) for u in _LEVELS] if p.numeric else p.options for p in scientific.values()]
+    for combination in itertools.product(*values):
+        yield dict(zip(scientific, combination, strict=True))
+
+
+def _best_settings(
+    study: Study, spec: StudySpec, fit: Fit, cases: Sequence[Mapping[str, Value]]
+) -> list[list[Mapping[str, Value]]]:
+    """Return draws of the best setting in the space of `spec`, for each case; empty if no point of a case is allowed."""
+    rng = np.random.default_rng(SEED)
+    draws = []
     for case in cases:
-        points = _points(study, spec, results, case, rng)
-        lowest = results.surface.lowest([_on_scale_of(study, spec, n, points[n]) for n in results.names])
-        for name in tuned:
-            best[name].append(points[name][lowest])
-    return {n: _part(draws, tried[n][np.isfinite(tried[n])]) for n, draws in best.items()}
+        points = [p for p in _points(spec, fit, case, rng) if spec.forbids(p) is None]
+        if not points:
+            return []
+        lowest = fit.surface.lowest([_positions(study.spec, name, points) for name in fit.names])
+        draws.append([points[i] for i in lowest])
+    return draws
+
+
+def _points(
+    spec: StudySpec, fit: Fit, case: Mapping[str, Value], rng: np.random.Generator
+) -> list[Mapping[str, Value]]:
+    """Return settings all over the space of `spec` and near the best trials, with the scientific values of the case."""
+    fixed = {n: p.options[0] if len(p.options) == 1 else p.value for n, p in spec.parameters.items() if not p.searched}
+    points: list[dict[str, Value]] = [
+        {**{n: v for n, v in fixed.items() if v is not None}, **case} for _ in range(_UNIFORM + _NEAR * _LEADERS)
+    ]
+    leaders = [fit.trials[i % len(fit.trials)].params for i in range(_LEADERS)]
+    scales = np.tile(np.repeat(_SCALES, _NEAR // len(_SCALES)), _LEADERS)
+    for name in (n for n in fit.names if n in spec.searched and n not in case):
+        parameter = spec.parameters[name]
+        centres = np.repeat(_positions(spec, name, leaders), _NEAR)
+        near = np.clip(np.nan_to_num(centres, nan=0.5) + scales * rng.standard_normal(len(scales)), 0, 1)
+        for point, u in zip(points, np.concatenate([rng.random(_UNIFORM), near]), strict=True):
+            point[name] = parameter.from_unit(float(u))
+    conditional = [n for n in fit.names if n in spec.parameters and spec.parameters[n].when]
+    return [{n: v for n, v in p.items() if n not in conditional or exists(spec.parameters[n], p)} for p in points]
+
+
+def _positions(spec: StudySpec, name: str, points: Sequence[Mapping[str, Value]]) -> FloatArray:
+    """Return the positions of settings in a range of `spec`, NaN where one lacks the hyperparameter."""
+    return spec.parameters[name].to_unit([p.get(name, "") for p in points])
+
+
+# --- the part to keep -----------------------------------------------------------------------------------------------------------
 
 
 def _part(draws: Sequence[FloatArray], tried: FloatArray) -> tuple[float, float]:
-    """Return the part (low, high) that holds the best setting of each case, and the best trial.
+    """Return the part (low, high) that probably holds the best setting of each case, and holds the best trial.
 
-    draws: draws of its position, by case; tried: positions of the trials in the space, best first. The part does not go beyond all
-    trials unless the best setting may well lie there: the next round can extend it.
+    draws: draws of its position, by case; tried: positions of all trials in the space, best first.
     """
     ends = np.array([np.quantile(u, [(1 - WITHIN) / 2, (1 + WITHIN) / 2]) for u in draws])
     low, high = float(ends[:, 0].min()), float(ends[:, 1].max())
@@ -146,109 +267,13 @@ def _part(draws: Sequence[FloatArray], tried: FloatArray) -> tuple[float, float]
     return min(low, first), max(high, first)
 
 
-def _is_tuned(study: Study, spec: StudySpec, name: str) -> bool:
-    parameter = spec.parameters.get(name)
-    if parameter is None or not parameter.numeric or parameter.role != "nuisance" or parameter.when:
-        return False
-    special = counts_training(name) or parameter_kinds.is_batch_size(name)
-    return not special and not parameter_kinds.searches_architecture(study, name)
-
-
-@computed
-def read(study: Study) -> Results | None:
-    """Return the trials that are compared, and their model; None if they are too few, or show no effect."""
-    tried = settings.read(study)
-    try:
-        settings.require_unpruned(study)
-        trials, costs, step = [group[0] for group in tried.trials], tried.costs, None
-    except MissingData:
-        trials, costs, step = _at_common_step(study)
-    names = tuple(n for names in (tried.numeric, tried.choices) for n in names)
-    if len(names) > MAX_NAMES or np.isfinite(costs).sum() < MIN_RESULTS or not np.nanmax(costs) > np.nanmin(costs):
-        return None
-    fine = np.isfinite(costs)
-    values = np.full(len(costs), np.nan)
-    with np.errstate(over="ignore"):
-        values[fine] = np.minimum(compressed(costs[fine]), np.finfo(np.float32).max)
-    values[~fine] = np.nanmax(values)
-    chosen = importance.evenly_by_rank(values, MAX_POINTS)
-    columns = [study.positions(n, trials)[chosen] for n in names]
-    numeric, choices = columns[: len(tried.numeric)], columns[len(tried.numeric) :]
-    if _p_of_no_effect(numeric, choices, values[chosen]) > MAX_P:
-        return None
-    surface = Surface(numeric, choices, values[chosen])
-    return Results([trials[i] for i in np.argsort(values, kind="stable")], step, surface, names)
-
-
-def _p_of_no_effect(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray) -> float:
-    """Return the p-value that values (n,) depend on no hyperparameter, neither alone nor with others."""
-    blocks = [importance.coordinates(u, True) for u in numeric] + [importance.coordinates(u, False) for u in choices]
-    together = [np.hstack(blocks)] if len(blocks) > 1 else []
-    scores = importance.normal_scores(values)
-    return importance.p_of_blocks([*blocks, *together], scores, np.random.default_rng(SEED)) if blocks else 1.0
-
-
-def _at_common_step(study: Study) -> tuple[list[Trial], FloatArray, float]:
-    """Return (trials, their best costs until a common step, that step); failed trials have the cost NaN."""
-    ended = [t for t in study.trials if study.ended[t.index]]
-    curves = {t.index: study.cost_curve(t).finite for t in ended if study.feasible[t.index]}
-    step = float(np.quantile([c.steps[-1] for c in curves.values()], REACHED, method="lower"))
-    compared = [t for t in ended if t.index not in curves or curves[t.index].steps[-1] >= step]
-    early = {i: c.values[c.steps <= step] for i, c in curves.items()}
-    return (
-        compared,
-        np.array([early[t.index].min() if len(early.get(t.index, ())) else math.nan for t in compared]),
-        step,
-    )
-
-
-def _cases(spec: StudySpec, results: Results) -> itertools.product[tuple[float, ...]]:
-    """Return every combination of the positions that stand for the scientific values, in the order of their names."""
-    asked = [spec.parameters[n] for n in _scientific(spec, results)]
-    return itertools.product(*(_LEVELS if p.numeric else tuple(p.to_unit(p.options)) for p in asked))
-
-
-def _scientific(spec: StudySpec, results: Results) -> list[str]:
-    return [n for n in results.names if n in spec.searched and spec.searched[n].role == "scientific"]
-
-
-def _points(
-    study: Study, spec: StudySpec, results: Results, case: Sequence[float], rng: np.random.Generator
-) -> dict[str, FloatArray]:
-    """Return the positions in the ranges of `spec` of points in its space, each (m,), by the hyperparameters of the model.
-
-    Hyperparameters that `spec` fixes stand at their values, on the scale of `study`; those with a condition are missing.
-    """
-    leaders = results.trials[:_LEADERS]
-    given = dict(zip(_scientific(spec, results), case, strict=True))
-    total = _UNIFORM + _NEAR * len(leaders)
-    scales = np.resize(np.repeat(_SCALES, _NEAR // len(_SCALES)), total - _UNIFORM)
-    out: dict[str, FloatArray] = {}
-    for name in results.names:
-        parameter = spec.parameters.get(name)
-        if parameter is None or parameter.when or not parameter.searched:
-            value = None if parameter is None or parameter.when else parameter.value
-            out[name] = np.full(total, study.spec.parameters[name].to_unit(["" if value is None else value])[0])
-        elif name in given:
-            out[name] = np.full(total, given[name])
-        else:
-            centres = np.repeat(np.clip(np.nan_to_num(_of(parameter, name, leaders), nan=0.5), 0, 1), _NEAR)
-            near = np.clip(centres + scales * rng.standard_normal(len(centres)), 0, 1)
-            drawn = np.concatenate([rng.random(_UNIFORM), near])
-            last = max(len(parameter.options) - 1, 1)
-            out[name] = drawn if parameter.numeric else np.round(drawn * last) / last
-    return out
-
-
-def _of(parameter: Parameter, name: str, trials: Sequence[Trial]) -> FloatArray:
-    return parameter.to_unit([t.params.get(name, "") for t in trials])
-
-
-def _on_scale_of(study: Study, spec: StudySpec, name: str, positions: FloatArray) -> FloatArray:
-    """Return positions in the range of `spec` as positions in that of `study`."""
-    new, old = spec.parameters.get(name), study.spec.parameters[name]
-    if new is None or not new.searched or new.when or new.domain == old.domain:
-        return positions
-    last = max(len(new.options) - 1, 1)
-    values = [new.from_unit(u) if new.numeric else new.options[round(u * last)] for u in positions]
-    return old.to_unit(values)
+def _with_room(parameter: Parameter, part: tuple[float, float], room: tuple[float, float]) -> tuple[float, float]:
+    """Return the range (low, high) of a part with room on both sides; an end at which little would be cut off stays."""
+    assert parameter.low is not None
+    assert parameter.high is not None
+    more = room[1]
+    if parameter.scale != "linear":
+        ends = to_scale(np.array([parameter.low, parameter.high]), parameter.scale)
+        more = room[0] * math.log(10) / float(ends[1] - ends[0])
+    low, high = part[0] - more, part[1] + more
+    return between(parameter, (0.0 if low < MIN_CUT else low, 1.0 if high > 1 - MIN_CUT else high))

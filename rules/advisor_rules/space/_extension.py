@@ -41,7 +41,7 @@ def moved(study: Study, tried: settings.Settings, name: str, side: Side, respons
     inner = _other_end(study, name, (low, high), side)
     if inner is None:
         return Moved(low, high, why)
-    why += f". Values {'below' if side == 'high' else 'above'} {setting(inner)} are far from the best trials and are left out"
+    why += f". Values {'below' if side == 'high' else 'above'} {setting(inner)} are very likely worse and are left out"
     return Moved(inner, high, why) if side == "high" else Moved(low, inner, why)
 
 

@@ -10,10 +10,9 @@ from scipy.special import gammaln, logsumexp
 
 from advisor.computed.space.settings import Settings
 from advisor.model import parameter_kinds
-from advisor.model.space import BoolArray, Domain, FloatArray, IntArray, counts_training
+from advisor.model.space import BoolArray, FloatArray, IntArray, counts_training
 from advisor.model.study import Study
 from advisor.stats.importance import evenly_by_rank, normal_scores
-from advisor.stats.widening import tidy
 
 MIN_GOOD = 4
 """Minimum number of good points."""
@@ -210,15 +209,6 @@ def separate(positions: FloatArray, costs: FloatArray, tolerance: float) -> Regi
     margin = max(low - float(below.max()), float(above.min()) - high)
     count = int(marked.sum())
     return Region(low, high, count, 0, count, margin, 1 / len(costs))
-
-
-def ends(domain: Domain, span: tuple[float, float]) -> tuple[float, float]:
-    """Return the range (low, high) between two positions in the domain; an end of the domain is returned exactly."""
-    assert domain.low is not None
-    assert domain.high is not None
-    low = domain.low if span[0] <= 0 else max(tidy(float(domain.from_unit(span[0])), domain), domain.low)
-    high = domain.high if span[1] >= 1 else min(tidy(float(domain.from_unit(span[1])), domain), domain.high)
-    return (low, high) if low < high else (domain.low, domain.high)
 
 
 def _mostly(failed: BoolArray) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, say
 from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Study
-from advisor.stats import boundaries
+from advisor.stats import boundaries, widening
 from advisor_rules.space import _good_region, _rows
 
 
@@ -29,7 +29,8 @@ class SpaceShrink(Rule):
     depend on the hyperparameter at all. Then it takes the good trials: the best tenth, and all that are only a little worse than
     the best, so that a flat optimum counts as a whole. It tests if the good trials lie closer together than equally many random
     trials, counted in the trials between them. The part to keep holds the good trials plus a margin; up to 5 % of the good trials
-    at each end may be left out, but none of the best three. The rule fires if that part is at most two thirds of the range, on
+    at each end may be left out, but none of the best three. If a model of all hyperparameters together rules out more, its ends
+    move further inwards, but never past the best trial. The rule fires if that part is at most two thirds of the range, on
     its own scale. An end stays if good trials lie in the outer fifth, or if most trials beyond the good ones failed;
     `space-boundary` and `space-infeasible` cover these cases. If there are too few good trials for the second test, or the range
     stays wide, the margin is the interval that holds the optimum of the fitted response with 90 % probability. If only one
@@ -124,8 +125,9 @@ class SpaceShrink(Rule):
                 spans = [(max(1 - boundaries.WITHIN, chances[name]), within)]
             found += [(p, name, part, low, high) for p, (low, high) in spans if high - low <= self.left]
         learned = bool(found) and sampler.learned(study)
+        tighter = promising.ranges(study, study.spec) if found else {}
         for p, name, part, low, high in sorted(found, key=lambda f: f[:2]):
-            finding = self._finding(study, tried, name, part, _tightened(study, name, (low, high)), p)
+            finding = self._finding(study, tried, name, part, _tightened(study, name, (low, high), tighter), p)
             yield sampler.weakened(finding) if learned else finding
 
     def _finding(
@@ -138,7 +140,7 @@ class SpaceShrink(Rule):
         p: float,
     ) -> Finding:
         domain, u = study.spec.parameters[name], tried.numeric[name]
-        low, high = _good_region.ends(domain, kept)
+        low, high = widening.between(domain, kept)
         first, last = (Number(float(domain.from_unit(x))) for x in (part.low, part.high))
         having = np.flatnonzero(np.isfinite(u))
         shown = [t for i in [i for i in having if part.low <= u[i] <= part.high][:5] for t in tried.trials[i][:1]]
@@ -215,12 +217,13 @@ def _message(study: Study, name: str, part: _good_region.Region, where: Message,
     )
 
 
-def _tightened(study: Study, name: str, kept: tuple[float, float]) -> tuple[float, float]:
-    """Return the kept part with its cut ends moved inwards to what the model of all hyperparameters together leaves."""
-    tighter = promising.ranges(study, study.spec).get(name)
-    if tighter is None:
+def _tightened(
+    study: Study, name: str, kept: tuple[float, float], tighter: Mapping[str, tuple[float, float]]
+) -> tuple[float, float]:
+    """Return the kept part with its cut ends moved inwards to the range that the model of all hyperparameters leaves."""
+    if name not in tighter:
         return kept
-    first, last = study.spec.parameters[name].to_unit(list(tighter))
+    first, last = study.spec.parameters[name].to_unit(list(tighter[name]))
     low = max(kept[0], float(first)) if kept[0] > 0 else 0.0
     high = min(kept[1], float(last)) if kept[1] < 1 else 1.0
     return (low, high) if low < high else kept

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from promise import kept, studies
 from studies import make_study
 
 from advisor.computed.space import promising
-from advisor.model.spec import Parameter
+from advisor.model.spec import Bounds, Parameter, Region
 from advisor.model.study import Study
 
 UNIT = Parameter(low=0.0, high=1.0)
@@ -82,11 +84,81 @@ def test_pruned_trials_are_compared_at_a_step_that_they_reached() -> None:
     status = ["complete" if i in full else "pruned" for i in range(20)]
     params = [{"h0": float(r)} for r in rates]
     study = make_study(params, {"val/loss": curves}, space={"h0": UNIT}, status=status)
-    results = promising.read(study)
+    results = promising.model_of(study)
     assert results is not None
     assert (len(results.trials), results.step) == (20, 100)
     low, high = promising.ranges(study, study.spec)["h0"]
     assert 0 < low < 0.5 < high < 1
+
+
+def test_a_trial_that_is_first_evaluated_after_the_common_step_did_not_fail() -> None:
+    """Good trials, at h0 over 0.5, are first evaluated at step 200; four others are pruned at step 100."""
+    rates = np.linspace(0, 1, 20)
+    ends = 0.3 + (rates - 0.8) ** 2
+    values = [[3.0, e] if r <= 0.5 else [e] for r, e in zip(rates, ends, strict=True)]
+    values[:5] = [[3.0 + float(e)] for e in ends[:5]]
+    steps = [[100] if i < 5 else [100, 200] if r <= 0.5 else [200] for i, r in enumerate(rates)]
+    status = ["pruned" if i < 5 else "complete" for i in range(20)]
+    params = [{"h0": float(r)} for r in rates]
+    study = make_study(params, {"val/loss": values}, space={"h0": UNIT}, status=status, steps={"val/loss": steps})
+    assert promising.ranges(study, study.spec).get("h0", (0.0, 1.0))[1] == 1
+
+
+def test_pruned_trials_without_any_result_narrow_nothing() -> None:
+    params = [{"h0": float(u)} for u in np.linspace(0, 1, 10)]
+    status = ["pruned"] * 4 + ["diverged"] * 6
+    study = make_study(params, {"val/loss": [[math.nan]] * 10}, space={"h0": UNIT}, status=status)
+    assert promising.ranges(study, study.spec) == {}
+
+
+def test_rounding_never_leaves_the_range() -> None:
+    values = np.linspace(300.2, 300.8, 21)
+    domain = Parameter(low=300.2, high=300.8, limits=(300.2, 300.8))
+    curves = {"val/loss": [[5.0, 0.3 + float((x - 300.5) ** 2)] for x in values]}
+    study = make_study([{"h0": float(x)} for x in values], curves, space={"h0": domain})
+    low, high = promising.ranges(study, study.spec).get("h0", (300.2, 300.8))
+    assert 300.2 <= low < 300.5 < high <= 300.8
+
+
+def test_forbidden_settings_are_not_the_best() -> None:
+    rng = np.random.default_rng(5)
+    u = rng.random((60, 2))
+    u = u[~((u[:, 0] > 0.6) & (u[:, 1] > 0.4))]
+    study = study_of(u, 0.3 + ((u - 0.9) ** 2).sum(1))
+    region = Region(where={"h0": Bounds(low=0.6), "h1": Bounds(low=0.4)})
+    spec = study.spec.model_copy(update={"forbidden": (region,)})
+    found = promising.ranges(study, spec)
+    low = {n: found.get(n, (0.0, 1.0))[0] for n in ("h0", "h1")}
+    assert low["h0"] < 0.6 or low["h1"] < 0.4
+
+
+def test_a_conditional_hyperparameter_counts_where_its_condition_is_met() -> None:
+    """The best h0 depends on w, which exists with use = yes; the next study fixes use and searches w."""
+    rng = np.random.default_rng(6)
+    params: list[dict[str, object]] = []
+    costs = []
+    for i in range(60):
+        h0, w = rng.random(2)
+        params.append({"h0": float(h0), "use": "yes", "w": float(w)} if i % 2 else {"h0": float(h0), "use": "no"})
+        costs.append([5.0, 0.3 + (h0 - 0.1 - 0.8 * w) ** 2 if i % 2 else 0.4 + (h0 - 0.2) ** 2])
+    space = {
+        "h0": UNIT,
+        "use": Parameter(role="scientific", choices=("yes", "no")),
+        "w": UNIT.model_copy(update={"when": {"use": "yes"}}),
+    }
+    study = make_study(params, {"val/loss": costs}, space=space)
+    yes = study.spec.with_parameter("use", Parameter(role="fixed", value="yes"))
+    low, high = promising.ranges(study, yes).get("h0", (0.0, 1.0))
+    assert low < 0.25
+    assert high > 0.75
+
+
+def test_a_best_value_without_a_place_on_the_scale_keeps_the_range() -> None:
+    decays = [0.0, *np.geomspace(1e-5, 0.1, 20)]
+    curves = {"val/loss": [[5.0, 0.3 + 3 * float(d)] for d in decays]}
+    domain = Parameter(low=1e-5, high=0.1, scale="log")
+    study = make_study([{"weight_decay": float(d)} for d in decays], curves, space={"weight_decay": domain})
+    assert promising.ranges(study, study.spec) == {}
 
 
 def test_few_trials_and_equal_results_narrow_nothing() -> None:
