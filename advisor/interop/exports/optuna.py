@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -147,7 +148,7 @@ def _python(text: str) -> str:
         def visit_Name(self, node: ast.Name) -> ast.expr:
             return ast.Subscript(ast.Name("params", ast.Load()), ast.Constant(node.id), ast.Load())
 
-    return ast.unparse(ast.fix_missing_locations(_Lookup().visit(formula.parse(text).tree)))
+    return ast.unparse(ast.fix_missing_locations(_Lookup().visit(copy.deepcopy(formula.parse(text).tree))))
 
 
 def _rejection(region: Region) -> Iterator[str]:
