@@ -16,6 +16,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, say
 from advisor.model.space import BoolArray, FloatArray
 from advisor.model.study import Study
+from advisor.model.words import capital
 from advisor.stats import boundaries, widening
 from advisor_rules.space import _good_region, _rows
 
@@ -29,9 +30,9 @@ class SpaceShrink(Rule):
     depend on the hyperparameter at all. Then it takes the good trials: the best tenth, and all that are only a little worse than
     the best, so that a flat optimum counts as a whole. It tests if the good trials lie closer together than equally many random
     trials, counted in the trials between them. The part to keep holds the good trials plus a margin; up to 5 % of the good trials
-    at each end may be left out, but none of the best three. If a model of all hyperparameters together rules out more, its ends
-    move further inwards, but never past the best trial. The rule fires if that part is at most two thirds of the range, on
-    its own scale. An end stays if good trials lie in the outer fifth, or if most trials beyond the good ones failed;
+    at each end may be left out, but none of the best three. If both ends are cut off and a model of all hyperparameters together
+    rules out more, they move further inwards, but never past the best trial. The rule fires if that part is at most two thirds of
+    the range, on its own scale. An end stays if good trials lie in the outer fifth, or if most trials beyond the good ones failed;
     `space-boundary` and `space-infeasible` cover these cases. If there are too few good trials for the second test, or the range
     stays wide, the margin is the interval that holds the optimum of the fitted response with 90 % probability. If only one
     hyperparameter is searched and one to three neighbouring trials are far better than all others, their neighbours are the range.
@@ -149,9 +150,7 @@ class SpaceShrink(Rule):
             where = say("at {name} of {first}", name=Name(name), first=first)
         why = f"The good trials lie {where}; the rest of the new range is margin"
         if part.low < kept[0] or part.high > kept[1]:
-            why = (
-                f"The best value lies here with at least {promising.WITHIN:.0%} probability, by a model of all settings"
-            )
+            why = capital(f"{promising.LIES_HERE} of all settings")
         return self.finding(
             _message(study, name, part, where, len(having)),
             action=_rows.range_advice("Narrow the range of {name}", name, low, high),
@@ -220,12 +219,14 @@ def _message(study: Study, name: str, part: _good_region.Region, where: Message,
 def _tightened(
     study: Study, name: str, kept: tuple[float, float], tighter: Mapping[str, tuple[float, float]]
 ) -> tuple[float, float]:
-    """Return the kept part with its cut ends moved inwards to the range that the model of all hyperparameters leaves."""
-    if name not in tighter:
+    """Return the kept part with its ends moved inwards to the range that the model of all hyperparameters leaves.
+
+    If one end of the range stays, so does the part: `space-boundary` may move that end, and then chooses the other one, too.
+    """
+    if name not in tighter or kept[0] <= 0 or kept[1] >= 1:
         return kept
     first, last = study.spec.parameters[name].to_unit(list(tighter[name]))
-    low = max(kept[0], float(first)) if kept[0] > 0 else 0.0
-    high = min(kept[1], float(last)) if kept[1] < 1 else 1.0
+    low, high = max(kept[0], float(first)), min(kept[1], float(last))
     return (low, high) if low < high else kept
 
 
