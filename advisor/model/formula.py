@@ -37,7 +37,7 @@ class Formula:
     names: frozenset[str]
     """Names of the hyperparameters in the formula."""
     tree: ast.expr
-    """The syntax tree. It is shared by all users of the formula, so nobody may change it."""
+    """The syntax tree, which `parse` returns again for the same text: change only a copy of it."""
 
     def value(self, values: Mapping[str, object]) -> float | None:
         """Return the formula's value, or None if a hyperparameter is missing or not a number, or if the result is not finite."""

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from advisor.computed.space import promising
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
+from advisor.planning import roles
 from advisor.planning.base import validate
 
 
@@ -21,8 +22,7 @@ def narrowed(study: Study, spec: StudySpec, keep: Collection[str]) -> StudySpec:
     for name, (low, high) in promising.ranges(study, spec).items():
         old = spec.parameters[name]
         if name not in keep:
-            reasons = [r for r in (old.why or "").split("; ") if r and not r.startswith(("unchanged", "the range was"))]
-            update = {"low": low, "high": high, "why": "; ".join([*reasons, _why(study, spec)])}
+            update = {"low": low, "high": high, "why": roles.why(name, old.role, _why(study, spec))}
             spec = spec.with_parameter(name, old.model_copy(update=update))
     return validate(spec)
 

@@ -31,8 +31,7 @@ class Limit(NamedTuple):
 
 
 def tidy_range(study: Study, name: str) -> Parameter:
-    """Return the hyperparameter. If its range was inferred, its ends are rounded outwards, except whole numbers: nobody chose their
-    digits."""
+    """Return the hyperparameter with the ends of its range rounded outwards if they were inferred; whole numbers stay."""
     parameter = study.spec.parameters[name]
     if name not in study.inferred or parameter.type == "int" or parameter.low is None or parameter.high is None:
         return parameter

@@ -33,10 +33,10 @@ from advisor.stats.widening import between
 
 MIN_RESULTS = 5
 """Minimum number of trials with a result for a model."""
-LIES_HERE = "the best value lies here with at least 90 % probability, by a model"
-"""Reason for a range, as a clause."""
 WITHIN = 0.9
 """Probability with which the best setting lies in the part of one range, before the part is cut back to the trials."""
+LIES_HERE = f"the best value lies here with a probability of about {100 * WITHIN:.0f} %, by a model"
+"""Reason for a range, as a clause."""
 BEYOND = 0.25
 """Maximum probability that the best setting lies beyond all trials for the range to end there. Our choice."""
 ROOM = (0.25, 0.1)

@@ -80,9 +80,8 @@ class ExitRecords:
             _is_held(lock)
         sweep(self.folder)
         for file in sorted(self.folder.glob(f"*{self._suffix}")):
-            with suppress(
-                ValueError, TypeError, KeyError, OSError, RecursionError
-            ):  # OSError: another launcher took it
+            # OSError: another launcher already took it
+            with suppress(ValueError, TypeError, KeyError, OSError, RecursionError):
                 content = json.loads(file.read_text(encoding="utf-8"))
                 if _is_held(self.folder / Path(str(content.pop("keeper"))).name):
                     self.others = True

@@ -14,11 +14,11 @@ from advisor.model.study import Study
 UNIT = Parameter(low=0.0, high=1.0)
 
 
-def study_of(positions: np.ndarray, costs: np.ndarray, **more: object) -> Study:
+def study_of(positions: np.ndarray, costs: np.ndarray) -> Study:
     names = [f"h{j}" for j in range(positions.shape[1])]
     params = [dict(zip(names, map(float, u), strict=True)) for u in positions]
     curves = {"val/loss": [[5.0, float(c)] for c in costs]}
-    return make_study(params, curves, space=dict.fromkeys(names, UNIT), **more)  # type: ignore[arg-type]
+    return make_study(params, curves, space=dict.fromkeys(names, UNIT))
 
 
 def test_the_best_setting_is_hardly_ever_left_out() -> None:
