@@ -12,6 +12,8 @@ stage with changes becomes one study with one goal, based on the study of the st
 - Advice stands in the notes of the study of its stage. Advice of a later stage without a study is deferred, unless it changes
   nothing about the training.
 - If only one setting was trained, a sweep of the learning rate comes first, after faults of the pipeline.
+- Last, ranges are narrowed to where the best setting probably lies (`ranges`). After faults of the pipeline that are critical,
+  results show nothing, and the ranges stay.
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
         merger.add_last(last)
     unsized = frozenset(merger.specs[i].study for i in merger.drafted)
     specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(merger.specs))
-    if not any(f.goal == "pipeline" and f.severity == "critical" for f in findings):  # else results show nothing
+    if not any(f.goal == "pipeline" and f.severity == "critical" for f in findings):
         specs = tuple(narrowed(study, spec, {part for part, _ in merger.draft.owners}) for spec in specs)
     return Plan(specs=specs, deferred=tuple(merger.deferred), unsized=unsized)
 
