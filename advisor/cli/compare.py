@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Literal
 
 import click
 
 from advisor.cli.options import direction_option, objective_option, tracking_option
-from advisor.computed.decision import repeats
 from advisor.history.compare import Comparison, Side, Summary, Variance
 from advisor.history.compare import compare as decide
+from advisor.history.selection import find_trials
 from advisor.model.errors import AdvisorError
-from advisor.model.space import as_number
-from advisor.model.study import Study, Trial
+from advisor.model.reading import Reading
+from advisor.model.study import Study
 from advisor.tracking import read_study
 from advisor.tracking.stores.reading import list_experiments
 
@@ -71,7 +70,7 @@ def compare(
     advisor compare -e cifar optimizer=adam optimizer=sgd     two configurations, each by its best
     advisor compare new:trial-4 cifar:trial-3 --complexity 0.5%
     """
-    experiments = _Experiments(tracking_uri, objective, direction)
+    experiments = Experiments(tracking_uri, objective, direction)
     sides = _side(candidate, experiment, experiments), _side(incumbent, experiment, experiments)
     gain = _gain(complexity, sides[1]) if complexity is not None else None
     result = decide(*sides, complexity=gain, power=power, max_seeds=max_seeds)
@@ -79,19 +78,25 @@ def compare(
 
 
 @dataclass
-class _Experiments:
+class Experiments:
     """Reads experiments and caches each, so that each is read only once."""
 
     tracking_uri: str | None
     objective: str | None
     direction: Literal["minimize", "maximize"] | None
+    reading: Reading | None = None
     studies: dict[str, Study] = field(default_factory=dict)
     names: tuple[str, ...] | None = None
 
     def read(self, name: str) -> Study:
+        """Return the study of this experiment."""
         if name not in self.studies:
             self.studies[name] = read_study(
-                name, tracking_uri=self.tracking_uri, objective=self.objective, direction=self.direction
+                name,
+                tracking_uri=self.tracking_uri,
+                objective=self.objective,
+                direction=self.direction,
+                reading=self.reading,
             )
         return self.studies[name]
 
@@ -106,44 +111,10 @@ class _Experiments:
         return text[:at], text[at + 1 :]
 
 
-def _side(text: str, experiment: str | None, experiments: _Experiments) -> Side:
+def _side(text: str, experiment: str | None, experiments: Experiments) -> Side:
     name, part = (experiment, text) if experiment is not None else experiments.split(text)
     study = experiments.read(name)
-    return Side(name=text, study=study, trials=_trials(study, part, name) if part else study.trials)
-
-
-def _trials(study: Study, part: str, experiment: str) -> tuple[Trial, ...]:
-    """Return the trial with this name or id and its repeats, or the trials with these hyperparameter values."""
-    named = [t for t in study.trials if part in (t.name, t.id)]
-    named = named or [t for t in study.trials if len(part) >= 6 and t.id.startswith(part)]
-    if len({repeats.key(t) for t in named}) > 1:
-        raise AdvisorError(
-            f"{len(named)} trials of {experiment!r} are called {part!r} and differ in their settings; pass an id"
-        )
-    if named:
-        return tuple(t for t in study.trials if repeats.key(t) == repeats.key(named[0]))
-    wanted = [tuple(word.split("=", 1)) for word in part.split(",") if "=" in word]
-    if not wanted or len(wanted) < len(part.split(",")):
-        some = ", ".join(t.name for t in study.trials[:5])
-        raise AdvisorError(f"experiment {experiment!r} has no trial {part!r}; it has {some}, ...; or give NAME=VALUE")
-    for name, _ in wanted:
-        if not any(name in t.params for t in study.trials):
-            known = ", ".join(sorted({n for t in study.trials for n in t.params})[:12])
-            raise AdvisorError(f"no trial of {experiment!r} has a hyperparameter {name!r}; they have: {known}")
-    found = tuple(t for t in study.trials if all(_has(t, name, value) for name, value in wanted))
-    if not found:
-        raise AdvisorError(f"no trial of {experiment!r} has {part}")
-    return found
-
-
-def _has(trial: Trial, name: str, text: str) -> bool:
-    value = trial.params.get(name)
-    if value is None:
-        return False
-    number = as_number(text)
-    if isinstance(value, bool) or math.isnan(number):
-        return str(value).lower() == text.lower()
-    return math.isclose(as_number(value), number, rel_tol=1e-6)
+    return Side(name=text, study=study, trials=find_trials(study, part, name) if part else study.trials)
 
 
 def _gain(text: str, incumbent: Side) -> float:

@@ -25,6 +25,7 @@ _SUMMARIES = {
     "demo": "Show the whole loop on a small real training.",
     "explain": "Print the page of a rule.",
     "export": "Write a study in the format of another tool.",
+    "gate": "Decide whether to keep a proposal, discard it, or run more seeds.",
     "history": "Show the rounds of studies and how often the advice was right.",
     "import": "Import results of other tools into MLflow.",
     "init": "Write the first study of a project.",

@@ -114,6 +114,8 @@ class Trial:
     """Number of the earlier round that the trial comes from; None for a trial of this study."""
     reason: str = ""
     """Reason for the status, as a clause ("its training loss is NaN from step 300 on"); empty if the source stated the status."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """The user's own tags of the run."""
 
     def fact(self, name: str) -> float:
         """Return the fact `name` as a number; NaN if the fact is missing or not a number."""
@@ -121,6 +123,11 @@ class Trial:
             return float(self.facts.get(name, "nan"))
         except ValueError:
             return math.nan
+
+    @property
+    def commit(self) -> str:
+        """Git commit of the training code, as an adapter or else MLflow recorded it; empty if unknown."""
+        return self.facts.get("git_commit") or self.facts.get("source_commit", "")
 
     def parsed_fact(self, name: str) -> Any:
         """Return the fact `name`, parsed from JSON. Raises ValueError if the fact is missing, malformed or nested too deeply."""

@@ -7,7 +7,7 @@ fresh runs, those after this selection, count in means and comparisons.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -24,6 +24,10 @@ MATERIAL = 0.002
 
 Our choice: 0.007 of a loss of 3.28, or 0.01 percentage points of an accuracy of 95 %.
 """
+
+
+Key: TypeAlias = tuple[tuple[str, str], ...]
+KeyOf: TypeAlias = Callable[[Trial], Key]
 
 
 @dataclass(frozen=True)
@@ -61,15 +65,16 @@ def settings(study: Study) -> tuple[Setting, ...]:
     return tuple(settings_of(study, study.trials))
 
 
-def settings_of(study: Study, trials: Sequence[Trial]) -> list[Setting]:
+def settings_of(study: Study, trials: Sequence[Trial], key: KeyOf | None = None) -> list[Setting]:
     """Return the settings of these trials, in the order in which they were first tried.
 
-    Numbers that differ by less than a millionth are equal, because they pass through text and 32-bit floats. If two trials of a
-    setting have the same seed, the second one is not a repeat and is left out.
+    key: returns the key of a trial's setting, by default that of its hyperparameters. Numbers that differ by less than a millionth
+    are equal, because they pass through text and 32-bit floats. If two trials of a setting have the same seed, the second one is
+    not a repeat and is left out.
     """
     bad = failures.failures(study).any
-    groups = _groups(study, trials)
-    every = groups if trials is study.trials else _groups(study, study.trials)
+    groups = _groups(study, trials, key)
+    every = groups if trials is study.trials else _groups(study, study.trials, key)
     found = []
     for own, group in groups.items():
         fine = _one_per_seed([t for t in group if study.comparable[t.index] and not bad[t.index]])
@@ -82,23 +87,22 @@ def settings_of(study: Study, trials: Sequence[Trial]) -> list[Setting]:
     return found
 
 
-_Key: TypeAlias = tuple[tuple[str, str], ...]
-
-
-def _groups(study: Study, trials: Sequence[Trial]) -> dict[_Key, list[Trial]]:
+def _groups(study: Study, trials: Sequence[Trial], key_of_trial: KeyOf | None) -> dict[Key, list[Trial]]:
     """Return the ended trials of each setting in the order of their start."""
-    groups: dict[_Key, list[Trial]] = {}
-    for trial in sorted(trials, key=_start):
+    key_of_trial = key_of_trial or key
+    groups: dict[Key, list[Trial]] = {}
+    for trial in sorted(trials, key=start):
         if study.ended[trial.index]:
-            groups.setdefault(key(trial), []).append(trial)
+            groups.setdefault(key_of_trial(trial), []).append(trial)
     return groups
 
 
-def _start(trial: Trial) -> tuple[float, int]:
+def start(trial: Trial) -> tuple[float, int]:
+    """Return a sort key: the time of the trial's start, then its place in the study."""
     return trial.started or 0.0, trial.index
 
 
-def _selection(every: Mapping[_Key, Sequence[Trial]], own: _Key) -> int:
+def _selection(every: Mapping[Key, Sequence[Trial]], own: Key) -> int:
     """Return the number of first runs that decided to repeat a setting; 0 if there was no such selection.
 
     It is the number of runs that a setting without further repeats got. Runs of other settings must lie between the first runs and
@@ -106,9 +110,11 @@ def _selection(every: Mapping[_Key, Sequence[Trial]], own: _Key) -> int:
     """
     runs = every[own]
     counts = {len(g) for g in every.values() if len(g) < len(runs)}
-    others = sorted(_start(t) for k, g in every.items() if k != own for t in g)
+    if not counts:
+        return 0
+    others = sorted(start(t) for k, g in every.items() if k != own for t in g)
     for count in sorted(counts):
-        before, last = _start(runs[count - 1]), _start(runs[-1])
+        before, last = start(runs[count - 1]), start(runs[-1])
         if bisect.bisect(others, before) < bisect.bisect(others, last):
             return count
     return 0
@@ -119,12 +125,12 @@ def material(value: float, share: float = MATERIAL) -> float:
     return share * (min(value, 1 - value) if 0 < value < 1 else abs(value))
 
 
-def key(trial: Trial) -> _Key:
+def key(trial: Trial) -> Key:
     """Return a key that identifies the trial's setting: hyperparameter names and values, rounded to seven digits."""
     return key_of(trial.params)
 
 
-def key_of(params: Mapping[str, Value]) -> _Key:
+def key_of(params: Mapping[str, Value]) -> Key:
     """Return the key of a setting with these hyperparameters."""
     return tuple(sorted((name, _rounded(value)) for name, value in params.items()))
 

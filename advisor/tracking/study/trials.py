@@ -68,6 +68,7 @@ def build_trials(
             started=run.started,
             ended=run.ended,
             reason=how.ends[i].reason,
+            tags={k: v for k, v in run.tags.items() if not k.startswith((contract.TAG_PREFIX, "mlflow."))},
         )
         for i, run in enumerate(runs)
     )
@@ -108,7 +109,8 @@ def _facts(run: Run) -> dict[str, str]:
     facts = {k.removeprefix(contract.TAG_PREFIX): v for k, v in run.tags.items() if k.startswith(contract.TAG_PREFIX)}
     pretrained = {"pretrained": "true"} if starts_from_pretrained(run.params) else {}
     tuner = {"tuner": "optuna"} if declared.has_tags(run) else {}
-    return autologging | pretrained | tuner | facts
+    commit = {"source_commit": text} if (text := run.tags.get("mlflow.source.git.commit")) else {}
+    return autologging | pretrained | tuner | commit | facts
 
 
 def _add_stated_facts(

@@ -1,0 +1,53 @@
+"""Short answers for programs: compact JSON of bounded length, with the most important keys first."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import click
+
+from advisor.model.words import clean, shorten
+
+MAX_CHARS = 4500
+"""Maximum characters of a short answer: 1,500 tokens of at least three characters."""
+_LIMITS = ((20, 400), (10, 300), (6, 200), (3, 120), (1, 80), (1, 40))
+"""Maximum items of a list and characters of a text, from generous to tight; the first pair that fits is used."""
+
+Json: TypeAlias = Mapping[str, "Json"] | Sequence["Json"] | str | int | float | bool | None
+
+brief_option = click.option(
+    "--brief", is_flag=True, help="Print a short answer as JSON: at most 1,500 tokens, the action first."
+)
+
+
+def brief(data: Mapping[str, Json]) -> str:
+    """Return the data as one line of ASCII JSON with at most `MAX_CHARS` characters.
+
+    Long lists and texts are cut; a list that was cut ends with "… N more". Keys keep their order, empty values are left out, and
+    numbers have four significant digits.
+    """
+    for items, chars in _LIMITS:
+        text = json.dumps(_bounded(data, items, chars), separators=(",", ":"))
+        if len(text) <= MAX_CHARS:
+            return text
+    while len(text) > MAX_CHARS and data:  # very many keys: the last ones are the least important
+        data = dict(list(data.items())[:-1])
+        text = json.dumps(_bounded(data, *_LIMITS[-1]), separators=(",", ":"))
+    return text
+
+
+def _bounded(value: Json, items: int, chars: int) -> Json:
+    if isinstance(value, str):
+        return shorten(clean(value), chars)
+    if isinstance(value, bool) or value is None or isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return float(f"{value:.4g}") if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        parts = {shorten(clean(k), chars): _bounded(v, items, chars) for k, v in value.items()}
+        return {k: v for k, v in parts.items() if v is not None and v != [] and v != {} and v != ""}
+    kept = [_bounded(v, items, chars) for v in value[:items]]
+    return [*kept, f"… {len(value) - items} more"] if len(value) > items else kept

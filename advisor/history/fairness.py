@@ -1,0 +1,148 @@
+"""Compares the budgets of two settings, and checks limits on other metrics. A gain bought with a larger budget is no fair gain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from advisor.contract import TAG_PARAMETERS, TAG_PREFIX
+from advisor.model.errors import AdvisorError
+from advisor.model.frozen import FrozenModel
+from advisor.model.space import as_number, words_of
+from advisor.model.study import Study, Trial
+
+TOLERANCE: Mapping[str, float] = {
+    "steps": 0.02,
+    "examples": 0.02,
+    "tokens": 0.02,
+    "evaluations": 0.1,
+    "parameters": 0.02,
+    "seconds": 0.2,
+}
+"""Maximum excess over the incumbent's budget, as a share, for each kind of budget. Times vary between equal runs."""
+_MIN_SECONDS = 1.0
+"""Minimum seconds of a training; a run that was logged faster was copied from elsewhere."""
+_COUNTED = ("steps", "examples", "tokens", "evaluations")
+"""Budgets that a fixed time leaves open."""
+
+
+class Excess(FrozenModel):
+    """A budget of which the candidate used more than the incumbent."""
+
+    kind: str
+    candidate: float
+    incumbent: float
+
+
+class Limit(FrozenModel):
+    """A limit on another metric, and the candidate's mean value of it."""
+
+    metric: str
+    at_most: float | None = None
+    at_least: float | None = None
+    value: float | None = None
+
+    @property
+    def met(self) -> bool:
+        """Whether the candidate's value respects the limit. An unknown value does not."""
+        if self.value is None:
+            return False
+        low = -math.inf if self.at_least is None else self.at_least
+        return low <= self.value <= (math.inf if self.at_most is None else self.at_most)
+
+
+def amount(study: Study, trials: Sequence[Trial], kind: str) -> float:
+    """Return the median of one kind of budget over the trials; NaN if unknown."""
+    values = np.array([_MEASURES[kind](study, trial) for trial in trials])
+    return float(np.nanmedian(values)) if np.isfinite(values).any() else math.nan
+
+
+def excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequence[Trial]) -> list[Excess]:
+    """Return the budgets of which the candidate's runs used more, beyond the tolerance.
+
+    If all runs of the study took the same time although their steps differ, time is the budget, and more steps are a merit.
+    """
+    free = _COUNTED if _fixed_time(study) else ()
+    found = []
+    for kind, tolerance in TOLERANCE.items():
+        own, other = (amount(study, trials, kind) for trials in (candidate, incumbent))
+        if kind not in free and own > other * (1 + tolerance):
+            found.append(Excess(kind=kind, candidate=own, incumbent=other))
+    return found
+
+
+def limit_of(study: Study, trials: Sequence[Trial], text: str, *, at_most: bool) -> Limit:
+    """Return the limit METRIC=VALUE with the mean of the trials' last values. Raises AdvisorError if nobody logged the metric."""
+    name, _, bound = text.partition("=")
+    value, option = as_number(bound), "--at-most" if at_most else "--at-least"
+    if not name or math.isnan(value):
+        raise AdvisorError(f"{option} takes METRIC=VALUE, such as peak_memory=24e9, not {text!r}")
+    known = sorted({*study.metrics, *(n for t in study.trials for n in t.facts if math.isfinite(t.fact(n)))})
+    if name not in known:
+        raise AdvisorError(f"no run logged {name!r}, which {option} limits; logged are: {', '.join(known[:12])}")
+    values = [v for t in trials if math.isfinite(v := _last(study, t, name))]
+    mean = float(np.mean(values)) if values else None
+    return Limit(metric=name, value=mean, **({"at_most": value} if at_most else {"at_least": value}))
+
+
+def _last(study: Study, trial: Trial, name: str) -> float:
+    values = study.metric(trial, name).finite.values
+    return float(values[-1]) if len(values) else trial.fact(name)
+
+
+def _fixed_time(study: Study) -> bool:
+    """Return True if complete runs agree in their time within its tolerance, but not in their steps."""
+    trials = [t for t in study.trials if study.comparable[t.index]]
+    times, steps = (np.array([m(study, t) for t in trials]) for m in (_seconds, _steps))
+    if len(trials) < 2 or not np.isfinite(times).all() or not np.isfinite(steps).all() or not np.median(times) > 0:
+        return False
+    spread, other = (float(np.ptp(v) / max(np.median(v), 1e-300)) for v in (times, steps))
+    return spread <= TOLERANCE["seconds"] and other > TOLERANCE["steps"]
+
+
+# --- budgets of one run ---------------------------------------------------------------------------------------------------------
+
+
+def _steps(study: Study, trial: Trial) -> float:
+    steps = study.cost_curve(trial).steps
+    return float(steps[-1]) if len(steps) else math.nan
+
+
+def _examples(study: Study, trial: Trial) -> float:
+    return _steps(study, trial) * trial.fact("batch_size") if study.unit == "step" else math.nan
+
+
+def _tokens(study: Study, trial: Trial) -> float:
+    names = [n for n in study.metrics if "tokens" in words_of(n) and not {"per", "second", "s", "sec"} & set(words_of(n))]
+    values = [v for n in names if math.isfinite(v := _last(study, trial, n))]
+    return max(values, default=math.nan)
+
+
+def _evaluations(study: Study, trial: Trial) -> float:
+    return float(len(study.cost_curve(trial)))
+
+
+def _parameters(study: Study, trial: Trial) -> float:  # noqa: ARG001 - the signature of all measures
+    return trial.fact(TAG_PARAMETERS.removeprefix(TAG_PREFIX))
+
+
+def _seconds(study: Study, trial: Trial) -> float:
+    """Return the time from the start of the run to its last evaluation, or else to its end; NaN if it is too short for a training."""
+    times = study.cost_curve(trial).finite.times
+    own = float(times[-1]) if len(times) and math.isfinite(times[-1]) else math.nan
+    if math.isnan(own) and trial.ended is not None and trial.started is not None:
+        own = trial.ended - trial.started
+    return own if own >= _MIN_SECONDS else math.nan
+
+
+_MEASURES: Mapping[str, Callable[[Study, Trial], float]] = {
+    "steps": _steps,
+    "examples": _examples,
+    "tokens": _tokens,
+    "evaluations": _evaluations,
+    "parameters": _parameters,
+    "seconds": _seconds,
+}
+

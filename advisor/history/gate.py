@@ -1,0 +1,450 @@
+"""Decides about a proposal: keep the candidate, discard it, or run more seeds first. `stats.sequential` explains the test.
+
+Three promises hold at every look at once. Of the kept candidates, on average at most `ERROR` are no better than the setting that
+they replaced, over a whole loop of proposals. A candidate whose gain is worthwhile is discarded with probability `MISS` at most.
+A candidate that had a larger budget, fails more often or violates a limit is never kept.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from advisor.computed.decision import repeats
+from advisor.history import fairness
+from advisor.history.fairness import Excess, Limit
+from advisor.history.proposals import (
+    Decision,
+    Proposal,
+    Record,
+    choose,
+    default_incumbent,
+    key_with,
+    noise_floor,
+    numbers,
+    proposals,
+)
+from advisor.history.selection import filters, find_trials
+from advisor.model.errors import AdvisorError
+from advisor.model.frozen import FrozenModel
+from advisor.model.study import Study, Trial
+from advisor.model.words import clean, count, listed, number, shorten
+from advisor.stats.sequential import Floor, Levels, Sample, Test, half_width
+
+ERROR = 0.05
+"""Maximum share of false keeps among the keeps of a loop, on average."""
+MISS = 0.2
+"""Maximum probability of discarding a worthwhile gain; the power of 80 % that is usual for a test."""
+WORTHWHILE = math.sqrt(2)
+"""Smallest worthwhile gain in deviations between seeds: the deviation of the difference of two runs of one setting."""
+MAX_SEEDS = 40
+"""Maximum number of runs of a setting that a decision is worth; our choice."""
+FIRST_SEEDS = (2, 3)
+"""Runs of candidate and incumbent that give a first noise floor; our choice, the fewest from which a loop can start."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question to the gate; empty fields mean the defaults."""
+
+    candidate: str
+    against: str | None = None
+    worthwhile: str | None = None
+    """Smallest worthwhile gain, in units of the objective or in percent of the incumbent's value."""
+    at_most: Sequence[str] = ()
+    at_least: Sequence[str] = ()
+    allow: Collection[str] = ()
+    """Budgets of which the candidate is allowed to use more, by their names in `fairness.TOLERANCE`."""
+    alone: bool = False
+    """Whether this is the only question, so that no others have to be counted."""
+    max_seeds: int = MAX_SEEDS
+
+
+class Side(FrozenModel):
+    """Candidate or incumbent."""
+
+    name: str
+    run: str
+    """Id of the setting's first run."""
+    commit: str = ""
+    runs: int
+    """Number of runs with a result, one per seed."""
+    failed: int = 0
+    running: int = 0
+    value: float | None = None
+    """Mean of the objective over these runs."""
+
+
+class More(FrozenModel):
+    """Runs to add to a setting."""
+
+    setting: str
+    run: str
+    """Id of a run with this setting."""
+    runs: int
+    seeds: tuple[int, ...] = ()
+    """Seeds to use; empty if no run logged its seed."""
+    steps: float | None = None
+    hours: float | None = None
+
+
+class Answer(FrozenModel):
+    """The gate's answer; `action` comes first, because a caller may read no further."""
+
+    schema_version: Literal[1] = 1
+    action: str
+    decision: Decision
+    reason: str
+    run: tuple[More, ...] = ()
+    """Runs that can decide the question; ask again after each of them."""
+    candidate: Side
+    incumbent: Side
+    incumbent_is: str
+    """Reason for the choice of the incumbent."""
+    metric: str
+    direction: str
+    gain: float | None = None
+    """Improvement of the candidate in units of the objective."""
+    interval: tuple[float, float] | None = None
+    """Interval that contains the true gain at every look, with 95 % probability."""
+    noise: float | None = None
+    """Deviation between seeds, pooled over all repeated settings."""
+    noise_freedom: int | None = None
+    worthwhile: float | None = None
+    chance: float | None = None
+    """Probability that the gain is worthwhile, given these runs and no prior opinion."""
+    evidence_to_keep: float | None = None
+    """Evidence for a gain, as a multiple of what keeping needs."""
+    evidence_to_discard: float | None = None
+    question: int | None = None
+    """Number of the candidate among the settings of the experiment."""
+    kept_before: int | None = None
+    """Number of other settings that the gate kept; None if the question needed no test."""
+    looks: int = 1
+    """Number of questions about this candidate that were recorded, and this one."""
+    recorded: bool = False
+    """Whether the answer was noted in the store."""
+    budget: tuple[Excess, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    changed: tuple[str, ...] = ()
+    """What differs between the settings."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def exit_status(self) -> int:
+        """Exit status of the command."""
+        return {"keep": 0, "discard": 1, "not decided": 3}[self.decision]
+
+
+@dataclass
+class _Case:
+    """Everything known about one question."""
+
+    study: Study
+    question: Question
+    every: list[Proposal]
+    candidate: Proposal
+    incumbent: Proposal
+    incumbent_is: str
+    floor: Floor | None
+    limits: tuple[Limit, ...]
+    budget: tuple[Excess, ...]
+    notes: list[str] = field(default_factory=list)
+
+
+def ask(study: Study, question: Question, experiment: str) -> Answer:
+    """Return the answer to a question about two settings of one study. Raises AdvisorError if the question is not clear."""
+    case = _case(study, question, experiment)
+    early = _without_test(case)
+    if early is not None:
+        return early
+    assert case.floor is not None
+    worth = _worthwhile(question.worthwhile, case)
+    test = _test(case, case.floor, worth)
+    found = test.lead
+    half = half_width(found.error, found.freedom, worth, 0.95)
+    number_of, _ = numbers(case.every, case.candidate)
+    figures = {
+        "gain": found.gain,
+        "interval": (found.gain - half, found.gain + half),
+        "noise": case.floor.sd,
+        "noise_freedom": case.floor.freedom,
+        "worthwhile": worth,
+        "chance": found.chance_above(worth),
+        "evidence_to_keep": test.keep,
+        "evidence_to_discard": test.discard,
+        "question": 1 if question.alone else number_of,
+        "kept_before": 0 if question.alone else _kept(case),
+    }
+    decision, reason, more = _decide(case, test)
+    return _answer(case, decision, reason, more, **figures)
+
+
+def record_of(answer: Answer) -> Record:
+    """Return the record of an answer to store with the candidate."""
+    return Record(answer.decision, answer.incumbent.run, time.time(), answer.looks)
+
+
+def _case(study: Study, question: Question, experiment: str) -> _Case:
+    tags = {n for text in (question.candidate, question.against or "") for n in filters(text)}
+    key = key_with(tags & {n for t in study.trials for n in t.tags})
+    every = proposals(study, key)
+    candidate = choose(every, find_trials(study, question.candidate, experiment, key))
+    if question.against is not None:
+        incumbent, why = choose(every, find_trials(study, question.against, experiment, key)), "as asked"
+    else:
+        incumbent, why = default_incumbent(every, candidate)
+    if incumbent is candidate:
+        raise AdvisorError(
+            f"{question.candidate} and {question.against} are the same setting: equal hyperparameters and commit; log what differs "
+            "as a parameter or commit it, or name them by a tag (NAME=VALUE)"
+        )
+    limits = [
+        fairness.limit_of(study, candidate.results or candidate.trials, text, at_most=most)
+        for texts, most in ((question.at_most, True), (question.at_least, False))
+        for text in texts
+    ]
+    budget: list[Excess] = []
+    if candidate.results and incumbent.results:
+        budget = fairness.excesses(study, candidate.results, incumbent.results)
+    return _Case(
+        study,
+        question,
+        every,
+        candidate,
+        incumbent,
+        why,
+        noise_floor(every),
+        tuple(limits),
+        tuple(b for b in budget if b.kind not in question.allow),
+        _notes(candidate, incumbent),
+    )
+
+
+def _notes(candidate: Proposal, incumbent: Proposal) -> list[str]:
+    notes = []
+    for side in (candidate, incumbent):
+        if any(t.facts.get("git_dirty") == "true" for t in side.trials):
+            notes.append(f"{shorten(side.name)} ran with uncommitted changes, so its commit does not identify its code.")
+    return notes
+
+
+def _kept(case: _Case) -> int:
+    return sum(
+        p.record is not None and p.record.decision == "keep" for p in case.every if p is not case.candidate
+    )
+
+
+def _worthwhile(text: str | None, case: _Case) -> float:
+    assert case.floor is not None
+    if text is None:
+        return WORTHWHILE * case.floor.sd
+    percent = text.strip().endswith("%")
+    try:
+        gain = float(text.strip().rstrip("%")) * (abs(case.incumbent.mean) / 100 if percent else 1)
+    except ValueError:
+        gain = -1.0
+    if not 0 < gain < math.inf:
+        raise AdvisorError(f"--worthwhile takes a gain above 0, such as 0.002 or 1%, not {text!r}")
+    return gain
+
+
+def _test(case: _Case, floor: Floor, worth: float) -> Test:
+    costs = case.candidate.costs
+    if case.question.alone:
+        levels = Levels.alone(error=ERROR, miss=MISS)
+    else:
+        levels = Levels.in_loop(*numbers(case.every, case.candidate), _kept(case), error=ERROR, miss=MISS)
+    # The first run of the setting, not the first result, is the one that a choice may rest on.
+    fresh = costs[1:] if case.candidate.results[0] is case.candidate.trials[0] else costs
+    fresh = fresh if len(case.candidate.trials) > 1 else fresh[:0]
+    return Test(
+        Sample.of(costs),
+        Sample.of(fresh) if len(fresh) else None,
+        Sample.of(case.incumbent.costs),
+        floor,
+        worth,
+        levels,
+    )
+
+
+# --- the decision ---------------------------------------------------------------------------------------------------------------
+
+
+def _without_test(case: _Case) -> Answer | None:
+    """Return the answer if it does not need a test: no result, a violated limit, or no noise floor."""
+    candidate, incumbent = case.candidate, case.incumbent
+    name = shorten(candidate.name)
+    if not candidate.results:
+        if candidate.running:
+            return _answer(case, "not decided", f"{name} is still running; ask again when it has ended.", ())
+        if candidate.failed:
+            return _answer(case, "discard", f"{count(len(candidate.failed), 'run')} of it failed, and none has a result.", ())
+        return _answer(case, "not decided", f"No run of {name} has a result at full length.", _more(case, (1, 0)))
+    broken = [limit for limit in case.limits if not limit.met]
+    if broken:
+        return _answer(case, "discard", f"It violates {listed(_limit(b) for b in broken)}.", ())
+    if not incumbent.results:
+        return _answer(case, "not decided", f"No run of {shorten(incumbent.name)} has a result.", _more(case, (0, 1)))
+    if case.floor is None:
+        equal = any(len(p.costs) > 1 for p in case.every)
+        why = (
+            "Runs of the same setting have identical results, so the seed seems to change nothing; vary it."
+            if equal
+            else "No setting was run twice, so nobody knows how much results vary between seeds."
+        )
+        runs = [max(n - len(p.costs), 0) for n, p in zip(FIRST_SEEDS, (candidate, incumbent), strict=True)]
+        return _answer(case, "not decided", why, _more(case, (runs[0] or 1, runs[1])))
+    return None
+
+
+def _decide(case: _Case, test: Test) -> tuple[Decision, str, tuple[More, ...]]:
+    found = test.lead
+    worth, chance = number(test.worthwhile, 3), found.chance_above(test.worthwhile)
+    if test.keep >= 1 and case.budget:
+        which = listed((_excess(b) for b in case.budget), limit=len(case.budget))
+        return "not decided", f"It is better, but it had a larger budget: {which}. Run it with the incumbent's budget.", ()
+    if test.keep >= 1 and _failing(case) > 0:
+        text = f"It is better where it succeeds, but {count(len(case.candidate.failed), 'run')} of it failed. Find out why."
+        return "not decided", text, ()
+    if test.keep >= 1:
+        return "keep", f"It is better by {number(found.gain, 3)}, which luck does not explain.", ()
+    if test.discard >= 1:
+        return "discard", f"A gain of {worth} or more is improbable ({percent(chance)}).", ()
+    if test.next_run(case.question.max_seeds) == (0, 0):
+        return "discard", f"After {case.question.max_seeds} runs of each setting a gain is still not shown.", ()
+    plan = _batch(test, case.question.max_seeds)
+    runs = f"{count(test.candidate.size, 'run')} against {test.incumbent.size}"
+    reason = f"{runs} do not settle whether the gain of {number(found.gain, 3)} is luck: seeds vary by {number(found.sd, 2)}."
+    return "not decided", reason, _more(case, plan)
+
+
+def _batch(test: Test, most: int) -> tuple[int, int]:
+    """Return the next (candidate, incumbent) runs: the fewest that can decide, but at most as many as both settings have."""
+    runs, step = (0, 0), test.next_run(most)
+    needed = test.plan(most)
+    limit = min(sum(needed) if needed is not None else most, test.candidate.size + test.incumbent.size)
+    while step != (0, 0) and sum(runs) < limit:
+        runs = runs[0] + step[0], runs[1] + step[1]
+        step = test.with_more(runs).next_run(most)
+    return runs
+
+
+def _failing(case: _Case) -> float:
+    """Return by how much the candidate's share of failed runs exceeds that of the incumbent."""
+    shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in (case.candidate, case.incumbent)]
+    return shares[0] - shares[1]
+
+
+# --- the answer -----------------------------------------------------------------------------------------------------------------
+
+
+def _answer(case: _Case, decision: Decision, reason: str, more: tuple[More, ...], **figures: object) -> Answer:
+    objective = case.study.spec.objective
+    data = {
+        "action": _action(case, decision, reason, more),
+        "decision": decision,
+        "reason": reason,
+        "run": more,
+        "candidate": _side(case.study, case.candidate),
+        "incumbent": _side(case.study, case.incumbent),
+        "incumbent_is": case.incumbent_is,
+        "metric": objective.metric,
+        "direction": objective.direction,
+        "budget": case.budget,
+        "limits": case.limits,
+        "looks": 1 + (case.candidate.record.looks if case.candidate.record is not None else 0),
+        "changed": _changed(case.candidate, case.incumbent),
+        "notes": tuple(case.notes),
+        **figures,
+    }
+    return Answer.model_validate(data)
+
+
+def _action(case: _Case, decision: Decision, reason: str, more: Sequence[More]) -> str:
+    own, other = shorten(case.candidate.name), shorten(case.incumbent.name)
+    if decision == "keep":
+        return f"Keep {own} in place of {other}. {reason}"
+    if decision == "discard":
+        return f"Discard {own}. {reason}"
+    if not more:
+        return f"Not decided. {reason}"
+    runs = listed(_runs(m) for m in more)
+    return f"Not decided: run {runs}{_cost(more)}, and ask again after each run. {reason}"
+
+
+def _runs(more: More) -> str:
+    seeds = f" ({'seed' if len(more.seeds) == 1 else 'seeds'} {listed(map(str, more.seeds), limit=8)})" if more.seeds else ""
+    return f"{count(more.runs, 'more seed')} of {shorten(more.setting)}{seeds}"
+
+
+def _cost(more: Sequence[More]) -> str:
+    steps = sum(m.steps for m in more if m.steps is not None)
+    hours = sum(m.hours for m in more if m.hours is not None)
+    parts = [f"{steps:,.0f} steps"] if steps else []
+    parts += [f"{number(hours, 2)} hours"] if hours >= 0.1 else [f"{number(3600 * hours, 2)} seconds"] if hours else []
+    return f": {', '.join(parts)}" if parts else ""
+
+
+def _more(case: _Case, runs: tuple[int, int]) -> tuple[More, ...]:
+    found = []
+    logged = any(t.seed is not None for t in case.study.trials)
+    for n, side in zip(runs, (case.candidate, case.incumbent), strict=True):
+        if not n:
+            continue
+        used = {t.seed for t in side.trials}
+        free = [s for s in range(len(used) + n + 1) if s not in used][:n] if logged else []
+        timed = side.results or case.incumbent.results
+        steps, seconds = (fairness.amount(case.study, timed, kind) for kind in ("steps", "seconds"))
+        found.append(
+            More(
+                setting=clean(side.name),
+                run=side.trials[0].id,
+                runs=n,
+                seeds=tuple(free),
+                steps=n * steps if math.isfinite(steps) else None,
+                hours=n * seconds / 3600 if math.isfinite(seconds) else None,
+            )
+        )
+    return tuple(found)
+
+
+def _side(study: Study, proposal: Proposal) -> Side:
+    return Side(
+        name=clean(proposal.name),
+        run=proposal.trials[0].id,
+        commit=clean(proposal.trials[0].commit),
+        runs=len(proposal.costs),
+        failed=len(proposal.failed),
+        running=proposal.running,
+        value=study.objective_value(proposal.mean) if len(proposal.costs) else None,
+    )
+
+
+def _changed(candidate: Proposal, incumbent: Proposal) -> tuple[str, ...]:
+    """Return what differs between the two settings, one phrase each."""
+    own, other = dict(candidate.key), dict(incumbent.key)
+    names = [n for n in (*own, *other) if own.get(n) != other.get(n)]
+    return tuple(
+        f"{shorten(n)}: {shorten(other.get(n) or 'none')} → {shorten(own.get(n) or 'none')}" for n in dict.fromkeys(names)
+    )
+
+
+def _limit(limit: Limit) -> str:
+    bound = f"at most {number(limit.at_most)}" if limit.at_most is not None else f"at least {number(limit.at_least)}"
+    value = f"is {number(limit.value)}" if limit.value is not None else "was not logged by it"
+    return f"the limit on {shorten(limit.metric)}: {bound}, and it {value}"
+
+
+def _excess(excess: Excess) -> str:
+    return f"{number(excess.candidate, 3)} {excess.kind} against {number(excess.incumbent, 3)}"
+
+
+def percent(share: float) -> str:
+    """Return a probability as text, never as 0 % or 100 %."""
+    return f"{number(100 * min(max(share, 0.001), 0.999), 3)} %"

@@ -1,0 +1,38 @@
+"""Stores what a question about a setting decided, as a tag of one of its runs."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+from advisor import contract
+from advisor.model.errors import AdvisorError
+from advisor.tracking.stores.client import IMPATIENT, connect, quiet_mlflow
+from advisor.tracking.stores.location import locate
+
+_TIMEOUT_S = 5
+_WRITE = (
+    "INSERT INTO tags (key, value, run_uuid) VALUES (?, ?, ?) ON CONFLICT (key, run_uuid) DO UPDATE SET value = excluded.value"
+)
+
+
+def write_record(run: str, text: str, *, tracking_uri: str | None = None) -> None:
+    """Write the tag `contract.TAG_GATE` of a run. Raises AdvisorError if the store refuses it, for example if it is read-only."""
+    location = locate(tracking_uri)
+    if location.kind == "sqlite" and location.path is not None:
+        _write_sqlite(location.path, run, text)
+        return
+    with connect(location) as client, quiet_mlflow(IMPATIENT):
+        client.set_tag(run, contract.TAG_GATE, text)
+
+
+def _write_sqlite(path: Path, run: str, text: str) -> None:
+    """Write the tag by SQL: importing MLflow's client for it takes longer than the whole answer."""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True, timeout=_TIMEOUT_S)) as connection:
+            with connection:
+                connection.execute(_WRITE, (contract.TAG_GATE, text, run))
+    except sqlite3.Error as error:
+        raise AdvisorError(f"cannot write to {path}: {error}") from None

@@ -1,0 +1,257 @@
+"""Measures `advisor gate` in loops of proposals: false keeps, gains kept, and the runs that the answers cost.
+
+`python benchmarks/quality/gate.py` simulates loops of 100 proposals, one in ten with a true gain of 1.5 seed deviations, all others
+without any, and replays recorded repeats as such loops. After each run, the gate is asked. For comparison, the same loops take the
+better single run. Develop on `--first-seed 0`; the default seeds are for the report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from advisor.history.gate import ERROR, MAX_SEEDS, MISS, WORTHWHILE
+from advisor.model.space import FloatArray
+from advisor.stats import difference
+from advisor.stats.sequential import Floor, Levels, Sample, Test
+
+FIRST_SEED = 5_000
+LOOPS = 200
+PROPOSALS = 100
+GAIN = 1.5
+SHARE = 0.1
+BENCHMARK = Path(__file__).parents[3] / "shared" / "benchmark"
+
+Draw = Callable[[np.random.Generator, float], float]
+"""Draws the cost of one run with mean 0 and deviation 1, given the deviation of its setting."""
+
+
+@dataclass
+class Setting:
+    """A setting of a simulated loop: its true mean cost, its deviation and its runs."""
+
+    mean: float
+    deviation: float
+    costs: list[float] = field(default_factory=list)
+
+    def run(self, draw: Draw, rng: np.random.Generator) -> None:
+        self.costs.append(self.mean + draw(rng, self.deviation))
+
+    @property
+    def sample(self) -> Sample:
+        return Sample.of(np.array(self.costs))
+
+
+@dataclass
+class Tally:
+    """Results of one or more loops."""
+
+    loops: int = 0
+    loops_with_false: int = 0
+    false_shares: float = 0.0
+    keeps: int = 0
+    false_keeps: int = 0
+    gains: int = 0
+    gains_kept: int = 0
+    gains_discarded: int = 0
+    extra: list[int] = field(default_factory=list)
+    extra_of_gains: list[int] = field(default_factory=list)
+
+    def row(self, name: str) -> str:
+        cells = (
+            f"{self.loops_with_false / self.loops:.1%}",
+            f"{self.false_shares / self.loops:.1%}",
+            f"{self.gains_kept / max(self.gains, 1):.0%}",
+            f"{self.gains_discarded / max(self.gains, 1):.0%}",
+            f"{np.median(self.extra):.0f}",
+            f"{np.mean(self.extra):.1f}",
+            f"{np.median(self.extra_of_gains or [0]):.0f}",
+        )
+        return f"| {name} | {self.loops} | " + " | ".join(cells) + " |"
+
+
+HEAD = (
+    "| world | loops | loops with a false keep | false share of keeps | gains kept | gains discarded | extra runs (median) | (mean) "
+    "| for gains (median) |\n|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def _gamma(rng: np.random.Generator, sign: float) -> float:
+    return sign * (float(rng.gamma(1.0)) - 1)
+
+
+WORLDS: dict[str, Draw] = {
+    "normal": lambda rng, _: float(rng.standard_normal()),
+    "heavy tails (t, 3 degrees of freedom)": lambda rng, _: float(rng.standard_t(3)) / math.sqrt(3),
+    "unequal deviations": lambda rng, deviation: deviation * float(rng.standard_normal()),
+    "bad runs now and then (skewed)": lambda rng, _: _gamma(rng, 1.0),
+    "lucky runs now and then (skewed)": lambda rng, _: _gamma(rng, -1.0),
+}
+
+
+def _deviation(world: str, rng: np.random.Generator) -> float:
+    """Return the deviation of a setting; unequal ones are log-normal with a root mean square of 1."""
+    return math.exp(0.5 * float(rng.standard_normal()) - 0.5) if world == "unequal deviations" else 1.0
+
+
+def simulated(world: str, seed: int, tally: Tally, *, baseline: int, proposals: int = PROPOSALS, single: bool = False) -> None:
+    """Run one loop and add it to the tally. baseline: runs of the first setting; single: take the better single run."""
+    rng = np.random.default_rng([seed, *world.encode()])
+    draw = WORLDS[world]
+    first = Setting(0.0, _deviation(world, rng))
+    for _ in range(baseline):
+        first.run(draw, rng)
+
+    def propose(incumbent: Setting) -> tuple[Setting, bool]:
+        gain = GAIN if rng.random() < SHARE else 0.0
+        return Setting(incumbent.mean - gain, _deviation(world, rng)), gain > 0
+
+    loop(first, propose, lambda s: s.run(draw, rng), proposals, tally, single=single)
+
+
+def loop(
+    first: Setting,
+    propose: Callable[[Setting], tuple[Setting, bool]],
+    run: Callable[[Setting], None],
+    proposals: int,
+    tally: Tally,
+    *,
+    single: bool,
+) -> None:
+    """Run a loop of proposals. propose: returns the next setting and whether it is better than the incumbent."""
+    incumbent, settings, repeated = first, [first], 0
+    keeps = wrong = 0
+    for number in range(1, proposals + 1):
+        candidate, better = propose(incumbent)
+        settings.append(candidate)
+        run(candidate)
+        if single:
+            kept, runs, discarded = candidate.costs[0] < incumbent.costs[0], 0, False
+        else:
+            kept, runs, discarded = _judge(candidate, incumbent, settings, number, repeated + 1, keeps, run)
+        repeated += len(candidate.costs) > 1
+        tally.extra.append(runs)
+        if better:
+            tally.gains += 1
+            tally.gains_kept += kept
+            tally.gains_discarded += discarded
+            tally.extra_of_gains.append(runs)
+        if kept:
+            incumbent = candidate
+            keeps, wrong = keeps + 1, wrong + (not better)
+    tally.loops += 1
+    tally.keeps += keeps
+    tally.false_keeps += wrong
+    tally.loops_with_false += wrong > 0
+    tally.false_shares += wrong / max(keeps, 1)
+
+
+def _judge(
+    candidate: Setting,
+    incumbent: Setting,
+    settings: Sequence[Setting],
+    number: int,
+    repeat: int,
+    keeps: int,
+    run: Callable[[Setting], None],
+) -> tuple[bool, int, bool]:
+    """Ask after each run until the gate decides. Return (kept, further runs, discarded)."""
+    levels = Levels.in_loop(number, repeat, keeps, error=ERROR, miss=MISS)
+    others = difference.pooled([np.array(s.costs) for s in settings if s is not candidate and s is not incumbent])
+    runs = 0
+    while True:
+        pair = candidate.sample, incumbent.sample
+        freedom = sum(s.size - 1 for s in pair) + (others[1] if others else 0)
+        if freedom == 0:
+            for setting in (incumbent, incumbent, candidate):
+                run(setting)
+                runs += 1
+            continue
+        squares = sum(s.squares for s in pair) + (others[0] ** 2 * others[1] if others else 0)
+        floor = Floor(math.sqrt(squares / freedom), freedom)
+        fresh = Sample.of(np.array(candidate.costs[1:])) if len(candidate.costs) > 1 else None
+        test = Test(pair[0], fresh, pair[1], floor, WORTHWHILE * floor.sd, levels)
+        if test.keep >= 1:
+            return True, runs, False
+        if test.discard >= 1:
+            return False, runs, True
+        more = test.next_run(MAX_SEEDS)
+        if more == (0, 0):
+            return False, runs, True
+        run(candidate if more[0] else incumbent)
+        runs += 1
+
+
+# --- recorded repeats -----------------------------------------------------------------------------------------------------------
+
+
+def recorded(group: FloatArray, seed: int, tally: Tally, *, baseline: int, proposals: int = PROPOSALS, single: bool = False) -> None:
+    """Run a loop whose runs are drawn from one setting's recorded repeats; gains are subtracted from the recorded values."""
+    rng = np.random.default_rng(seed)
+    deviation = float(np.std(group, ddof=1))
+    centred = group - np.mean(group)
+
+    def run(setting: Setting) -> None:
+        setting.costs.append(setting.mean + float(rng.choice(centred)))
+
+    def propose(incumbent: Setting) -> tuple[Setting, bool]:
+        gain = GAIN * deviation if rng.random() < SHARE else 0.0
+        return Setting(incumbent.mean - gain, 1.0), gain > 0
+
+    first = Setting(0.0, 1.0)
+    for _ in range(baseline):
+        run(first)
+    loop(first, propose, run, proposals, tally, single=single)
+
+
+def recorded_groups(folder: Path, minimum: int = 15) -> dict[str, FloatArray]:
+    """Return the best objective values, as costs, of the settings with at least `minimum` recorded repeats."""
+    import pandas as pd
+
+    trials = pd.read_parquet(folder / "trials.parquet")
+    curves = pd.read_parquet(folder / "curves.parquet")
+    groups = {}
+    for (study, _), members in trials[trials.status == "complete"].groupby(["study", "params"]):
+        if len(members) < minimum:
+            continue
+        objective, sign = members.objective.iloc[0], 1 if members.direction.iloc[0] == "min" else -1
+        own = curves[(curves.study == study) & (curves.metric == objective) & curves.trial.isin(members.trial)]
+        best = (sign * own.value).groupby(own.trial).min()
+        groups[str(study)] = np.unique(best.to_numpy())  # some logs are there twice
+    return {name: values for name, values in groups.items() if len(values) >= minimum}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
+    parser.add_argument("--loops", type=int, default=LOOPS)
+    parser.add_argument("--baseline", type=int, default=5, help="runs of the first setting")
+    parser.add_argument("--world", choices=tuple(WORLDS))
+    parser.add_argument("--only", choices=("simulated", "recorded"))
+    options = parser.parse_args()
+    seeds = range(options.first_seed, options.first_seed + options.loops)
+    print(HEAD)
+    for world in WORLDS if options.only != "recorded" else ():
+        if options.world not in (None, world):
+            continue
+        for name, single in ((world, False), (f"{world}: better single run", True)):
+            tally = Tally()
+            for seed in seeds:
+                simulated(world, seed, tally, baseline=options.baseline, single=single)
+            print(tally.row(name), flush=True)
+    if options.only == "simulated" or not (BENCHMARK / "nanogpt").is_dir():
+        return
+    for name, group in recorded_groups(BENCHMARK / "nanogpt").items():
+        tally = Tally()
+        for seed in list(seeds)[: max(options.loops // 10, 1)]:
+            recorded(group, seed, tally, baseline=options.baseline)
+        print(tally.row(f"{name} ({len(group)} repeats)"), flush=True)
+
+
+if __name__ == "__main__":
+    main()
