@@ -33,8 +33,8 @@ from advisor.history.selection import filters, find_trials
 from advisor.model.errors import AdvisorError
 from advisor.model.frozen import FrozenModel
 from advisor.model.study import Study, Trial
-from advisor.model.words import clean, count, listed, number, shorten
-from advisor.stats.sequential import Floor, Levels, Sample, Test, half_width
+from advisor.model.words import clean, count, listed, number, shorten, trimmed
+from advisor.stats.sequential import Floor, Levels, Sample, SequentialTest, half_width
 
 ERROR = 0.05
 """Maximum share of false keeps among the keeps of a loop, on average."""
@@ -254,7 +254,7 @@ def _worthwhile(text: str | None, case: _Case) -> float:
     return gain
 
 
-def _test(case: _Case, floor: Floor, worth: float) -> Test:
+def _test(case: _Case, floor: Floor, worth: float) -> SequentialTest:
     costs = case.candidate.costs
     if case.question.alone:
         levels = Levels.alone(error=ERROR, miss=MISS)
@@ -263,7 +263,7 @@ def _test(case: _Case, floor: Floor, worth: float) -> Test:
     # The first run of the setting, not the first result, is the one that a choice may rest on.
     fresh = costs[1:] if case.candidate.results[0] is case.candidate.trials[0] else costs
     fresh = fresh if len(case.candidate.trials) > 1 else fresh[:0]
-    return Test(
+    return SequentialTest(
         Sample.of(costs),
         Sample.of(fresh) if len(fresh) else None,
         Sample.of(case.incumbent.costs),
@@ -303,18 +303,18 @@ def _without_test(case: _Case) -> Answer | None:
     return None
 
 
-def _decide(case: _Case, test: Test) -> tuple[Decision, str, tuple[More, ...]]:
+def _decide(case: _Case, test: SequentialTest) -> tuple[Decision, str, tuple[More, ...]]:
     found = test.lead
     worth, chance = number(test.worthwhile, 3), found.chance_above(test.worthwhile)
-    if test.keep >= 1 and case.budget:
+    if test.decision == "keep" and case.budget:
         which = listed((_excess(b) for b in case.budget), limit=len(case.budget))
         return "not decided", f"It is better, but it had a larger budget: {which}. Run it with the incumbent's budget.", ()
-    if test.keep >= 1 and _failing(case) > 0:
+    if test.decision == "keep" and _failing(case) > 0:
         text = f"It is better where it succeeds, but {count(len(case.candidate.failed), 'run')} of it failed. Find out why."
         return "not decided", text, ()
-    if test.keep >= 1:
+    if test.decision == "keep":
         return "keep", f"It is better by {number(found.gain, 3)}, which luck does not explain.", ()
-    if test.discard >= 1:
+    if test.decision == "discard":
         return "discard", f"A gain of {worth} or more is improbable ({percent(chance)}).", ()
     if test.next_run(case.question.max_seeds) == (0, 0):
         return "discard", f"After {case.question.max_seeds} runs of each setting a gain is still not shown.", ()
@@ -324,7 +324,7 @@ def _decide(case: _Case, test: Test) -> tuple[Decision, str, tuple[More, ...]]:
     return "not decided", reason, _more(case, plan)
 
 
-def _batch(test: Test, most: int) -> tuple[int, int]:
+def _batch(test: SequentialTest, most: int) -> tuple[int, int]:
     """Return the next (candidate, incumbent) runs: the fewest that can decide, but at most as many as both settings have."""
     runs, step = (0, 0), test.next_run(most)
     needed = test.plan(most)
@@ -447,4 +447,4 @@ def _excess(excess: Excess) -> str:
 
 def percent(share: float) -> str:
     """Return a probability as text, never as 0 % or 100 %."""
-    return f"{number(100 * min(max(share, 0.001), 0.999), 3)} %"
+    return f"{trimmed(100 * min(max(share, 0.001), 0.999), 3)} %"

@@ -117,7 +117,7 @@ def as_tag(record: Record) -> str:
 
 def noise_floor(every: Sequence[Proposal]) -> Floor | None:
     """Return the pooled deviation between repeats; None without repeats, or if all repeats are equal."""
-    known = difference.pooled([p.costs for p in every])
+    known = difference.pooled([p.costs for p in every if len(p.costs)])
     return None if known is None or not known[0] > 0 else Floor(*known)
 
 

@@ -9,8 +9,8 @@ ratio of gain x against gain 0 is h(x) / h(0), because the prior is flat, and
     E = mean of h(x) / h(0) over a half-Cauchy prior on x > 0
 
 is a Bayes factor whose nuisance parameters are integrated out under the same prior on both sides. Such a ratio is an e-process:
-under the hypothesis of no gain its mean is at most 1 at every stopping rule, and P(E ever >= 1/a) <= a (Ville's inequality). A
-negative gain only lowers E. Sources: Grunwald, de Heide, Koolen, "Safe testing", JRSS B 2024; Wang and Ramdas, "Anytime-valid
+under the hypothesis of no gain its mean is at most 1 at every stopping rule, and P(E ever >= 1/a) <= a (Ville's inequality). Where
+E exceeds 1, it grows with the observed gain, so a negative true gain crosses 1/a even less often. Sources: Grunwald, de Heide, Koolen, "Safe testing", JRSS B 2024; Wang and Ramdas, "Anytime-valid
 t-tests", 2023 (arXiv 2310.03722); the deviations drawn around a pooled one are those of Smyth, "Linear models and empirical Bayes
 methods", 2004. Mirrored at the smallest worthwhile gain, the same ratio is the evidence to discard a candidate.
 
@@ -23,8 +23,8 @@ that choosing the best-looking setting is allowed; the second one counts only se
 first runs does not bias later runs.
 
 What is assumed: normal runs, drawn independently, and deviations that scatter around the floor with at most `MAX_FREEDOM` degrees
-of freedom. With so few, one extreme run is never proof, which also protects against heavy tails; `benchmarks/quality/gate.py`
-measures that.
+of freedom. With so few, one extreme run is weak evidence, and a candidate with fewer than `MIN_RUNS` runs is never kept. Both
+protect against heavy tails; `benchmarks/quality/gate.py` measures how well.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy import stats
@@ -45,6 +46,8 @@ HORIZON = 30
 MAX_FREEDOM = 10
 """Maximum degrees of freedom of the noise floor as a prior for one setting: its deviation then lies within about 0.7 to 1.8 of the
 floor (95 %). Our choice; deviations of settings differ, and runs have heavier tails than normal ones."""
+MIN_RUNS = 2
+"""Minimum runs of a candidate that is kept. Our choice: a result that was never repeated may be an accident of any kind."""
 _FAR = np.append(0.0, np.geomspace(0.1, 1e7, 25))
 """Edges of cells of the prior on gains, in units of its scale: so wide that even a huge gain has its cell."""
 _NEAR = np.linspace(-6, 6, 25)
@@ -154,7 +157,7 @@ class Levels:
 
 
 @dataclass(frozen=True, slots=True)
-class Test:
+class SequentialTest:
     """The runs of a candidate and its incumbent."""
 
     candidate: Sample
@@ -185,11 +188,20 @@ class Test:
         found = self.lead
         return self.levels.discard * e_value(self.worthwhile - found.gain, found.error, found.freedom, self.worthwhile)
 
+    @property
+    def decision(self) -> Literal["keep", "discard", "not decided"]:
+        """Decision by the evidence alone."""
+        if self.keep >= 1 and self.candidate.size >= MIN_RUNS:
+            return "keep"
+        return "discard" if self.discard >= 1 else "not decided"
+
     def _evidence(self, found: Difference) -> float:
         return e_value(found.gain, found.error, found.freedom, self.worthwhile)
 
     def next_run(self, most: int) -> tuple[int, int]:
         """Return (1, 0) if a run of the candidate lowers the error most, (0, 1) for the incumbent, (0, 0) if both have `most`."""
+        if self.keep >= 1 and self.candidate.size < MIN_RUNS:
+            return 1, 0
         drops = [
             s.variance(self.floor) / (s.size * (s.size + 1)) if s.size < most else 0.0
             for s in (self.candidate, self.incumbent)
@@ -198,12 +210,12 @@ class Test:
             return 0, 0
         return (1, 0) if drops[0] >= drops[1] else (0, 1)
 
-    def with_more(self, runs: tuple[int, int]) -> Test:
+    def with_more(self, runs: tuple[int, int]) -> SequentialTest:
         """Return the expected test after further (candidate, incumbent) runs if the gain stays as it is."""
         fresh = self.fresh.with_more(runs[0], self.floor) if self.fresh is not None else None
         if fresh is None and runs[0]:
             fresh = Sample(1, self.candidate.mean, 0.0).with_more(runs[0] - 1, self.floor)
-        return Test(
+        return SequentialTest(
             self.candidate.with_more(runs[0], self.floor),
             fresh,
             self.incumbent.with_more(runs[1], self.floor),
@@ -215,11 +227,11 @@ class Test:
     def plan(self, most: int) -> tuple[int, int] | None:
         """Return the fewest further (candidate, incumbent) runs that decide if the gain stays; None if `most` each do not."""
         for runs, test in self._future(most):
-            if max(test.keep, test.discard) >= 1:
+            if test.decision != "not decided":
                 return runs
         return None
 
-    def _future(self, most: int) -> Iterator[tuple[tuple[int, int], Test]]:
+    def _future(self, most: int) -> Iterator[tuple[tuple[int, int], SequentialTest]]:
         test, runs = self, (0, 0)
         while (step := test.next_run(most)) != (0, 0):
             test, runs = test.with_more(step), (runs[0] + step[0], runs[1] + step[1])

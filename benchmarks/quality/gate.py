@@ -18,7 +18,7 @@ import numpy as np
 from advisor.history.gate import ERROR, MAX_SEEDS, MISS, WORTHWHILE
 from advisor.model.space import FloatArray
 from advisor.stats import difference
-from advisor.stats.sequential import Floor, Levels, Sample, Test
+from advisor.stats.sequential import Floor, Levels, Sample, SequentialTest
 
 FIRST_SEED = 5_000
 LOOPS = 200
@@ -175,11 +175,9 @@ def _judge(
         squares = sum(s.squares for s in pair) + (others[0] ** 2 * others[1] if others else 0)
         floor = Floor(math.sqrt(squares / freedom), freedom)
         fresh = Sample.of(np.array(candidate.costs[1:])) if len(candidate.costs) > 1 else None
-        test = Test(pair[0], fresh, pair[1], floor, WORTHWHILE * floor.sd, levels)
-        if test.keep >= 1:
-            return True, runs, False
-        if test.discard >= 1:
-            return False, runs, True
+        test = SequentialTest(pair[0], fresh, pair[1], floor, WORTHWHILE * floor.sd, levels)
+        if test.decision != "not decided":
+            return test.decision == "keep", runs, test.decision == "discard"
         more = test.next_run(MAX_SEEDS)
         if more == (0, 0):
             return False, runs, True
@@ -248,7 +246,7 @@ def main() -> None:
         return
     for name, group in recorded_groups(BENCHMARK / "nanogpt").items():
         tally = Tally()
-        for seed in list(seeds)[: max(options.loops // 10, 1)]:
+        for seed in list(seeds)[: max(options.loops // 4, 1)]:
             recorded(group, seed, tally, baseline=options.baseline)
         print(tally.row(f"{name} ({len(group)} repeats)"), flush=True)
 

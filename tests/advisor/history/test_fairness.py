@@ -1,0 +1,52 @@
+"""Budgets of two settings, and limits on other metrics."""
+
+import pytest
+from gate_studies import loop
+
+from advisor.history.fairness import Limit, amount, excesses, limit_of
+from advisor.model.errors import AdvisorError
+
+
+def kinds(candidate, incumbent, *others):
+    study = loop(("new", 0.9, {"params": {"lr": 0.2}, **candidate}), ("old", 1.0, incumbent), *others)
+    return [e.kind for e in excesses(study, study.trials[:1], study.trials[1:2])]
+
+
+def test_equal_budgets_are_fair():
+    assert kinds({}, {}) == []
+    assert kinds({"seconds": 66}, {"seconds": 60}) == []
+    assert kinds({"steps": 200, "seconds": 30}, {}) == []
+
+
+def test_more_of_anything_is_named():
+    assert kinds({"steps": 800, "seconds": 120}, {}) == ["steps", "seconds"]
+    assert kinds({"seconds": 100}, {}) == ["seconds"]
+    assert kinds({"metrics": {"train/tokens": 2e6}}, {"metrics": {"train/tokens": 1e6}}) == ["tokens"]
+    large, small = ({"tags": {"advisor.model_parameters": str(n)}} for n in (2_000_000, 1_000_000))
+    assert kinds(large, small) == ["parameters"]
+    assert kinds(small, large) == []
+    batches = ({"tags": {"advisor.batch_size": str(n)}} for n in (64, 32))
+    assert kinds(*batches) == ["examples"]
+
+
+def test_with_a_fixed_time_more_steps_are_a_merit():
+    assert kinds({"steps": 800}, {"steps": 400}) == []
+    assert kinds({"steps": 800, "seconds": 61}, {"steps": 400}) == []
+
+
+def test_runs_that_were_copied_have_no_time():
+    study = loop(("old", 1.0, {"seconds": 0.01}))
+    assert amount(study, study.trials, "seconds") != amount(study, study.trials, "seconds")
+    assert amount(study, study.trials, "steps") == 400
+
+
+def test_a_limit_takes_the_last_values():
+    study = loop(("a", 1.0, {"metrics": {"memory": 10}}), ("b", 1.0, {"metrics": {"memory": 14}}), ("c", 1.0, {}))
+    limit = limit_of(study, study.trials[:2], "memory=13", at_most=True)
+    assert (limit.value, limit.met) == (12, True)
+    assert not limit_of(study, study.trials[:2], "memory=13", at_most=False).met
+    assert not limit_of(study, study.trials[2:], "memory=13", at_most=True).met
+    assert not Limit(metric="m", at_most=1.0, value=None).met
+    for text in ("memory", "memory=much", "=3"):
+        with pytest.raises(AdvisorError, match="--at-most takes METRIC=VALUE"):
+            limit_of(study, study.trials, text, at_most=True)

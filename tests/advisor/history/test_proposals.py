@@ -1,0 +1,64 @@
+"""Settings as proposals: their keys, order, noise floor, default incumbent and records."""
+
+import math
+
+import pytest
+from gate_studies import loop, repeated
+
+from advisor.history.proposals import Record, as_tag, choose, default_incumbent, key_with, noise_floor, numbers, proposals
+from advisor.model.errors import AdvisorError
+
+BASE = repeated("base", [1.0, 1.02, 0.98])
+
+
+def of(*runs, tags=()):
+    return proposals(loop(*runs), key_with(tags))
+
+
+def trial(name, value, lr, **facts):
+    return name, value, {"seed": 0, "params": {"lr": lr}, **facts}
+
+
+def test_settings_stand_in_the_order_of_their_first_run():
+    every = of(*BASE, trial("a", 0.9, 0.2), trial("b", 0.8, 0.3), ("a2", 0.91, {"seed": 1, "params": {"lr": 0.2}}))
+    assert [p.name.split()[0] for p in every] == ["base", "a", "b"]
+    assert [len(p.costs) for p in every] == [3, 2, 1]
+    assert numbers(every, every[1]) == (1, 1)
+    assert numbers(every, every[2]) == (2, 2)  # it would be the second one to be repeated
+    assert numbers(every, every[0])[0] == 1
+
+
+def test_a_repeat_with_the_same_seed_adds_nothing():
+    assert len(of(*BASE, BASE[0])[0].costs) == 3
+
+
+def test_the_noise_floor_pools_repeats_and_needs_one():
+    floor = noise_floor(of(*BASE, trial("a", 0.9, 0.2), ("failed", math.nan, {"params": {"lr": 0.3}, "status": "FAILED"})))
+    assert (floor.sd, floor.freedom) == (pytest.approx(0.02), 2)
+    assert noise_floor(of(*BASE[:1], trial("a", 0.9, 0.2))) is None
+    assert noise_floor(of(*repeated("base", [1.0, 1.0]))) is None
+
+
+def test_the_default_incumbent_is_kept_repeated_or_first():
+    every = of(*BASE, trial("a", 0.9, 0.2))
+    assert default_incumbent(every, every[1])[1] == "the best repeated setting"
+    record = {"advisor.gate": as_tag(Record("keep", every[0].trials[0].id, 5.0, 1))}
+    every = of(*BASE, trial("a", 0.9, 0.2, tags=record), trial("b", 0.8, 0.3))
+    assert default_incumbent(every, every[2])[0] is every[1]
+    assert default_incumbent(every, every[1])[0] is every[0]
+    single = of(trial("a", 0.9, 0.2), trial("b", 0.8, 0.3))
+    assert default_incumbent(single, single[1]) == (single[0], "the first setting")
+    with pytest.raises(AdvisorError, match="run the baseline first"):
+        default_incumbent(single[:1], single[0])
+
+
+def test_a_malformed_record_counts_as_none():
+    for text in ("", "{", "[]", '{"decision": "perhaps"}', '{"decision": "keep", "against": 1, "at": "x", "looks": 1}'):
+        assert of(*BASE, trial("a", 0.9, 0.2, tags={"advisor.gate": text}))[1].record is None
+
+
+def test_several_settings_are_represented_by_the_best_repeated_one():
+    study = loop(*BASE, trial("a", 0.9, 0.2), ("c", 0.97, {"seed": 0, "params": {"lr": 0.4}}))
+    every = proposals(study, key_with())
+    assert choose(every, study.trials) is every[0]
+    assert choose(every, study.trials[3:]) is every[1]

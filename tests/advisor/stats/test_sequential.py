@@ -1,0 +1,114 @@
+"""Evidence that stays valid at every look: its promise under the null, its power, and the weights of a loop."""
+
+import numpy as np
+import pytest
+
+from advisor.stats.sequential import MAX_FREEDOM, Floor, Levels, Sample, SequentialTest, e_value, half_width, lead, weight
+
+RNG = np.random.default_rng(0)
+FLOOR = Floor(1.0, 20)
+
+
+def question(candidate, incumbent, levels=None, floor=FLOOR, worthwhile=1.4):
+    costs = np.asarray(candidate, dtype=float)
+    return SequentialTest(
+        Sample.of(costs),
+        Sample.of(costs[1:]) if len(costs) > 1 else None,
+        Sample.of(np.asarray(incumbent, dtype=float)),
+        floor,
+        worthwhile,
+        levels or Levels.alone(error=0.05, miss=0.2),
+    )
+
+
+def deviation():
+    """Draw the deviation of a setting as the model does: around a floor of 1 with the prior's degrees of freedom."""
+    return np.sqrt(MAX_FREEDOM / RNG.chisquare(MAX_FREEDOM))
+
+
+def largest_evidence(gain, looks=15, runs=5):
+    """Return the largest evidence over the looks, and the evidence at the last one."""
+    incumbent = Sample.of(deviation() * RNG.standard_normal(runs))
+    costs = -gain + deviation() * RNG.standard_normal(looks)
+    found = []
+    for n in range(1, looks + 1):
+        difference = lead(Sample.of(costs[:n]), incumbent, FLOOR)
+        found.append(e_value(difference.gain, difference.error, difference.freedom, 1.4))
+    return max(found), found[-1]
+
+
+def test_without_a_gain_the_evidence_rarely_exceeds_its_level_at_any_look():
+    loops = [largest_evidence(0.0) for _ in range(1500)]
+    exceeded = np.mean([most >= 20 for most, _ in loops])
+    assert exceeded <= 0.05
+    assert np.mean([min(last, 100) for _, last in loops]) <= 1.1
+
+
+def test_a_gain_is_found_and_a_loss_is_not():
+    assert np.mean([largest_evidence(2.5)[0] >= 20 for _ in range(100)]) > 0.85
+    assert max(largest_evidence(-1.0)[0] for _ in range(100)) < 20
+
+
+def test_more_gain_is_more_evidence_however_large_it_is():
+    values = [e_value(gain, 0.5, 6.0, 1.4) for gain in (-3, -1, 0, 1, 3, 10, 100, 1e4)]
+    assert max(values[:3]) < 1
+    assert values[2:] == sorted(values[2:])
+    assert values[-1] > 1e12
+
+
+def test_one_extreme_run_is_no_proof_within_a_loop():
+    levels = Levels.in_loop(50, 20, 3, error=0.05, miss=0.2)
+    once = question([-30.0], RNG.standard_normal(5), levels)
+    assert (once.decision, once.next_run(20)) == ("not decided", (1, 0))
+    assert question([-8.0, 0.3, 0.2], RNG.standard_normal(5), levels).decision == "not decided"
+    assert question(-8.0 + RNG.standard_normal(3), RNG.standard_normal(5), levels).decision == "keep"
+
+
+def test_the_weights_of_all_candidates_sum_to_one():
+    assert sum(map(weight, range(1, 100_000))) == pytest.approx(1, abs=1e-3)
+    early, late = (Levels.in_loop(n, 1, 0, error=0.05, miss=0.2) for n in (1, 100))
+    assert early.every > late.every
+    assert Levels.in_loop(100, 1, 4, error=0.05, miss=0.2).every == pytest.approx(5 * late.every)
+
+
+def test_a_setting_with_a_wider_scatter_needs_more_evidence():
+    narrow, wide = question([-3, -3.1, -2.9, -3], [0, 0.1, -0.1]), question([-8, 2, -7, 1], [0, 0.1, -0.1])
+    assert narrow.lead.gain == pytest.approx(wide.lead.gain)
+    assert narrow.keep > 1 > wide.keep
+
+
+def test_a_bad_candidate_is_discarded_at_once_and_a_worthwhile_one_rarely():
+    assert question([4.0], [0, 0.1, -0.1]).discard > 1
+    lost = 0
+    for _ in range(200):
+        incumbent, costs = RNG.standard_normal(8), -1.4 + RNG.standard_normal(12)
+        lost += any(question(costs[:n], incumbent).discard >= 1 for n in range(1, 13))
+    assert lost / 200 <= 0.2
+
+
+def test_the_interval_holds_at_every_look():
+    missed = 0
+    for _ in range(300):
+        incumbent, costs = RNG.standard_normal(5), RNG.standard_normal(10)
+        for n in range(1, 11):
+            found = lead(Sample.of(costs[:n]), Sample.of(incumbent), FLOOR)
+            if abs(found.gain) > half_width(found.error, found.freedom, 1.4, 0.95):
+                missed += 1
+                break
+    assert missed / 300 <= 0.05
+    assert half_width(0.5, 10, 1.4, 0.95) > 0.5 * 2.2  # wider than an interval for one look
+
+
+def test_the_plan_names_the_fewest_runs_that_decide():
+    open_question = question([-1.5], [0.0])
+    assert open_question.next_run(20) == (1, 0)
+    candidate, incumbent = open_question.plan(20)
+    after = open_question.with_more((candidate, incumbent))
+    assert max(after.keep, after.discard) >= 1
+    assert after.candidate.size == 1 + candidate
+    assert after.fresh is None or after.fresh.size == candidate
+    assert question([-1.5] * 2, [0.0] * 2).next_run(2) == (0, 0)
+    assert question([-0.7], [0.0]).plan(2) is None
+    few = question([-1.5], [0.0], floor=Floor(1.0, 1)).with_more((2, 1))  # one degree of freedom
+    assert few.fresh is not None
+    assert few.fresh.size == 2
