@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from advisor.model.study import Study
 from advisor.tracking.runs import Experiment, Points, Run
 from advisor.tracking.study.assemble import assemble
-
-import numpy as np
 
 
 def loop(*runs: tuple[str, float, dict[str, Any]], direction: str = "minimize", seconds: float = 60.0) -> Study:

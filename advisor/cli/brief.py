@@ -48,6 +48,6 @@ def _bounded(value: Json, items: int, chars: int) -> Json:
         return float(f"{value:.4g}") if math.isfinite(value) else None
     if isinstance(value, Mapping):
         parts = {shorten(clean(k), chars): _bounded(v, items, chars) for k, v in value.items()}
-        return {k: v for k, v in parts.items() if v is not None and v != [] and v != {} and v != ""}
+        return {k: v for k, v in parts.items() if v is not None and v not in ([], {}, "")}
     kept = [_bounded(v, items, chars) for v in value[:items]]
     return [*kept, f"… {len(value) - items} more"] if len(value) > items else kept

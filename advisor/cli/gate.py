@@ -49,7 +49,9 @@ from advisor.tracking.gate_record import write_record
     show_default=True,
     help="Maximum number of runs of a setting.",
 )
-@click.option("--record/--no-record", default=True, help="Note the answer in the tag advisor.gate of CANDIDATE's first run.")
+@click.option(
+    "--record/--no-record", default=True, help="Note the answer in the tag advisor.gate of CANDIDATE's first run."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 @brief_option
 def gate(
@@ -135,11 +137,13 @@ def _text(answer: Answer) -> str:
             f"{answer.direction}d",
             f"noise       {number(answer.noise, 3)} between seeds ({answer.noise_freedom} degrees of freedom); a gain of "
             f"{number(answer.worthwhile, 3)} is worthwhile, with {percent(answer.chance or 0)} probability",
-            f"evidence    to keep {_evidence(answer.evidence_to_keep)}, to discard {_evidence(answer.evidence_to_discard)} of what is "
-            f"needed (setting {answer.question} of the loop, {answer.kept_before} kept before)",
+            f"evidence    to keep {_evidence(answer.evidence_to_keep)}, to discard {_evidence(answer.evidence_to_discard)} "
+            f"of what is needed (setting {answer.question} of the loop, {answer.kept_before} kept before)",
         ]
     for limit in answer.limits:
-        bound = f"at most {number(limit.at_most)}" if limit.at_most is not None else f"at least {number(limit.at_least)}"
+        bound = (
+            f"at most {number(limit.at_most)}" if limit.at_most is not None else f"at least {number(limit.at_least)}"
+        )
         lines.append(f"limit       {limit.metric} {bound}: {number(limit.value)}")
     lines += [f"note        {text}" for text in answer.notes]
     return "\n".join(clean(line) if line else line for line in lines)

@@ -115,7 +115,9 @@ def _examples(study: Study, trial: Trial) -> float:
 
 
 def _tokens(study: Study, trial: Trial) -> float:
-    names = [n for n in study.metrics if "tokens" in words_of(n) and not {"per", "second", "s", "sec"} & set(words_of(n))]
+    names = [
+        n for n in study.metrics if "tokens" in words_of(n) and not {"per", "second", "s", "sec"} & set(words_of(n))
+    ]
     values = [v for n in names if math.isfinite(v := _last(study, trial, n))]
     return max(values, default=math.nan)
 
@@ -129,7 +131,7 @@ def _parameters(study: Study, trial: Trial) -> float:  # noqa: ARG001 - the sign
 
 
 def _seconds(study: Study, trial: Trial) -> float:
-    """Return the time from the start of the run to its last evaluation, or else to its end; NaN if it is too short for a training."""
+    """Return the seconds from the start of the run to its last evaluation, or else to its end; NaN if too few for a training."""
     times = study.cost_curve(trial).finite.times
     own = float(times[-1]) if len(times) and math.isfinite(times[-1]) else math.nan
     if math.isnan(own) and trial.ended is not None and trial.started is not None:
@@ -145,4 +147,3 @@ _MEASURES: Mapping[str, Callable[[Study, Trial], float]] = {
     "parameters": _parameters,
     "seconds": _seconds,
 }
-

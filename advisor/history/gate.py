@@ -13,9 +13,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
-
-from advisor.computed.decision import repeats
 from advisor.history import fairness
 from advisor.history.fairness import Excess, Limit
 from advisor.history.proposals import (
@@ -32,8 +29,8 @@ from advisor.history.proposals import (
 from advisor.history.selection import filters, find_trials
 from advisor.model.errors import AdvisorError
 from advisor.model.frozen import FrozenModel
-from advisor.model.study import Study, Trial
-from advisor.model.words import clean, count, listed, number, shorten, trimmed
+from advisor.model.study import Study
+from advisor.model.words import count, listed, number, shorten, trimmed
 from advisor.stats.sequential import Floor, Levels, Sample, SequentialTest, half_width
 
 ERROR = 0.05
@@ -44,6 +41,8 @@ WORTHWHILE = math.sqrt(2)
 """Smallest worthwhile gain in deviations between seeds: the deviation of the difference of two runs of one setting."""
 MAX_SEEDS = 40
 """Maximum number of runs of a setting that a decision is worth; our choice."""
+MAX_NAME = 80
+"""Maximum characters of a name from the store in an answer."""
 FIRST_SEEDS = (2, 3)
 """Runs of candidate and incumbent that give a first noise floor; our choice, the fewest from which a loop can start."""
 
@@ -230,14 +229,14 @@ def _notes(candidate: Proposal, incumbent: Proposal) -> list[str]:
     notes = []
     for side in (candidate, incumbent):
         if any(t.facts.get("git_dirty") == "true" for t in side.trials):
-            notes.append(f"{shorten(side.name)} ran with uncommitted changes, so its commit does not identify its code.")
+            notes.append(
+                f"{_quoted(side.name)} ran with uncommitted changes, so its commit does not identify its code."
+            )
     return notes
 
 
 def _kept(case: _Case) -> int:
-    return sum(
-        p.record is not None and p.record.decision == "keep" for p in case.every if p is not case.candidate
-    )
+    return sum(p.record is not None and p.record.decision == "keep" for p in case.every if p is not case.candidate)
 
 
 def _worthwhile(text: str | None, case: _Case) -> float:
@@ -279,18 +278,20 @@ def _test(case: _Case, floor: Floor, worth: float) -> SequentialTest:
 def _without_test(case: _Case) -> Answer | None:
     """Return the answer if it does not need a test: no result, a violated limit, or no noise floor."""
     candidate, incumbent = case.candidate, case.incumbent
-    name = shorten(candidate.name)
+    name = _quoted(candidate.name)
     if not candidate.results:
         if candidate.running:
             return _answer(case, "not decided", f"{name} is still running; ask again when it has ended.", ())
         if candidate.failed:
-            return _answer(case, "discard", f"{count(len(candidate.failed), 'run')} of it failed, and none has a result.", ())
+            return _answer(
+                case, "discard", f"{count(len(candidate.failed), 'run')} of it failed, and none has a result.", ()
+            )
         return _answer(case, "not decided", f"No run of {name} has a result at full length.", _more(case, (1, 0)))
     broken = [limit for limit in case.limits if not limit.met]
     if broken:
         return _answer(case, "discard", f"It violates {listed(_limit(b) for b in broken)}.", ())
     if not incumbent.results:
-        return _answer(case, "not decided", f"No run of {shorten(incumbent.name)} has a result.", _more(case, (0, 1)))
+        return _answer(case, "not decided", f"No run of {_quoted(incumbent.name)} has a result.", _more(case, (0, 1)))
     if case.floor is None:
         equal = any(len(p.costs) > 1 for p in case.every)
         why = (
@@ -308,7 +309,11 @@ def _decide(case: _Case, test: SequentialTest) -> tuple[Decision, str, tuple[Mor
     worth, chance = number(test.worthwhile, 3), found.chance_above(test.worthwhile)
     if test.decision == "keep" and case.budget:
         which = listed((_excess(b) for b in case.budget), limit=len(case.budget))
-        return "not decided", f"It is better, but it had a larger budget: {which}. Run it with the incumbent's budget.", ()
+        return (
+            "not decided",
+            f"It is better, but it had a larger budget: {which}. Run it with the incumbent's budget.",
+            (),
+        )
     if test.decision == "keep" and _failing(case) > 0:
         text = f"It is better where it succeeds, but {count(len(case.candidate.failed), 'run')} of it failed. Find out why."
         return "not decided", text, ()
@@ -367,7 +372,7 @@ def _answer(case: _Case, decision: Decision, reason: str, more: tuple[More, ...]
 
 
 def _action(case: _Case, decision: Decision, reason: str, more: Sequence[More]) -> str:
-    own, other = shorten(case.candidate.name), shorten(case.incumbent.name)
+    own, other = _quoted(case.candidate.name), _quoted(case.incumbent.name)
     if decision == "keep":
         return f"Keep {own} in place of {other}. {reason}"
     if decision == "discard":
@@ -378,9 +383,19 @@ def _action(case: _Case, decision: Decision, reason: str, more: Sequence[More]) 
     return f"Not decided: run {runs}{_cost(more)}, and ask again after each run. {reason}"
 
 
+def _quoted(name: str) -> str:
+    """Return a name for a sentence: short, and in quotation marks if it has several words."""
+    text = shorten(name)
+    return f'"{text}"' if " " in text else text
+
+
 def _runs(more: More) -> str:
-    seeds = f" ({'seed' if len(more.seeds) == 1 else 'seeds'} {listed(map(str, more.seeds), limit=8)})" if more.seeds else ""
-    return f"{count(more.runs, 'more seed')} of {shorten(more.setting)}{seeds}"
+    seeds = (
+        f" ({'seed' if len(more.seeds) == 1 else 'seeds'} {listed(map(str, more.seeds), limit=8)})"
+        if more.seeds
+        else ""
+    )
+    return f"{count(more.runs, 'more seed')} of {_quoted(more.setting)}{seeds}"
 
 
 def _cost(more: Sequence[More]) -> str:
@@ -403,7 +418,7 @@ def _more(case: _Case, runs: tuple[int, int]) -> tuple[More, ...]:
         steps, seconds = (fairness.amount(case.study, timed, kind) for kind in ("steps", "seconds"))
         found.append(
             More(
-                setting=clean(side.name),
+                setting=shorten(side.name, MAX_NAME),
                 run=side.trials[0].id,
                 runs=n,
                 seeds=tuple(free),
@@ -416,9 +431,9 @@ def _more(case: _Case, runs: tuple[int, int]) -> tuple[More, ...]:
 
 def _side(study: Study, proposal: Proposal) -> Side:
     return Side(
-        name=clean(proposal.name),
+        name=shorten(proposal.name, MAX_NAME),
         run=proposal.trials[0].id,
-        commit=clean(proposal.trials[0].commit),
+        commit=shorten(proposal.trials[0].commit),
         runs=len(proposal.costs),
         failed=len(proposal.failed),
         running=proposal.running,
@@ -431,7 +446,8 @@ def _changed(candidate: Proposal, incumbent: Proposal) -> tuple[str, ...]:
     own, other = dict(candidate.key), dict(incumbent.key)
     names = [n for n in (*own, *other) if own.get(n) != other.get(n)]
     return tuple(
-        f"{shorten(n)}: {shorten(other.get(n) or 'none')} → {shorten(own.get(n) or 'none')}" for n in dict.fromkeys(names)
+        f"{shorten(n)}: {shorten(other.get(n) or 'none')} → {shorten(own.get(n) or 'none')}"
+        for n in dict.fromkeys(names)
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from advisor.computed.decision import repeats
+from advisor.history.selection import given_name
 from advisor.model.errors import AdvisorError
 from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
@@ -41,6 +42,8 @@ class Proposal:
     """A setting and its runs, in the order of their start."""
 
     key: repeats.Key
+    name: str
+    """Name of its runs, or of its first run if other settings have runs with the same name."""
     trials: tuple[Trial, ...]
     """All runs, also failed and running ones."""
     results: tuple[Trial, ...]
@@ -49,11 +52,6 @@ class Proposal:
     """Best cost of each result."""
     failed: tuple[Trial, ...]
     record: Record | None
-
-    @property
-    def name(self) -> str:
-        """Name of the first run."""
-        return self.trials[0].name
 
     @property
     def mean(self) -> float:
@@ -82,8 +80,14 @@ def proposals(study: Study, key: repeats.KeyOf) -> list[Proposal]:
     groups: dict[repeats.Key, list[Trial]] = {}
     for trial in sorted(study.trials, key=repeats.start):
         groups.setdefault(key(trial), []).append(trial)
+    owners: dict[str, set[repeats.Key]] = {}
+    for own, trials in groups.items():
+        for trial in trials:
+            owners.setdefault(given_name(trial), set()).add(own)
     found = []
     for own, trials in groups.items():
+        name = given_name(trials[0])
+        name = name if len(owners[name]) == 1 else trials[0].name
         setting = with_results.get(own)
         results = setting.trials if setting is not None else ()
         bad = {t.id for t in (setting.failed if setting is not None else ())}
@@ -91,7 +95,7 @@ def proposals(study: Study, key: repeats.KeyOf) -> list[Proposal]:
         costs = setting.costs if setting is not None else np.empty(0)
         records = [r for t in trials if (r := _record(t)) is not None]
         found.append(
-            Proposal(own, tuple(trials), results, costs, failed, max(records, key=lambda r: r.at, default=None))
+            Proposal(own, name, tuple(trials), results, costs, failed, max(records, key=lambda r: r.at, default=None))
         )
     return found
 

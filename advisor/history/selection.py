@@ -46,17 +46,17 @@ def find_trials(study: Study, part: str, experiment: str, key: repeats.KeyOf = r
 
 def filters(part: str) -> Mapping[str, str]:
     """Return the names and values of NAME=VALUE,...; empty if the text has another form."""
-    words = [tuple(word.split("=", 1)) for word in part.split(",") if "=" in word]
-    return {name: value for name, value in words} if len(words) == len(part.split(",")) else {}
+    words = [word.partition("=") for word in part.split(",")]
+    return {name: value for name, _, value in words} if all(equals for _, equals, _ in words) else {}
 
 
 def _named(study: Study, part: str) -> list[Trial]:
     """Return the trials with this name or id, else those whose ids start with it."""
-    named = [t for t in study.trials if part in (t.name, t.id, _given_name(t))]
+    named = [t for t in study.trials if part in (t.name, t.id, given_name(t))]
     return named or [t for t in study.trials if len(part) >= _MIN_ID and t.id.startswith(part)]
 
 
-def _given_name(trial: Trial) -> str:
+def given_name(trial: Trial) -> str:
     """Return the run's own name, without the start of its id that tells runs with the same name apart."""
     name, _, suffix = trial.name.rpartition(" (")
     return name if suffix.endswith(")") and trial.id.startswith(suffix[:-1]) else trial.name

@@ -10,9 +10,10 @@ ratio of gain x against gain 0 is h(x) / h(0), because the prior is flat, and
 
 is a Bayes factor whose nuisance parameters are integrated out under the same prior on both sides. Such a ratio is an e-process:
 under the hypothesis of no gain its mean is at most 1 at every stopping rule, and P(E ever >= 1/a) <= a (Ville's inequality). Where
-E exceeds 1, it grows with the observed gain, so a negative true gain crosses 1/a even less often. Sources: Grunwald, de Heide, Koolen, "Safe testing", JRSS B 2024; Wang and Ramdas, "Anytime-valid
-t-tests", 2023 (arXiv 2310.03722); the deviations drawn around a pooled one are those of Smyth, "Linear models and empirical Bayes
-methods", 2004. Mirrored at the smallest worthwhile gain, the same ratio is the evidence to discard a candidate.
+E exceeds 1, it grows with the observed gain, so a negative true gain crosses 1/a even less often. Mirrored at the smallest
+worthwhile gain, the same ratio is the evidence to discard a candidate. Sources: Grünwald, de Heide and Koolen, "Safe testing",
+JRSS B 2024; Wang and Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown variance", 2023
+(arXiv 2310.03722); deviations drawn around a pooled one: Smyth, "Linear models and empirical Bayes methods", 2004.
 
 **Many candidates.** e-LOND (Xu and Ramdas, "Online multiple testing with e-values", AISTATS 2024) keeps candidate t if
 E >= 1 / (a c_t (R + 1)), where the weights c_t sum to at most 1 and R is the number of other candidates kept. Under arbitrary
@@ -23,8 +24,9 @@ that choosing the best-looking setting is allowed; the second one counts only se
 first runs does not bias later runs.
 
 What is assumed: normal runs, drawn independently, and deviations that scatter around the floor with at most `MAX_FREEDOM` degrees
-of freedom. With so few, one extreme run is weak evidence, and a candidate with fewer than `MIN_RUNS` runs is never kept. Both
-protect against heavy tails; `benchmarks/quality/gate.py` measures how well.
+of freedom. Two steps are approximate: Student's t for the difference of two such means, and a floor that is itself estimated (its
+degrees of freedom replace d if they are fewer). With so few degrees of freedom, one extreme run is weak evidence, and a candidate
+with fewer than `MIN_RUNS` runs is never kept. Both protect against heavy tails; `benchmarks/quality/gate.py` measures how well.
 """
 
 from __future__ import annotations

@@ -13,9 +13,7 @@ from advisor.tracking.stores.client import IMPATIENT, connect, quiet_mlflow
 from advisor.tracking.stores.location import locate
 
 _TIMEOUT_S = 5
-_WRITE = (
-    "INSERT INTO tags (key, value, run_uuid) VALUES (?, ?, ?) ON CONFLICT (key, run_uuid) DO UPDATE SET value = excluded.value"
-)
+_WRITE = "INSERT INTO tags (key, value, run_uuid) VALUES (?, ?, ?) ON CONFLICT (key, run_uuid) DO UPDATE SET value = excluded.value"
 
 
 def write_record(run: str, text: str, *, tracking_uri: str | None = None) -> None:
@@ -31,8 +29,8 @@ def write_record(run: str, text: str, *, tracking_uri: str | None = None) -> Non
 def _write_sqlite(path: Path, run: str, text: str) -> None:
     """Write the tag by SQL: importing MLflow's client for it takes longer than the whole answer."""
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=rw", uri=True, timeout=_TIMEOUT_S)) as connection:
-            with connection:
-                connection.execute(_WRITE, (contract.TAG_GATE, text, run))
+        address = f"file:{quote(str(path))}?mode=rw"
+        with closing(sqlite3.connect(address, uri=True, timeout=_TIMEOUT_S)) as connection, connection:
+            connection.execute(_WRITE, (contract.TAG_GATE, text, run))
     except sqlite3.Error as error:
         raise AdvisorError(f"cannot write to {path}: {error}") from None

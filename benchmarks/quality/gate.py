@@ -12,8 +12,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from cases import REAL
 
 from advisor.history.gate import ERROR, MAX_SEEDS, MISS, WORTHWHILE
 from advisor.model.space import FloatArray
@@ -25,7 +29,6 @@ LOOPS = 200
 PROPOSALS = 100
 GAIN = 1.5
 SHARE = 0.1
-BENCHMARK = Path(__file__).parents[3] / "shared" / "benchmark"
 
 Draw = Callable[[np.random.Generator, float], float]
 """Draws the cost of one run with mean 0 and deviation 1, given the deviation of its setting."""
@@ -76,8 +79,8 @@ class Tally:
 
 
 HEAD = (
-    "| world | loops | loops with a false keep | false share of keeps | gains kept | gains discarded | extra runs (median) | (mean) "
-    "| for gains (median) |\n|---|---|---|---|---|---|---|---|---|"
+    "| world | loops | loops with a false keep | false share of keeps | gains kept | gains discarded "
+    "| extra runs (median) | (mean) | for gains (median) |\n|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -99,7 +102,9 @@ def _deviation(world: str, rng: np.random.Generator) -> float:
     return math.exp(0.5 * float(rng.standard_normal()) - 0.5) if world == "unequal deviations" else 1.0
 
 
-def simulated(world: str, seed: int, tally: Tally, *, baseline: int, proposals: int = PROPOSALS, single: bool = False) -> None:
+def simulated(
+    world: str, seed: int, tally: Tally, *, baseline: int, proposals: int = PROPOSALS, single: bool = False
+) -> None:
     """Run one loop and add it to the tally. baseline: runs of the first setting; single: take the better single run."""
     rng = np.random.default_rng([seed, *world.encode()])
     draw = WORLDS[world]
@@ -188,7 +193,9 @@ def _judge(
 # --- recorded repeats -----------------------------------------------------------------------------------------------------------
 
 
-def recorded(group: FloatArray, seed: int, tally: Tally, *, baseline: int, proposals: int = PROPOSALS, single: bool = False) -> None:
+def recorded(
+    group: FloatArray, seed: int, tally: Tally, *, baseline: int, proposals: int = PROPOSALS, single: bool = False
+) -> None:
     """Run a loop whose runs are drawn from one setting's recorded repeats; gains are subtracted from the recorded values."""
     rng = np.random.default_rng(seed)
     deviation = float(np.std(group, ddof=1))
@@ -209,18 +216,20 @@ def recorded(group: FloatArray, seed: int, tally: Tally, *, baseline: int, propo
 
 def recorded_groups(folder: Path, minimum: int = 15) -> dict[str, FloatArray]:
     """Return the best objective values, as costs, of the settings with at least `minimum` recorded repeats."""
-    import pandas as pd
-
-    trials = pd.read_parquet(folder / "trials.parquet")
-    curves = pd.read_parquet(folder / "curves.parquet")
+    settings: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in pq.read_table(folder / "trials.parquet").to_pylist():
+        if row["status"] == "complete":
+            settings.setdefault((row["study"], row["params"]), []).append(row)
+    curves = pq.read_table(folder / "curves.parquet", columns=["study", "trial", "metric", "value"])
     groups = {}
-    for (study, _), members in trials[trials.status == "complete"].groupby(["study", "params"]):
-        if len(members) < minimum:
-            continue
-        objective, sign = members.objective.iloc[0], 1 if members.direction.iloc[0] == "min" else -1
-        own = curves[(curves.study == study) & (curves.metric == objective) & curves.trial.isin(members.trial)]
-        best = (sign * own.value).groupby(own.trial).min()
-        groups[str(study)] = np.unique(best.to_numpy())  # some logs are there twice
+    for (study, _), members in settings.items():
+        if len(members) >= minimum:
+            own = curves.filter(
+                (pc.field("study") == study) & (pc.field("metric") == members[0]["objective"])
+            ).to_pylist()
+            sign = 1 if members[0]["direction"] == "min" else -1
+            best = {m["trial"]: min(sign * p["value"] for p in own if p["trial"] == m["trial"]) for m in members}
+            groups[study] = np.unique(list(best.values()))  # some logs are there twice
     return {name: values for name, values in groups.items() if len(values) >= minimum}
 
 
@@ -242,9 +251,10 @@ def main() -> None:
             for seed in seeds:
                 simulated(world, seed, tally, baseline=options.baseline, single=single)
             print(tally.row(name), flush=True)
-    if options.only == "simulated" or not (BENCHMARK / "nanogpt").is_dir():
+    folder = REAL.folder / "nanogpt"
+    if options.only == "simulated" or not folder.is_dir():
         return
-    for name, group in recorded_groups(BENCHMARK / "nanogpt").items():
+    for name, group in recorded_groups(folder).items():
         tally = Tally()
         for seed in list(seeds)[: max(options.loops // 4, 1)]:
             recorded(group, seed, tally, baseline=options.baseline)

@@ -85,7 +85,11 @@ def test_the_last_kept_setting_is_the_incumbent():
     tags = {"advisor.gate": as_tag(record_of(answer))}
     kept = [("wide", 0.90, {"seed": 0, "params": {"lr": 0.2}, "tags": tags}), *wide(0.90, 0.905, 0.91)[1:]]
     later = gate(*BASE, *kept, ("more", 0.80, {"seed": 0, "params": {"lr": 0.3}}))
-    assert (later.incumbent.name.split()[0], later.incumbent_is, later.kept_before) == ("wide", "the last kept setting", 1)
+    assert (later.incumbent.name.split()[0], later.incumbent_is, later.kept_before) == (
+        "wide",
+        "the last kept setting",
+        1,
+    )
     again = gate(*BASE, *kept, candidate="lr=0.2")
     assert (again.incumbent_is, again.looks) == ("the setting that it replaced", 2)
 
@@ -122,7 +126,9 @@ def test_failed_and_running_candidates():
     assert (failed.decision, failed.exit_status) == ("discard", 1)
     running = gate(*BASE, ("wide", 1.2, {"seed": 0, "params": {"lr": 0.2}, "status": "RUNNING"}))
     assert running.decision == "not decided"
-    partly = gate(*BASE, *wide(0.90, 0.905, 0.91), ("wide", math.nan, {"seed": 3, "params": {"lr": 0.2}, "status": "FAILED"}))
+    partly = gate(
+        *BASE, *wide(0.90, 0.905, 0.91), ("wide", math.nan, {"seed": 3, "params": {"lr": 0.2}, "status": "FAILED"})
+    )
     assert partly.decision == "not decided"
     assert "1 run of it failed" in partly.reason
 

@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
-from advisor.stats.sequential import MAX_FREEDOM, Floor, Levels, Sample, SequentialTest, e_value, half_width, lead, weight
+from advisor.stats.sequential import (
+    MAX_FREEDOM,
+    Floor,
+    Levels,
+    Sample,
+    SequentialTest,
+    e_value,
+    half_width,
+    lead,
+    weight,
+)
 
 RNG = np.random.default_rng(0)
 FLOOR = Floor(1.0, 20)
