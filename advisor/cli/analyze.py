@@ -9,6 +9,8 @@ import click
 from rich.console import Console
 
 from advisor.analysis import analyze as run_analysis
+from advisor.cli.brief import Json, brief_option
+from advisor.cli.brief import brief as brief_json
 from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, log_option, reaches, study_option
 from advisor.cli.progress import progress_bar
 from advisor.model.errors import AdvisorError
@@ -18,6 +20,7 @@ from advisor.report.formats.sarif import StudyFile
 from advisor.report.formats.terminal import print_report
 from advisor.report.publish import log_to_mlflow as publish
 from advisor.report.save import save_report
+from advisor.report.text.headline import first_step
 from advisor.system import shell
 from advisor.system.atomic import write
 
@@ -46,6 +49,7 @@ class _Analyze(click.Command):
     metavar="FILE",
     help="Also write the report as a comment for a pull request.",
 )
+@brief_option
 def analyze(
     experiment: str,
     options: AnalysisOptions,
@@ -53,6 +57,7 @@ def analyze(
     log_to_mlflow: bool,
     fail_on: str | None,
     markdown: Path | None,
+    brief: bool,
 ) -> None:
     """Read EXPERIMENT (its name or id) and say what to do next.
 
@@ -69,14 +74,41 @@ def analyze(
     Points of finished runs are cached in the user's cache folder, which makes the next analysis faster; the environment variable
     ADVISOR_CACHE names another folder, or is "off".
     """
-    report = make_report(experiment, options, study_file, show_progress=not options.quiet)
+    report = make_report(experiment, options, study_file, show_progress=not (options.quiet or brief))
     location = write_report(report, experiment, options, study_file, log_to_mlflow)
     if markdown is not None:
         _write_markdown(report, markdown)
-    if not options.quiet:
+    if brief:
+        click.echo(brief_json(_short(report, options.out)))
+    elif not options.quiet:
         print_summary(report, options.out, location)
     if fail_on is not None and any(reaches(f.severity, fail_on) for f in report.findings):
         sys.exit(1)
+
+
+def _short(report: Report, out: Path) -> dict[str, Json]:
+    """Return the report's main points and the paths to more."""
+    action, reason = first_step(report)
+    best = report.best
+    return {
+        "action": f"{action} {reason}".strip(),
+        "experiment": report.spec.study,
+        "metric": report.spec.objective.metric,
+        "trials": report.counts.total,
+        "best": {"trial": best.name, "value": best.value} if best is not None else None,
+        "findings": [
+            {
+                "rule": f.rule,
+                "severity": f.severity,
+                "confidence": f.confidence,
+                "action": str(f.action),
+                "why": str(f.message),
+            }
+            for f in report.heads
+        ],
+        "next": [{"file": str(out / "next" / n.file), "goal": n.spec.goal} for n in report.next_studies],
+        "more": [str(out / name) for name in ("findings.json", "report.html")],
+    }
 
 
 def _write_markdown(report: Report, file: Path) -> None:

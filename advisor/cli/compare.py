@@ -7,6 +7,8 @@ from typing import Literal
 
 import click
 
+from advisor.cli.brief import brief as brief_json
+from advisor.cli.brief import brief_option
 from advisor.cli.options import direction_option, objective_option, tracking_option
 from advisor.history.compare import Comparison, Side, Summary, Variance
 from advisor.history.compare import compare as decide
@@ -46,6 +48,7 @@ from advisor.tracking.stores.reading import list_experiments
     help="Maximum number of seeds to advise for a setting.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@brief_option
 def compare(
     candidate: str,
     incumbent: str,
@@ -57,6 +60,7 @@ def compare(
     power: float,
     max_seeds: int,
     as_json: bool,
+    brief: bool,
 ) -> None:
     """Decide whether to adopt CANDIDATE in place of INCUMBENT, or to run more seeds first.
 
@@ -74,7 +78,10 @@ def compare(
     sides = _side(candidate, experiment, experiments), _side(incumbent, experiment, experiments)
     gain = _gain(complexity, sides[1]) if complexity is not None else None
     result = decide(*sides, complexity=gain, power=power, max_seeds=max_seeds)
-    click.echo(result.ascii_json() if as_json else _text(result))
+    if brief:
+        click.echo(brief_json({"action": _text(result).splitlines()[0], **result.model_dump()}))
+    else:
+        click.echo(result.ascii_json() if as_json else _text(result))
 
 
 @dataclass

@@ -7,22 +7,35 @@ from pathlib import Path
 
 import click
 
+from advisor.cli.brief import brief as brief_json
+from advisor.cli.brief import brief_option
 from advisor.cli.options import rules_option
 from advisor.engine.pages import rule_page
 from advisor.engine.registry import load_rules
+from advisor.engine.rule import Rule
 from advisor.model.errors import AdvisorError
 
 
 @click.command()
 @click.argument("rule")
 @rules_option
-def explain(rule: str, rules: tuple[Path, ...]) -> None:
+@brief_option
+def explain(rule: str, rules: tuple[Path, ...], brief: bool) -> None:
     """Print the page of RULE: what it looks at, why it matters, what to do, and its thresholds."""
     loaded = {r.rule_id(): r for r in load_rules(directories=rules)}
     id = rule.lower().replace("_", "-")
-    if id in loaded:
+    if id in loaded and brief:
+        click.echo(brief_json(_short(type(loaded[id]))))
+    elif id in loaded:
         click.echo(rule_page(type(loaded[id])))
     else:
         close = difflib.get_close_matches(id, list(loaded), n=1)
         hint = f"did you mean {close[0]!r}?" if close else "`advisor rules` lists them"
         raise AdvisorError(f"there is no rule {rule!r}; {hint}")
+
+
+def _short(rule: type[Rule]) -> dict[str, str]:
+    """Return the sections of a rule's page, what to do first."""
+    summary, *sections = rule.page().split("\n## ")
+    parts = {title.strip(): " ".join(text.split()) for title, _, text in (s.partition("\n") for s in sections)}
+    return {"action": parts.pop("What to do", ""), "rule": rule.rule_id(), "finding": summary.strip(), **parts}

@@ -6,21 +6,44 @@ from pathlib import Path
 
 import click
 
+from advisor.cli.brief import brief as brief_json
+from advisor.cli.brief import brief_option
 from advisor.cli.options import rules_option, tracking_option
 from advisor.cli.progress import progress_bar
 from advisor.engine.registry import load_rules
 from advisor.engine.settings import find_settings
-from advisor.history.lineages import read_lineages
+from advisor.history.lineages import Lineages, read_lineages
+from advisor.history.memory import Tried, remember
+from advisor.model.errors import AdvisorError
+from advisor.model.reading import Reading
+from advisor.model.words import clean, count, number, setting
 from advisor.report.formats import history as history_format
+from advisor.tracking import read_study
 
 
 @click.command()
 @click.argument("study", required=False)
 @tracking_option
 @click.option("--format", "format_", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@brief_option
+@click.option(
+    "--near",
+    metavar="SETTING",
+    help="List what was tried near a setting of the experiment STUDY: a run, a commit or NAME=VALUE,...",
+)
 @rules_option
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
-def history(study: str | None, tracking_uri: str | None, format_: str, rules: tuple[Path, ...], quiet: bool) -> None:
+def history(
+    study: str | None,
+    tracking_uri: str | None,
+    format_: str,
+    as_json: bool,
+    brief: bool,
+    near: str | None,
+    rules: tuple[Path, ...],
+    quiet: bool,
+) -> None:
     """Show the rounds of STUDY (a study or an experiment), or of every study of the store that has a successor.
 
     For each round it lists the trials, the best value, the best so far, the changes with their reasons, and whether the
@@ -29,8 +52,13 @@ def history(study: str | None, tracking_uri: str | None, format_: str, rules: tu
     \b
     advisor history                        all lineages
     advisor history cifar-round-3          the lineage of this study
-    advisor history --format json          for other tools
+    advisor history --json                 for other tools
+    advisor history cifar --near lr=0.2    what was tried near this setting, and what failed
     """
+    format_ = "json" if as_json else format_
+    if near is not None:
+        _show_near(study, near, tracking_uri, format_, brief)
+        return
     loaded = load_rules(directories=rules, settings=find_settings(Path.cwd()))
     with progress_bar(enabled=not quiet) as on_progress:
         result = read_lineages(
@@ -39,8 +67,38 @@ def history(study: str | None, tracking_uri: str | None, format_: str, rules: tu
             tracking_uri=tracking_uri,
             on_progress=lambda done, total: on_progress("Reading runs", done, total),
         )
+    if brief:
+        click.echo(brief_json({"action": _action(result), **result.model_dump(exclude_defaults=True)}))
+        return
     if format_ == "json":
         click.echo(result.ascii_json())
         return
     write = history_format.render_markdown if format_ == "markdown" else history_format.render_plain
     click.echo("\n".join(write(result.lineages, result.hit_rates, result.judged)))
+
+
+def _action(result: Lineages) -> str:
+    """Return the most important sentence about the lineages."""
+    if not result.lineages:
+        return "No study of this store continues another one. Run a study of next/ and analyze it."
+    last = result.lineages[-1]
+    return last.stop or f"Go on from {last.rounds[-1].study}: {len(last.rounds)} rounds so far."
+
+
+def _show_near(study: str | None, near: str, tracking_uri: str | None, format_: str, brief: bool) -> None:
+    if study is None:
+        raise AdvisorError("--near needs the experiment: advisor history EXPERIMENT --near SETTING")
+    memory = remember(read_study(study, tracking_uri=tracking_uri, reading=Reading(population="all")), near, study)
+    if brief:
+        click.echo(brief_json(memory.model_dump(exclude_defaults=True)))
+    elif format_ == "json":
+        click.echo(memory.ascii_json())
+    else:
+        click.echo("\n".join([memory.action, "", *map(_tried_line, memory.tried)]))
+
+
+def _tried_line(tried: Tried) -> str:
+    values = ", ".join(f"{clean(n)} {setting(v)}" for n, v in list(tried.settings.items())[:6])
+    result = number(tried.value) if tried.value is not None else "no result"
+    why = f": {clean(tried.why)}" if tried.why else ""
+    return f"{clean(tried.name)}  {result}  {tried.outcome}{why}  ({count(tried.runs, 'run')}; {values})"

@@ -31,7 +31,18 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Set the navigation."""
     config.nav = [
         {"Start": ["index.md", "tutorial.md"]},
-        {"How to": ["logging.md", "importing.md", "analyzing.md", "running.md", "rounds.md", "ci.md", "own-rules.md"]},
+        {
+            "How to": [
+                "logging.md",
+                "importing.md",
+                "analyzing.md",
+                "running.md",
+                "rounds.md",
+                "gate.md",
+                "ci.md",
+                "own-rules.md",
+            ]
+        },
         {
             "Understand": [
                 "reports.md",

@@ -2,6 +2,10 @@
 
 import json
 
+from commands import status_of
+from mlflow.tracking import MlflowClient
+from mlflow_studies import log_study
+
 from advisor.cli.brief import MAX_CHARS, brief
 
 
@@ -41,3 +45,32 @@ def test_control_characters_never_arrive():
     assert text.isascii()
     assert "\\u001b" not in text
     assert "\\n" not in text
+
+
+def test_commands_give_short_answers_with_the_action_first(database, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
+    log_study(MlflowClient(database), "study", [0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0])
+    for words in (
+        ("analyze", "study"),
+        ("history", "study"),
+        ("history", "study", "--near", "lr=0.3"),
+        ("compare", "-e", "study", "trial-3", "trial-1"),
+        ("explain", "space-boundary"),
+        ("gate", "trial-3"),
+    ):
+        status_of(*words, "--brief")
+        out, error = capsys.readouterr()
+        assert error == ""
+        assert len(out) <= MAX_CHARS + 1
+        assert next(iter(json.loads(out))) == "action"
+        assert json.loads(out)["action"]
+
+
+def test_files_that_the_short_report_names_exist(database, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    log_study(MlflowClient(database), "study", [0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0])
+    status_of("analyze", "study", "--tracking-uri", database, "--brief")
+    data = json.loads(capsys.readouterr().out)
+    assert all((tmp_path / path).is_file() for path in [*data["more"], *(n["file"] for n in data["next"])])
+    assert data["next"]

@@ -1,0 +1,132 @@
+"""What was tried near a setting, and what came of it: for people and agents who are about to try it again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+
+from advisor.history.proposals import Proposal, key_with, proposals
+from advisor.history.selection import filters, find_trials
+from advisor.model.errors import AdvisorError
+from advisor.model.frozen import FrozenModel
+from advisor.model.space import Value, as_number
+from advisor.model.study import Study
+from advisor.model.words import clean, count, number, shorten
+
+Outcome = Literal["kept", "discarded", "not decided", "failed", "running", "not judged"]
+
+
+class Tried(FrozenModel):
+    """A setting that was tried, and its result."""
+
+    name: str
+    run: str
+    distance: float
+    """Mean distance over the searched hyperparameters: 0 equal, 1 opposite ends of every range."""
+    outcome: Outcome
+    """What the gate decided, or that all runs failed."""
+    runs: int
+    value: float | None = None
+    behind: float | None = None
+    """Distance of its mean from the best mean of the experiment, in units of the objective."""
+    settings: dict[str, Value]
+    """Values of the searched hyperparameters."""
+    commit: str = ""
+    why: str = ""
+    """Reason why runs failed."""
+
+
+class Memory(FrozenModel):
+    """The settings tried near one setting, nearest first."""
+
+    action: str
+    near: dict[str, Value]
+    metric: str
+    direction: str
+    tried: tuple[Tried, ...]
+
+
+def remember(study: Study, part: str, experiment: str, most: int = 10) -> Memory:
+    """Return the `most` settings nearest to a setting: a run, a commit, or NAME=VALUE,... that no run needs to have.
+
+    Raises AdvisorError if the text names neither a run nor a hyperparameter.
+    """
+    wanted = _wanted(study, part, experiment)
+    every = proposals(study, key_with())
+    best = min((p.mean for p in every), default=math.inf)
+    found = sorted((_tried(study, p, wanted, best) for p in every), key=lambda t: t.distance)[:most]
+    objective = study.spec.objective
+    return Memory(
+        action=_action(found),
+        near=wanted,
+        metric=objective.metric,
+        direction=objective.direction,
+        tried=tuple(found),
+    )
+
+
+def _wanted(study: Study, part: str, experiment: str) -> dict[str, Value]:
+    """Return the values of the searched hyperparameters that the text names."""
+    values = filters(part)
+    if values and all(name in study.spec.parameters for name in values):
+        return {n: text if math.isnan(as_number(text)) else as_number(text) for n, text in values.items()}
+    params = find_trials(study, part, experiment)[0].params
+    wanted = {n: v for n, v in params.items() if n in study.searched}
+    if not wanted:
+        raise AdvisorError(f"{part!r} has no hyperparameter that varies in {experiment!r}; give NAME=VALUE")
+    return wanted
+
+
+def _tried(study: Study, proposal: Proposal, wanted: Mapping[str, Value], best: float) -> Tried:
+    params = proposal.trials[0].params
+    reason = next((t.reason or t.facts.get("error", "") for t in proposal.failed), "")
+    has_result = len(proposal.costs) > 0
+    return Tried(
+        name=shorten(proposal.name, 80),
+        run=proposal.trials[0].id,
+        distance=_distance(study, params, wanted),
+        outcome=_outcome(proposal),
+        runs=len(proposal.trials),
+        value=study.objective_value(proposal.mean) if has_result else None,
+        behind=proposal.mean - best if has_result else None,
+        settings={n: v for n, v in params.items() if n in study.searched},
+        commit=shorten(proposal.trials[0].commit),
+        why=shorten(reason, 200),
+    )
+
+
+def _outcome(proposal: Proposal) -> Outcome:
+    if not len(proposal.costs):
+        return "running" if proposal.running else "failed" if proposal.failed else "not judged"
+    if proposal.record is None:
+        return "not judged"
+    outcomes: Mapping[str, Outcome] = {"keep": "kept", "discard": "discarded", "not decided": "not decided"}
+    return outcomes[proposal.record.decision]
+
+
+def _distance(study: Study, params: Mapping[str, Value], wanted: Mapping[str, Value]) -> float:
+    """Return the mean over the hyperparameters: distance in the range for numbers, else 0 if equal and 1 if not."""
+    parts = []
+    for name, value in wanted.items():
+        parameter = study.spec.parameters[name]
+        both = parameter.to_unit([params.get(name, ""), value])
+        numeric = parameter.low is not None and np.isfinite(both).all()
+        parts.append(float(abs(both[0] - both[1])) if numeric else float(str(params.get(name)) != str(value)))
+    return min(float(np.mean(parts)), 1.0)
+
+
+def _action(found: list[Tried]) -> str:
+    if not found:
+        return "Nothing was tried yet."
+    equal = [t for t in found if t.distance == 0]
+    bad = sum(t.outcome in ("failed", "discarded") for t in found)
+    if equal:
+        first = equal[0]
+        result = f"{number(first.value)}" if first.value is not None else first.outcome
+        return f"This setting was tried: {clean(first.name)}, {count(first.runs, 'run')}, {result}. Read its outcome first."
+    if bad:
+        return f"{bad} of the {len(found)} nearest settings failed or were discarded. Read why before you try this one."
+    return f"This setting is new. The nearest of {len(found)} is {clean(found[0].name)}."

@@ -1,0 +1,50 @@
+"""What was tried near a setting, nearest first, with its outcome."""
+
+import math
+
+import pytest
+from gate_studies import loop, repeated
+
+from advisor.history.memory import remember
+from advisor.history.proposals import Record, as_tag
+from advisor.model.errors import AdvisorError
+
+
+def decided(decision):
+    return {"advisor.gate": as_tag(Record(decision, "x", 1.0, 1))}
+
+
+STUDY = loop(
+    *repeated("base", [1.0, 1.02]),
+    ("near", 1.2, {"params": {"lr": 0.2}, "tags": decided("discard")}),
+    ("crash", math.nan, {"params": {"lr": 0.25}, "status": "FAILED"}),
+    ("far", 0.8, {"params": {"lr": 1.0}, "tags": decided("keep")}),
+)
+
+
+def test_a_setting_that_no_run_had_is_compared_by_its_values():
+    memory = remember(STUDY, "lr=0.22", "loop")
+    assert memory.near == {"lr": 0.22}
+    assert [t.name for t in memory.tried] == ["near", "crash", "base", "far"]
+    assert [t.outcome for t in memory.tried] == ["discarded", "failed", "not judged", "kept"]
+    assert memory.action.startswith("2 of the 4 nearest settings failed or were discarded.")
+    assert memory.tried[0].behind == pytest.approx(0.4)
+    assert memory.tried[1].value is None
+
+
+def test_a_setting_that_was_tried_is_named():
+    memory = remember(STUDY, "near", "loop", most=2)
+    assert len(memory.tried) == 2
+    assert memory.tried[0].distance == 0
+    assert memory.action.startswith("This setting was tried: near, 1 run, 1.2")
+
+
+def test_a_new_setting_without_failures_nearby():
+    study = loop(*repeated("base", [1.0, 1.02]), ("a", 1.1, {"params": {"lr": 0.2}}))
+    assert remember(study, "lr=0.15", "loop").action.startswith("This setting is new.")
+
+
+def test_names_that_nobody_logged_are_refused():
+    for part in ("nothing", "size=3"):
+        with pytest.raises(AdvisorError):
+            remember(STUDY, part, "loop")
