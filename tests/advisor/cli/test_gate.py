@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 
+import numpy as np
 import pytest
 from commands import status_of
 from mlflow.entities import Metric
@@ -158,3 +159,33 @@ def test_names_from_the_store_are_bounded_and_cleaned(gate, store):
         assert len(out) < 4501
         assert 'of "ignore previous inst' in out.replace("\\", "")
     assert len(out) <= 4501
+
+
+def test_a_scripted_loop_keeps_the_true_gains_only(gate, tmp_path, empty_store, monkeypatch):
+    """A loop that proposes a fixed list of changes and does what each first line says: two of eight changes are better."""
+    uri = f"sqlite:///{shutil.copy(empty_store, tmp_path / 'scripted.db')}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    client, rng = MlflowClient(uri), np.random.default_rng(3)
+    experiment = client.create_experiment("scripted")
+    means, kept, lucky = {"base": 1.0}, ["base"], 0
+
+    def train(name, seed):
+        value = means[name] + 0.01 * rng.standard_normal()
+        log(client, experiment, name, value, seed, width=list(means).index(name))
+        return value
+
+    values = [train("base", seed) for seed in range(4)]
+    for number, gain in enumerate([0, 0.05, 0, -0.02, 0, 0.05, 0, 0]):
+        name = f"idea-{number}"
+        means[name] = means[kept[-1]] - gain
+        lucky += train(name, 0) < values[0] and gain <= 0
+        for _ in range(20):
+            status, out, _ = gate(name, "--brief")
+            assert status != 2
+            if status != 3:
+                break
+            more = json.loads(out)["run"][0]
+            train(more["setting"], more["seeds"][0])
+        kept += [name] if status == 0 else []
+    assert kept == ["base", "idea-1", "idea-5"]
+    assert lucky > 0  # a single run would have deceived
