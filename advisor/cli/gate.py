@@ -13,7 +13,8 @@ from advisor.cli.brief import brief_option
 from advisor.cli.compare import Experiments
 from advisor.cli.options import direction_option, objective_option, tracking_option
 from advisor.history import fairness
-from advisor.history.gate import MAX_SEEDS, Answer, Question, Side, ask, percent, record_of
+from advisor.history.answer import Answer, Side, percent
+from advisor.history.gate import MAX_SEEDS, Question, ask, record_of
 from advisor.history.proposals import as_tag
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading

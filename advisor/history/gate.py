@@ -11,9 +11,24 @@ import math
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
+import numpy as np
+
+from advisor.computed.pipeline import validation
 from advisor.history import fairness
+from advisor.history.answer import (
+    MAX_NAME,
+    Answer,
+    More,
+    Side,
+    cost_in_words,
+    excess_in_words,
+    limit_in_words,
+    percent,
+    quoted,
+    runs_in_words,
+)
+from advisor.history.compare import AGREEMENT
 from advisor.history.fairness import Excess, Limit
 from advisor.history.proposals import (
     Decision,
@@ -28,9 +43,9 @@ from advisor.history.proposals import (
 )
 from advisor.history.selection import filters, find_trials
 from advisor.model.errors import AdvisorError
-from advisor.model.frozen import FrozenModel
+from advisor.model.finding import MissingData
 from advisor.model.study import Study
-from advisor.model.words import count, listed, number, shorten, trimmed
+from advisor.model.words import count, listed, number, shorten
 from advisor.stats.sequential import Floor, Levels, Sample, SequentialTest, half_width
 
 ERROR = 0.05
@@ -41,8 +56,8 @@ WORTHWHILE = math.sqrt(2)
 """Smallest worthwhile gain in deviations between seeds: the deviation of the difference of two runs of one setting."""
 MAX_SEEDS = 40
 """Maximum number of runs of a setting that a decision is worth; our choice."""
-MAX_NAME = 80
-"""Maximum characters of a name from the store in an answer."""
+NORMAL_95 = 1.96
+"""Standard errors on each side of a 95 % interval."""
 FIRST_SEEDS = (2, 3)
 """Runs of candidate and incumbent that give a first noise floor; our choice, the fewest from which a loop can start."""
 
@@ -62,82 +77,6 @@ class Question:
     alone: bool = False
     """Whether this is the only question, so that no others have to be counted."""
     max_seeds: int = MAX_SEEDS
-
-
-class Side(FrozenModel):
-    """Candidate or incumbent."""
-
-    name: str
-    run: str
-    """Id of the setting's first run."""
-    commit: str = ""
-    runs: int
-    """Number of runs with a result, one per seed."""
-    failed: int = 0
-    running: int = 0
-    value: float | None = None
-    """Mean of the objective over these runs."""
-
-
-class More(FrozenModel):
-    """Runs to add to a setting."""
-
-    setting: str
-    run: str
-    """Id of a run with this setting."""
-    runs: int
-    seeds: tuple[int, ...] = ()
-    """Seeds to use; empty if no run logged its seed."""
-    steps: float | None = None
-    hours: float | None = None
-
-
-class Answer(FrozenModel):
-    """The gate's answer; `action` comes first, because a caller may read no further."""
-
-    schema_version: Literal[1] = 1
-    action: str
-    decision: Decision
-    reason: str
-    run: tuple[More, ...] = ()
-    """Runs that can decide the question; ask again after each of them."""
-    candidate: Side
-    incumbent: Side
-    incumbent_is: str
-    """Reason for the choice of the incumbent."""
-    metric: str
-    direction: str
-    gain: float | None = None
-    """Improvement of the candidate in units of the objective."""
-    interval: tuple[float, float] | None = None
-    """Interval that contains the true gain at every look, with 95 % probability."""
-    noise: float | None = None
-    """Deviation between seeds, pooled over all repeated settings."""
-    noise_freedom: int | None = None
-    worthwhile: float | None = None
-    chance: float | None = None
-    """Probability that the gain is worthwhile, given these runs and no prior opinion."""
-    evidence_to_keep: float | None = None
-    """Evidence for a gain, as a multiple of what keeping needs."""
-    evidence_to_discard: float | None = None
-    question: int | None = None
-    """Number of the candidate among the settings of the experiment."""
-    kept_before: int | None = None
-    """Number of other settings that the gate kept; None if the question needed no test."""
-    looks: int = 1
-    """Number of questions about this candidate that were recorded, and this one."""
-    recorded: bool = False
-    """Whether the answer was noted in the store."""
-    budget: tuple[Excess, ...] = ()
-    limits: tuple[Limit, ...] = ()
-    changed: tuple[str, ...] = ()
-    """What differs between the settings."""
-    notes: tuple[str, ...] = ()
-
-    @property
-    def exit_status(self) -> int:
-        """Exit status of the command."""
-        return {"keep": 0, "discard": 1, "not decided": 3}[self.decision]
 
 
 @dataclass
@@ -181,6 +120,8 @@ def ask(study: Study, question: Question, experiment: str) -> Answer:
         "kept_before": 0 if question.alone else _kept(case),
     }
     decision, reason, more = _decide(case, test)
+    if decision != "discard":
+        case.notes += _evaluation_note(case, found.gain)
     return _answer(case, decision, reason, more, **figures)
 
 
@@ -229,10 +170,25 @@ def _notes(candidate: Proposal, incumbent: Proposal) -> list[str]:
     notes = []
     for side in (candidate, incumbent):
         if any(t.facts.get("git_dirty") == "true" for t in side.trials):
-            notes.append(
-                f"{_quoted(side.name)} ran with uncommitted changes, so its commit does not identify its code."
-            )
+            notes.append(f"{quoted(side.name)} ran with uncommitted changes, so its commit does not identify its code.")
     return notes
+
+
+def _evaluation_note(case: _Case, gain: float) -> list[str]:
+    """Return a note if the gain is within the error that the size of the validation set causes, which no seed reduces."""
+    try:
+        errors = [
+            float(np.sqrt(np.mean(validation.standard_errors(case.study, p.results) ** 2)))
+            for p in (case.candidate, case.incumbent)
+        ]
+    except MissingData:
+        return []
+    error = math.hypot(*errors) * math.sqrt(1 - AGREEMENT)
+    if gain <= 0 or gain > NORMAL_95 * error:
+        return []
+    return [
+        f"On other validation sets of this size the gain would vary by {number(error, 2)}; only more examples change that."
+    ]
 
 
 def _kept(case: _Case) -> int:
@@ -278,7 +234,7 @@ def _test(case: _Case, floor: Floor, worth: float) -> SequentialTest:
 def _without_test(case: _Case) -> Answer | None:
     """Return the answer if it does not need a test: no result, a violated limit, or no noise floor."""
     candidate, incumbent = case.candidate, case.incumbent
-    name = _quoted(candidate.name)
+    name = quoted(candidate.name)
     if not candidate.results:
         if candidate.running:
             return _answer(case, "not decided", f"{name} is still running; ask again when it has ended.", ())
@@ -289,9 +245,9 @@ def _without_test(case: _Case) -> Answer | None:
         return _answer(case, "not decided", f"No run of {name} has a result at full length.", _more(case, (1, 0)))
     broken = [limit for limit in case.limits if not limit.met]
     if broken:
-        return _answer(case, "discard", f"It violates {listed(_limit(b) for b in broken)}.", ())
+        return _answer(case, "discard", f"It violates {listed(limit_in_words(b) for b in broken)}.", ())
     if not incumbent.results:
-        return _answer(case, "not decided", f"No run of {_quoted(incumbent.name)} has a result.", _more(case, (0, 1)))
+        return _answer(case, "not decided", f"No run of {quoted(incumbent.name)} has a result.", _more(case, (0, 1)))
     if case.floor is None:
         equal = any(len(p.costs) > 1 for p in case.every)
         why = (
@@ -308,7 +264,7 @@ def _decide(case: _Case, test: SequentialTest) -> tuple[Decision, str, tuple[Mor
     found = test.lead
     worth, chance = number(test.worthwhile, 3), found.chance_above(test.worthwhile)
     if test.decision == "keep" and case.budget:
-        which = listed((_excess(b) for b in case.budget), limit=len(case.budget))
+        which = listed((excess_in_words(b) for b in case.budget), limit=len(case.budget))
         return (
             "not decided",
             f"It is better, but it had a larger budget: {which}. Run it with the incumbent's budget.",
@@ -372,38 +328,15 @@ def _answer(case: _Case, decision: Decision, reason: str, more: tuple[More, ...]
 
 
 def _action(case: _Case, decision: Decision, reason: str, more: Sequence[More]) -> str:
-    own, other = _quoted(case.candidate.name), _quoted(case.incumbent.name)
+    own, other = quoted(case.candidate.name), quoted(case.incumbent.name)
     if decision == "keep":
         return f"Keep {own} in place of {other}. {reason}"
     if decision == "discard":
         return f"Discard {own}. {reason}"
     if not more:
         return f"Not decided. {reason}"
-    runs = listed(_runs(m) for m in more)
-    return f"Not decided: run {runs}{_cost(more)}, and ask again after each run. {reason}"
-
-
-def _quoted(name: str) -> str:
-    """Return a name for a sentence: short, and in quotation marks if it has several words."""
-    text = shorten(name)
-    return f'"{text}"' if " " in text else text
-
-
-def _runs(more: More) -> str:
-    seeds = (
-        f" ({'seed' if len(more.seeds) == 1 else 'seeds'} {listed(map(str, more.seeds), limit=8)})"
-        if more.seeds
-        else ""
-    )
-    return f"{count(more.runs, 'more seed')} of {_quoted(more.setting)}{seeds}"
-
-
-def _cost(more: Sequence[More]) -> str:
-    steps = sum(m.steps for m in more if m.steps is not None)
-    hours = sum(m.hours for m in more if m.hours is not None)
-    parts = [f"{steps:,.0f} steps"] if steps else []
-    parts += [f"{number(hours, 2)} hours"] if hours >= 0.1 else [f"{number(3600 * hours, 2)} seconds"] if hours else []
-    return f": {', '.join(parts)}" if parts else ""
+    runs = listed(runs_in_words(m) for m in more)
+    return f"Not decided: run {runs}{cost_in_words(more)}, and ask again after each run. {reason}"
 
 
 def _more(case: _Case, runs: tuple[int, int]) -> tuple[More, ...]:
@@ -449,18 +382,3 @@ def _changed(candidate: Proposal, incumbent: Proposal) -> tuple[str, ...]:
         f"{shorten(n)}: {shorten(other.get(n) or 'none')} → {shorten(own.get(n) or 'none')}"
         for n in dict.fromkeys(names)
     )
-
-
-def _limit(limit: Limit) -> str:
-    bound = f"at most {number(limit.at_most)}" if limit.at_most is not None else f"at least {number(limit.at_least)}"
-    value = f"is {number(limit.value)}" if limit.value is not None else "was not logged by it"
-    return f"the limit on {shorten(limit.metric)}: {bound}, and it {value}"
-
-
-def _excess(excess: Excess) -> str:
-    return f"{number(excess.candidate, 3)} {excess.kind} against {number(excess.incumbent, 3)}"
-
-
-def percent(share: float) -> str:
-    """Return a probability as text, never as 0 % or 100 %."""
-    return f"{trimmed(100 * min(max(share, 0.001), 0.999), 3)} %"

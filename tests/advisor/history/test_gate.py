@@ -121,6 +121,17 @@ def test_limits_on_other_metrics():
         gate(*runs, at_most=("nothing=1",))
 
 
+def test_a_small_validation_set_is_noted():
+    facts = {"tags": {"advisor.n_valid": "100"}, "metrics": {"val_loss.std": 1.0}}
+    base = repeated("base", [1.00, 1.01, 0.99, 1.005], **facts)
+    answer = gate(*base, *wide(0.90, 0.905, 0.91, **facts))
+    assert answer.decision == "keep"
+    assert answer.notes == (
+        "On other validation sets of this size the gain would vary by 0.10; only more examples change that.",
+    )
+    assert gate(*BASE, *wide(0.90, 0.905, 0.91)).notes == ()
+
+
 def test_failed_and_running_candidates():
     failed = gate(*BASE, ("wide", math.nan, {"seed": 0, "params": {"lr": 0.2}, "status": "FAILED"}))
     assert (failed.decision, failed.exit_status) == ("discard", 1)

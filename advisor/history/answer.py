@@ -1,0 +1,132 @@
+"""The answer of the gate as data, and its parts in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from advisor.history.fairness import Excess, Limit
+from advisor.history.proposals import Decision
+from advisor.model.frozen import FrozenModel
+from advisor.model.words import count, listed, number, shorten, trimmed
+
+MAX_NAME = 80
+"""Maximum characters of a name from the store in an answer."""
+
+
+class Side(FrozenModel):
+    """Candidate or incumbent."""
+
+    name: str
+    run: str
+    """Id of the setting's first run."""
+    commit: str = ""
+    runs: int
+    """Number of runs with a result, one per seed."""
+    failed: int = 0
+    running: int = 0
+    value: float | None = None
+    """Mean of the objective over these runs."""
+
+
+class More(FrozenModel):
+    """Runs to add to a setting."""
+
+    setting: str
+    run: str
+    """Id of a run with this setting."""
+    runs: int
+    seeds: tuple[int, ...] = ()
+    """Seeds to use; empty if no run logged its seed."""
+    steps: float | None = None
+    hours: float | None = None
+
+
+class Answer(FrozenModel):
+    """The gate's answer; `action` comes first, because a caller may read no further."""
+
+    schema_version: Literal[1] = 1
+    action: str
+    decision: Decision
+    reason: str
+    run: tuple[More, ...] = ()
+    """Runs that can decide the question; ask again after each of them."""
+    candidate: Side
+    incumbent: Side
+    incumbent_is: str
+    """Reason for the choice of the incumbent."""
+    metric: str
+    direction: str
+    gain: float | None = None
+    """Improvement of the candidate in units of the objective."""
+    interval: tuple[float, float] | None = None
+    """Interval that contains the true gain at every look, with 95 % probability."""
+    noise: float | None = None
+    """Deviation between seeds, pooled over all repeated settings."""
+    noise_freedom: int | None = None
+    worthwhile: float | None = None
+    chance: float | None = None
+    """Probability that the gain is worthwhile, given these runs and no prior opinion."""
+    evidence_to_keep: float | None = None
+    """Evidence for a gain, as a multiple of what keeping needs."""
+    evidence_to_discard: float | None = None
+    question: int | None = None
+    """Number of the candidate among the settings of the experiment."""
+    kept_before: int | None = None
+    """Number of other settings that the gate kept; None if the question needed no test."""
+    looks: int = 1
+    """Number of questions about this candidate that were recorded, and this one."""
+    recorded: bool = False
+    """Whether the answer was noted in the store."""
+    budget: tuple[Excess, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    changed: tuple[str, ...] = ()
+    """What differs between the settings."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def exit_status(self) -> int:
+        """Exit status of the command."""
+        return {"keep": 0, "discard": 1, "not decided": 3}[self.decision]
+
+
+def quoted(name: str) -> str:
+    """Return a name for a sentence: short, and in quotation marks if it has several words."""
+    text = shorten(name)
+    return f'"{text}"' if " " in text else text
+
+
+def runs_in_words(more: More) -> str:
+    """Return runs to add with their seeds: `2 more seeds of wide (seeds 1 and 2)`."""
+    seeds = (
+        f" ({'seed' if len(more.seeds) == 1 else 'seeds'} {listed(map(str, more.seeds), limit=8)})"
+        if more.seeds
+        else ""
+    )
+    return f"{count(more.runs, 'more seed')} of {quoted(more.setting)}{seeds}"
+
+
+def cost_in_words(more: Sequence[More]) -> str:
+    """Return the cost of all runs to add, after a colon; empty if unknown."""
+    steps = sum(m.steps for m in more if m.steps is not None)
+    hours = sum(m.hours for m in more if m.hours is not None)
+    parts = [f"{steps:,.0f} steps"] if steps else []
+    parts += [f"{number(hours, 2)} hours"] if hours >= 0.1 else [f"{number(3600 * hours, 2)} seconds"] if hours else []
+    return f": {', '.join(parts)}" if parts else ""
+
+
+def limit_in_words(limit: Limit) -> str:
+    """Return a violated limit with the candidate's value."""
+    bound = f"at most {number(limit.at_most)}" if limit.at_most is not None else f"at least {number(limit.at_least)}"
+    value = f"is {number(limit.value)}" if limit.value is not None else "was not logged by it"
+    return f"the limit on {shorten(limit.metric)}: {bound}, and it {value}"
+
+
+def excess_in_words(excess: Excess) -> str:
+    """Return an excess as `800 steps against 400`."""
+    return f"{number(excess.candidate, 3)} {excess.kind} against {number(excess.incumbent, 3)}"
+
+
+def percent(share: float) -> str:
+    """Return a probability as text, never as 0 % or 100 %."""
+    return f"{trimmed(100 * min(max(share, 0.001), 0.999), 3)} %"
