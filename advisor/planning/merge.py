@@ -223,7 +223,8 @@ class _Merger:
         elif edits.only_trials or edits.shorter_than(before) or self.specs[0].searches_within(before):
             spec = more_telling(self.study, self.verdicts, self.rules, self.specs[0])
             if spec is not self.specs[0]:
-                self.specs, self.drafted = [spec], []
+                goal = spec.goal if edits.only_trials else edits.goal
+                self.specs, self.drafted = [spec.model_copy(update={"goal": goal})], []
 
     def add_savings(self) -> None:
         """Add a study for the stages that only save trials, unless a study already includes their changes."""

@@ -158,7 +158,11 @@ class Adopt(Rule):
                 best=values[0],
                 bad=listed([*([far] if behind else []), *([failed] if best.failed else [])]),
             ),
-            action="Find out what goes wrong in those runs before you adopt this setting or compare it with another.",
+            action=say(
+                "Find out why {bad} of the best setting's {runs} went wrong before you adopt it.",
+                bad=len(behind) + len(best.failed),
+                runs=CountOf(len(best.trials) + len(best.failed), "run"),
+            ),
             severity="warning",
             confidence=0.95 if best.failed else 1 - self.false_alarms,
             subject="seed",

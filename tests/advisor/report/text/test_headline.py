@@ -122,7 +122,8 @@ def test_it_is_the_goal_of_the_first_study_with_the_reason_for_it() -> None:
 def test_a_fix_without_a_change_of_the_study_comes_before_it() -> None:
     report = make_report(make_study(12, dense=False), [fired("warning", "pipeline", "data")])
     goal = report.next_studies[0].spec.goal
-    assert str(headline(report)) == f"{goal}. Before that: Search higher data. The best trials lie at the top of data."
+    then = f"Then run the first study, “{goal.partition(':')[0]}”."
+    assert str(headline(report)) == f"Search higher data. The best trials lie at the top of data. {then}"
 
 
 def test_a_study_of_the_clipping_threshold_follows_the_finding_about_clipping() -> None:
