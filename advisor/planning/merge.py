@@ -96,7 +96,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
         merger.add_last(last)
     unsized = frozenset(merger.specs[i].study for i in merger.drafted)
     specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(merger.specs))
-    if not any(f.goal == "pipeline" and f.severity == "critical" for f in findings):
+    if not merger.broken:
         specs = tuple(narrowed(study, spec, {part for part, _ in merger.draft.owners}) for spec in specs)
     return Plan(specs=specs, deferred=tuple(merger.deferred), unsized=unsized)
 
@@ -168,6 +168,11 @@ class _Merger:
     first: tuple[_StageEdits, StudySpec] | None = None
     """The edits that made the first study, and the draft before them."""
 
+    @property
+    def broken(self) -> bool:
+        """Whether a fault of the pipeline is critical, so that the results show nothing about space and length."""
+        return any(f.goal == "pipeline" and f.severity == "critical" for f in self.findings)
+
     # --- stages -----------------------------------------------------------------------------------------------------------------
 
     def add_sweep(self) -> None:
@@ -236,7 +241,7 @@ class _Merger:
         """Return whether the stage only shortens training, and the one study so far only narrows the space."""
         first, start = self.specs[0], self.draft.start
         narrows = len(self.specs) == 1 and first.searches_within(start) and first.schedule == start.schedule
-        return narrows and edits.request is None and edits.shorter_than(before) and edits.sure
+        return narrows and not self.broken and edits.request is None and edits.shorter_than(before) and edits.sure
 
     def _fold(self, edits: _StageEdits) -> None:
         """Make the stage's changes in the studies so far, because they cost nothing. Studies of designs keep their settings."""

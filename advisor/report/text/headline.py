@@ -50,6 +50,8 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
         lead = _followed(report, spec)
         if lead is None and urgent:
             return as_sentence(urgent[0].action), _then(spec, urgent)
+        if lead is not None and _is_by_hand(spec, lead):
+            return as_sentence(lead.action), _reason(report, spec, lead, urgent)
         return as_sentence(_marked(spec)), _reason(report, spec, lead, urgent)
     if urgent:
         first, rest = urgent[0], _others(urgent[1:])
@@ -107,9 +109,14 @@ def _is_range(parameter: Parameter | None) -> bool:
     return parameter is not None and parameter.numeric
 
 
+def _is_by_hand(spec: StudySpec, finding: Finding) -> bool:
+    """Return whether the study waits for the finding's action, which a person must carry out."""
+    return str(finding.action).rstrip(".") in spec.goal
+
+
 def _is_followed(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
     """Return whether the study contains a change of the finding, or the fix by hand or the design that the finding asks for."""
-    if str(finding.action).rstrip(".") in spec.goal:
+    if _is_by_hand(spec, finding):
         return True
     changed = {row.name for row in diff_specs(report.spec, spec)}
     plans = {c.plan for c in finding.changes if isinstance(c, RunPlan)}
