@@ -85,7 +85,7 @@ def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str
             shown = ", ".join(f"{clean(k)} {setting(v)}" for k, v in schedule.items() if k in change.schedule)
             return "Set", "the learning-rate schedule", shown
         case RepeatTrial():
-            verb, _, rest = repeat_goal(change.seeds).partition(" ")
+            verb, _, rest = repeat_goal(after).partition(" ")
             subject, _, numbers = rest.partition(": ")
             return verb, subject, numbers
         case Forbid():

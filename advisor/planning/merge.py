@@ -232,8 +232,8 @@ class _Merger:
                 self.specs, self.drafted = [spec.model_copy(update={"goal": goal})], []
 
     def add_savings(self) -> None:
-        """Add a study for the stages that only save trials, unless a study already includes their changes."""
-        if any(edits.changes for edits in self.savings):
+        """Add a study for the stages that only save trials, unless another study includes their changes or nothing is searched."""
+        if self.draft.current.searched and any(edits.changes for edits in self.savings):
             changing = [edits for edits in self.savings if edits.changes]
             self._add_study(_StageEdits(changing[-1].goal, ()))
 

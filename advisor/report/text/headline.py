@@ -63,7 +63,7 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
     action = say("{action}", action=as_sentence(report.heads[0].action))
     if len(report.ranked) < MIN_FEASIBLE:
         return text, say("Consider: {action}", action=action)
-    return action, text
+    return action, as_sentence(report.heads[0].message)
 
 
 def _marked(spec: StudySpec) -> Message:
@@ -148,7 +148,7 @@ def _proposes(finding: Finding, name: str, side: Side, end: float) -> bool:
 
 
 def _others(findings: list[Finding], start: str = "Then") -> str:
-    """Return a sentence that counts further findings that need action: ` Then fix one more problem and act on two more findings.`"""
+    """Return a sentence that counts further findings that need action: ` Then act on two more findings.`"""
     critical = sum(f.severity == "critical" for f in findings)
     warnings = len(findings) - critical
     parts = [f"fix {spelled(critical, 'more problem')}"] if critical else []

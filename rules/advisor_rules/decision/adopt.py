@@ -203,7 +203,8 @@ class Adopt(Rule):
                 other=other,
             )
         elif needed <= self.most:
-            changes.append(RepeatTrial(parameters=dict(best.params), seeds=needed, why=why))
+            both = dict(best.params), dict(rival.params)
+            changes.append(RepeatTrial(parameters=both[0], rivals=both[1:], seeds=needed, why=why))
             action = say(
                 "Run {one} and {other} {needed} times each before you adopt either.",
                 one=one,

@@ -78,7 +78,7 @@ def test_few_results_are_no_clean_bill(verdicts: list[Verdict], rest: str) -> No
         ([UNKNOWN], "No check had enough data."),
         ([QUIET], "No problem found in one check."),
         ([QUIET, QUIET, UNKNOWN], "No problem found in two checks; 1 check could not run."),
-        ([fired("note", "steps")], "Search higher lr. No problem found in one check."),
+        ([fired("note", "steps")], "Search higher lr. The best trials lie at the top of lr."),
         ([fired("warning", "steps")], "Search higher lr. The best trials lie at the top of lr."),
         (
             [fired("warning", "steps"), fired("critical", "boundary", "wd"), fired("note", "sampling")],
