@@ -54,7 +54,7 @@ def mlflow_run(trainer: Trainer) -> dict[str, str]:
     return {}
 
 
-def facts(trainer: Trainer) -> dict[str, str]:
+def trainer_tags(trainer: Trainer) -> dict[str, str]:
     """Return the trainer's facts as tags, under the names in `advisor.contract`."""
     tags: dict[str, str] = {}
     batches = trainer.num_training_batches

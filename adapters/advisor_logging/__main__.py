@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from advisor_logging.sync import NotDelivered, deliver, find, inspect
+from advisor_logging.sync import NotDelivered, deliver, find_spools, inspect_spool
 
 
 def main() -> None:
@@ -13,13 +13,13 @@ def main() -> None:
     if len(sys.argv) < 2:
         sys.exit("usage: python -m advisor_logging SPOOL...")
     try:
-        folders = find([Path(path) for path in sys.argv[1:]])
+        folders = find_spools([Path(path) for path in sys.argv[1:]])
     except ValueError as error:
         sys.exit(str(error))
     problems = []
     for folder in folders:
         try:
-            deliver(inspect(folder))
+            deliver(inspect_spool(folder))
         except NotDelivered as reason:
             problems.append(f"{folder} was not delivered: {reason}")
     sys.exit("\n".join(problems) or None)

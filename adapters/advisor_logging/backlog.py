@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from advisor_logging.spool import SpoolWriter
 
-MAX_BYTES = 64 << 20
+MAX_BACKLOG_BYTES = 64 << 20
 """Maximum bytes of frames that wait in memory; the points of further frames are lost."""
-RETRY_S = 0.5
+WRITE_RETRY_S = 0.5
 """Minimum seconds between attempts to write the waiting frames."""
 
 
-class _Waiting(NamedTuple):
+class _WaitingFrame(NamedTuple):
     frame: bytes
     points: int
     critical: bool
@@ -26,7 +26,7 @@ class Backlog:
 
     def __init__(self, spool: SpoolWriter) -> None:
         self._spool = spool
-        self._frames: deque[_Waiting] = deque()
+        self._frames: deque[_WaitingFrame] = deque()
         self._size, self._tried_at = 0, -math.inf
         self.problem: OSError | None = None
         """Last error of the disk."""
@@ -47,16 +47,16 @@ class Backlog:
                 return True
             except OSError as error:
                 self.problem = error
-        if self._size + len(frame) > MAX_BYTES and not critical:
+        if self._size + len(frame) > MAX_BACKLOG_BYTES and not critical:
             self.dropped += points
         else:
-            self._frames.append(_Waiting(frame, points, critical))
+            self._frames.append(_WaitingFrame(frame, points, critical))
             self._size += len(frame)
         return False
 
     def retry(self, *, at_once: bool = False) -> bool:
         """Write the waiting frames, unless the last attempt was just now. Return whether none waits."""
-        if self._frames and (at_once or time.monotonic() - self._tried_at >= RETRY_S):
+        if self._frames and (at_once or time.monotonic() - self._tried_at >= WRITE_RETRY_S):
             self._tried_at = time.monotonic()
             try:
                 while self._frames:

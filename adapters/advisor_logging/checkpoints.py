@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from advisor_logging import manifest
-from advisor_logging.limits import MAX_VALUE
+from advisor_logging.limits import MAX_VALUE_CHARS
 from advisor_logging.manifest import Checkpoint, RunInfo
 
-_PARTIAL = ".partial"
+_PARTIAL_FOLDER = ".partial"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ class Checkpoints:
         """
         self.folder, self.keep, self.about, self._suffix = folder, keep, about, suffix
         self._sign = 1.0 if about.direction == "minimize" else -1.0
-        self._current = self._rank(*manifest.read_checkpoints(folder, about.objective)) if keep else CheckpointSet()
+        self._current = self._select_best(*manifest.read_checkpoints(folder, about.objective)) if keep else CheckpointSet()
         if keep and owner:
-            shutil.rmtree(folder / _PARTIAL, ignore_errors=True)
+            shutil.rmtree(folder / _PARTIAL_FOLDER, ignore_errors=True)
 
     @property
     def current(self) -> CheckpointSet:
@@ -73,23 +73,23 @@ class Checkpoints:
         `save` writes a file or folder to a temporary path, which is moved into place and listed before others are deleted.
         Raises OSError or errors of `save`; the earlier checkpoints then still exist.
         """
-        if not self.wants(value):
+        if not self.would_save(value):
             return False
         path = self.begin(step)
         try:
             save(path)
             self.complete(path, step, steps_made, value)
         finally:
-            self.clear()
+            self.delete_unfinished()
         return True
 
-    def wants(self, value: float | None) -> bool:
+    def would_save(self, value: float | None) -> bool:
         """Return whether a checkpoint with this value of the objective would be saved."""
         return self.keep > 0 and (value is None or math.isfinite(value))
 
     def begin(self, step: int) -> Path:
         """Return a temporary path to which the checkpoint of `step` is written before `complete` is called."""
-        partial = self.folder / _PARTIAL
+        partial = self.folder / _PARTIAL_FOLDER
         partial.mkdir(parents=True, exist_ok=True)
         return self._free_name(step, partial)
 
@@ -101,9 +101,9 @@ class Checkpoints:
         target = self._free_name(step, self.folder)
         os.replace(path, target)
         before, new = self.current, Checkpoint(step, steps_made, value, target)
-        after = self._rank([c for c in before.all if c.step != step] + [new], new)
+        after = self._select_best([c for c in before.all if c.step != step] + [new], new)
         try:
-            manifest.write(self.folder, self.about, after.all, after.last)
+            manifest.write_checkpoint_list(self.folder, self.about, after.all, after.last)
         except BaseException:
             self._delete(target)
             raise
@@ -111,25 +111,25 @@ class Checkpoints:
         for dropped in (c for c in before.all if c not in after.all):
             self._delete(dropped.path)
 
-    def clear(self) -> None:
+    def delete_unfinished(self) -> None:
         """Delete the files of unfinished writes."""
-        shutil.rmtree(self.folder / _PARTIAL, ignore_errors=True)
+        shutil.rmtree(self.folder / _PARTIAL_FOLDER, ignore_errors=True)
 
     def note(self, about: RunInfo) -> None:
         """Update the description of the run in the list, if the list exists. Raises OSError."""
         self.about = about
         if self.current.all:
-            manifest.write(self.folder, about, self.current.all, self.current.last)
+            manifest.write_checkpoint_list(self.folder, about, self.current.all, self.current.last)
 
     def describe(self) -> str:
         """Return the value of `contract.TAG_CHECKPOINTS`: as many of the best checkpoints as fit, and the last one."""
         held = self.current
         best, last = list(held.best), [] if held.last is None or held.last in held.best else [held.last]
-        while len(text := self._described([*best, *last])) > MAX_VALUE and best:
+        while len(text := self._description_json([*best, *last])) > MAX_VALUE_CHARS and best:
             best.pop()
         return text
 
-    def _described(self, shown: list[Checkpoint]) -> str:
+    def _description_json(self, shown: list[Checkpoint]) -> str:
         best = self.current.best
         return json.dumps(
             {
@@ -139,7 +139,7 @@ class Checkpoints:
             }
         )
 
-    def _rank(self, candidates: list[Checkpoint], last: Checkpoint | None) -> CheckpointSet:
+    def _select_best(self, candidates: list[Checkpoint], last: Checkpoint | None) -> CheckpointSet:
         valued = [(self._sign * c.value, c.step, c) for c in candidates if c.value is not None]
         return CheckpointSet(tuple(c for *_, c in sorted(valued, key=lambda v: v[:2])[: self.keep]), last)
 
@@ -155,8 +155,8 @@ class Checkpoints:
         """Delete a checkpoint. A folder is first moved away, so that a partly deleted folder never looks complete."""
         try:
             if path.is_dir() and not path.is_symlink():
-                (self.folder / _PARTIAL).mkdir(exist_ok=True)
-                path = path.rename(self.folder / _PARTIAL / f"old-{path.name}")
+                (self.folder / _PARTIAL_FOLDER).mkdir(exist_ok=True)
+                path = path.rename(self.folder / _PARTIAL_FOLDER / f"old-{path.name}")
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
@@ -170,4 +170,4 @@ def _make_durable(path: Path) -> None:
     for part in [*inside, path]:
         if part.is_symlink():
             continue
-        manifest.sync(part)
+        manifest.flush_to_disk(part)

@@ -1,4 +1,4 @@
-"""Keeps a spool within its disk quota: the variable ADVISOR_SPOOL_MB sets megabytes per run; the default is `DEFAULT_MB`.
+"""Keeps a spool within its disk quota: the variable ADVISOR_SPOOL_MB sets megabytes per run; the default is `DEFAULT_QUOTA_MB`.
 
 If the quota is exceeded, data is deleted in this order:
 
@@ -14,24 +14,24 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from advisor_logging.spool import SEGMENT_BYTES, drop_part, parts
+from advisor_logging.spool import SEGMENT_BYTES, drop_part, list_parts
 
-VARIABLE = "ADVISOR_SPOOL_MB"
-DEFAULT_MB = 1024.0
+QUOTA_VARIABLE = "ADVISOR_SPOOL_MB"
+DEFAULT_QUOTA_MB = 1024.0
 MAX_ROW_INTERVAL = 64
 """Maximum distance in steps between kept rows. If that is still too much data, all further rows are dropped."""
 
 
-def read_limit() -> int:
+def read_quota_bytes() -> int:
     """Return the quota in bytes. Raises ValueError if the variable is not a positive number."""
-    text = os.environ.get(VARIABLE, "").strip()
+    text = os.environ.get(QUOTA_VARIABLE, "").strip()
     try:
-        megabytes = float(text) if text else DEFAULT_MB
+        megabytes = float(text) if text else DEFAULT_QUOTA_MB
         if not 0 < megabytes < float("inf"):
             raise ValueError
     except ValueError:
         raise ValueError(
-            f"{VARIABLE} must be a positive number of megabytes, not {text!r}; {DEFAULT_MB:g} is used"
+            f"{QUOTA_VARIABLE} must be a positive number of megabytes, not {text!r}; {DEFAULT_QUOTA_MB:g} is used"
         ) from None
     return int(megabytes * 2**20)
 
@@ -53,7 +53,7 @@ class DiskQuota:
         self._uncounted += size
         if self._uncounted >= self._limit // 128:
             self._uncounted = 0
-            self._measure()
+            self._free_space()
 
     def row_interval(self) -> int:
         """Return the interval in steps at which rows are kept; 0 if there is no room for further steps."""
@@ -69,10 +69,10 @@ class DiskQuota:
         """Return whether the quota leaves no room even for evaluations."""
         return self._waiting + self._uncounted >= self._limit
 
-    def _measure(self) -> None:
+    def _free_space(self) -> None:
         """Measure the spool, and delete delivered parts if undelivered segments need their space."""
-        self._waiting = sum(_size(path) for path in self._folder.glob("*.spool"))
-        stored = [(part, _size(part.path)) for part in parts(self._folder)]
+        self._waiting = sum(_file_bytes(path) for path in self._folder.glob("*.spool"))
+        stored = [(part, _file_bytes(part.path)) for part in list_parts(self._folder)]
         excess = self._waiting + sum(size for _, size in stored) - self._limit
         for part, size in stored:
             if excess <= 0:
@@ -81,7 +81,7 @@ class DiskQuota:
             excess -= size
 
 
-def _size(path: Path) -> int:
+def _file_bytes(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:  # the shipper has removed the file in the meantime

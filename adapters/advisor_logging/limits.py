@@ -6,14 +6,14 @@ import re
 
 from advisor_logging.table import Table
 
-MAX_NAME = 250
+MAX_NAME_CHARS = 250
 """Maximum characters of the name of a run, tag, param or metric."""
-MAX_VALUE = 5000
+MAX_VALUE_CHARS = 5000
 """Maximum characters of a tag or param that servers of all versions accept."""
 MAX_STEP = 2**53
 """Maximum step and time in milliseconds: larger integers are not exact in the spool's 64-bit floats."""
 
-_REFUSED = re.compile("[\0\ud800-\udfff]")
+_REFUSED_CHARS = re.compile("[\0\ud800-\udfff]")
 """NUL, which PostgreSQL refuses, and bytes of an argument or path that are not UTF-8, which Python keeps as surrogates."""
 
 
@@ -23,12 +23,12 @@ def clean_text(value: object) -> str:
         text = str(value)
     except Exception:
         text = f"<{type(value).__name__}>"
-    return _REFUSED.sub("\ufffd", text)
+    return _REFUSED_CHARS.sub("\ufffd", text)
 
 
 def clean_name(value: object) -> str:
     """Return the text of any object as a name."""
-    return clean_text(value)[:MAX_NAME]
+    return clean_text(value)[:MAX_NAME_CHARS]
 
 
 def clean_time(time_ms: float) -> int:
@@ -41,4 +41,4 @@ def clean_table(table: Table) -> Table:
     if not all(0 <= time_ms <= MAX_STEP for time_ms in table.times_ms):
         table = Table(table.steps, [clean_time(time_ms) for time_ms in table.times_ms], table.columns)
     valid = [i for i, step in enumerate(table.steps) if abs(step) <= MAX_STEP]
-    return table if len(valid) == len(table) else table.only(valid)
+    return table if len(valid) == len(table) else table.select_rows(valid)

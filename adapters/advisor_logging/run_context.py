@@ -14,13 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from advisor import contract
-from advisor_logging.command_line import command
-from advisor_logging.limits import MAX_VALUE, clean_text
+from advisor_logging.command_line import shell_command
+from advisor_logging.limits import MAX_VALUE_CHARS, clean_text
 
 _MAX_SEED = 2**32 - 1
 """Maximum seed that a training sets, since NumPy takes no larger one. Without a seed, PyTorch starts from a larger number."""
-_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_MAX_BYTES = 5_000_000
+_COMMIT_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_MAX_GIT_FILE_BYTES = 5_000_000
 """Maximum size of a file of git that is read."""
 
 
@@ -33,12 +33,12 @@ class RunContext:
 
     def tags(self) -> dict[str, str]:
         """Return the known facts in texts that every store accepts."""
-        facts = {contract.TAG_COMMAND: command, contract.TAG_GIT_COMMIT: _commit_of_code, contract.TAG_SEED: _seed}
+        facts = {contract.TAG_COMMAND: shell_command, contract.TAG_GIT_COMMIT: _commit_of_code, contract.TAG_SEED: _find_seed}
         tags: dict[str, str] = {}
         for tag, find in facts.items():
             with suppress(Exception):  # a missing fact is better than a training that ends here
                 if value := find():
-                    tags[tag] = clean_text(value)[:MAX_VALUE]
+                    tags[tag] = clean_text(value)[:MAX_VALUE_CHARS]
         return tags
 
 
@@ -53,35 +53,35 @@ def find_commit(folder: Path) -> str | None:
     for place in (folder, *folder.parents):
         marker = place / ".git"
         if marker.is_dir():
-            return _head(marker)
+            return _head_commit(marker)
         if marker.is_file():  # a worktree or a submodule
-            return _head(place / _read(marker).removeprefix("gitdir:").strip())
+            return _head_commit(place / _read_text(marker).removeprefix("gitdir:").strip())
     return None
 
 
-def _head(repository: Path) -> str | None:
-    head = _read(repository / "HEAD").strip()
+def _head_commit(repository: Path) -> str | None:
+    head = _read_text(repository / "HEAD").strip()
     if not head.startswith("ref:"):
-        return head if _COMMIT.fullmatch(head) else None
+        return head if _COMMIT_PATTERN.fullmatch(head) else None
     ref = head.removeprefix("ref:").strip()
     shared = repository / "commondir"
-    places = [repository, repository / _read(shared).strip()] if shared.is_file() else [repository]
+    places = [repository, repository / _read_text(shared).strip()] if shared.is_file() else [repository]
     for place in places:
         if (place / ref).is_file():
-            commit = _read(place / ref).strip()
-            return commit if _COMMIT.fullmatch(commit) else None
+            commit = _read_text(place / ref).strip()
+            return commit if _COMMIT_PATTERN.fullmatch(commit) else None
     packed = places[-1] / "packed-refs"
-    lines = _read(packed).splitlines() if packed.is_file() else []
+    lines = _read_text(packed).splitlines() if packed.is_file() else []
     commits = (line.partition(" ")[0] for line in lines if line.partition(" ")[2] == ref)
-    return next((commit for commit in commits if _COMMIT.fullmatch(commit)), None)
+    return next((commit for commit in commits if _COMMIT_PATTERN.fullmatch(commit)), None)
 
 
-def _read(path: Path) -> str:
+def _read_text(path: Path) -> str:
     with path.open("rb") as file:
-        return file.read(_MAX_BYTES).decode(errors="replace")
+        return file.read(_MAX_GIT_FILE_BYTES).decode(errors="replace")
 
 
-def _seed() -> str | None:
+def _find_seed() -> str | None:
     """Return the seed: from `advisor run`, as PyTorch was given it, or from the option --seed."""
     if given := os.environ.get("ADVISOR_SEED"):
         return given

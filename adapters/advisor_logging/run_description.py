@@ -56,7 +56,7 @@ def _active_run(uri: str) -> str | None:
     return str(active.info.run_id)
 
 
-def describe(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
+def describe_run(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
     """Return `run.json`: all that a delivery needs, also days later, except passwords."""
     run_id, ends_run = settings.run_id or os.environ.get("MLFLOW_RUN_ID"), True
     if settings.run_id == NEW_RUN:

@@ -25,21 +25,21 @@ from advisor import contract
 from advisor.contract.redact import one_line, reason
 from advisor_logging import sidecar
 from advisor_logging.limits import clean_time
-from advisor_logging.reproduction import gather
+from advisor_logging.reproduction import gather_reproduction
 from advisor_logging.spool import (
     EVENT,
     STEPS,
     Acknowledgement,
     Frame,
     Position,
-    acknowledge,
+    write_acknowledgement,
     read_acknowledgement,
     read_frames,
     read_json,
-    remove,
+    remove_spool,
     write_json,
 )
-from advisor_logging.store import MAX_METRICS, Store, is_temporary
+from advisor_logging.store import MAX_METRICS_PER_REQUEST, Store, is_temporary
 from advisor_logging.windows import Point, Windows
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 POLL_S = 0.05
 SEND_EVERY_S = 2.0
 """Maximum seconds for which points wait for a full batch."""
-MAX_NAMES = 5
+MAX_LISTED_NAMES = 5
 """Maximum names of refused values in a message."""
-RETRY_S = 600.0
+MAX_RETRY_S = 600.0
 """Seconds after the trainer's exit for which an unreachable store is retried."""
 MAX_BACK_OFF_S = 10.0
 _ARTIFACT_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 """Seconds between attempts to store an artifact while the tracking server responds."""
-_SHORT_PAUSES = 4
+_MAX_SHORT_PAUSES = 4
 """Number of these pauses if the error is probably permanent, or if the store took no artifact before and a trainer waits."""
 STANDBY_POLL_S, LAST_POLL_S = 1.0, 0.2
 """Seconds between checks of an idle shipper whether its trainer still runs, and for the last read after that."""
@@ -77,9 +77,9 @@ class Shipper:
         self._store: Store | None = None
         self._no_artifacts = False
         self._state = read_json(folder / "status.json")
-        self._rewind()
+        self._rewind_to_acknowledged()
 
-    def _rewind(self) -> None:
+    def _rewind_to_acknowledged(self) -> None:
         self._done = read_acknowledgement(self._folder)
         self._position = self._opened_at = self._done.position
         self._stored_below = self._done.step  # among the rows that are now read again
@@ -90,7 +90,7 @@ class Shipper:
         if self._store is not None:
             self._store.refused = Counter(self._state.get("refused"))
 
-    def deliver(self, retry_s: float = RETRY_S) -> bool:
+    def deliver(self, retry_s: float = MAX_RETRY_S) -> bool:
         """Return True once the run has ended and is delivered, False if the trainer has exited and `retry_s` is over."""
         back_off, exited_at = POLL_S, None
         while True:
@@ -101,15 +101,15 @@ class Shipper:
             opened, done = self._store is not None, self._done
             try:
                 if self._deliver_more(has_exited):
-                    self._report(error=None, delivered=True)
+                    self._update_status(error=None, delivered=True)
                     return True
-                self._report(error=None)
+                self._update_status(error=None)
                 back_off = POLL_S
             except Exception as error:
-                self._report(error=reason(error))
+                self._update_status(error=reason(error))
                 if (self._store is not None, self._done) != (opened, done):
                     back_off = POLL_S  # some data arrived: the server fails at times, but is not down
-                self._rewind()
+                self._rewind_to_acknowledged()
                 if exited_at is not None and time.monotonic() - exited_at > retry_s:
                     return False
                 back_off = min(2 * back_off, MAX_BACK_OFF_S)
@@ -120,50 +120,50 @@ class Shipper:
 
     def _deliver_more(self, has_exited: bool) -> bool:
         """Send new points; return whether the run has ended and is delivered."""
-        store = self._open()
+        store = self._open_store()
         for frame in read_frames(self._folder, self._position):
-            self._take(store, frame)
+            self._process_frame(store, frame)
             self._position = frame.end
-            if len(self._points) >= MAX_METRICS:
-                self._send(store)
+            if len(self._points) >= MAX_METRICS_PER_REQUEST:
+                self._send_points(store)
         ending = self._ending or (
             {"status": "KILLED", "time_ms": self._last_written_ms(), "tags": {}} if has_exited else None
         )
         if ending is None:
             if time.monotonic() - self._sent_at > SEND_EVERY_S:
-                self._send(store)
+                self._send_points(store)
             return False
         self._points += self._windows.close()
         store.log_points(self._points)
         store.set_tags(ending["tags"])
-        self._note_refused(store, int(ending["tags"].get(contract.TAG_LOST_POINTS, 0)))
+        self._report_refused_values(store, int(ending["tags"].get(contract.TAG_LOST_POINTS, 0)))
         store.delete_twins(self._run)
         if self._run["ends_run"]:
-            store.end(ending["status"], ending["time_ms"])
+            store.end_run(ending["status"], ending["time_ms"])
         self._store_sidecar(store)
         return True
 
-    def _note_refused(self, store: Store, lost: int) -> None:
+    def _report_refused_values(self, store: Store, lost: int) -> None:
         """Report the values that the store refused; `lost` is the number of points that were lost before."""
         if not store.refused:
             return
         points = sum(count for name, count in store.refused.items() if name.startswith("metric "))
         if points:
             store.set_tags({contract.TAG_LOST_POINTS: str(lost + points)})
-        names = [f"{name} ({count:,})" for name, count in store.refused.most_common(MAX_NAMES)]
-        names += [f"{len(store.refused) - MAX_NAMES} more"] * (len(store.refused) > MAX_NAMES)
+        names = [f"{name} ({count:,})" for name, count in store.refused.most_common(MAX_LISTED_NAMES)]
+        names += [f"{len(store.refused) - MAX_LISTED_NAMES} more"] * (len(store.refused) > MAX_LISTED_NAMES)
         reason = next(iter(store.reasons.values()), "")
-        self._note(one_line(f"the store refused {store.refused.total():,} values: {', '.join(names)}: {reason}", 600))
+        self._add_note(one_line(f"the store refused {store.refused.total():,} values: {', '.join(names)}: {reason}", 600))
 
     def _store_sidecar(self, store: Store) -> None:
         """Store the full-resolution curves. The run is complete without them, so permanent failures become notes."""
-        path = self._folder / sidecar.file_name(self._run)
+        path = self._folder / sidecar.sidecar_name(self._run)
         try:
-            written = sidecar.write(self._folder, path, continued=sidecar.continues(self._run))
+            written = sidecar.write_sidecar(self._folder, path, continued=sidecar.is_continued(self._run))
         except Exception as error:
             if is_temporary(error):  # a full disk: the caller retries later
                 raise
-            self._note(f"the curves at full resolution could not be written ({one_line(error)})")
+            self._add_note(f"the curves at full resolution could not be written ({one_line(error)})")
             return
         if written is None:
             return
@@ -172,28 +172,28 @@ class Shipper:
             try:
                 store.log_file(path, artifact)
                 store.set_tags(
-                    {contract.TAG_SIDECAR: sidecar.add_to_tag(store.tag(contract.TAG_SIDECAR), artifact, written)}
+                    {contract.TAG_SIDECAR: sidecar.add_to_tag(store.read_tag(contract.TAG_SIDECAR), artifact, written)}
                 )
                 return
             except Exception as error:
-                store.tag(contract.TAG_SIDECAR)  # raises if the tracking server itself fails: the caller retries later
+                store.read_tag(contract.TAG_SIDECAR)  # raises if the tracking server itself fails: the caller retries later
                 if pause is None or not self._may_succeed_later(attempt, error):
-                    self._note(f"the curves at full resolution could not be stored ({one_line(error)})")
+                    self._add_note(f"the curves at full resolution could not be stored ({one_line(error)})")
                     return
                 time.sleep(pause)
 
     def _may_succeed_later(self, attempt: int, error: Exception) -> bool:
         """Return whether to try again to store an artifact; a trainer does not wait long for a store that never took one."""
         if not self._no_artifacts:
-            return attempt < _SHORT_PAUSES or is_temporary(error)
-        return is_temporary(error) and (attempt < _SHORT_PAUSES or self._has_trainer_exited())
+            return attempt < _MAX_SHORT_PAUSES or is_temporary(error)
+        return is_temporary(error) and (attempt < _MAX_SHORT_PAUSES or self._has_trainer_exited())
 
-    def _open(self) -> Store:
+    def _open_store(self) -> Store:
         if self._store is None:
             store = Store(self._uri)
             store.refused.update(self._state.get("refused", {}))
             run_id = store.open_run(self._run, self._state.get("run_id"))
-            self._report(run_id=run_id)
+            self._update_status(run_id=run_id)
             self._log_reproduction(store)
             self._store = store
         return self._store
@@ -211,7 +211,7 @@ class Shipper:
                 self._log_text(store, facts["git_diff"], "git.diff")
         except Exception as error:  # the artifact store may be unreachable for good; the curves matter more
             self._no_artifacts = True
-            self._note(f"the git diff and the requirements could not be stored ({one_line(error)})")
+            self._add_note(f"the git diff and the requirements could not be stored ({one_line(error)})")
 
     def _log_text(self, store: Store, text: str, name: str) -> None:
         """Store a text as an artifact, through a file in the spool, which is removed with the spool in any case."""
@@ -220,9 +220,9 @@ class Shipper:
         store.log_file(path, f"reproduce/{name}")
         path.unlink()
 
-    def _take(self, store: Store, frame: Frame) -> None:
+    def _process_frame(self, store: Store, frame: Frame) -> None:
         if frame.kind == EVENT:
-            self._take_event(store, frame.event())
+            self._process_event(store, frame.event())
             return
         for step, written_ms, values in frame.rows():
             time_ms = clean_time(written_ms)
@@ -234,16 +234,16 @@ class Shipper:
                 if self._windows.open_since != before:
                     self._opened_at = frame.start
 
-    def _take_event(self, store: Store, event: Mapping[str, Any]) -> None:
+    def _process_event(self, store: Store, event: Mapping[str, Any]) -> None:
         if "end" in event:
             self._ending = event["end"]
         if event.get("tags"):
             store.set_tags(event["tags"])
         refused = store.log_params(event["params"]) if event.get("params") else []
         if refused:
-            self._note(f"the run keeps its earlier values of the parameters {', '.join(refused)}")
+            self._add_note(f"the run keeps its earlier values of the parameters {', '.join(refused)}")
 
-    def _send(self, store: Store) -> None:
+    def _send_points(self, store: Store) -> None:
         """Send the points, then acknowledge everything before the open window's first row."""
         store.log_points(self._points)
         self._points, self._sent_at = [], time.monotonic()
@@ -251,34 +251,34 @@ class Shipper:
         since = self._windows.open_since
         done = Acknowledgement(self._position) if since is None else Acknowledgement(self._opened_at, since)
         if done != self._done:
-            self._acknowledge(done)
+            self._acknowledge_delivery(done)
 
-    def _acknowledge(self, done: Acknowledgement) -> None:
+    def _acknowledge_delivery(self, done: Acknowledgement) -> None:
         try:
-            acknowledge(self._folder, done)
+            write_acknowledgement(self._folder, done)
         except OSError:  # the disk is full: delivered segments free space
-            self._archive(done)
+            self._archive_segments(done)
             with contextlib.suppress(OSError):  # after a crash the points are sent again and stored once
-                acknowledge(self._folder, done)
+                write_acknowledgement(self._folder, done)
         self._done = done
         if self._store is not None and self._store.refused:
-            self._report(refused=dict(self._store.refused))
-        self._archive(done)
+            self._update_status(refused=dict(self._store.refused))
+        self._archive_segments(done)
 
-    def _archive(self, done: Acknowledgement) -> None:
-        if problem := sidecar.archive(self._folder, done.position.segment):
-            self._note(f"the curves at full resolution are not whole ({one_line(problem)})")
+    def _archive_segments(self, done: Acknowledgement) -> None:
+        if problem := sidecar.archive_segments(self._folder, done.position.segment):
+            self._add_note(f"the curves at full resolution are not whole ({one_line(problem)})")
 
     def _last_written_ms(self) -> int:
         written = (int(path.stat().st_mtime * 1000) for path in self._folder.glob("*.spool"))
         return max(written, default=int(self._run["start_ms"]))
 
-    def _note(self, text: str) -> None:
+    def _add_note(self, text: str) -> None:
         notes = [note for note in str(self._state.get("note") or "").split("; ") if note]
         if text not in notes:
-            self._report(note="; ".join([*notes, text]))
+            self._update_status(note="; ".join([*notes, text]))
 
-    def _report(self, **news: Any) -> None:
+    def _update_status(self, **news: Any) -> None:
         """Update `status.json` for the trainer."""
         state = {**self._state, **news}
         if state != self._state:
@@ -287,7 +287,7 @@ class Shipper:
                 write_json(self._folder / "status.json", state)
 
 
-def lock(folder: Path) -> FileLock | None:
+def lock_spool(folder: Path) -> FileLock | None:
     """Return the lock of the one process that delivers the spool in `folder`, held; None if another process holds it."""
     from filelock import FileLock, Timeout  # a slow import, which the trainer does not need
 
@@ -313,10 +313,10 @@ def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
     job = _next_job(jobs, trainer)
     while job is not None:
         folder = Path(job["folder"])
-        _ship(folder, Path(job["script_folder"]), trainer)
+        _deliver_locked(folder, Path(job["script_folder"]), trainer)
         job = _next_job(jobs, trainer)
         # The trainer removes a delivered spool unless it has stopped waiting or has exited.
-        remove(folder)
+        remove_spool(folder)
 
 
 def _read_jobs(lines: RawIOBase, jobs: queue.SimpleQueue[dict[str, Any] | None]) -> None:
@@ -347,8 +347,8 @@ def _has_exited(parent: int) -> bool:
     return not psutil.pid_exists(parent)
 
 
-def _ship(folder: Path, script_folder: Path, trainer: Mapping[str, Any]) -> None:
-    held = lock(folder)
+def _deliver_locked(folder: Path, script_folder: Path, trainer: Mapping[str, Any]) -> None:
+    held = lock_spool(folder)
     if held is None:
         sys.stderr.write(f"another process delivers {folder}\n")
         sys.exit(2)
@@ -356,7 +356,7 @@ def _ship(folder: Path, script_folder: Path, trainer: Mapping[str, Any]) -> None
         if not (folder / "reproduction.json").exists():
             # Before MLflow's slow import: the working tree may change during a long training.
             with contextlib.suppress(Exception):  # the points matter more
-                write_json(folder / "reproduction.json", gather([Path.cwd(), script_folder]))
+                write_json(folder / "reproduction.json", gather_reproduction([Path.cwd(), script_folder]))
         if not Shipper(folder, trainer["tracking_uri"], trainer["process"]).deliver():
             sys.exit(1)
     except Exception as error:

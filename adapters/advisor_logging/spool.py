@@ -39,8 +39,8 @@ DELIVERED_PATTERN = "*.delivered"
 STEPS, EVALUATION, EVENT = 0, 1, 2
 """Kinds of frames: rows to reduce to windows · rows to store unchanged · a JSON object."""
 
-_HEAD = struct.Struct("<IIB")
-_SHAPE = struct.Struct("<IH")
+_FRAME_HEAD = struct.Struct("<IIB")
+_TABLE_SHAPE = struct.Struct("<IH")
 
 
 def user_name() -> str:
@@ -112,13 +112,13 @@ class Frame:
         return dict(json.loads(self.payload))
 
 
-def _frame(kind: int, payload: bytes) -> bytes:
-    return _HEAD.pack(len(payload), zlib.crc32(payload), kind) + payload
+def _encode_frame(kind: int, payload: bytes) -> bytes:
+    return _FRAME_HEAD.pack(len(payload), zlib.crc32(payload), kind) + payload
 
 
 def encode_event(event: Mapping[str, Any]) -> bytes:
     """Encode an event as a frame."""
-    return _frame(EVENT, json.dumps(event).encode())
+    return _encode_frame(EVENT, json.dumps(event).encode())
 
 
 def encode_rows(kind: int, rows: Sequence[Row]) -> bytes:
@@ -133,7 +133,7 @@ def encode_table(kind: int, table: Table) -> bytes:
     numbers = array("d", chain.from_iterable(lines))
     if sys.byteorder == "big":
         numbers.byteswap()
-    return _frame(kind, _SHAPE.pack(len(table), len(names_json)) + names_json + numbers.tobytes())
+    return _encode_frame(kind, _TABLE_SHAPE.pack(len(table), len(names_json)) + names_json + numbers.tobytes())
 
 
 def _decode_rows(payload: bytes) -> list[Row]:
@@ -144,9 +144,9 @@ def _decode_rows(payload: bytes) -> list[Row]:
 
 def _decode_numbers(payload: bytes) -> tuple[list[str], int, array[float]]:
     """Return metric names, row width, and all rows' numbers one after another."""
-    count, length = _SHAPE.unpack_from(payload)
-    start = _SHAPE.size + length
-    names: list[str] = json.loads(payload[_SHAPE.size : start])
+    count, length = _TABLE_SHAPE.unpack_from(payload)
+    start = _TABLE_SHAPE.size + length
+    names: list[str] = json.loads(payload[_TABLE_SHAPE.size : start])
     width = 2 + len(names)
     flat = array("d", payload[start : start + 8 * count * width])
     if sys.byteorder == "big":
@@ -174,16 +174,16 @@ class SpoolWriter:
         try:
             if self._file.tell() > self._segment_bytes:
                 self._next_segment()
-            self._write(frames)
+            self._write_whole(frames)
         except OSError:
             if not critical:
                 raise
             self._reserve.unlink(missing_ok=True)
             if self._file.tell():
                 self._next_segment()  # the present file may have reached its own size limit
-            self._write(frames)
+            self._write_whole(frames)
 
-    def _write(self, frames: bytes) -> None:
+    def _write_whole(self, frames: bytes) -> None:
         if self._torn_at is not None:
             self._truncate(self._torn_at)
         start = self._file.tell()
@@ -215,14 +215,14 @@ class SpoolWriter:
 def read_frames(folder: Path, position: Position) -> Iterator[Frame]:
     """Yield the whole frames from `position` to the end of the data written so far."""
     while True:
-        following = any(number > position.segment for number in segments(folder))
+        following = any(number > position.segment for number in segment_numbers(folder))
         # Checked before reading: once the next segment exists, this one is final.
         for frame in read_segment(folder, position):
             yield frame
             position = frame.end
         if not following:
             return
-        position = Position(min(number for number in segments(folder) if number > position.segment))
+        position = Position(min(number for number in segment_numbers(folder) if number > position.segment))
 
 
 def read_segment(folder: Path, position: Position) -> Iterator[Frame]:
@@ -239,7 +239,7 @@ def read_segment(folder: Path, position: Position) -> Iterator[Frame]:
         position = end
 
 
-def segments(folder: Path) -> list[int]:
+def segment_numbers(folder: Path) -> list[int]:
     """Return the numbers of the existing segments, ascending."""
     return sorted(int(path.stem) for path in folder.glob("*.spool"))
 
@@ -247,13 +247,13 @@ def segments(folder: Path) -> list[int]:
 def _whole_frames(data: bytes) -> Iterator[tuple[int, bytes, int]]:
     """Yield kind, payload and full length of each frame in `data`, up to the first truncated one."""
     at = 0
-    while at + _HEAD.size <= len(data):
-        length, checksum, kind = _HEAD.unpack_from(data, at)
-        payload = data[at + _HEAD.size : at + _HEAD.size + length]
+    while at + _FRAME_HEAD.size <= len(data):
+        length, checksum, kind = _FRAME_HEAD.unpack_from(data, at)
+        payload = data[at + _FRAME_HEAD.size : at + _FRAME_HEAD.size + length]
         if len(payload) < length or zlib.crc32(payload) != checksum:
             return
-        yield kind, payload, _HEAD.size + length
-        at += _HEAD.size + length
+        yield kind, payload, _FRAME_HEAD.size + length
+        at += _FRAME_HEAD.size + length
 
 
 def segment_path(folder: Path, number: int) -> Path:
@@ -272,7 +272,7 @@ def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -
     os.replace(temporary, path)
 
 
-def remove(folder: Path) -> None:
+def remove_spool(folder: Path) -> None:
     """Delete a delivered spool; never raises. `run.json` and then the folder's name mark it as delivered, in case of a crash."""
     run = folder / "run.json"
     with contextlib.suppress(OSError, ValueError):
@@ -301,7 +301,7 @@ def read_acknowledgement(folder: Path) -> Acknowledgement:
     return Acknowledgement(Position(raw["segment"], raw["offset"]), raw["step"]) if raw else Acknowledgement()
 
 
-def acknowledge(folder: Path, done: Acknowledgement) -> None:
+def write_acknowledgement(folder: Path, done: Acknowledgement) -> None:
     """Record up to where the store has everything."""
     note = {"segment": done.position.segment, "offset": done.position.offset, "step": done.step}
     write_json(folder / "acknowledged.json", note, durable=True)
@@ -316,7 +316,7 @@ class Part:
     last_step: int
 
 
-def parts(folder: Path) -> list[Part]:
+def list_parts(folder: Path) -> list[Part]:
     """Return the existing parts, oldest first."""
     result = []
     for path in sorted(folder.glob("*.part")):
@@ -333,14 +333,14 @@ def part_path(folder: Path, segment: int, last_step: int) -> Path:
 def drop_part(folder: Path, part: Part) -> None:
     """Delete a part; the sidecar then begins after it."""
     part.path.unlink(missing_ok=True)
-    note_dropped(folder, part.last_step)
+    record_dropped_steps(folder, part.last_step)
 
 
-def note_dropped(folder: Path, last_step: int) -> None:
+def record_dropped_steps(folder: Path, last_step: int) -> None:
     """Record that the sidecar lacks steps up to `last_step`."""
-    write_json(folder / "dropped.json", {"last_step": max(last_step, dropped_until(folder))})
+    write_json(folder / "dropped.json", {"last_step": max(last_step, last_dropped_step(folder))})
 
 
-def dropped_until(folder: Path) -> int:
+def last_dropped_step(folder: Path) -> int:
     """Return the maximum step that the sidecar lacks; -1 if it lacks none."""
     return int(read_json(folder / "dropped.json").get("last_step", -1))

@@ -19,7 +19,7 @@ from filelock import BaseFileLock
 from advisor.contract.redact import learn, reason, redact
 from advisor_logging import sidecar
 from advisor_logging.limits import clean_text
-from advisor_logging.shipper import Shipper, lock
+from advisor_logging.shipper import Shipper, lock_spool
 from advisor_logging.shipper_process import MLFLOW_DEFAULTS
 from advisor_logging.spool import (
     DELIVERED_PATTERN,
@@ -29,24 +29,24 @@ from advisor_logging.spool import (
     read_acknowledgement,
     read_frames,
     read_json,
-    remove,
+    remove_spool,
     segment_path,
-    segments,
+    segment_numbers,
 )
 from advisor_logging.store import Store, StoredRun
 
 State = Literal["left", "being delivered", "training", "unreadable"]
-QUIET_S = 600.0
+MAX_REMOTE_SILENCE_S = 600.0
 """Seconds after its last point during which a spool of another machine without an end may still be written there."""
 MAX_FILE_BYTES = 256 << 20
 """Maximum size of a segment or a JSON file of a spool, far above what trainings write. A larger one would fill the memory."""
-RETRY_S = 5.0
+MAX_RETRY_S = 5.0
 """Seconds for which delivery is retried if a store that has answered once fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """A description of a spool, made by `inspect`."""
+    """A description of a spool, made by `inspect_spool`."""
 
     folder: Path
     state: State
@@ -69,7 +69,7 @@ class NotDelivered(Exception):  # noqa: N818 - its text is the reason, in one li
     """Reason why a spool stays undelivered, in one line."""
 
 
-def find(paths: Sequence[Path]) -> list[Path]:
+def find_spools(paths: Sequence[Path]) -> list[Path]:
     """Return the spools at or in `paths`, sorted by name within each path. Raises ValueError for a path without one."""
     folders: list[Path] = []
     for path in paths:
@@ -83,12 +83,12 @@ def find(paths: Sequence[Path]) -> list[Path]:
     return folders
 
 
-def find_mine() -> list[Path]:
+def find_own_spools() -> list[Path]:
     """Return this user's spools from all default folders."""
-    return find([folder for folder in default_folders() if _is_mine(folder) and any(folder.glob("*/run.json"))])
+    return find_spools([folder for folder in default_folders() if _is_own_folder(folder) and any(folder.glob("*/run.json"))])
 
 
-def _is_mine(folder: Path) -> bool:
+def _is_own_folder(folder: Path) -> bool:
     """Check the owner: in a shared place, a folder of that name from another user is not trusted."""
     try:
         return not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
@@ -96,7 +96,7 @@ def _is_mine(folder: Path) -> bool:
         return False
 
 
-def inspect(folder: Path) -> Spool:
+def inspect_spool(folder: Path) -> Spool:
     """Describe a spool. Never raises: a damaged spool has the state "unreadable"."""
     run: dict[str, Any] = {}
     points, last_ms, end = 0, None, None
@@ -112,7 +112,7 @@ def inspect(folder: Path) -> Spool:
             _, times, columns = frame.columns()
             points += len(times) * len(columns)
             last_ms = max(last_ms, int(max(times, default=0)))
-        state: State = _state(folder, run, end)
+        state: State = _spool_state(folder, run, end)
     except Exception:  # whatever a damaged or hostile file holds
         state = "unreadable"
     return Spool(
@@ -151,13 +151,13 @@ def _check_name(run: dict[str, Any]) -> None:
 
 def _first_position(folder: Path) -> Position:
     done = read_acknowledgement(folder).position
-    return done if segment_path(folder, done.segment).exists() else Position(min(segments(folder), default=0))
+    return done if segment_path(folder, done.segment).exists() else Position(min(segment_numbers(folder), default=0))
 
 
-def _state(folder: Path, run: dict[str, Any], end: dict[str, Any] | None) -> State:
+def _spool_state(folder: Path, run: dict[str, Any], end: dict[str, Any] | None) -> State:
     if run.get("delivered") or read_json(folder / "status.json").get("delivered"):
         return "left"  # fully delivered; only the folder remains
-    held = lock(folder)
+    held = lock_spool(folder)
     if held is None:
         return "being delivered"
     held.release()
@@ -201,24 +201,24 @@ def deliver(
         raise NotDelivered("its training is still running and will deliver it")
     run = read_json(folder / "run.json")
     if run.get("delivered"):  # a process delivered it and was killed while removing it
-        remove(folder)
+        remove_spool(folder)
         return ""
-    uri = tracking_uri or _destination(spool, str(run["tracking_uri"]), as_recorded=as_recorded)
-    held = _claim(folder)
+    uri = tracking_uri or _choose_destination(spool, str(run["tracking_uri"]), as_recorded=as_recorded)
+    held = _lock_for_delivery(folder)
     try:
-        with _in_folder(str(run.get("cwd", "")), spool.host), _silence():
+        with _in_training_folder(str(run.get("cwd", "")), spool.host), _silence_mlflow():
             if not _is_in_store(spool, run, uri):
-                _ship(folder, uri, on_progress)
+                _deliver_to(folder, uri, on_progress)
         note = str(read_json(folder / "status.json").get("note") or "")
-        remove(folder)
+        remove_spool(folder)
         return note
     finally:
         held.release()
 
 
-def _claim(folder: Path) -> BaseFileLock:
+def _lock_for_delivery(folder: Path) -> BaseFileLock:
     try:
-        held = lock(folder)
+        held = lock_spool(folder)
     except OSError as error:
         raise NotDelivered(f"its folder is not writable ({error.strerror}): copy it first") from None
     if held is None:
@@ -226,14 +226,14 @@ def _claim(folder: Path) -> BaseFileLock:
     return held
 
 
-def _destination(spool: Spool, uri: str, *, as_recorded: bool) -> str:
+def _choose_destination(spool: Spool, uri: str, *, as_recorded: bool) -> str:
     if not _is_of_this_host(spool) and not uri.startswith(("http:", "https:")) and _is_local(uri):
         raise NotDelivered(f"it was meant for {spool.destination} on {spool.host}: give --tracking-uri")
     configured = os.environ.get("MLFLOW_TRACKING_URI", "")
     learn(configured)
     if uri in (configured, redact(configured)) or uri.rstrip("/") == configured.rstrip("/"):
         return configured
-    if not (as_recorded or _is_own(spool.folder) or (_is_local(uri) and spool.host)):
+    if not (as_recorded or _is_in_own_folder(spool.folder) or (_is_local(uri) and spool.host)):
         raise NotDelivered(
             f"it asks to be delivered to {spool.destination}, a store that you did not name: give --tracking-uri or set "
             "MLFLOW_TRACKING_URI, or pass --as-recorded if you trust whoever wrote it"
@@ -243,9 +243,9 @@ def _destination(spool: Spool, uri: str, *, as_recorded: bool) -> str:
     raise NotDelivered(f"spools do not store the password of {uri}: give the whole address with --tracking-uri")
 
 
-def _is_own(folder: Path) -> bool:
+def _is_in_own_folder(folder: Path) -> bool:
     """Return whether the spool is in a folder to which this user's own trainings write."""
-    own = {path.resolve() for path in default_folders() if _is_mine(path)}
+    own = {path.resolve() for path in default_folders() if _is_own_folder(path)}
     return folder.resolve().parent in own
 
 
@@ -267,14 +267,14 @@ def _is_in_store(spool: Spool, run: dict[str, Any], uri: str) -> bool:
     if spool.end is not None:
         ended = stored is not None and bool(run["ends_run"]) and stored.end_ms == spool.end["time_ms"]
         # The sidecar is stored last: without it, delivery was interrupted.
-        return ended and stored is not None and sidecar.file_name(run) in stored.sidecar
+        return ended and stored is not None and sidecar.sidecar_name(run) in stored.sidecar
     if stored is not None and stored.newest_ms > 0 and _is_whole(stored, last_ms):
         return True
     if _is_of_this_host(spool):
         return False
     if stored is not None and stored.newest_ms > last_ms:
         raise NotDelivered(f"the store has later points than this copy: {spool.host} delivers it")
-    if time.time() - last_ms / 1000 < QUIET_S:
+    if time.time() - last_ms / 1000 < MAX_REMOTE_SILENCE_S:
         raise NotDelivered(
             f"its training may still be running on {spool.host}: its last point is younger than 10 minutes"
         )
@@ -285,20 +285,20 @@ def _is_whole(stored: StoredRun, last_ms: int) -> bool:
     return stored.end_ms is not None and stored.newest_ms >= last_ms
 
 
-def _ship(folder: Path, uri: str, on_progress: Callable[[int, int], None] | None) -> None:
-    sizes = {number: segment_path(folder, number).stat().st_size for number in segments(folder)}
+def _deliver_to(folder: Path, uri: str, on_progress: Callable[[int, int], None] | None) -> None:
+    sizes = {number: segment_path(folder, number).stat().st_size for number in segment_numbers(folder)}
 
     def report(position: Position) -> None:
         if on_progress is not None:
             before = sum(size for number, size in sizes.items() if number < position.segment)
             on_progress(before + position.offset, sum(sizes.values()))
 
-    if not Shipper(folder, uri, trainer=None, on_progress=report).deliver(retry_s=RETRY_S):
+    if not Shipper(folder, uri, trainer=None, on_progress=report).deliver(retry_s=MAX_RETRY_S):
         raise NotDelivered(f"{redact(uri)} rejects it ({read_json(folder / 'status.json').get('error')})")
 
 
 @contextlib.contextmanager
-def _in_folder(cwd: str, host: str) -> Iterator[None]:
+def _in_training_folder(cwd: str, host: str) -> Iterator[None]:
     """Run in the training's working directory if this is its machine: addresses may be relative to it."""
     if host not in ("", socket.gethostname()) or not os.path.isdir(cwd):
         yield
@@ -308,7 +308,7 @@ def _in_folder(cwd: str, host: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _silence() -> Iterator[None]:
+def _silence_mlflow() -> Iterator[None]:
     """Suppress MLflow's log messages."""
     before = logging.root.manager.disable
     logging.disable()

@@ -31,12 +31,12 @@ class Table:
             for step, time_ms, line in zip(self.steps, self.times_ms, lines, strict=True)
         ]
 
-    def every(self, nth: int) -> Table:
+    def every_nth_step(self, nth: int) -> Table:
         """Return the rows whose step is a multiple of `nth`."""
         at = [i for i, step in enumerate(self.steps) if step % nth == 0]
-        return self if len(at) == len(self) else self.only(at)
+        return self if len(at) == len(self) else self.select_rows(at)
 
-    def only(self, at: Sequence[int]) -> Table:
+    def select_rows(self, at: Sequence[int]) -> Table:
         """Return the rows at the given indices."""
         columns = {name: [values[i] for i in at] for name, values in self.columns.items()}
         return Table([self.steps[i] for i in at], [self.times_ms[i] for i in at], columns)

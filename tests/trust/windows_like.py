@@ -92,8 +92,8 @@ def train(folder: Path) -> None:
             log.step(loss)
         log.evaluate({"val/error": 0.5})
     assert spool.user_id()
-    (left,) = sync.find([folder / "spool"])
-    assert sync.deliver(sync.inspect(left), uri) == ""
+    (left,) = sync.find_spools([folder / "spool"])
+    assert sync.deliver(sync.inspect_spool(left), uri) == ""
     assert not list((folder / "spool").iterdir())
 
 

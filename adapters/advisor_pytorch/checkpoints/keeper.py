@@ -106,7 +106,7 @@ class CheckpointKeeper:
 
         number = None if value is None or not self._leads else float(value)
         where: list[str | None] = [None]
-        if self._leads and number is not None and self.checkpoints.wants(number):
+        if self._leads and number is not None and self.checkpoints.would_save(number):
             try:
                 where = [str(self.checkpoints.begin(step))]
             except OSError as error:
@@ -126,7 +126,7 @@ class CheckpointKeeper:
             self.checkpoints.complete(Path(where[0]), step, steps_made, number)
             return True
         finally:
-            self.checkpoints.clear()
+            self.checkpoints.delete_unfinished()
 
     def _try_to_write(self, path: Path, metadata: Mapping[str, object]) -> str | None:
         try:
@@ -200,9 +200,9 @@ def find_earlier_run(
     """
     if not isinstance(resume, bool):
         return _run_at(Path(resume).absolute(), about.objective)
-    folder = manifest.find(root, lambda known: known.run_id == run_id) if run_id else None
+    folder = manifest.find_checkpoint_folder(root, lambda known: known.run_id == run_id) if run_id else None
     if folder is None and resume:
-        folder = manifest.find(root, lambda known: _is_like(known, about) and known.status in _INTERRUPTED)
+        folder = manifest.find_checkpoint_folder(root, lambda known: _is_like(known, about) and known.status in _INTERRUPTED)
     return None if folder is None else _earlier_run(folder, about.objective)
 
 

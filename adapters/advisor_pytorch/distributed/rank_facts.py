@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from advisor_logging.limits import MAX_VALUE
+from advisor_logging.limits import MAX_VALUE_CHARS
 from advisor_pytorch.steps.device import model_device
 from advisor_pytorch.steps.sharding import is_flattened, is_sharded
 
@@ -99,7 +99,7 @@ def describe(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any] | 
     length = len(by_rank)
     while True:
         text = _describe(parallel, backend, by_rank, length)
-        if len(text) <= MAX_VALUE or length == 0:
+        if len(text) <= MAX_VALUE_CHARS or length == 0:
             return text
         length //= 2
 

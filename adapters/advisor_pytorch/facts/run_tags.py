@@ -15,7 +15,7 @@ from importlib import metadata
 import torch
 
 from advisor import contract
-from advisor_logging.command_line import command
+from advisor_logging.command_line import shell_command
 from advisor_pytorch.facts import architecture, data, machine
 from advisor_pytorch.facts.optimizers import further_optimizer_tags, hyperparameters
 from advisor_pytorch.steps.device import model_device
@@ -39,7 +39,7 @@ def gather(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) 
         contract.TAG_COMPILED: text(architecture.is_compiled(model)),
         contract.TAG_PRECISION: json.dumps({"parameters": precision(model)}),
         contract.TAG_BACKENDS: json.dumps(machine.backends()),
-        contract.TAG_COMMAND: command(),
+        contract.TAG_COMMAND: shell_command(),
         contract.TAG_DEVICE: device(at),
         contract.TAG_LIBRARIES: json.dumps(libraries()),
     }

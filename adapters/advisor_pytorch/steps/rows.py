@@ -181,7 +181,7 @@ def _without_skipped(table: Table, overflowed: Values, skips: Skips) -> Table:
             before[i] += skips.count
             skips.count = 0.0
             made.append(i)
-    return Table(table.steps, table.times_ms, {**table.columns, contract.SKIPPED_STEPS: before}).only(made)
+    return Table(table.steps, table.times_ms, {**table.columns, contract.SKIPPED_STEPS: before}).select_rows(made)
 
 
 def _seconds(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:

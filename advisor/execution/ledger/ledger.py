@@ -44,7 +44,7 @@ from advisor.model.spec import StudySpec
 from advisor.tracking import study_tags
 from advisor.tracking.stores.client import IMPATIENT, explain, open_client, quiet_mlflow
 from advisor.tracking.stores.location import Location, from_anywhere
-from advisor_logging.store import one_at_a_time
+from advisor_logging.store import lock_store_opening
 
 DELIVERY_S = 45.0
 """Maximum seconds to wait after a training process ends for the hook to deliver its data."""
@@ -69,7 +69,7 @@ class Ledger:
         self._claimant = Claimant(self._retry.command)
         self._recording = threading.RLock()
         """Lock held while a job's end is recorded, so that a heartbeat from another thread does not overwrite the record."""
-        with quiet_mlflow(IMPATIENT), one_at_a_time(location.uri):
+        with quiet_mlflow(IMPATIENT), lock_store_opening(location.uri):
             try:
                 self._client = open_client(replace(location, uri=self._uri))
                 self._id = self._open(experiment, _artifact_place(location, experiment))
