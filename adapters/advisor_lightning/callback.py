@@ -53,10 +53,12 @@ class TuningCallback(FrameworkCallback, Callback):
         params = trainer_facts.hyperparameters(pl_module) if self._params is None else self._params
         if not params:
             logger.warning("advisor: no hyperparameters: call self.save_hyperparameters() or give params")
-        log = self._open(pl_module, trainer.optimizers, params, trainer_facts.steps_made(trainer), known, **run)
+        log = self._start_recording(
+            pl_module, trainer.optimizers, params, trainer_facts.steps_made(trainer), known, **run
+        )
         self._last_trainer = trainer
         self._metrics = FreshMetrics()
-        self._files.look(trainer_facts.checkpoint_paths(trainer), None)
+        self._files.record_files(trainer_facts.checkpoint_paths(trainer), None)
         self._saved_at: int | None = None
         self._is_paused = False
         self._timer: FetchTimer | None = None
@@ -176,7 +178,7 @@ class TuningCallback(FrameworkCallback, Callback):
 
     def _look_for_checkpoints(self, trainer: Trainer) -> None:
         if self._saved_at is not None:
-            self._files.look(trainer_facts.checkpoint_paths(trainer), self._saved_at)
+            self._files.record_files(trainer_facts.checkpoint_paths(trainer), self._saved_at)
             self._saved_at = None
 
     def _last_step(self) -> int:

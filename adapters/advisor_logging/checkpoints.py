@@ -49,7 +49,9 @@ class Checkpoints:
         """
         self.folder, self.keep, self.about, self._suffix = folder, keep, about, suffix
         self._sign = 1.0 if about.direction == "minimize" else -1.0
-        self._current = self._select_best(*manifest.read_checkpoints(folder, about.objective)) if keep else CheckpointSet()
+        self._current = (
+            self._select_best(*manifest.read_checkpoints(folder, about.objective)) if keep else CheckpointSet()
+        )
         if keep and owner:
             shutil.rmtree(folder / _PARTIAL_FOLDER, ignore_errors=True)
 

@@ -45,7 +45,9 @@ class RunInfo:
     """Final status, one of `contract.STATUSES`; None while the run is active or if it was killed."""
 
 
-def write_checkpoint_list(folder: Path, about: RunInfo, checkpoints: Sequence[Checkpoint], last: Checkpoint | None) -> None:
+def write_checkpoint_list(
+    folder: Path, about: RunInfo, checkpoints: Sequence[Checkpoint], last: Checkpoint | None
+) -> None:
     """Replace the folder's list of checkpoints. If that fails, it raises OSError and the old list remains."""
     content = {
         "run": asdict(about),

@@ -88,7 +88,9 @@ class Recorder:
         self._quota = DiskQuota(self.folder, self._disk_limit())
         try:
             self._spool = SpoolWriter(self.folder, self._quota.segment_bytes)
-            write_json(self.folder / "run.json", describe_run(settings, self.id, self._uri))  # last: it makes this a spool
+            write_json(
+                self.folder / "run.json", describe_run(settings, self.id, self._uri)
+            )  # last: it makes this a spool
         except OSError:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
@@ -282,7 +284,8 @@ class Recorder:
         if every == 1:
             return table
         self.warn(
-            "quota", f"{self.folder} has reached its disk quota ({QUOTA_VARIABLE}): some steps are dropped; training goes on"
+            "quota",
+            f"{self.folder} has reached its disk quota ({QUOTA_VARIABLE}): some steps are dropped; training goes on",
         )
         return table.every_nth_step(every) if every else table.select_rows([])
 

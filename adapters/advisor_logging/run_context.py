@@ -33,7 +33,11 @@ class RunContext:
 
     def tags(self) -> dict[str, str]:
         """Return the known facts in texts that every store accepts."""
-        facts = {contract.TAG_COMMAND: shell_command, contract.TAG_GIT_COMMIT: _commit_of_code, contract.TAG_SEED: _find_seed}
+        facts = {
+            contract.TAG_COMMAND: shell_command,
+            contract.TAG_GIT_COMMIT: _commit_of_code,
+            contract.TAG_SEED: _find_seed,
+        }
         tags: dict[str, str] = {}
         for tag, find in facts.items():
             with suppress(Exception):  # a missing fact is better than a training that ends here

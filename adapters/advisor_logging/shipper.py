@@ -32,11 +32,11 @@ from advisor_logging.spool import (
     Acknowledgement,
     Frame,
     Position,
-    write_acknowledgement,
     read_acknowledgement,
     read_frames,
     read_json,
     remove_spool,
+    write_acknowledgement,
     write_json,
 )
 from advisor_logging.store import MAX_METRICS_PER_REQUEST, Store, is_temporary
@@ -153,7 +153,9 @@ class Shipper:
         names = [f"{name} ({count:,})" for name, count in store.refused.most_common(MAX_LISTED_NAMES)]
         names += [f"{len(store.refused) - MAX_LISTED_NAMES} more"] * (len(store.refused) > MAX_LISTED_NAMES)
         reason = next(iter(store.reasons.values()), "")
-        self._add_note(one_line(f"the store refused {store.refused.total():,} values: {', '.join(names)}: {reason}", 600))
+        self._add_note(
+            one_line(f"the store refused {store.refused.total():,} values: {', '.join(names)}: {reason}", 600)
+        )
 
     def _store_sidecar(self, store: Store) -> None:
         """Store the full-resolution curves. The run is complete without them, so permanent failures become notes."""
@@ -176,7 +178,9 @@ class Shipper:
                 )
                 return
             except Exception as error:
-                store.read_tag(contract.TAG_SIDECAR)  # raises if the tracking server itself fails: the caller retries later
+                store.read_tag(
+                    contract.TAG_SIDECAR
+                )  # raises if the tracking server itself fails: the caller retries later
                 if pause is None or not self._may_succeed_later(attempt, error):
                     self._add_note(f"the curves at full resolution could not be stored ({one_line(error)})")
                     return

@@ -28,12 +28,12 @@ from advisor_logging.spool import (
     Frame,
     Position,
     last_dropped_step,
-    record_dropped_steps,
-    part_path,
     list_parts,
+    part_path,
     read_segment,
-    segment_path,
+    record_dropped_steps,
     segment_numbers,
+    segment_path,
 )
 
 if TYPE_CHECKING:
@@ -197,7 +197,11 @@ def _merge_parts(made: list[Path], indices: list[list[CurveRows]], path: Path) -
                     for curve in _read_rows(part, name, first, count):
                         table.add(curve)
             else:  # steps overlap between parts, for example after a late evaluation: sort the whole curve
-                table.add(_sort_by_step(_concatenate([c for part, first, n, _, _ in mine for c in _read_rows(part, name, first, n)])))
+                table.add(
+                    _sort_by_step(
+                        _concatenate([c for part, first, n, _, _ in mine for c in _read_rows(part, name, first, n)])
+                    )
+                )
 
 
 def _concatenate(curves: list[Curve]) -> Curve:
@@ -238,7 +242,9 @@ class _CurveWriter:
         for start in range(0, len(curve.steps), MAX_GROUP_ROWS):
             part = slice(start, start + MAX_GROUP_ROWS)
             columns = [pa.array(c[part]) for c in (curve.steps, curve.times, curve.values)]
-            self._batches.append(pa.record_batch([pa.repeat(curve.name, len(columns[0])), *columns], schema=_table_schema()))
+            self._batches.append(
+                pa.record_batch([pa.repeat(curve.name, len(columns[0])), *columns], schema=_table_schema())
+            )
             self._rows += len(columns[0])
             if self._rows >= MAX_GROUP_ROWS:
                 self.flush()

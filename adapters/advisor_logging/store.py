@@ -317,7 +317,9 @@ def _is_refusal(error: Exception) -> bool:
     for each in (error, cause):
         if isinstance(each, OSError):  # also the network errors of `requests`
             return each.errno in _REFUSED_FILE_ERRNOS
-        if getattr(each, "error_code", "") in _REFUSAL_CODES or isinstance(each, ValueError | TypeError | OverflowError):
+        if getattr(each, "error_code", "") in _REFUSAL_CODES or isinstance(
+            each, ValueError | TypeError | OverflowError
+        ):
             return True
     return False
 

@@ -30,8 +30,8 @@ from advisor_logging.spool import (
     read_frames,
     read_json,
     remove_spool,
-    segment_path,
     segment_numbers,
+    segment_path,
 )
 from advisor_logging.store import Store, StoredRun
 
@@ -85,7 +85,9 @@ def find_spools(paths: Sequence[Path]) -> list[Path]:
 
 def find_own_spools() -> list[Path]:
     """Return this user's spools from all default folders."""
-    return find_spools([folder for folder in default_folders() if _is_own_folder(folder) and any(folder.glob("*/run.json"))])
+    return find_spools(
+        [folder for folder in default_folders() if _is_own_folder(folder) and any(folder.glob("*/run.json"))]
+    )
 
 
 def _is_own_folder(folder: Path) -> bool:

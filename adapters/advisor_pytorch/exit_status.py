@@ -9,7 +9,7 @@ import torch
 
 from advisor.contract.redact import one_line
 
-_NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
+_OUT_OF_MEMORY_PHRASES = ("out of memory", "can't allocate memory", "cannot allocate memory")
 
 
 class ExitStatus(NamedTuple):
@@ -32,7 +32,7 @@ def exit_status_of(error: BaseException | None) -> ExitStatus | None:
     return ExitStatus("infeasible", "FAILED", message)
 
 
-def without_exception(status: str, missing: str) -> ExitStatus:
+def exit_status_without_exception(status: str, missing: str) -> ExitStatus:
     """Return the status of a training that ended without an exception. missing: a line about losses without a step, or ""."""
     if missing and status == "complete":
         return ExitStatus("stopped", "FINISHED", missing)
@@ -42,7 +42,9 @@ def without_exception(status: str, missing: str) -> ExitStatus:
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether the error means that a device or the host ran out of memory. Some allocators raise no specific class."""
     text = str(error).lower()
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(phrase in text for phrase in _NO_MEMORY)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
+        phrase in text for phrase in _OUT_OF_MEMORY_PHRASES
+    )
 
 
 def last_exception() -> BaseException | None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from advisor.contract.redact import one_line
 
-_PLURAL = {"loss": "losses"}
-_NOT_LOST = "tag"
+_IRREGULAR_PLURALS = {"loss": "losses"}
+_KIND_WITHOUT_POINTS = "tag"
 """Kind that is no point of a metric."""
 
 
@@ -35,10 +35,10 @@ class Refusals:
         """Warn about everything that could not be logged, if any kind occurred twice; return the number of lost points."""
         counts = self._counts + Counter({"step": failed_steps})
         if any(number > 1 for number in counts.values()):
-            parts = ", ".join(_counted(number, kind) for kind, number in counts.items())
+            parts = ", ".join(_count_phrase(number, kind) for kind, number in counts.items())
             self._warn("sum", f"{parts} could not be logged in this run")
-        return counts.total() - counts[_NOT_LOST]
+        return counts.total() - counts[_KIND_WITHOUT_POINTS]
 
 
-def _counted(number: int, kind: str) -> str:
-    return f"{number:,} {kind if number == 1 else _PLURAL.get(kind, kind + 's')}"
+def _count_phrase(number: int, kind: str) -> str:
+    return f"{number:,} {kind if number == 1 else _IRREGULAR_PLURALS.get(kind, kind + 's')}"

@@ -13,14 +13,14 @@ import torch
 from advisor.contract.metric_direction import Direction, contradicts, direction_of
 from advisor_logging.limits import MAX_STEP
 
-_BETTER = {"minimize": "higher", "maximize": "lower"}
+_BETTER_VALUES = {"minimize": "higher", "maximize": "lower"}
 """The better values if the stated direction (the key) is wrong."""
-_NAME = re.compile(r"[/\w.\- :]{1,250}")
+_NAME_PATTERN = re.compile(r"[/\w.\- :]{1,250}")
 
 
-def is_name(name: object) -> bool:
+def is_mlflow_name(name: object) -> bool:
     """Return whether MLflow accepts the name of a metric or param: letters, digits, `_ - . : /`, spaces, no paths like `..`."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME_PATTERN.fullmatch(name):
         return False
     return posixpath.normpath(name) == name and name != "." and not name.startswith(("..", "/"))
 
@@ -44,12 +44,12 @@ def check_objective(params: object, objective: object, direction: object) -> Dir
     """
     if not isinstance(params, Mapping):
         raise TypeError(f"params must be a mapping of names to values, such as vars(args), not {type(params).__name__}")
-    wrong = [name for name in params if not is_name(name)]
+    wrong = [name for name in params if not is_mlflow_name(name)]
     if wrong:
         raise ValueError(
             f"MLflow does not accept {wrong[0]!r} as the name of a parameter: use letters, digits and _ - . : /"
         )
-    if not isinstance(objective, str) or not is_name(objective):
+    if not isinstance(objective, str) or not is_mlflow_name(objective):
         raise ValueError(
             f"MLflow does not accept {objective!r} as the name of a metric: use letters, digits and _ - . : /"
         )
@@ -66,7 +66,7 @@ def check_objective(params: object, objective: object, direction: object) -> Dir
     stated: Direction = "minimize" if direction == "minimize" else "maximize"
     if contradicts(objective, stated):
         raise ValueError(
-            f"direction={direction!r} contradicts the name of the objective {objective!r}, whose {_BETTER[stated]} values are "
+            f"direction={direction!r} contradicts the name of the objective {objective!r}, whose {_BETTER_VALUES[stated]} values are "
             "better: leave direction out, or rename the metric"
         )
     return stated
@@ -98,7 +98,7 @@ def count_classes(classes: int | Sequence[str] | None) -> int | None:
     return int(number)
 
 
-def make_writable(folder: str | os.PathLike[str]) -> None:
+def make_writable_folder(folder: str | os.PathLike[str]) -> None:
     """Create the folder if it is missing. Raises OSError if files cannot be written in it."""
     try:
         os.makedirs(folder, exist_ok=True)

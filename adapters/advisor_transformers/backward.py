@@ -14,10 +14,12 @@ from accelerate import Accelerator  # type: ignore[import-untyped]
 
 from advisor_pytorch.steps.patches import Patches
 
-patches: Patches[Callable[[torch.Tensor], None]] = Patches(lambda: patches.replace(Accelerator, "backward", _observe))
+patches: Patches[Callable[[torch.Tensor], None]] = Patches(
+    lambda: patches.replace(Accelerator, "backward", _observe_backward)
+)
 
 
-def _observe(original: Any) -> Any:
+def _observe_backward(original: Any) -> Any:
     def backward(self: Accelerator, loss: Any, **kwargs: Any) -> Any:
         if isinstance(loss, torch.Tensor):
             for listener in list(patches.listeners):

@@ -12,7 +12,7 @@ import click
 from advisor.cli.options import quiet_option
 from advisor.cli.progress import progress_bar
 from advisor.model.errors import AdvisorError
-from advisor_logging.sync import NotDelivered, Spool, deliver, find_spools, find_own_spools, inspect_spool
+from advisor_logging.sync import NotDelivered, Spool, deliver, find_own_spools, find_spools, inspect_spool
 
 
 @click.command()

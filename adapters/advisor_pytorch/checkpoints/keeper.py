@@ -16,7 +16,7 @@ from advisor_logging.checkpoints import Checkpoints
 from advisor_logging.manifest import Checkpoint, RunInfo
 from advisor_pytorch.checkpoints.state import TrainingState
 from advisor_pytorch.steps.device import Value
-from advisor_pytorch.validation import check_count, make_writable
+from advisor_pytorch.validation import check_count, make_writable_folder
 
 Save = Callable[[Path], object]
 """The user's function that writes the training state to a file or folder at the given path."""
@@ -26,7 +26,7 @@ Write = Callable[[Path, Mapping[str, object]], object]
 """Function that writes the training state and its metadata to a path."""
 Warn = Callable[[str, str], None]
 """Function that logs a one-line warning, at most once per key."""
-_INTERRUPTED = (None, "stopped", "infeasible")
+_INTERRUPTED_STATUSES = (None, "stopped", "infeasible")
 
 
 class EarlierRun(NamedTuple):
@@ -65,7 +65,7 @@ class CheckpointKeeper:
         try:
             if self._together:
                 return self._save_together(step, steps_made, value)
-            return self._leads and value is not None and self._offer(step, steps_made, float(value))
+            return self._leads and value is not None and self._save_alone(step, steps_made, float(value))
         except Exception as error:
             self._warn("checkpoint", f"a checkpoint could not be kept ({one_line(error)}); training goes on")
             return False
@@ -78,7 +78,7 @@ class CheckpointKeeper:
         if last is not None and last.steps_made >= steps_made:
             return
         try:
-            self._offer(step, steps_made, None)
+            self._save_alone(step, steps_made, None)
         except Exception as error:
             self._warn("checkpoint", f"the last checkpoint could not be kept ({one_line(error)})")
 
@@ -93,7 +93,7 @@ class CheckpointKeeper:
         except OSError as error:
             self._warn("checkpoint list", f"the list of checkpoints could not be written ({one_line(error)})")
 
-    def _offer(self, step: int, steps_made: int, value: float | None) -> bool:
+    def _save_alone(self, step: int, steps_made: int, value: float | None) -> bool:
         metadata = self._metadata(step, steps_made, value)
         return self.checkpoints.offer(step, steps_made, value, lambda path: self._write(path, metadata))
 
@@ -163,7 +163,7 @@ class CheckpointSettings(NamedTuple):
         if self.keep and self.save is None and is_sharded(model):
             raise ValueError("no rank alone has the whole model: give a `save` of your own and save_on_all_ranks=True")
         if self.keep:
-            make_writable(self.root)
+            make_writable_folder(self.root)
 
     def find(self, run_id: str | None, about: RunInfo) -> EarlierRun | None:
         """Return the run to continue, or None. Raises FileNotFoundError if `resume` is a path without a checkpoint."""
@@ -199,14 +199,16 @@ def find_earlier_run(
     Raises FileNotFoundError if `resume` is a path without checkpoints.
     """
     if not isinstance(resume, bool):
-        return _run_at(Path(resume).absolute(), about.objective)
+        return _run_at_path(Path(resume).absolute(), about.objective)
     folder = manifest.find_checkpoint_folder(root, lambda known: known.run_id == run_id) if run_id else None
     if folder is None and resume:
-        folder = manifest.find_checkpoint_folder(root, lambda known: _is_like(known, about) and known.status in _INTERRUPTED)
+        folder = manifest.find_checkpoint_folder(
+            root, lambda known: _is_same_training(known, about) and known.status in _INTERRUPTED_STATUSES
+        )
     return None if folder is None else _earlier_run(folder, about.objective)
 
 
-def _run_at(path: Path, objective: str) -> EarlierRun:
+def _run_at_path(path: Path, objective: str) -> EarlierRun:
     for folder in (path, path.parent):
         earlier = _earlier_run(folder, objective)
         if earlier is None:
@@ -231,7 +233,7 @@ def _earlier_run(folder: Path, objective: str) -> EarlierRun | None:
     return EarlierRun(folder, about, last or max(listed, key=lambda c: c.steps_made, default=None))
 
 
-def _is_like(known: RunInfo, about: RunInfo) -> bool:
+def _is_same_training(known: RunInfo, about: RunInfo) -> bool:
     return (known.objective, known.direction, known.params, known.seed) == (
         about.objective,
         about.direction,

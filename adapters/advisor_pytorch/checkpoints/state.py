@@ -45,8 +45,8 @@ class TrainingState:
     ) -> None:
         self._model, self._scaler = model, scaler
         self._several: dict[str, list[Stateful]] = {
-            "optimizers": _listed(optimizer),
-            "schedulers": _listed(scheduler),
+            "optimizers": _as_list(optimizer),
+            "schedulers": _as_list(scheduler),
         }
 
     def replace_optimizer(self, k: int, optimizer: Stateful) -> None:
@@ -80,7 +80,7 @@ class TrainingState:
             raise ValueError(f"the checkpoint {path} does not fit this training: {one_line(error)}") from None
 
 
-def _listed(objects: Stateful | Sequence[Stateful] | None) -> list[Stateful]:
+def _as_list(objects: Stateful | Sequence[Stateful] | None) -> list[Stateful]:
     if objects is None:
         return []
     return list(objects) if isinstance(objects, Sequence) else [objects]

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 
 from advisor import contract
 from advisor_logging.table import Row
-from advisor_pytorch.steps.shard_names import LIMIT, NORM, PART, part_of
+from advisor_pytorch.steps.shard_names import LIMIT, NORM, PART_SUFFIX, part_name
 
-WAIT_S = 10.0
+MAX_WAIT_S = 10.0
 """Maximum seconds for which a step waits for the other ranks' values."""
-MAX_STEPS = 20_000
+MAX_STEPS_AHEAD = 20_000
 """Maximum number of steps that are kept of a rank ahead of rank 0; its oldest ones are dropped."""
 
 Values = Mapping[str, float]
@@ -24,7 +24,7 @@ class Merger:
     If a rank delays a step by `wait_s` seconds, later steps no longer wait for that rank until it sends again.
     """
 
-    def __init__(self, wait_s: float = WAIT_S) -> None:
+    def __init__(self, wait_s: float = MAX_WAIT_S) -> None:
         self._wait_s = wait_s
         self._waiting: deque[tuple[float, Row]] = deque()
         self._others: dict[int, dict[int, Values]] = {}
@@ -36,7 +36,7 @@ class Merger:
         """First step whose gradient norm is missing because a rank did not send its part; None if there is none."""
 
     @property
-    def holds(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether any step is waiting for another rank."""
         return bool(self._waiting)
 
@@ -45,18 +45,18 @@ class Merger:
         self._others = {rank: {} for rank in range(1, world_size)}
         self._latest = dict.fromkeys(self._others, -1)
 
-    def add_remote(self, rank: int, rows: Sequence[tuple[int, Values]]) -> None:
+    def add_steps_of_rank(self, rank: int, rows: Sequence[tuple[int, Values]]) -> None:
         """Add steps of another rank, in order."""
         known = self._others.get(rank)
         if known is None or not rows:
             return
         known.update((step, values) for step, values in rows if step > self._last_released)
-        for step in list(known)[:-MAX_STEPS]:
+        for step in list(known)[:-MAX_STEPS_AHEAD]:
             del known[step]
         self._latest[rank] = max(self._latest[rank], rows[-1][0])
         self.silent.discard(rank)
 
-    def leave(self, rank: int) -> None:
+    def stop_waiting_for(self, rank: int) -> None:
         """Stop waiting for a rank that will send no more steps."""
         self.silent.add(rank)
 
@@ -64,7 +64,7 @@ class Merger:
         """Add steps of rank 0 itself, in order."""
         self._waiting.extend((now, row) for row in rows)
 
-    def take(self, now: float) -> list[Row]:
+    def take_ready_steps(self, now: float) -> list[Row]:
         """Return the steps that are complete or have waited `wait_s` seconds, merged."""
         ready: list[Row] = []
         while self._waiting:
@@ -77,14 +77,14 @@ class Merger:
             self._waiting.popleft()
             others = [known.pop(step, None) for known in self._others.values()]
             self._last_released = max(self._last_released, step)
-            merged = merge(values, others)
-            if self.incomplete is None and part_of(contract.GRAD_NORM) in values and contract.GRAD_NORM not in merged:
+            merged = merge_step(values, others)
+            if self.incomplete is None and part_name(contract.GRAD_NORM) in values and contract.GRAD_NORM not in merged:
                 self.incomplete = step
             ready.append((step, time_ms, merged))
         return ready
 
 
-def merge(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
+def merge_step(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
     """Return one step of rank 0 merged with the other ranks' values; None stands for a rank whose values were not received.
 
     If a rank is missing, values that need all ranks are omitted. Examples per second are summed over the ranks; a missing rank
@@ -94,10 +94,10 @@ def merge(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
     complete = len(known) == len(others)
     merged: dict[str, float] = {}
     for name, value in own.items():
-        if not name.endswith(PART):
+        if not name.endswith(PART_SUFFIX):
             merged[name] = value
         elif complete and all(name in values for values in known):
-            merged[name.removesuffix(PART)] = math.hypot(value, *(values[name] for values in known))
+            merged[name.removesuffix(PART_SUFFIX)] = math.hypot(value, *(values[name] for values in known))
     _merge_clippings(merged)
     if not others:
         return merged

@@ -51,7 +51,7 @@ class Ranks:
         """Open the channel to the other ranks and send the facts of this rank."""
         for channel in (self.receiver, self._sender):
             if channel is not None:
-                channel.send(rank_facts.of_process(self._model, seed, leads=self.leads, checkpoints=checkpoints))
+                channel.send(rank_facts.process_facts(self._model, seed, leads=self.leads, checkpoints=checkpoints))
                 channel.start()
 
     def send(self, facts: rank_facts.Facts) -> bool:

@@ -24,17 +24,24 @@ Node = Any
 
 MAX_NODES = 10_000
 """Maximum number of nodes of a graph. Larger graphs (unrolled recurrences) are not read, because a node takes about 5 µs."""
-MAX_LOOKS = 100_000
+MAX_NODE_VISITS = 100_000
 """Maximum node visits per search, about 0.1 s. Overlapping branches, as in recurrences, visit the same nodes repeatedly."""
-_MIN_AGREEMENT = 0.8
+_MIN_SHARE_OF_ONE_KIND = 0.8
 """Minimum share of a model's residual additions of one kind; below it, the model counts as mixed."""
-_MIN_COVERAGE = 0.9
+_MIN_PARAMETER_COVERAGE = 0.9
 """Minimum share of trainable parameters that a graph must contain to prove that the model has no residual blocks."""
 _MAX_NORM_NODES = 16
 """Maximum number of nodes of a normalisation that is written out in elementary operations."""
-_LEAF = "torch::autograd::AccumulateGrad"
-_NORMALISES = re.compile("(Layer|Batch|Group|Instance|R[Mm][Ss])Norm")
-_MULTIPLIES = ("AddmmBackward", "MmBackward", "BmmBackward", "BaddbmmBackward", "ConvolutionBackward", "LinearBackward")
+_LEAF_NODE_NAME = "torch::autograd::AccumulateGrad"
+_NORM_NODE_NAMES = re.compile("(Layer|Batch|Group|Instance|R[Mm][Ss])Norm")
+_MATRIX_PRODUCT_NAMES = (
+    "AddmmBackward",
+    "MmBackward",
+    "BmmBackward",
+    "BaddbmmBackward",
+    "ConvolutionBackward",
+    "LinearBackward",
+)
 
 
 class Graph:
@@ -63,7 +70,7 @@ class Graph:
         """The parameter of each node that is a parameter, possibly transposed, converted or shifted by a constant."""
         for node, name in self.names.items():
             parents = self.parents[node]
-            if name == _LEAF:
+            if name == _LEAF_NODE_NAME:
                 self.parameters[node] = node.variable
             elif len(parents) == 1 and parents[0] in self.parameters:
                 self.parameters[node] = self.parameters[parents[0]]
@@ -76,7 +83,7 @@ class Graph:
         """Return whether the graph contains parts that were compiled into one node."""
         return any("Compiled" in name for name in self.names.values())
 
-    def is_opaque(self) -> bool:
+    def is_incomplete(self) -> bool:
         """Return whether the graph hides parts: it is too large, or parts of it were compiled or will be recomputed."""
         recomputed = any("CheckpointFunction" in name for name in self.names.values())
         return not self.names or recomputed or self.is_compiled()
@@ -84,7 +91,7 @@ class Graph:
 
 def norm_order(graph: Graph, model: torch.nn.Module) -> str | None:
     """Return the value of `contract.TAG_NORM_ORDER`; None if the graph does not reveal it."""
-    if graph.is_opaque():
+    if graph.is_incomplete():
         return None
     norms = _norm_nodes(graph, model)
     additions = _residual_additions(graph, norms)
@@ -93,17 +100,17 @@ def norm_order(graph: Graph, model: torch.nn.Module) -> str | None:
     if not additions:
         trained = {id(p) for p in model.parameters() if p.requires_grad}
         seen = trained & {id(p) for p in graph.parameters.values()}
-        return "no-residuals" if len(seen) >= _MIN_COVERAGE * len(trained) else None
-    kinds = Counter(_kind(graph, node, additions, norms) for node in additions)
+        return "no-residuals" if len(seen) >= _MIN_PARAMETER_COVERAGE * len(trained) else None
+    kinds = Counter(_block_kind(graph, node, additions, norms) for node in additions)
     kind, count = kinds.most_common(1)[0]
-    return kind if count >= _MIN_AGREEMENT * len(additions) else "mixed"
+    return kind if count >= _MIN_SHARE_OF_ONE_KIND * len(additions) else "mixed"
 
 
 def compute_dtype(graph: Graph) -> str | None:
     """Return the dtype of most matrix products and convolutions, such as `bfloat16` under autocast; None if there are none."""
     dtypes: Counter[torch.dtype] = Counter()
     for node, name in graph.names.items():
-        if name.startswith(_MULTIPLIES) and (inputs := getattr(node, "_input_metadata", ())):
+        if name.startswith(_MATRIX_PRODUCT_NAMES) and (inputs := getattr(node, "_input_metadata", ())):
             dtypes[inputs[0].dtype] += 1
     return str(dtypes.most_common(1)[0][0]).removeprefix("torch.") if dtypes else None
 
@@ -121,7 +128,7 @@ def _norm_nodes(graph: Graph, model: torch.nn.Module) -> set[Node]:
     return {
         node
         for node, name in graph.names.items()
-        if node not in scaling and (_NORMALISES.search(name) or not scaling.isdisjoint(graph.parents[node]))
+        if node not in scaling and (_NORM_NODE_NAMES.search(name) or not scaling.isdisjoint(graph.parents[node]))
     }
 
 
@@ -134,16 +141,16 @@ def _residual_additions(graph: Graph, norms: set[Node]) -> dict[Node, tuple[Node
         if not name.startswith("AddBackward") or len(parents) != 2 or parents[0] is parents[1]:
             continue
         skip, end = sorted(parents, key=graph.rank.__getitem__)
-        branch, looked = _between(graph, skip, end)
+        branch, looked = _nodes_between(graph, skip, end)
         looks += looked
-        if looks > MAX_LOOKS:
+        if looks > MAX_NODE_VISITS:
             return None
         if branch is not None and any(graph.parameters[n].dim() >= 2 for n in branch if n in graph.parameters):
             additions[node] = (skip, any(n in norms and graph.rank[n] > graph.rank[skip] for n in branch))
     return additions
 
 
-def _between(graph: Graph, first: Node, last: Node) -> tuple[set[Node] | None, int]:
+def _nodes_between(graph: Graph, first: Node, last: Node) -> tuple[set[Node] | None, int]:
     """Return the nodes from `first` to `last` with their parameters, or None if they are unconnected, and the number of visits."""
     lowest, seen, stack, reached = graph.rank[first], {last}, [last], False
     while stack:
@@ -157,12 +164,12 @@ def _between(graph: Graph, first: Node, last: Node) -> tuple[set[Node] | None, i
     return (seen if reached else None), len(seen)
 
 
-def _kind(graph: Graph, node: Node, additions: Mapping[Node, tuple[Node, bool]], norms: set[Node]) -> str:
+def _block_kind(graph: Graph, node: Node, additions: Mapping[Node, tuple[Node, bool]], norms: set[Node]) -> str:
     skip, in_branch = additions[node]
-    before, on_the_way = _origin(skip, graph, additions, norms)
+    before, on_the_way = _trace_to_addition(skip, graph, additions, norms)
     if before is None and not in_branch:  # the model's first block: look at how its sum is used
         after = norms.union(s for s, _ in additions.values())
-        on_the_way = (node, True) in [_origin(n, graph, additions, norms) for n in after]
+        on_the_way = (node, True) in [_trace_to_addition(n, graph, additions, norms) for n in after]
     if before is not None and in_branch and on_the_way:
         return "mixed"
     if in_branch:
@@ -170,7 +177,9 @@ def _kind(graph: Graph, node: Node, additions: Mapping[Node, tuple[Node, bool]],
     return "post-norm" if on_the_way else "none"
 
 
-def _origin(node: Node, graph: Graph, additions: Mapping[Node, Any], norms: set[Node]) -> tuple[Node | None, bool]:
+def _trace_to_addition(
+    node: Node, graph: Graph, additions: Mapping[Node, Any], norms: set[Node]
+) -> tuple[Node | None, bool]:
     """Return the residual addition that the value comes from without weights in between, and whether a norm lies in between."""
     met = False
     while node not in additions:
@@ -187,7 +196,7 @@ def _origin(node: Node, graph: Graph, additions: Mapping[Node, Any], norms: set[
 def _input_of_norm(node: Node, graph: Graph, additions: Mapping[Node, Any]) -> Node | None:
     """Return the input of a norm node. If the norm is written out, return the residual addition at which all its paths meet."""
     ways = set(graph.inputs(node))
-    if _NORMALISES.search(graph.names[node]):
+    if _NORM_NODE_NAMES.search(graph.names[node]):
         return ways.pop() if len(ways) == 1 else None
     for _ in range(_MAX_NORM_NODES):
         last = max(ways, key=graph.rank.__getitem__, default=None)

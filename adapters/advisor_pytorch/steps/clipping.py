@@ -49,20 +49,20 @@ def ignore(listener: Listener) -> None:
         _last_norm = None
 
 
-def _install() -> None:
+def _install_wrappers() -> None:
     if hasattr(clip_grad, "_clip_grads_with_norm_"):
         _patches.replace(clip_grad, "_get_total_norm", _remember_norm)
         _patches.replace(clip_grad, "_clip_grads_with_norm_", _observe_norm)
         _patches.replace(utils, "clip_grads_with_norm_", _observe_norm)
     else:
-        _replace_inside(clip_grad.clip_grad_norm_, lambda original: _observe_limit(original, "norm"))
-    _replace_inside(clip_grad.clip_grad_value_, lambda original: _observe_limit(original, "value"))
+        _replace_in_closure(clip_grad.clip_grad_norm_, lambda original: _observe_limit(original, "norm"))
+    _replace_in_closure(clip_grad.clip_grad_value_, lambda original: _observe_limit(original, "value"))
 
 
-_patches: Patches[Listener] = Patches(_install)
+_patches: Patches[Listener] = Patches(_install_wrappers)
 
 
-def _replace_inside(function: Any, wrap: Callable[[Any], Any]) -> None:
+def _replace_in_closure(function: Any, wrap: Callable[[Any], Any]) -> None:
     """Wrap the function that a decorated function calls."""
     for cell in function.__closure__ or ():
         if getattr(cell.cell_contents, "__name__", None) == function.__name__:
@@ -70,7 +70,7 @@ def _replace_inside(function: Any, wrap: Callable[[Any], Any]) -> None:
             return
 
 
-def _notify(clipping: Clipping) -> None:
+def _notify_listeners(clipping: Clipping) -> None:
     for listener in list(_patches.listeners):
         listener(clipping)
 
@@ -93,7 +93,7 @@ def _observe_norm(original: Any) -> Any:
     def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: torch.Tensor, foreach: Any = None) -> None:
         parameters = _as_list(parameters)
         is_l2 = _last_norm is not None and _last_norm[0] is total_norm and _last_norm[1] == 2.0
-        _notify(Clipping(parameters, float(max_norm), "norm", total_norm, is_l2))
+        _notify_listeners(Clipping(parameters, float(max_norm), "norm", total_norm, is_l2))
         original(parameters, max_norm, total_norm, foreach)
 
     return clip_grads_with_norm_
@@ -105,8 +105,8 @@ def _observe_limit(original: Any, by: Literal["norm", "value"]) -> Any:
     def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
         parameters = _as_list(parameters)
         if (limit := args[0] if args else kwargs.get(name)) is not None:
-            _notify(Clipping(parameters, float(limit), by))
+            _notify_listeners(Clipping(parameters, float(limit), by))
         return original(parameters, *args, **kwargs)
 
-    clip.__name__ = original.__name__  # by which `_replace_inside` finds it
+    clip.__name__ = original.__name__  # by which `_replace_in_closure` finds it
     return clip

@@ -45,7 +45,7 @@ class Clock:
             return
         self._arrived = time.perf_counter()
         if self._device is not None and not torch.cuda.is_current_stream_capturing():
-            self._arrival = _now_on(self._device)
+            self._arrival = _record_event(self._device)
 
     def step(self, row: list[float]) -> int:
         """Append the times of a finished step to its row and return how many of TIME_METRICS they are."""
@@ -60,7 +60,7 @@ class Clock:
                 row.append(self._waited)
                 known = 2
                 if self._arrival is not None and self._device is not None:
-                    self.events = self._arrival, _now_on(self._device)
+                    self.events = self._arrival, _record_event(self._device)
                 elif self._arrived is not None and self._device is None:
                     row.append(now - self._arrived - self._waited_within)
                     known = 3
@@ -82,7 +82,7 @@ class Clock:
         return self._last or 0.0
 
 
-def _now_on(device: torch.device) -> torch.cuda.Event:
+def _record_event(device: torch.device) -> torch.cuda.Event:
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
     event.record(torch.cuda.current_stream(device))
     return event

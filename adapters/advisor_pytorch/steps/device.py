@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from advisor_pytorch.steps.sharding import local_value
+from advisor_pytorch.steps.sharding import replicated_value
 
 Value = float | torch.Tensor
 """A number, or a tensor of one element that may still be computed."""
@@ -23,7 +23,7 @@ def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
     Raises ValueError unless the tensor has one element, and this rank all of it.
     """
     if type(tensor) is not torch.Tensor:
-        tensor = local_value(tensor)
+        tensor = replicated_value(tensor)
     if tensor.dim():
         if tensor.numel() != 1:
             raise ValueError(f"expected one number, got a tensor of shape {tuple(tensor.shape)}")
@@ -65,7 +65,7 @@ class Transfer:
         by_device: dict[torch.device, list[int]] = {}
         for i, tensor in enumerate(tensors):
             by_device.setdefault(tensor.device, []).append(i)
-        self._parts = [(at, _OneDevice([tensors[i] for i in at])) for at in by_device.values()]
+        self._parts = [(at, _DeviceTransfer([tensors[i] for i in at])) for at in by_device.values()]
 
     def ready(self) -> bool:
         """Return whether everything has arrived."""
@@ -82,7 +82,7 @@ class Transfer:
         return result
 
 
-class _OneDevice:
+class _DeviceTransfer:
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self._tensors = tensors
         self._event: torch.cuda.Event | None = None

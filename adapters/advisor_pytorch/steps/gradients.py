@@ -11,7 +11,7 @@ Measure = Callable[[Sequence[torch.Tensor]], "torch.Tensor | None"]
 """Computes the L2 norm of the gradients of parameters together, a scalar; None if they have none."""
 
 
-def norm_of(parameters: Sequence[torch.Tensor]) -> torch.Tensor | None:
+def gradient_norm(parameters: Sequence[torch.Tensor]) -> torch.Tensor | None:
     """Compute the norm of parameters that this rank holds whole: the default `Measure`."""
     return global_norm([gradient for p in parameters if (gradient := p.grad) is not None])
 
@@ -54,17 +54,17 @@ class ClipScopes:
         self._optimizers = optimizers
         self._known: dict[tuple[int, ...], ClipScope] = {}
 
-    def of(self, parameters: Sequence[torch.Tensor]) -> ClipScope:
+    def scope_of(self, parameters: Sequence[torch.Tensor]) -> ClipScope:
         """Return the scope of a list of parameters."""
         if not parameters:
             return ClipScope((), False)
         groups = (len(group["params"]) for optimizer in self._optimizers for group in optimizer.param_groups)
         key = (id(parameters[0]), id(parameters[-1]), len(parameters), sum(groups))
         if key not in self._known:
-            self._known[key] = self._look(parameters)
+            self._known[key] = self._find_scope(parameters)
         return self._known[key]
 
-    def _look(self, parameters: Sequence[torch.Tensor]) -> ClipScope:
+    def _find_scope(self, parameters: Sequence[torch.Tensor]) -> ClipScope:
         ids = {id(p) for p in parameters}
         trained = [
             {id(p): p.requires_grad for group in optimizer.param_groups for p in group["params"]}

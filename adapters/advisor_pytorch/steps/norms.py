@@ -11,8 +11,8 @@ from advisor import contract
 from advisor_pytorch.steps.clipping import Clipping
 from advisor_pytorch.steps.device import Value
 from advisor_pytorch.steps.gradients import ClipScope, ClipScopes, Measure
-from advisor_pytorch.steps.rates import own_names
-from advisor_pytorch.steps.rows import Column, Role
+from advisor_pytorch.steps.rates import metric_names_by_optimizer
+from advisor_pytorch.steps.rows import Column, ColumnRole
 from advisor_pytorch.steps.sharding import NormPart
 
 
@@ -24,7 +24,7 @@ class Norms:
         self._optimizers, self._measure = optimizers, measure
         self._scopes = ClipScopes(optimizers)
         self._own = [(k,) for k in range(len(optimizers))]
-        self._names = own_names(contract.GRAD_NORM, len(optimizers))
+        self._names = metric_names_by_optimizer(contract.GRAD_NORM, len(optimizers))
         self._known: set[int] = set()
         """Optimizers whose next step's norm is known already."""
         self._by_value: dict[int, torch.Tensor] = {}
@@ -41,19 +41,19 @@ class Norms:
         self._norms: dict[tuple[int, ...], torch.Tensor] = {}
         self._clips: list[tuple[torch.Tensor, Value]] = []
 
-    def scope(self, clipping: Clipping) -> ClipScope:
+    def clip_scope(self, clipping: Clipping) -> ClipScope:
         """Return the optimizers that a clipping affects."""
-        return self._scopes.of(clipping.parameters)
+        return self._scopes.scope_of(clipping.parameters)
 
-    def clipped(self, clipping: Clipping, scope: ClipScope) -> None:
+    def record_clipping(self, clipping: Clipping, scope: ClipScope) -> None:
         """Record that the gradients of these optimizers are about to be clipped."""
         if self._measure is None:
             return
-        own = None if clipping.norm is None else self._own_norm(clipping.norm)
+        own = None if clipping.norm is None else self._norm_on_this_rank(clipping.norm)
         if own is not None and clipping.is_l2 and scope.is_all:
-            self._set(scope.optimizers, own)
+            self._record_norm(scope.optimizers, own)
         for k in scope.optimizers:
-            self._take(k)
+            self._measure_norm(k)
         if clipping.by == "value":
             self._by_value |= {k: norm for k in scope.optimizers if (norm := self._norms.get(self._own[k])) is not None}
             return
@@ -66,7 +66,7 @@ class Norms:
     def before_step(self, k: int) -> None:
         """Record the gradients with which optimizer k is about to step."""
         if self._measure is not None:
-            self._take(k)
+            self._measure_norm(k)
             if self._by_value and (before := self._by_value.pop(k, None)) is not None:
                 after = self._measure(self._parameters(k))
                 if after is not None:
@@ -78,7 +78,7 @@ class Norms:
         if self._by_value:
             self._by_value.pop(k, None)
 
-    def unscale(self, k: int, scale: torch.Tensor) -> None:
+    def unscale_norms(self, k: int, scale: torch.Tensor) -> None:
         """Correct the recorded norms of optimizer k, whose gradients were `scale` times too large."""
         if k in self._known:
             for key in self._norms:
@@ -86,7 +86,7 @@ class Norms:
                     self._norms[key] = self._norms[key] / scale
         self._by_value.pop(k, None)
 
-    def drop(self, k: int) -> None:
+    def drop_norms(self, k: int) -> None:
         """Discard the norms of a step that optimizer k skips."""
         self.after_step(k)
         self._norms = {key: norm for key, norm in self._norms.items() if k not in key}
@@ -96,7 +96,7 @@ class Norms:
         """Set the row's norm, instead of measuring it."""
         self._norms = {self._own[0]: norm}
 
-    def append_to(self, tensors: list[torch.Tensor], numbers: list[float]) -> Hashable:
+    def append_values(self, tensors: list[torch.Tensor], numbers: list[float]) -> Hashable:
         """Append the row's values to its tensors and numbers; return the key for `columns`."""
         tensors += self._norms.values()
         if not self._clips:
@@ -110,19 +110,19 @@ class Norms:
         return tuple(self._norms), tuple(isinstance(limit, torch.Tensor) for _, limit in self._clips)
 
     def columns(self, key: Any) -> tuple[list[Column], list[Column]]:
-        """Return the number and tensor columns of an `append_to` that returned this key."""
+        """Return the number and tensor columns of an `append_values` that returned this key."""
         measured, limits = key
         numbers: list[Column] = []
-        tensors = [Column(Role.NORM, self._names[ks[0]] if len(ks) == 1 else "") for ks in measured]
+        tensors = [Column(ColumnRole.NORM, self._names[ks[0]] if len(ks) == 1 else "") for ks in measured]
         for i, in_tensor in enumerate(limits):
-            tensors.append(Column(Role.CLIPPED_NORM, str(i)))
-            (tensors if in_tensor else numbers).append(Column(Role.LIMIT, str(i)))
+            tensors.append(Column(ColumnRole.CLIPPED_NORM, str(i)))
+            (tensors if in_tensor else numbers).append(Column(ColumnRole.LIMIT, str(i)))
         return numbers, tensors
 
-    def _own_norm(self, whole: torch.Tensor) -> torch.Tensor | None:
-        return self._measure.of_whole(whole) if isinstance(self._measure, NormPart) else whole.detach()
+    def _norm_on_this_rank(self, whole: torch.Tensor) -> torch.Tensor | None:
+        return self._measure.part_of_whole(whole) if isinstance(self._measure, NormPart) else whole.detach()
 
-    def _take(self, k: int) -> None:
+    def _measure_norm(self, k: int) -> None:
         if k in self._known or self._measure is None:
             return
         norm = self._measure(self._parameters(k))
@@ -130,9 +130,9 @@ class Norms:
             return
         # A gradient scaler sets it if a fused optimizer unscales by itself.
         scale = getattr(self._optimizers[k], "grad_scale", None)
-        self._set(self._own[k], norm / scale if isinstance(scale, torch.Tensor) else norm)
+        self._record_norm(self._own[k], norm / scale if isinstance(scale, torch.Tensor) else norm)
 
-    def _set(self, key: tuple[int, ...], norm: torch.Tensor) -> None:
+    def _record_norm(self, key: tuple[int, ...], norm: torch.Tensor) -> None:
         if self._known.isdisjoint(key):
             self._known.update(key)
             if all(key == other or set(key).isdisjoint(other) for other in self._norms):  # no optimizer counts twice

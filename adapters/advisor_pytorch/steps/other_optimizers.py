@@ -31,13 +31,13 @@ class OtherOptimizers:
         self._own_steps = 0
         self._begun: dict[int, int] = {}
         self._unrelated: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self.learn()
+        self.read_captured_optimizers()
         self._handles = [
             register_optimizer_step_pre_hook(guard(self._before_step)),
             register_optimizer_step_post_hook(guard(self._after_step)),
         ]
 
-    def learn(self) -> None:
+    def read_captured_optimizers(self) -> None:
         """Read the captured optimizers again, after one was replaced."""
         self._own = {id(optimizer) for optimizer in self._optimizers}
         self.is_stepping = False
@@ -63,11 +63,11 @@ class OtherOptimizers:
         elif not self.is_stepping and self._begun.pop(id(optimizer), None) == self._own_steps:
             self.steps += 1
             self.name = type(optimizer).__name__
-            if (k := self._shared_with(optimizer)) is not None:
+            if (k := self._first_sharing_parameters(optimizer)) is not None:
                 self.steps = 0
                 self._follow(k, optimizer)
 
-    def _shared_with(self, optimizer: torch.optim.Optimizer) -> int | None:
+    def _first_sharing_parameters(self, optimizer: torch.optim.Optimizer) -> int | None:
         """Return the index of the first captured optimizer that has a parameter of this one; None if none has."""
         if optimizer in self._unrelated:
             return None

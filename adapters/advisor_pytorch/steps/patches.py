@@ -28,7 +28,7 @@ class Patches(Generic[Listener]):
         if listener in self.listeners:
             self.listeners.remove(listener)
         if not self.listeners:
-            self._replaced = [entry for entry in reversed(self._replaced) if not self._restored(*entry)]
+            self._replaced = [entry for entry in reversed(self._replaced) if not self._restore_original(*entry)]
 
     def replace(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
         """Replace the attribute `name` of `owner` by `wrap` of it, unless an earlier wrapper is still in place."""
@@ -40,7 +40,7 @@ class Patches(Generic[Listener]):
         self._replaced.append((owner, name, original, wrapper))
 
     @staticmethod
-    def _restored(owner: Any, name: str, original: Any, wrapper: Any) -> bool:
+    def _restore_original(owner: Any, name: str, original: Any, wrapper: Any) -> bool:
         """Restore the original and return True, unless another library has wrapped our wrapper."""
         if getattr(owner, name) is not wrapper:
             return False

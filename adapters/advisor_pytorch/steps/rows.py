@@ -17,10 +17,10 @@ import torch
 from advisor import contract
 from advisor_logging.table import Row, Table
 from advisor_pytorch.steps.device import Transfer, Value
-from advisor_pytorch.steps.shard_names import clipped_norm, clipping_limit, part_of
+from advisor_pytorch.steps.shard_names import clipped_norm_name, clipping_limit_name, part_name
 
 
-class Role(Enum):
+class ColumnRole(Enum):
     """The use of a column."""
 
     VALUE = "a metric, logged unchanged"
@@ -36,7 +36,7 @@ class Role(Enum):
 class Column(NamedTuple):
     """One number or tensor in every row of a stretch."""
 
-    role: Role
+    role: ColumnRole
     name: str = ""
 
 
@@ -66,7 +66,7 @@ class Stretch:
         return len(self.numbers) // (2 + len(self.layout.numbers))
 
 
-class Skips:
+class SkippedSteps:
     """Steps that fused optimizers skipped since the last row; the writer thread carries them from chunk to chunk."""
 
     count = 0.0
@@ -75,9 +75,9 @@ class Skips:
 class PendingChunk:
     """Stretches whose tensors are in transfer: made in the training thread, read in the writer thread."""
 
-    def __init__(self, stretches: Sequence[Stretch], *, windowed: bool, skips: Skips | None = None) -> None:
+    def __init__(self, stretches: Sequence[Stretch], *, windowed: bool, skips: SkippedSteps | None = None) -> None:
         self.windowed = windowed
-        self._stretches, self._skips = stretches, skips or Skips()
+        self._stretches, self._skips = stretches, skips or SkippedSteps()
         self._transfers = [Transfer(stretch.tensors) for stretch in stretches]
 
     def __len__(self) -> int:
@@ -90,7 +90,7 @@ class PendingChunk:
     def tables(self) -> list[Table]:
         """Return the finished rows. To be called once."""
         both = zip(self._stretches, self._transfers, strict=True)
-        tables = [finish(stretch, transfer.numbers(), self._skips) for stretch, transfer in both]
+        tables = [to_metrics_table(stretch, transfer.numbers(), self._skips) for stretch, transfer in both]
         return [table for table in tables if len(table)]
 
     def rows(self) -> list[Row]:
@@ -98,11 +98,13 @@ class PendingChunk:
         return [row for table in self.tables() for row in table.rows()]
 
 
-def evaluation(step: int, time_ms: float, values: Mapping[str, Value]) -> PendingChunk:
+def evaluation_chunk(step: int, time_ms: float, values: Mapping[str, Value]) -> PendingChunk:
     """Return the chunk of an evaluation."""
     tensors = {name: v for name, v in values.items() if isinstance(v, torch.Tensor)}
     numbers = {name: v for name, v in values.items() if not isinstance(v, torch.Tensor)}
-    layout = Layout(tuple(Column(Role.VALUE, n) for n in numbers), tuple(Column(Role.VALUE, n) for n in tensors))
+    layout = Layout(
+        tuple(Column(ColumnRole.VALUE, n) for n in numbers), tuple(Column(ColumnRole.VALUE, n) for n in tensors)
+    )
     return PendingChunk([Stretch(layout, [step, time_ms, *numbers.values()], list(tensors.values()))], windowed=False)
 
 
@@ -110,40 +112,40 @@ Values = Sequence[float]
 """Values of one column, shape (rows,)."""
 
 
-def finish(stretch: Stretch, on_device: Values, skips: Skips) -> Table:
+def to_metrics_table(stretch: Stretch, on_device: Values, skips: SkippedSteps) -> Table:
     """Return the metrics of a stretch; `on_device` are the values of its tensors."""
     layout = stretch.layout
     width, depth = 2 + len(layout.numbers), len(layout.tensors)
-    by_role: dict[Role, list[tuple[str, Values]]] = {role: [] for role in Role}
+    by_role: dict[ColumnRole, list[tuple[str, Values]]] = {role: [] for role in ColumnRole}
     for i, (role, name) in enumerate(layout.numbers):
         by_role[role].append((name, stretch.numbers[2 + i :: width]))
     for i, (role, name) in enumerate(layout.tensors):
         by_role[role].append((name, on_device[i::depth]))
-    columns: dict[str, Values] = dict(by_role[Role.VALUE])
-    if losses := [values for _, values in by_role[Role.LOSS]]:
+    columns: dict[str, Values] = dict(by_role[ColumnRole.VALUE])
+    if losses := [values for _, values in by_role[ColumnRole.LOSS]]:
         columns[contract.TRAIN_LOSS] = (
             losses[0] if len(losses) == 1 else [sum(row) / len(row) for row in zip(*losses, strict=True)]
         )
-    columns |= _norms(by_role[Role.NORM], layout.in_parts)
+    columns |= _norm_columns(by_role[ColumnRole.NORM], layout.in_parts)
     if layout.in_parts:
-        columns |= _clippings_in_parts(layout, by_role)
+        columns |= _clipping_part_columns(layout, by_role)
     else:
-        columns |= _clippings(by_role[Role.CLIPPED_NORM], by_role[Role.LIMIT])
-    if by_role[Role.EXAMPLES] and contract.STEP_TIME in columns:
-        both = zip(by_role[Role.EXAMPLES][0][1], columns[contract.STEP_TIME], strict=True)
+        columns |= _clipping_columns(by_role[ColumnRole.CLIPPED_NORM], by_role[ColumnRole.LIMIT])
+    if by_role[ColumnRole.EXAMPLES] and contract.STEP_TIME in columns:
+        both = zip(by_role[ColumnRole.EXAMPLES][0][1], columns[contract.STEP_TIME], strict=True)
         columns[contract.EXAMPLES_PER_SECOND] = [examples / seconds for examples, seconds in both]
     if layout.timed:
-        columns[contract.COMPUTE_TIME] = [_seconds(*pair) for pair in stretch.events]
+        columns[contract.COMPUTE_TIME] = [_elapsed_seconds(*pair) for pair in stretch.events]
     steps = [int(step) for step in stretch.numbers[::width]]
     table = Table(steps, [int(time_ms) for time_ms in stretch.numbers[1::width]], columns)
-    if by_role[Role.SKIPPED]:
-        columns[contract.SKIPPED_STEPS] = by_role[Role.SKIPPED][0][1]
-        if overflowed := by_role[Role.OVERFLOWED]:
-            return _without_skipped(table, overflowed[0][1], skips)
+    if by_role[ColumnRole.SKIPPED]:
+        columns[contract.SKIPPED_STEPS] = by_role[ColumnRole.SKIPPED][0][1]
+        if overflowed := by_role[ColumnRole.OVERFLOWED]:
+            return _drop_skipped_steps(table, overflowed[0][1], skips)
     return table
 
 
-def _norms(parts: Sequence[tuple[str, Values]], in_parts: bool) -> dict[str, Values]:
+def _norm_columns(parts: Sequence[tuple[str, Values]], in_parts: bool) -> dict[str, Values]:
     if not parts:
         return {}
     whole = (
@@ -152,10 +154,10 @@ def _norms(parts: Sequence[tuple[str, Values]], in_parts: bool) -> dict[str, Val
         else [math.hypot(*row) for row in zip(*(values for _, values in parts), strict=True)]
     )
     norms = {contract.GRAD_NORM: whole, **{name: values for name, values in parts if name}}
-    return {part_of(name): values for name, values in norms.items()} if in_parts else norms
+    return {part_name(name): values for name, values in norms.items()} if in_parts else norms
 
 
-def _clippings(norms: Sequence[tuple[str, Values]], limits: Sequence[tuple[str, Values]]) -> dict[str, Values]:
+def _clipping_columns(norms: Sequence[tuple[str, Values]], limits: Sequence[tuple[str, Values]]) -> dict[str, Values]:
     if not norms:
         return {}
     limit_of = dict(limits)
@@ -163,14 +165,16 @@ def _clippings(norms: Sequence[tuple[str, Values]], limits: Sequence[tuple[str, 
     return {contract.CLIPPED: [0.0 if all(row) else 1.0 for row in zip(*unclipped, strict=True)]}
 
 
-def _clippings_in_parts(layout: Layout, by_role: Mapping[Role, Sequence[tuple[str, Values]]]) -> dict[str, Values]:
-    norms = {clipped_norm(i): values for i, values in by_role[Role.CLIPPED_NORM]}
-    measured = {name for role, name in layout.tensors if role is Role.LIMIT}
-    limits = {clipping_limit(i, in_parts=i in measured): values for i, values in by_role[Role.LIMIT]}
+def _clipping_part_columns(
+    layout: Layout, by_role: Mapping[ColumnRole, Sequence[tuple[str, Values]]]
+) -> dict[str, Values]:
+    norms = {clipped_norm_name(i): values for i, values in by_role[ColumnRole.CLIPPED_NORM]}
+    measured = {name for role, name in layout.tensors if role is ColumnRole.LIMIT}
+    limits = {clipping_limit_name(i, in_parts=i in measured): values for i, values in by_role[ColumnRole.LIMIT]}
     return norms | limits
 
 
-def _without_skipped(table: Table, overflowed: Values, skips: Skips) -> Table:
+def _drop_skipped_steps(table: Table, overflowed: Values, skips: SkippedSteps) -> Table:
     """Return the rows of steps that were made; the number of skipped ones goes to the next of these rows."""
     before = list(table.columns[contract.SKIPPED_STEPS])
     made = []
@@ -184,7 +188,7 @@ def _without_skipped(table: Table, overflowed: Values, skips: Skips) -> Table:
     return Table(table.steps, table.times_ms, {**table.columns, contract.SKIPPED_STEPS: before}).select_rows(made)
 
 
-def _seconds(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
+def _elapsed_seconds(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
     try:
         return float(begin.elapsed_time(end)) / 1e3
     except RuntimeError:  # recorded on an unfinished stream

@@ -65,7 +65,9 @@ def test_without_a_store_a_curve_grows_coarser_but_goes_on_and_evaluations_stay(
     assert recorder._shipper is not None
     recorder._shipper._process.kill()
     recorder._shipper._process.wait()
-    assert [m for m in caplog.messages if "disk quota" in m] == [m for m in caplog.messages if disk_quota.QUOTA_VARIABLE in m]
+    assert [m for m in caplog.messages if "disk quota" in m] == [
+        m for m in caplog.messages if disk_quota.QUOTA_VARIABLE in m
+    ]
     assert len([m for m in caplog.messages if disk_quota.QUOTA_VARIABLE in m]) == 1
     assert Shipper(recorder.folder, uri, None).deliver(0.0)
     run = only_run()
