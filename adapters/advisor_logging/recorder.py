@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from advisor.contract import TAG_LOST_POINTS
-from advisor.contract.redact import learn, learn_arguments, one_line, redact, redact_value
+from advisor.contract.redact import learn_address, learn_arguments, one_line, redact, redact_value
 from advisor_logging.backlog import Backlog
 from advisor_logging.disk_quota import DEFAULT_QUOTA_MB, QUOTA_VARIABLE, DiskQuota, read_quota_bytes
 from advisor_logging.limits import clean_name, clean_table, clean_text, clean_time
@@ -80,7 +80,7 @@ class Recorder:
         """
         self._on_rows, self._completion = on_rows, completion
         self._uri = resolve_tracking_uri(settings.tracking_uri)
-        learn(self._uri)
+        learn_address(self._uri)
         learn_arguments(map(clean_text, [*getattr(sys, "argv", ()), *sys.orig_argv]))
         self.id = uuid.uuid4().hex[:12]
         self.folder = _make_spool_folder(settings.spool, self.id)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advisor import contract
-from advisor.contract.redact import one_line, reason
+from advisor.contract.redact import error_reason, one_line
 from advisor_logging import sidecar
 from advisor_logging.limits import clean_time
 from advisor_logging.reproduction import gather_reproduction
@@ -106,7 +106,7 @@ class Shipper:
                 self._update_status(error=None)
                 back_off = POLL_S
             except Exception as error:
-                self._update_status(error=reason(error))
+                self._update_status(error=error_reason(error))
                 if (self._store is not None, self._done) != (opened, done):
                     back_off = POLL_S  # some data arrived: the server fails at times, but is not down
                 self._rewind_to_acknowledged()
@@ -152,9 +152,9 @@ class Shipper:
             store.set_tags({contract.TAG_LOST_POINTS: str(lost + points)})
         names = [f"{name} ({count:,})" for name, count in store.refused.most_common(MAX_LISTED_NAMES)]
         names += [f"{len(store.refused) - MAX_LISTED_NAMES} more"] * (len(store.refused) > MAX_LISTED_NAMES)
-        reason = next(iter(store.reasons.values()), "")
+        error_reason = next(iter(store.reasons.values()), "")
         self._add_note(
-            one_line(f"the store refused {store.refused.total():,} values: {', '.join(names)}: {reason}", 600)
+            one_line(f"the store refused {store.refused.total():,} values: {', '.join(names)}: {error_reason}", 600)
         )
 
     def _store_sidecar(self, store: Store) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import psutil
 from filelock import BaseFileLock
 
-from advisor.contract.redact import learn, reason, redact
+from advisor.contract.redact import error_reason, learn_address, redact
 from advisor_logging import sidecar
 from advisor_logging.limits import clean_text
 from advisor_logging.shipper import Shipper, lock_spool
@@ -232,7 +232,7 @@ def _choose_destination(spool: Spool, uri: str, *, as_recorded: bool) -> str:
     if not _is_of_this_host(spool) and not uri.startswith(("http:", "https:")) and _is_local(uri):
         raise NotDelivered(f"it was meant for {spool.destination} on {spool.host}: give --tracking-uri")
     configured = os.environ.get("MLFLOW_TRACKING_URI", "")
-    learn(configured)
+    learn_address(configured)
     if uri in (configured, redact(configured)) or uri.rstrip("/") == configured.rstrip("/"):
         return configured
     if not (as_recorded or _is_in_own_folder(spool.folder) or (_is_local(uri) and spool.host)):
@@ -264,7 +264,7 @@ def _is_in_store(spool: Spool, run: dict[str, Any], uri: str) -> bool:
     try:
         stored = Store(uri).find_run(run)
     except Exception as error:
-        raise NotDelivered(f"{redact(uri)} is unreachable ({reason(error)})") from None
+        raise NotDelivered(f"{redact(uri)} is unreachable ({error_reason(error)})") from None
     last_ms = spool.last_ms or 0
     if spool.end is not None:
         ended = stored is not None and bool(run["ends_run"]) and stored.end_ms == spool.end["time_ms"]

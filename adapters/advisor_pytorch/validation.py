@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from advisor.contract.metric_direction import Direction, contradicts, direction_of
+from advisor.contract.metric_direction import Direction, contradicts_direction, direction_of
 from advisor_logging.limits import MAX_STEP
 
 _BETTER_VALUES = {"minimize": "higher", "maximize": "lower"}
@@ -64,10 +64,10 @@ def check_objective(params: object, objective: object, direction: object) -> Dir
     if direction not in ("minimize", "maximize"):
         raise ValueError(f'direction must be "minimize" or "maximize", not {direction!r}')
     stated: Direction = "minimize" if direction == "minimize" else "maximize"
-    if contradicts(objective, stated):
+    if contradicts_direction(objective, stated):
         raise ValueError(
-            f"direction={direction!r} contradicts the name of the objective {objective!r}, whose {_BETTER_VALUES[stated]} values are "
-            "better: leave direction out, or rename the metric"
+            f"direction={direction!r} contradicts the name of the objective {objective!r}, whose {_BETTER_VALUES[stated]} values "
+            "are better: leave direction out, or rename the metric"
         )
     return stated
 

@@ -84,7 +84,7 @@ def _choose_direction(metric: str, logged: Direction | None) -> tuple[Direction,
 
     logged: direction in the runs' tags. Tuners and hooks log "minimize" unless the user says otherwise, so a clear name decides.
     """
-    if logged is not None and not metric_direction.contradicts(metric, logged):
+    if logged is not None and not metric_direction.contradicts_direction(metric, logged):
         return logged, {}, ()
     by_name = metric_direction.direction_of(metric)
     if by_name is None:
@@ -97,7 +97,7 @@ def _choose_direction(metric: str, logged: Direction | None) -> tuple[Direction,
 
 def _contradiction(metric: str, stated: Direction, *, followed: bool) -> Iterator[str]:
     """Yield a warning if the metric's name contradicts the stated direction. followed: the analysis uses the stated direction."""
-    if metric_direction.contradicts(metric, stated):
+    if metric_direction.contradicts_direction(metric, stated):
         other = "maximize" if stated == "minimize" else "minimize"
         better = "higher" if stated == "minimize" else "lower"
         used, unused = (stated, other) if followed else (other, stated)

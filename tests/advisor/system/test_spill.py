@@ -28,7 +28,7 @@ from advisor.tracking.study.probes import select_runs
 def large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     """Makes nearly any study too large for memory, until `large.undo()`."""
     monkeypatch.setattr(spill, "MAX_POINTS_IN_MEMORY", 5)
-    monkeypatch.setattr(spill, "_MIN_POINTS", 1)
+    monkeypatch.setattr(spill, "_MIN_FILE_POINTS", 1)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     return monkeypatch
 
