@@ -79,7 +79,7 @@ class TuningCallback(FrameworkCallback, Callback):
         return known
 
     def _run_to_continue(self, trainer: Trainer) -> dict[str, Any]:
-        """Return arguments that identify the run of the trainer's MLFlowLogger or of an earlier `fit`; empty for a new run."""
+        """Return arguments of `TuningLogger` that continue the run of the trainer's MLFlowLogger or of an earlier `fit`, if any."""
         if self._settings.get("run_id") is not None:
             return {}
         with guard_training("the run of the MLFlowLogger"):
@@ -171,7 +171,7 @@ class TuningCallback(FrameworkCallback, Callback):
 
     @override
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Remember the current step: the checkpoint's path is known only later, when the file is written."""
+        """Remember the current step. The checkpoint's path becomes known later, when its file is written."""
         if self._log is not None:
             self._saved_at = self._last_step()
             self._is_paused = True
@@ -182,5 +182,5 @@ class TuningCallback(FrameworkCallback, Callback):
             self._saved_at = None
 
     def _last_step(self) -> int:
-        """Return the number of the last completed step, at which evaluations are logged."""
+        """Return the number of the last completed step. Evaluations are logged at this step."""
         return max(self._log.steps - 1, 0) if self._log is not None else 0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 FETCH_ACTION_SUFFIX = ".train_dataloader_next"
-"""Name in Lightning's profilers of the wait for a training batch: `[_TrainingEpochLoop].train_dataloader_next`."""
+"""End of the name under which Lightning profiles the wait for a training batch: `[_TrainingEpochLoop].train_dataloader_next`."""
 
 
 class FetchTimer:

@@ -1,4 +1,4 @@
-"""Deliver the given spools if the command `advisor` is unavailable: `python -m advisor_logging SPOOL...`."""
+"""Delivers the given spools on machines without the command `advisor`: `python -m advisor_logging SPOOL...`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from advisor_logging.sync import NotDelivered, deliver, find_spools, inspect_spo
 
 
 def main() -> None:
-    """Deliver the spools. The exit status is 0 if all were delivered, else 1, with one line per problem on standard error."""
+    """Deliver the spools. Exit with status 0 if all were delivered; else with 1 and one line per problem on standard error."""
     if len(sys.argv) < 2:
         sys.exit("usage: python -m advisor_logging SPOOL...")
     try:

@@ -1,4 +1,4 @@
-"""Keeps a training's N best checkpoints and its last one, so that the best one can be chosen afterwards.
+"""Keeps the N best checkpoints of a training, and its last one.
 
 A run's folder contains a file or folder per checkpoint, the list `checkpoints.json`, and `.partial` for unfinished writes and
 deletions. After a crash at any moment, all listed checkpoints are complete.
@@ -36,16 +36,17 @@ class CheckpointSet:
 
 
 class Checkpoints:
-    """The `keep` best checkpoints by the objective and the last one, in a local or shared `folder`. If `keep` is 0, none are kept.
+    """Keeps the `keep` checkpoints with the best objective and the last one in `folder`. If `keep` is 0, it keeps none.
 
-    Checkpoints listed by an earlier process are ranked too. Checkpoints deleted from disk are forgotten, unlisted files ignored.
+    Checkpoints in the list of an earlier process compete too. If someone deletes a checkpoint, its entry is dropped. Files that are
+    not in the list are ignored.
     While a checkpoint is saved, the disk needs room for `keep` + 2 checkpoints.
     """
 
     def __init__(self, folder: Path, keep: int, about: RunInfo, suffix: str = ".pt", *, owner: bool = True) -> None:
         """Read the list in `folder` if it exists. The folder is only created with the first checkpoint.
 
-        about: the run that the list describes. suffix: ending of checkpoints' names. owner: whether this process writes there.
+        about: description of the run. suffix: suffix of the checkpoint files. owner: whether this process writes to the folder.
         """
         self.folder, self.keep, self.about, self._suffix = folder, keep, about, suffix
         self._sign = 1.0 if about.direction == "minimize" else -1.0
@@ -69,11 +70,12 @@ class Checkpoints:
         return next((c.path for c in self.current.all if c.step == step), None)
 
     def offer(self, step: int, steps_made: int, value: float | None, save: Callable[[Path], object]) -> bool:
-        """Save a checkpoint as the last one, and as one of the best if its `value` ranks so. Return whether it was saved.
+        """Save a checkpoint as the last one, and as one of the best if its `value` is good enough. Return whether it was saved.
 
-        If `value` is not finite, nothing is saved. A checkpoint with `value` None was not evaluated and is never one of the best.
-        `save` writes a file or folder to a temporary path, which is moved into place and listed before others are deleted.
-        Raises OSError or errors of `save`; the earlier checkpoints then still exist.
+        If `value` is not finite, nothing is saved. If `value` is None, the objective is unknown, and the checkpoint is never
+        one of the best.
+        `save` writes a file or folder to a temporary path. We move it into place and list it before we delete other checkpoints.
+        Raises OSError or the error of `save`; the earlier checkpoints then still exist.
         """
         if not self.would_save(value):
             return False
@@ -90,7 +92,7 @@ class Checkpoints:
         return self.keep > 0 and (value is None or math.isfinite(value))
 
     def begin(self, step: int) -> Path:
-        """Return a temporary path to which the checkpoint of `step` is written before `complete` is called."""
+        """Return a temporary path for the checkpoint of `step`. Write the checkpoint there, then call `complete`."""
         partial = self.folder / _PARTIAL_FOLDER
         partial.mkdir(parents=True, exist_ok=True)
         return self._free_name(step, partial)
@@ -124,7 +126,7 @@ class Checkpoints:
             manifest.write_checkpoint_list(self.folder, about, self.current.all, self.current.last)
 
     def describe(self) -> str:
-        """Return the value of `contract.TAG_CHECKPOINTS`: as many of the best checkpoints as fit, and the last one."""
+        """Return the value of `contract.TAG_CHECKPOINTS`. If it is too long for a tag, it omits the worst of them."""
         held = self.current
         best, last = list(held.best), [] if held.last is None or held.last in held.best else [held.last]
         while len(text := self._description_json([*best, *last])) > MAX_VALUE_CHARS and best:

@@ -1,4 +1,4 @@
-"""The command line of the training process, for the record of how to repeat it."""
+"""Reads the command line of the training process, so that the run records how to repeat it."""
 
 from __future__ import annotations
 

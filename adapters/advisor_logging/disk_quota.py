@@ -1,12 +1,13 @@
-"""Keeps a spool within its disk quota: the variable ADVISOR_SPOOL_MB sets megabytes per run; the default is `DEFAULT_QUOTA_MB`.
+"""Keeps a spool within its disk quota. The variable ADVISOR_SPOOL_MB sets the megabytes per run; the default is `DEFAULT_QUOTA_MB`.
 
 If the quota is exceeded, data is deleted in this order:
 
-1. Data already in the store, oldest first. The run loses nothing; the sidecar starts at a later step and records that step.
-2. Steps that an unreachable store lacks. Once they fill half of the quota, only every second row is kept; once they fill half of
-   the rest, every fourth, and so on. The curve becomes coarser but covers the whole training. The tag
-   `advisor.lost_points` counts the dropped points.
-3. Evaluations, if the whole quota is used. Tags and the end of the run are always written.
+1. Data that the store already has, oldest first. The run loses nothing: only the sidecar starts at a later step, which its tag
+   states.
+2. Steps that the store lacks because it is unreachable. When they fill half of the quota, only every second new row is kept. When
+   they fill half of the remainder, every fourth row is kept, and so on. The curve becomes coarser but covers the whole training.
+   The tag `advisor.lost_points` counts the dropped points.
+3. Evaluations, if the quota is exhausted. Tags and the end of the run are always written.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from advisor_logging.spool import SEGMENT_BYTES, drop_part, list_parts
 QUOTA_VARIABLE = "ADVISOR_SPOOL_MB"
 DEFAULT_QUOTA_MB = 1024.0
 MAX_ROW_INTERVAL = 64
-"""Maximum distance in steps between kept rows. If that is still too much data, all further rows are dropped."""
+"""Maximum interval in steps between kept rows. If even such rows need too much space, all further rows are dropped."""
 
 
 def read_quota_bytes() -> int:
@@ -37,7 +38,7 @@ def read_quota_bytes() -> int:
 
 
 class DiskQuota:
-    """Limits the size of the spool in `folder` to `limit` bytes; the spool must have only one writer."""
+    """Limits the spool in `folder` to `limit` bytes. The spool must have only one writer."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         self._folder, self._limit = folder, limit
@@ -45,7 +46,7 @@ class DiskQuota:
 
     @property
     def segment_bytes(self) -> int:
-        """Maximum bytes of a segment. It is small relative to the quota, because segments can only be dropped whole."""
+        """Maximum bytes of a segment. It is a small part of the quota, because a segment can only be dropped as a whole."""
         return min(SEGMENT_BYTES, self._limit // 16)
 
     def add(self, size: int) -> None:
@@ -70,7 +71,7 @@ class DiskQuota:
         return self._waiting + self._uncounted >= self._limit
 
     def _free_space(self) -> None:
-        """Measure the spool, and delete delivered parts if undelivered segments need their space."""
+        """Measure the spool. If it exceeds the quota, delete delivered parts."""
         self._waiting = sum(_file_bytes(path) for path in self._folder.glob("*.spool"))
         stored = [(part, _file_bytes(part.path)) for part in list_parts(self._folder)]
         excess = self._waiting + sum(size for _, size in stored) - self._limit

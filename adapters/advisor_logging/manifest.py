@@ -1,4 +1,4 @@
-"""The list of a run's checkpoints, `checkpoints.json` in their folder, which is written atomically and validated when read."""
+"""Writes `checkpoints.json`, the list of a run's checkpoints, atomically, and validates it when reading."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Checkpoint:
     """A checkpoint on disk, as listed in `checkpoints.json`."""
 
     step: int
-    """Number of the last optimizer step before the checkpoint, counted from 0."""
+    """Number of the last optimizer step before the checkpoint. Steps count from 0."""
     steps_made: int
     """Number of the first step of a training that resumes from the checkpoint."""
     value: float | None
@@ -48,7 +48,7 @@ class RunInfo:
 def write_checkpoint_list(
     folder: Path, about: RunInfo, checkpoints: Sequence[Checkpoint], last: Checkpoint | None
 ) -> None:
-    """Replace the folder's list of checkpoints. If that fails, it raises OSError and the old list remains."""
+    """Replace the folder's list of checkpoints. If writing fails, it raises OSError and the old list remains."""
     content = {
         "run": asdict(about),
         "last": last.path.name if last else None,
@@ -68,7 +68,7 @@ def write_checkpoint_list(
 
 
 def read_run_info(folder: Path) -> RunInfo | None:
-    """Return the run of the folder's checkpoints; None if the folder's list does not describe a run."""
+    """Return the description of the run from the folder's list; None if it is missing or invalid."""
     run = _read_list(folder).get("run")
     if not isinstance(run, dict):
         return None
@@ -81,9 +81,9 @@ def read_run_info(folder: Path) -> RunInfo | None:
 
 
 def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Checkpoint | None]:
-    """Return the listed checkpoints that exist, and the last of them. If the list is for another objective, it counts as empty.
+    """Return (existing checkpoints of the list, the last one or None). If the list is for another objective, it counts as empty.
 
-    Only file names that `Checkpoints` creates are accepted, so that a forged list cannot make us delete files elsewhere.
+    Only file names in the format of `Checkpoints` are accepted: a forged list must not make us delete other files.
     """
     about, content = read_run_info(folder), _read_list(folder)
     listed = content.get("checkpoints")

@@ -1,4 +1,4 @@
-"""Records one run: takes points from the training thread, spools them in a thread of its own, starts the shipper, ends the run."""
+"""Records one run. A writer thread spools the points of the training thread, and a shipper process delivers the spool."""
 
 from __future__ import annotations
 
@@ -45,36 +45,39 @@ MAX_WAITING_ROWS = 50_000
 CLOSE_POLL_S = 0.01
 WRITER_IDLE_S = 1.0
 COMPLETION_IDLE_S = 0.25
-"""Seconds that the writer thread sleeps without input; fewer if it holds rows back, which a kill would lose."""
+"""Seconds for which the writer thread waits for input. `COMPLETION_IDLE_S` applies if rows wait in memory for other ranks,
+because a killed process would lose them."""
 
 
 Sampler = Callable[[bool], Mapping[str, float] | None]
-"""Returns metrics of this moment if any are due. Called about once a second in the writer thread, and with True at the end."""
+"""Returns the current values of metrics, or None if none are due. The writer thread calls it about once a second with False, and
+at the end with True."""
 
 
 class Chunk(Protocol):
-    """Values of some steps on their way from a device."""
+    """Rows of values that are being copied from a device."""
 
     windowed: bool
-    """Whether the rows are training steps, to be reduced to windows, or evaluations, stored unchanged."""
+    """True for training steps, which are reduced to windows; False for evaluations, which are stored unchanged."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
 
     def ready(self) -> bool:
-        """Return whether the values have arrived, without waiting."""
+        """Return at once whether the values have arrived on the host."""
 
     def tables(self) -> list[Table]:
-        """Return the rows. Called once, in the writer thread, when ready."""
+        """Return the rows. The writer thread calls it once, after `ready` has returned True."""
 
 
 class Recorder:
-    """Records one run. Only `drain` and `close` make the caller wait for disk or store."""
+    """Records one run. Only `drain` and `close` make the caller wait for the disk or the store."""
 
     def __init__(
         self, settings: RunSettings, on_rows: Callable[[Table], None], completion: Completion | None = None
     ) -> None:
-        """Open a spool and acquire a shipper. The writer thread calls `on_rows` with all rows, after `completion`.
+        """Open a spool and acquire a shipper. The writer thread passes all rows to `on_rows`, after `completion` has added other
+        ranks' values.
 
         Raises OSError if no spool can be written.
         """
@@ -90,7 +93,7 @@ class Recorder:
             self._spool = SpoolWriter(self.folder, self._quota.segment_bytes)
             write_json(
                 self.folder / "run.json", describe_run(settings, self.id, self._uri)
-            )  # last: it makes this a spool
+            )  # written last: a folder with this file counts as a spool
         except OSError:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
@@ -118,7 +121,7 @@ class Recorder:
         self._queue.put(chunk)
 
     def note(self, *, tags: Mapping[str, object] | None = None, params: Mapping[str, object] | None = None) -> None:
-        """Queue tags and hyperparameters, as texts that every store accepts."""
+        """Queue tags and hyperparameters, converted to texts that every store accepts."""
         event = {"tags": tags or {}, "params": params or {}}
         self._queue.put({kind: _clean_texts(texts) for kind, texts in event.items()})
 
@@ -127,7 +130,7 @@ class Recorder:
         self._lost_points += points
 
     def warn(self, key: str, message: str) -> None:
-        """Log one line, once per `key`."""
+        """Log a one-line warning, at most once per `key`."""
         if key not in self._warned:
             self._warned.add(key)
             logger.warning("advisor: %s", redact(message))
@@ -146,7 +149,7 @@ class Recorder:
             self.warn("drain", f"the last points were not written to disk within {timeout_s:g} s")
 
     def close(self, mlflow_status: str, tags: Mapping[str, str], timeout_s: float) -> None:
-        """End the run after `drain`. Wait at most `timeout_s` for the store; if it lacks data then, log where that data is."""
+        """End the run after `drain`. Wait at most `timeout_s` for the store. If it then still lacks data, log where the data is."""
         deadline = time.monotonic() + timeout_s
         tags = {clean_name(name): redact(clean_text(value)) for name, value in tags.items()}
         if not self._thread.is_alive():
@@ -168,7 +171,7 @@ class Recorder:
             self._shipper.stop()
 
     def _wait_for_disk(self, deadline: float) -> None:
-        """Write what waits for the disk; from the deadline on, that is lost."""
+        """Write the backlog to disk. Its points are lost if that fails until the deadline."""
         while not self._backlog.retry(at_once=True):
             if time.monotonic() > deadline:
                 lost, why = self._backlog.give_up(), one_line(self._backlog.problem or "")
@@ -240,7 +243,7 @@ class Recorder:
             self._spool_table(table, chunk.windowed)
 
     def _spool_completed_rows(self, *, last: bool) -> None:
-        """Spool the rows that no longer need to wait for other ranks."""
+        """Spool the rows that are complete or no longer wait for other ranks."""
         if self._completion is not None:
             for table in self._completion.finish() if last else self._completion.take([]):
                 self._spool_table(table, windowed=True)
@@ -265,7 +268,7 @@ class Recorder:
             )
 
     def _spool_sample(self, *, last: bool) -> None:
-        """Spool the sampler's values at the last step; nothing before the first step or twice for the same one."""
+        """Spool the sampler's values at the last step, at most once per step. Before the first step, do nothing."""
         if self.sampler is None or self._last_step < 0:
             return
         try:
@@ -297,7 +300,7 @@ class Recorder:
             return int(DEFAULT_QUOTA_MB * 2**20)
 
     def _watch_shipper(self) -> None:
-        """Once a second: sample, log problems that the shipper reports, replace it if it has exited."""
+        """Once a second, spool the sampler's values, log problems that the shipper reports, and replace an exited shipper."""
         if time.monotonic() - self._watched_at < 1.0:
             return
         self._watched_at = time.monotonic()
@@ -313,7 +316,7 @@ class Recorder:
             )
 
     def _has_shipper(self) -> bool:
-        """Return whether a shipper runs; an exited one is replaced at most every ten seconds."""
+        """Return whether a shipper runs. An exited shipper is replaced, at most every ten seconds."""
         if self._shipper is not None and self._shipper.is_alive():
             return True
         if time.monotonic() - self._replaced_at < 10.0:
@@ -338,7 +341,7 @@ def _clean_texts(texts: Mapping[str, object]) -> dict[str, str]:
 
 
 def _make_spool_folder(chosen: str | os.PathLike[str] | None, identity: str) -> Path:
-    """Create a folder that only this user can access, named by time and identity."""
+    """Create a folder that only this user can access. Its name contains the time and `identity`."""
     name = time.strftime("%Y%m%d-%H%M%S-") + identity
     folders = [Path(working_directory(), chosen)] if chosen else default_folders()
     if not chosen and not os.environ.get("ADVISOR_SPOOL"):

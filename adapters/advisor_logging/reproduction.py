@@ -1,4 +1,4 @@
-"""The code and environment needed to rerun a training; the shipper collects them at the start of a run."""
+"""Collects the code and the environment that are needed to rerun a training. The shipper does this at the start of a run."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _CODE_SUFFIXES = tuple(".py .pyx .ipynb .cu .cuh .cpp .h .sh .yaml .yml .toml .i
 
 
 class Reproduction(TypedDict):
-    """The git commit (None outside a repository), the uncommitted difference, and the version of every installed distribution.
+    """The git commit (None outside a repository), the uncommitted changes, and the version of every installed distribution.
 
-    The difference covers tracked files, submodules, and untracked code or configuration files that git does not ignore.
-    `git apply` applies it on top of the commit, unless it was truncated.
+    The changes cover tracked files, submodules, and untracked code or configuration files that git does not ignore.
+    `git apply` applies them on top of the commit, unless the diff was truncated.
     """
 
     git_commit: str | None
@@ -58,7 +58,7 @@ def _is_dirty(root: Path) -> bool:
 
 
 def _git_diff(root: Path) -> str:
-    """Return the difference to the commit, preceded by one line for each kind of content that is missing from it."""
+    """Return the diff to the commit. It starts with a line about omitted files and a line about truncation, if any."""
     new, left_out = _untracked_files(root)
     diff = redact_code(_diff_including(root, new))
     notes = [f"[not in this diff, since they are large or many: {', '.join(left_out[:20])}]\n"] if left_out else []
@@ -84,7 +84,7 @@ def _diff_including(root: Path, new: list[str]) -> str:
 
 
 def _untracked_files(root: Path) -> tuple[list[str], list[str]]:
-    """Return the untracked code or configuration files to include, and the files left out because of their size or number."""
+    """Return (untracked code and configuration files to include, files omitted because they are large or many)."""
     listed = (_run_git(root, "ls-files", "--others", "--exclude-standard", "-z") or "").split("\0")
     code = [name for name in listed if name.endswith(_CODE_SUFFIXES)]
     included = [name for name in code if _file_bytes(root / name) <= MAX_UNTRACKED_BYTES][:MAX_UNTRACKED_FILES]
@@ -114,7 +114,7 @@ def _run_git(folder: Path, *arguments: str, index: Path | None = None) -> str | 
 
 @lru_cache(maxsize=1)
 def _requirements(folders: tuple[tuple[str, int], ...]) -> str:
-    """Return one line per installed distribution; `folders` are search paths with their modification times."""
+    """Return one line per installed distribution. folders: search paths, each with its modification time (ns)."""
     lines = {f"{d.name}=={d.version}" for d in metadata.distributions(path=[folder for folder, _ in folders]) if d.name}
     return "\n".join(sorted(lines, key=str.lower)) + "\n"
 

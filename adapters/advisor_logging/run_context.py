@@ -1,8 +1,8 @@
-"""MLflow's plugin for runs that no hook records: git commit, command line and seed of every run that `mlflow.start_run` makes.
+"""MLflow plugin that adds the git commit, the command line and the seed to each run of `mlflow.start_run`.
 
-The package registers it as an entry point, so that runs of plain `mlflow.log_metric` get these facts without a line of code. MLflow
-calls it in the training's own process: it reads a few small files, starts no process, and never raises. The environment variable
-ADVISOR_RUN_CONTEXT=off turns it off.
+The package registers it as an entry point, so users of plain MLflow need no extra code. MLflow calls it in the training process.
+It reads a few small files, starts no process, and never raises. It does nothing if our hook is loaded. The environment variable
+ADVISOR_RUN_CONTEXT=off disables it.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from advisor_logging.command_line import shell_command
 from advisor_logging.limits import MAX_VALUE_CHARS, clean_text
 
 _MAX_SEED = 2**32 - 1
-"""Maximum seed that a training sets, since NumPy takes no larger one. Without a seed, PyTorch starts from a larger number."""
+"""Maximum seed that counts as set by the training: NumPy's limit. PyTorch's own default seeds are larger."""
 _COMMIT_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _MAX_GIT_FILE_BYTES = 5_000_000
-"""Maximum size of a file of git that is read."""
+"""Maximum bytes to read from a file of git."""
 
 
 class RunContext:
     """Provides tags for new runs, with the methods of MLflow's `RunContextProvider`, without importing MLflow."""
 
     def in_context(self) -> bool:
-        """Return False if one of our hooks is loaded, which logs these facts and more, or if the plugin is turned off."""
+        """Return whether to add the tags: False if our hook is loaded, which logs them itself, or if the plugin is disabled."""
         return "advisor_logging.recorder" not in sys.modules and os.environ.get("ADVISOR_RUN_CONTEXT") != "off"
 
     def tags(self) -> dict[str, str]:
-        """Return the known facts in texts that every store accepts."""
+        """Return the known facts as tags whose texts every store accepts."""
         facts = {
             contract.TAG_COMMAND: shell_command,
             contract.TAG_GIT_COMMIT: _commit_of_code,
@@ -47,13 +47,13 @@ class RunContext:
 
 
 def _commit_of_code() -> str | None:
-    """Return the commit that is checked out where the training started, or else where its script is."""
+    """Return the checked-out commit of the working directory's repository, or else of the script's repository."""
     script = Path(sys.argv[0]).resolve().parent if getattr(sys, "argv", None) and sys.argv[0] else Path.cwd()
     return find_commit(Path.cwd()) or find_commit(script)
 
 
 def find_commit(folder: Path) -> str | None:
-    """Return the commit that is checked out in the git repository around a folder; None without one. It starts no process."""
+    """Return the checked-out commit of the git repository that contains `folder`; None without one. It starts no process."""
     for place in (folder, *folder.parents):
         marker = place / ".git"
         if marker.is_dir():
@@ -86,7 +86,7 @@ def _read_text(path: Path) -> str:
 
 
 def _find_seed() -> str | None:
-    """Return the seed: from `advisor run`, as PyTorch was given it, or from the option --seed."""
+    """Return the seed from the variable of `advisor run`, from PyTorch, or from the option --seed, in this order."""
     if given := os.environ.get("ADVISOR_SEED"):
         return given
     torch = sys.modules.get("torch")

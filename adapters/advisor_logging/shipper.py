@@ -1,8 +1,8 @@
-"""The low-priority process that delivers spools to MLflow, one after another. It outlives the trainer and never makes it wait.
+"""The low-priority process that delivers spools to MLflow, one after another. The trainer never waits for it and may exit first.
 
-It is a process because MLflow in a thread of the trainer would compete with the training for the interpreter lock, and because
-the points of a killed trainer must still arrive. After any error it restarts from the last acknowledgement; a point that is sent
-twice is stored once, because its timestamp comes from the spool.
+It is a separate process for two reasons: MLflow in a thread would compete with the training for the interpreter lock, and the
+points of a killed trainer must still arrive. After any error it restarts from the last acknowledgement. MLflow stores a point that
+is sent twice only once, because its timestamp comes from the spool.
 """
 
 from __future__ import annotations
@@ -47,22 +47,23 @@ if TYPE_CHECKING:
 
 POLL_S = 0.05
 SEND_EVERY_S = 2.0
-"""Maximum seconds for which points wait for a full batch."""
+"""Maximum seconds for which points wait until their batch is full."""
 MAX_LISTED_NAMES = 5
 """Maximum names of refused values in a message."""
 MAX_RETRY_S = 600.0
-"""Seconds after the trainer's exit for which an unreachable store is retried."""
+"""Maximum seconds after the trainer's exit for which delivery to an unreachable store is retried."""
 MAX_BACK_OFF_S = 10.0
 _ARTIFACT_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 """Seconds between attempts to store an artifact while the tracking server responds."""
 _MAX_SHORT_PAUSES = 4
-"""Number of these pauses if the error is probably permanent, or if the store took no artifact before and a trainer waits."""
+"""Maximum number of these pauses if the error is probably permanent, or if earlier artifacts failed and a trainer waits."""
 STANDBY_POLL_S, LAST_POLL_S = 1.0, 0.2
-"""Seconds between checks of an idle shipper whether its trainer still runs, and for the last read after that."""
+"""Seconds between an idle shipper's checks whether its trainer still runs (`STANDBY_POLL_S`), and for the last read after the
+trainer's exit (`LAST_POLL_S`)."""
 
 
 class Shipper:
-    """Delivers the spool in `folder`. `trainer` is the id of the process that writes it; None if that has exited."""
+    """Delivers the spool in `folder`. `trainer` is the id of the process that writes it; None if that process has exited."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class Shipper:
             self._store.refused = Counter(self._state.get("refused"))
 
     def deliver(self, retry_s: float = MAX_RETRY_S) -> bool:
-        """Return True once the run has ended and is delivered, False if the trainer has exited and `retry_s` is over."""
+        """Return True when the whole run is delivered. Return False `retry_s` seconds after the trainer's exit."""
         back_off, exited_at = POLL_S, None
         while True:
             # Checked before reading, so that everything an exited trainer wrote is read.
@@ -119,7 +120,7 @@ class Shipper:
         return self._trainer is None or _has_exited(self._trainer)
 
     def _deliver_more(self, has_exited: bool) -> bool:
-        """Send new points; return whether the run has ended and is delivered."""
+        """Send new points. Return whether the run has ended and has been delivered."""
         store = self._open_store()
         for frame in read_frames(self._folder, self._position):
             self._process_frame(store, frame)
@@ -144,7 +145,7 @@ class Shipper:
         return True
 
     def _report_refused_values(self, store: Store, lost: int) -> None:
-        """Report the values that the store refused; `lost` is the number of points that were lost before."""
+        """Report the values that the store refused. lost: number of points lost earlier for other reasons."""
         if not store.refused:
             return
         points = sum(count for name, count in store.refused.items() if name.startswith("metric "))
@@ -187,7 +188,7 @@ class Shipper:
                 time.sleep(pause)
 
     def _may_succeed_later(self, attempt: int, error: Exception) -> bool:
-        """Return whether to try again to store an artifact; a trainer does not wait long for a store that never took one."""
+        """Return whether to retry storing an artifact. They end early if earlier artifacts failed and a trainer may wait."""
         if not self._no_artifacts:
             return attempt < _MAX_SHORT_PAUSES or is_temporary(error)
         return is_temporary(error) and (attempt < _MAX_SHORT_PAUSES or self._has_trainer_exited())
@@ -218,7 +219,7 @@ class Shipper:
             self._add_note(f"the git diff and the requirements could not be stored ({one_line(error)})")
 
     def _log_text(self, store: Store, text: str, name: str) -> None:
-        """Store a text as an artifact, through a file in the spool, which is removed with the spool in any case."""
+        """Store a text as an artifact, by way of a temporary file in the spool."""
         path = self._folder / name
         path.write_text(text, encoding="utf-8", newline="")
         store.log_file(path, f"reproduce/{name}")
@@ -248,7 +249,7 @@ class Shipper:
             self._add_note(f"the run keeps its earlier values of the parameters {', '.join(refused)}")
 
     def _send_points(self, store: Store) -> None:
-        """Send the points, then acknowledge everything before the open window's first row."""
+        """Send the points. Then acknowledge everything before the first row of the open window."""
         store.log_points(self._points)
         self._points, self._sent_at = [], time.monotonic()
         self._on_progress(self._position)
@@ -292,7 +293,7 @@ class Shipper:
 
 
 def lock_spool(folder: Path) -> FileLock | None:
-    """Return the lock of the one process that delivers the spool in `folder`, held; None if another process holds it."""
+    """Acquire and return the lock of the process that delivers the spool in `folder`; None if another process holds it."""
     from filelock import FileLock, Timeout  # a slow import, which the trainer does not need
 
     held = FileLock(folder / "lock", mode=0o600)
@@ -304,10 +305,10 @@ def lock_spool(folder: Path) -> FileLock | None:
 
 
 def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
-    """Deliver one spool after another: each of `lines` is {"folder", "script_folder"}; null or the trainer's exit ends it.
+    """Deliver one spool after another, until a line contains null or the trainer exits.
 
-    `trainer` is {"process": its id, "tracking_uri", "standby_s": seconds to wait for a line}. Exit status 1: a spool could not
-    be delivered, 2: another process delivers it.
+    lines: each line names a spool as {"folder", "script_folder"}. trainer: {"process": its id, "tracking_uri", "standby_s": seconds
+    to wait for a line}. Exit status 1: a spool could not be delivered; 2: another process delivers it.
     """
     if hasattr(os, "nice"):
         os.nice(10)
@@ -330,7 +331,7 @@ def _read_jobs(lines: RawIOBase, jobs: queue.SimpleQueue[dict[str, Any] | None])
 
 
 def _next_job(jobs: queue.SimpleQueue[dict[str, Any] | None], trainer: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Wait for the next job; None if the trainer wants no more, has exited, or has sent none for `standby_s` seconds."""
+    """Wait for the next job. Return None if the trainer needs no more, has exited, or has sent no job for `standby_s` seconds."""
     leave_at = time.monotonic() + trainer["standby_s"]
     while True:
         # Checked before reading, so that a job sent just before the trainer's exit is still read.
@@ -343,7 +344,7 @@ def _next_job(jobs: queue.SimpleQueue[dict[str, Any] | None], trainer: Mapping[s
 
 
 def _has_exited(parent: int) -> bool:
-    """Return whether the process that started this one has exited; Windows keeps the parent's id."""
+    """Return whether the parent process has exited. On Windows, the parent's id does not change when it exits."""
     if os.name != "nt":
         return os.getppid() != parent
     import psutil

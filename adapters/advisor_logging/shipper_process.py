@@ -1,11 +1,11 @@
-"""The shipper process from the trainer's side: acquired for a run, idle after the run, and acquired again for the next one.
+"""Starts and reuses shipper processes. A shipper is acquired for a run, idle after the run, and reused for the next run.
 
                          ┌──────────── acquire ◄───────────┐
     acquire ──► started ─┴► busy with a run ── release ──► idle
                                 └────────── stop ───────────┴───► delivers the rest and exits
 
-Importing MLflow and opening its store takes seconds of CPU, as long as a short run, so only the first run pays for it. A process
-with several simultaneous runs has one shipper per run. All shippers exit with the trainer, idle ones after `STANDBY_S` seconds.
+Importing MLflow and opening its store takes seconds of CPU time, so only the first run should do this. A process with several
+simultaneous runs has one shipper per run. All shippers exit with the trainer; idle shippers exit after `STANDBY_S` seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from advisor.contract.redact import one_line
 from advisor_logging.spool import working_directory
 
 STANDBY_S = 300.0
-"""Seconds for which an idle shipper waits for the next run; it takes 200 MB of memory or more."""
+"""Seconds for which an idle shipper waits for the next run. It uses 200 MB of memory or more."""
 
 # Our packages are imported first, so that later entries of the path cannot replace them.
 _BOOTSTRAP_CODE = """
@@ -43,8 +43,8 @@ from advisor_logging.shipper import main
 main(trainer, lines)
 """
 _PACKAGE_FOLDERS = {package.__name__: str(Path(package.__path__[0]).parent) for package in (advisor, advisor_logging)}
-"""Folders from which this process imported our packages: the shipper must run the same version, even if others are installed."""
-# The shipper retries by itself; MLflow's own seven retries would block it for minutes.
+"""Folder from which this process imported each of our packages. The shipper imports the same versions from there."""
+# The shipper has its own retries; MLflow's seven retries would block it for minutes.
 MLFLOW_DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -54,7 +54,7 @@ MLFLOW_DEFAULTS = {
 }
 _FORCED_VARIABLES = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "CUDA_VISIBLE_DEVICES": ""}
 _RUN_VARIABLES = {"MLFLOW_RUN_ID", "ADVISOR_TRIAL", "ADVISOR_SEED", "ADVISOR_PARAMS"}
-"""Variables that name the current run or trial. They differ between runs of one shipper, so each job carries its own run."""
+"""Variables that name the current run or trial. Runs that share a shipper may differ in them."""
 
 
 class ShipperSettings(NamedTuple):
@@ -62,11 +62,11 @@ class ShipperSettings(NamedTuple):
 
     tracking_uri: str
     environment: dict[str, str]
-    """All environment variables except `_RUN_VARIABLES`: those for credentials, proxies and certificates are too many to list."""
+    """All environment variables except `_RUN_VARIABLES`: any of them may affect the connection."""
     cwd: str
     path: list[str]
     path_last: list[str]
-    """Folders of the training script, searched last: an `mlflow.py` or `yaml.py` in them must not replace the library."""
+    """Folders of the training script. They are searched last, so that an `mlflow.py` there does not replace the library."""
 
     @classmethod
     def from_this_process(cls, tracking_uri: str) -> Self:
@@ -81,7 +81,7 @@ class ShipperSettings(NamedTuple):
 
 class _OutlivingProcess(subprocess.Popen[str]):
     def __del__(self) -> None:
-        """Suppress the resource warning: the shipper is meant to outlive its trainer."""
+        """Suppress Python's resource warning: the shipper may outlive its trainer."""
 
 
 class ShipperProcess:
@@ -118,7 +118,7 @@ class ShipperProcess:
         return self._process.poll() is None
 
     def exit_reason(self) -> str | None:
-        """Return the exit status or signal and the last line of standard error; None while it runs. Do not call it after `stop`."""
+        """Return the exit status or signal, and the last line of standard error; None while it runs. Not for use after `stop`."""
         status = self._process.poll()
         if status is None:
             return None
@@ -133,7 +133,7 @@ class ShipperProcess:
         self._send_line({"folder": str(folder), "script_folder": str(script.parent)})
 
     def release(self) -> None:
-        """Make the shipper available for another run once it has delivered the present one."""
+        """Make the shipper available for another run after it has delivered the current one."""
         self._database = _file_identity(self._settings.tracking_uri)
         _idle.append(self)
 

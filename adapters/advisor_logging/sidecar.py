@@ -1,10 +1,10 @@
-"""The sidecar: a Parquet table of all points of a run, which the shipper writes and stores as an artifact of the run.
+"""The sidecar: a Parquet table of all points of a run. The shipper writes it and stores it as an artifact of the run.
 
     segment, acknowledged ──► part: sorted by metric and step, compressed ──┐
     segment, acknowledged ──► part ─────────────────────────────────────────┴─ end of the run ──► contract.SIDECAR_PATH
 
-Parts are written during the training, one per segment. At the end of a long run, sorted parts are merged; memory then holds
-at most a segment and a row group. Each stage can be repeated from disk after a crash.
+Parts are written during the training, one per segment, and merged at the end of the run. Memory holds at most a segment and a
+row group. Each stage can be repeated from disk after a crash.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_GROUP_ROWS = 1 << 16
-"""Number of rows that are written or read at once."""
+"""Number of rows of a Parquet row group, which is written or read at once."""
 _INDEX_KEY = b"advisor.curves"
-"""Key of a part's Parquet metadata, under which its `PartIndex` is stored as JSON."""
+"""Key in the Parquet metadata of a part for its `PartIndex` as JSON."""
 
 CurveRows = tuple[str, int, int, int, int]
 """(metric, first row, number of rows, first step, last step) of one metric in a part."""
@@ -54,7 +54,7 @@ class PartIndex(NamedTuple):
 
     curves: list[CurveRows]
     begins: int
-    """First training step in the part, or the first step of its evaluations if it has no training steps."""
+    """First training step in the part; if there is none, the first step of the evaluations."""
 
 
 class Curve(NamedTuple):
@@ -79,7 +79,7 @@ class SidecarSummary:
 def archive_segments(folder: Path, before: int) -> str | None:
     """Convert the delivered segments below number `before` to parts. Return an error message if a conversion failed, else None.
 
-    If the conversion fails (full disk, no pyarrow), the segment is deleted anyway: it is delivered and its space is needed.
+    If the conversion fails (full disk, no pyarrow), the segment is deleted anyway, because the store has its points.
     """
     problem = None
     for number in segment_numbers(folder):
@@ -123,7 +123,7 @@ def _last_step(frame: Frame) -> int:
 
 
 def _make_part(folder: Path, number: int) -> None:
-    """Write the part of a segment; it replaces a part from an earlier attempt."""
+    """Write the part of a segment. It replaces a part from an earlier attempt."""
     frames = [frame for frame in read_segment(folder, Position(number)) if frame.kind != EVENT]
     if not frames:
         return
@@ -150,7 +150,7 @@ def _make_part(folder: Path, number: int) -> None:
 
 
 def _gather_curves(frames: Iterable[Frame]) -> list[Curve]:
-    """Return all points of the frames by metric, sorted by step. Points of the same step keep their recorded order."""
+    """Return the points of the frames as one curve per metric. Points of the same step keep their recorded order."""
     import numpy as np
 
     gathered: dict[str, tuple[array[float], array[float], array[float]]] = {}
@@ -164,7 +164,7 @@ def _gather_curves(frames: Iterable[Frame]) -> list[Curve]:
     curves = []
     for name in sorted(gathered):
         steps_, times_, values_ = (np.frombuffer(column, dtype=np.float64) for column in gathered.pop(name))
-        steps_ = steps_.clip(-MAX_STEP, MAX_STEP)  # an earlier version wrote others
+        steps_ = steps_.clip(-MAX_STEP, MAX_STEP)  # an earlier version wrote larger steps
         curves.append(_sort_by_step(Curve(name, steps_.astype(np.int64), times_.astype(np.int64), values_)))
     return curves
 
@@ -213,7 +213,7 @@ def _concatenate(curves: list[Curve]) -> Curve:
 
 
 def _read_rows(part: Path, name: str, first: int, count: int) -> Iterator[Curve]:
-    """Yield rows `first` to `first + count` of a part, all from the curve `name`, one row group at a time."""
+    """Yield `count` rows of a part from row `first`, one row group at a time. All these rows belong to the metric `name`."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(part) as file:
@@ -236,7 +236,7 @@ class _CurveWriter:
         self._rows = 0
 
     def add(self, curve: Curve) -> None:
-        """Append points. Callers must add the metrics in alphabetical order."""
+        """Append the points of a curve. Callers must add the metrics in alphabetical order."""
         import pyarrow as pa
 
         for start in range(0, len(curve.steps), MAX_GROUP_ROWS):
@@ -283,12 +283,12 @@ def _table_schema() -> Any:
 
 
 def is_continued(run: Mapping[str, Any]) -> bool:
-    """Return whether the run of a spool began before the spool did; `run` is the content of its `run.json`."""
+    """Return whether the run began before this spool. run: content of the spool's `run.json`."""
     return bool(run.get("continues", run.get("run_id")))
 
 
 def sidecar_name(run: Mapping[str, Any]) -> str:
-    """Return the artifact's name, which is unique per spool, because a continued run can already have a sidecar."""
+    """Return the file name of the sidecar. It contains the spool's identity if the run is continued and may have other sidecars."""
     name = contract.SIDECAR_PATH.rpartition("/")[2]
     if not is_continued(run):
         return name
@@ -297,7 +297,7 @@ def sidecar_name(run: Mapping[str, Any]) -> str:
 
 
 def add_to_tag(tag: str | None, path: str, written: SidecarSummary) -> str:
-    """Return the run's tag extended by this sidecar. If the tag is too long, its oldest entries are dropped."""
+    """Return the value of the sidecar tag with an entry for this sidecar. If it is too long, the oldest entries are dropped."""
     try:
         known = [part for part in json.loads(tag or "{}")["parts"] if part["path"] != path]
     except (ValueError, KeyError, TypeError):

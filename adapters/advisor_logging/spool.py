@@ -1,10 +1,11 @@
-"""The spool: a run's points and events on local disk, appended by the trainer, read and acknowledged by the shipper.
+"""The spool: a run's points and events on local disk. The trainer appends to it; the shipper reads and acknowledges it.
 
-A folder with `run.json` (description of the run), numbered segments of frames, `acknowledged.json` (up to where the store has
-everything), `status.json` (last state of the shipper) and `lock` (held by the one shipper). Acknowledged segments become compressed
-parts of the run's `sidecar`; `disk_quota` limits the total size. A frame has length, CRC-32, kind and payload; readers ignore a
-truncated frame. Each write is one unbuffered call: a killed process loses nothing that it wrote, and a forked child has nothing to
-flush. A power failure may lose data.
+It is a folder with `run.json` (description of the run), numbered segments of frames, `acknowledged.json` (position up to which the
+store has everything), `status.json` (last state of the shipper) and `lock` (held by the shipper). Acknowledged segments become
+compressed parts of the run's `sidecar`. `disk_quota` limits the total size.
+
+A frame consists of length, CRC-32, kind and payload; readers ignore a truncated frame. Each write is one unbuffered call: a killed
+process loses nothing that it wrote, and a forked child has nothing to flush. A power failure may lose data.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from typing import Any
 from advisor_logging.table import Row, Table, rows_to_tables
 
 SEGMENT_BYTES = 8 << 20
-"""Size in bytes above which a new segment begins; acknowledged segments can be dropped to free space."""
+"""Size in bytes of a segment above which a new segment begins. Only whole segments can be dropped to free space."""
 RESERVE_BYTES = 256 << 10
-"""Bytes reserved on disk and freed when it is full, for evaluations, tags and the end of the run."""
+"""Bytes that are reserved on disk for evaluations, tags and the end of the run. They are freed when the disk is full."""
 DELIVERED_PATTERN = "*.delivered"
 """Name pattern of delivered spools whose removal has begun."""
 
@@ -44,7 +45,7 @@ _TABLE_SHAPE = struct.Struct("<IH")
 
 
 def user_name() -> str:
-    """Return the user's name, "unknown" if the system has none, such as for a number in a container."""
+    """Return the user's name; "unknown" if the system has no name for the user id, as in some containers."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
@@ -52,12 +53,12 @@ def user_name() -> str:
 
 
 def user_id() -> str:
-    """Return the user's number, or the user's name on Windows."""
+    """Return the user id as text; on Windows, the user's name."""
     return str(os.getuid()) if hasattr(os, "getuid") else re.sub(r"\W", "_", user_name())
 
 
 def working_directory() -> str:
-    """Return the working directory, or the root if it was deleted while the process is in it."""
+    """Return the working directory, or the root folder if the working directory was deleted."""
     try:
         return os.getcwd()
     except OSError:
@@ -65,7 +66,7 @@ def working_directory() -> str:
 
 
 def default_folders() -> list[Path]:
-    """Return the folders for this user's spools, first choice first: ADVISOR_SPOOL, the state folder, the temporary folder."""
+    """Return the folders for this user's spools in order of preference: ADVISOR_SPOOL, the state folder, the temporary folder."""
     folders = [Path(working_directory(), text)] if (text := os.environ.get("ADVISOR_SPOOL")) else []
     with contextlib.suppress(RuntimeError):  # no home folder
         state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
@@ -75,7 +76,7 @@ def default_folders() -> list[Path]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A place in the spool: segment number and byte offset."""
+    """A position in the spool: segment number and byte offset."""
 
     segment: int = 0
     offset: int = 0
@@ -83,7 +84,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """The store has everything before `position` and, from there, every STEPS row of a step below `step`."""
+    """States that the store has all frames before `position`, and from there on all STEPS rows whose step is below `step`."""
 
     position: Position = Position()
     step: int = -1
@@ -91,7 +92,7 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame as read: kind, payload, its start and the start of the next one."""
+    """A frame that was read from the spool. `end` is the position of the next frame."""
 
     kind: int
     payload: bytes
@@ -103,7 +104,7 @@ class Frame:
         return _decode_rows(self.payload)
 
     def columns(self) -> tuple[array[float], array[float], dict[str, array[float]]]:
-        """Return steps, milliseconds and values by metric name, each of shape (rows,)."""
+        """Return (steps, times in milliseconds, values by metric name); each array has shape (rows,)."""
         names, width, flat = _decode_numbers(self.payload)
         return flat[::width], flat[1::width], {name: flat[i::width] for i, name in enumerate(names, start=2)}
 
@@ -122,7 +123,7 @@ def encode_event(event: Mapping[str, Any]) -> bytes:
 
 
 def encode_rows(kind: int, rows: Sequence[Row]) -> bytes:
-    """Encode rows as one frame per stretch of rows with the same metrics."""
+    """Encode rows as frames, one per sequence of consecutive rows with the same metrics."""
     return b"".join(encode_table(kind, table) for table in rows_to_tables(rows))
 
 
@@ -143,7 +144,7 @@ def _decode_rows(payload: bytes) -> list[Row]:
 
 
 def _decode_numbers(payload: bytes) -> tuple[list[str], int, array[float]]:
-    """Return metric names, row width, and all rows' numbers one after another."""
+    """Return (metric names, numbers per row, all numbers row by row as a flat array)."""
     count, length = _TABLE_SHAPE.unpack_from(payload)
     start = _TABLE_SHAPE.size + length
     names: list[str] = json.loads(payload[_TABLE_SHAPE.size : start])
@@ -169,7 +170,7 @@ class SpoolWriter:
     def append(self, frames: bytes, *, critical: bool = False) -> None:
         """Write whole frames. Raises OSError, for example if the disk is full, after removing any partial write.
 
-        For `critical` frames the reserve is freed first.
+        If the disk is full, `critical` frames use the reserve.
         """
         try:
             if self._file.tell() > self._segment_bytes:
@@ -180,7 +181,7 @@ class SpoolWriter:
                 raise
             self._reserve.unlink(missing_ok=True)
             if self._file.tell():
-                self._next_segment()  # the present file may have reached its own size limit
+                self._next_segment()  # the current file may have reached a size limit of the file system
             self._write_whole(frames)
 
     def _write_whole(self, frames: bytes) -> None:
@@ -196,7 +197,7 @@ class SpoolWriter:
             raise
 
     def _truncate(self, start: int) -> None:
-        """Remove a partial write; if the disk refuses even that, before the next write: readers stop at a partial frame."""
+        """Remove a partial frame, because readers stop there. If that fails, it is repeated before the next write."""
         self._torn_at = start
         os.ftruncate(self._file.fileno(), start)
         self._file.seek(start)
@@ -216,7 +217,7 @@ def read_frames(folder: Path, position: Position) -> Iterator[Frame]:
     """Yield the whole frames from `position` to the end of the data written so far."""
     while True:
         following = any(number > position.segment for number in segment_numbers(folder))
-        # Checked before reading: once the next segment exists, this one is final.
+        # This is checked before reading: once the next segment exists, this one no longer grows.
         for frame in read_segment(folder, position):
             yield frame
             position = frame.end
@@ -262,7 +263,7 @@ def segment_path(folder: Path, number: int) -> Path:
 
 
 def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -> None:
-    """Replace a file atomically: readers see the old or the new content."""
+    """Replace a file atomically: readers see either the old or the new content."""
     temporary = path.with_name(path.name + ".new")
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump(value, file)
@@ -273,7 +274,7 @@ def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -
 
 
 def remove_spool(folder: Path) -> None:
-    """Delete a delivered spool; never raises. `run.json` and then the folder's name mark it as delivered, in case of a crash."""
+    """Delete a delivered spool; never raises. `run.json` and the folder's name first mark it as delivered, in case of a crash."""
     run = folder / "run.json"
     with contextlib.suppress(OSError, ValueError):
         write_json(run, {**read_json(run), "delivered": True})
@@ -288,7 +289,7 @@ def remove_spool(folder: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a file; empty if there is no file."""
+    """Return the JSON object in a file; an empty dict if the file does not exist."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -296,13 +297,13 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_acknowledgement(folder: Path) -> Acknowledgement:
-    """Return up to where the store has everything."""
+    """Return the latest acknowledgement: the position up to which the store has everything."""
     raw = read_json(folder / "acknowledged.json")
     return Acknowledgement(Position(raw["segment"], raw["offset"]), raw["step"]) if raw else Acknowledgement()
 
 
 def write_acknowledgement(folder: Path, done: Acknowledgement) -> None:
-    """Record up to where the store has everything."""
+    """Write an acknowledgement to the spool."""
     note = {"segment": done.position.segment, "offset": done.position.offset, "step": done.step}
     write_json(folder / "acknowledged.json", note, durable=True)
 
@@ -326,12 +327,12 @@ def list_parts(folder: Path) -> list[Part]:
 
 
 def part_path(folder: Path, segment: int, last_step: int) -> Path:
-    """Return the path of a segment's part; its name keeps the last step known after the part is dropped."""
+    """Return the path of a segment's part. Its name contains the part's last step."""
     return folder / f"{segment:06d}-{last_step}.part"
 
 
 def drop_part(folder: Path, part: Part) -> None:
-    """Delete a part; the sidecar then begins after it."""
+    """Delete a part. The sidecar then begins after the part's last step."""
     part.path.unlink(missing_ok=True)
     record_dropped_steps(folder, part.last_step)
 

@@ -1,4 +1,4 @@
-"""One run in MLflow, to which the shipper writes. Only this module imports MLflow, and only once a `Store` is created."""
+"""Writes one run to MLflow for the shipper. Only this module imports MLflow, and only when a `Store` is created."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from advisor_logging.windows import Point
 MAX_METRICS_PER_REQUEST = 1000
 MAX_PARAMS_PER_REQUEST = 100
 _RETRY_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
-"""Seconds between attempts to write one value if the store's error may be temporary."""
+"""Pauses in seconds between attempts to write one value if the store's error may be temporary."""
 MAX_REFUSALS_PER_METRIC = 3
-"""Maximum refused values of a metric: if the store has accepted none by then, its other values are not sent."""
+"""Maximum refused values of a metric. If the store has accepted none by then, no more values of the metric are sent."""
 MAX_TWIN_RUNS = 50
-"""Maximum runs of one spool to look at."""
+"""Maximum number of runs of one spool that a search returns."""
 _TEMPORARY_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ETIMEDOUT)
 _METRIC_PREFIX = "metric "
 _REFUSAL_CODES = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "MALFORMED_REQUEST")
 _REFUSED_FILE_ERRNOS = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
-"""Errors of a file store whose name of a metric, param or tag is a folder of another, or no file name at all."""
+"""Errors of a file store if the name of a metric, param or tag is not a possible file name, or is the folder of another name."""
 
 
 class StoredRun(NamedTuple):
@@ -53,24 +53,24 @@ class Store:
         from mlflow.tracking import MlflowClient
 
         _disable_connect_retries(tracking_uri)
-        mlflow.set_tracking_uri(tracking_uri)  # MLflow resolves artifact locations through the global address
+        mlflow.set_tracking_uri(tracking_uri)  # MLflow resolves artifact locations through the global tracking URI
         with lock_store_opening(tracking_uri):
             self._client = MlflowClient(tracking_uri)
             self._client.search_experiments(max_results=1)
         self._run_id = ""
         self._experiment_id = ""
-        """Id of the experiment in which this store looked for the run, or created it; empty if the run's id was known."""
+        """Id of the experiment in which the run was found or created; empty if the run's id was known before."""
         self._is_file_store = "://" not in tracking_uri or tracking_uri.startswith("file:")
         self.refused: Counter[str] = Counter()
-        """Number of values that the store refused and that were set aside, by name such as "metric val/error"."""
+        """Number of values that the store refused, by name such as "metric val/error"."""
         self.reasons: dict[str, str] = {}
-        """The store's error about the first value of each of these names, in one line."""
+        """Error of the store, in one line, about the first refused value of each name."""
         self._accepted: set[str] = set()
 
     def open_run(self, run: Mapping[str, Any], remembered: str | None = None) -> str:
-        """Create the run that `run.json` describes, or find the one that an earlier attempt created. Return its id.
+        """Create the run that `run.json` describes, or find it if an earlier attempt created it. Return its id.
 
-        remembered: the id that an earlier call returned, if known.
+        remembered: id that an earlier call returned, if known.
         """
         known = run.get("run_id")
         if known:
@@ -106,15 +106,15 @@ class Store:
         return StoredRun(newest, match.info.end_time, match.data.tags.get(contract.TAG_SIDECAR, ""))
 
     def _find_by_spool(self, experiment: str, run: Mapping[str, Any]) -> list[Any]:
-        """Return the runs of a spool, the one to use first.
+        """Return the runs of a spool. The first one is the run to use.
 
-        There are several if a server that hung has carried out a request to create the run that was repeated in the meantime.
+        There are several if we repeated the request to create the run, because the server hung, and the server carried out both.
         """
         mark = f"tags.`{contract.TAG_SPOOL}` = '{run['spool']}'"
         return sorted(self._client.search_runs([experiment], mark, max_results=MAX_TWIN_RUNS), key=_data_sort_key)
 
     def delete_twins(self, run: Mapping[str, Any]) -> None:
-        """Delete the other runs of this spool, which repeated requests have created, if they are empty."""
+        """Delete empty further runs of this spool, which repeated requests have created."""
         for twin in self._find_by_spool(self._experiment_id, run) if self._experiment_id else ():
             if twin.info.run_id != self._run_id and not (twin.data.metrics or twin.data.params):
                 self._client.delete_run(twin.info.run_id)
@@ -140,14 +140,14 @@ class Store:
             return self._find_or_create_experiment({**run, "experiment": name[:MAX_NAME_CHARS]})
 
     def log_points(self, points: Sequence[Point]) -> None:
-        """Store points; points that are already stored stay unchanged. Points that the store refuses are set aside."""
+        """Store points. Points that are already stored stay unchanged. Points that the store refuses are counted and skipped."""
         hopeless = {name for name, count in self.refused.items() if count >= MAX_REFUSALS_PER_METRIC} - self._accepted
         if hopeless:
             self.refused.update(_METRIC_PREFIX + p.name for p in points if _METRIC_PREFIX + p.name in hopeless)
             points = [p for p in points if _METRIC_PREFIX + p.name not in hopeless]
-        # Before MLflow 3.16 a resent NaN violates the primary key and its whole batch fails: NaN gets separate batches.
+        # Before MLflow 3.16, a resent NaN violates the primary key, so that its whole batch fails. So NaN gets separate batches.
         kinds = [[p for p in points if not math.isnan(p.value)], [p for p in points if math.isnan(p.value)]]
-        if self._is_file_store:  # it stores the points before a refused one, and would store them again
+        if self._is_file_store:  # it stores the points of a batch before a refused one, and again at the retry
             kinds = [
                 [p for p in kind if p.name == name] for kind in kinds for name in dict.fromkeys(p.name for p in kind)
             ]
@@ -163,7 +163,7 @@ class Store:
         self._accepted.update(name for name in names if name not in self.refused)
 
     def log_params(self, params: Mapping[str, str]) -> list[str]:
-        """Store hyperparameters. Return the names of those already stored with a different value, which is kept."""
+        """Store hyperparameters. Return the names of hyperparameters that the store already has with another value, which stays."""
         from mlflow.entities import Param
 
         entities = [Param(name, value[:MAX_VALUE_CHARS]) for name, value in _clean_texts(params).items()]
@@ -187,7 +187,7 @@ class Store:
             self._write_batch("tags", [f"tag {t.key}" for t in batch], batch)
 
     def _write_batch(self, kind: str, names: Sequence[str], entities: Sequence[Any]) -> None:
-        """Store metrics, params or tags, without those that the store refuses even alone. Raises all other errors."""
+        """Store metrics, params or tags, except values that the store refuses even one at a time. Raises all other errors."""
         try:
             self._send_batch(kind, entities)
         except Exception as error:
@@ -209,7 +209,7 @@ class Store:
         self._client.log_batch(self._run_id, **batch)
 
     def _refuses_values(self, error: Exception) -> bool:
-        """Return whether the store refused these values, and neither everything nor for a time only."""
+        """Return whether the error is about these values: if so, the store accepts another value now."""
         if not _may_be_a_refusal(error):
             return False
         from mlflow.entities import RunTag
@@ -221,7 +221,7 @@ class Store:
         return True
 
     def _retry_value(self, kind: str, name: str, entities: Sequence[Any], error: Exception) -> bool:
-        """Try again to store one value if its error may be temporary. Raises errors that are no refusals."""
+        """Retry storing one value if the error may be temporary. Return whether it is stored. Raises other errors than refusals."""
         if _is_refusal(error) or self.refused[name]:
             return False
         for pause in _RETRY_PAUSES_S:
@@ -249,13 +249,13 @@ class Store:
 
 
 def _data_sort_key(match: Any) -> tuple[int, int, str]:
-    """Return a key that sorts runs by their data, most first; the order of empty ones is the same at each call."""
+    """Return a sort key that puts the run with the most data first. Empty runs are sorted by id."""
     newest_ms = max((metric.timestamp for metric in match.data._metric_objs), default=0)
     return -newest_ms, -len(match.data.params) - len(match.data.tags), str(match.info.run_id)
 
 
 def is_temporary(error: BaseException) -> bool:
-    """Return whether the network, a server or a full disk failed, so that the same request may succeed minutes later."""
+    """Return whether the same request may succeed minutes later: the network or a server failed, or a disk is full."""
     for each in (error, error.__cause__, error.__context__):
         status = getattr(getattr(each, "response", None), "status_code", None)
         if status is not None:
@@ -281,7 +281,7 @@ def _experiment_name(run: Mapping[str, Any]) -> str:
 
 @contextmanager
 def lock_store_opening(tracking_uri: str) -> Iterator[None]:
-    """Hold a lock while an SQLite store is opened: if two processes create its tables at once, they corrupt it permanently."""
+    """Hold a lock while an SQLite store is opened. Two processes that create its tables at once would corrupt it permanently."""
     if not tracking_uri.startswith("sqlite:"):
         yield
         return
@@ -307,12 +307,12 @@ def _disable_connect_retries(tracking_uri: str) -> None:
 
 
 def _clean_texts(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return names and texts that every store accepts, also those of a spool that an earlier version wrote."""
+    """Return names and texts that every store accepts. Spools of earlier versions may contain others."""
     return {clean_name(name): clean_text(value) for name, value in texts.items()}
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Return whether the same values would certainly be refused again."""
+    """Return whether the error shows that the store would refuse the same values again."""
     cause = error.__cause__ or error.__context__ or error
     for each in (error, cause):
         if isinstance(each, OSError):  # also the network errors of `requests`

@@ -1,4 +1,4 @@
-"""Find spools that no process is delivering, describe them, and deliver them: `advisor sync`."""
+"""Finds, describes and delivers spools that no process is delivering, for `advisor sync`."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from advisor_logging.store import Store, StoredRun
 
 State = Literal["left", "being delivered", "training", "unreadable"]
 MAX_REMOTE_SILENCE_S = 600.0
-"""Seconds after its last point during which a spool of another machine without an end may still be written there."""
+"""Seconds after its last point for which a spool from another machine counts as still being written, unless its run has ended."""
 MAX_FILE_BYTES = 256 << 20
-"""Maximum size of a segment or a JSON file of a spool, far above what trainings write. A larger one would fill the memory."""
+"""Maximum size of a segment or a JSON file of a spool, to protect memory. Files that trainings write are far smaller."""
 MAX_RETRY_S = 5.0
-"""Seconds for which delivery is retried if a store that has answered once fails."""
+"""Maximum seconds for which delivery is retried if the store fails after it has answered once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,10 @@ class Spool:
     host: str
     """Machine that wrote the spool; empty if not recorded."""
     points: int
-    """Recorded values that are not acknowledged by the store."""
+    """Number of recorded values that the store has not acknowledged."""
     size: int  # bytes
     last_ms: int | None
-    """Time of the last row, or of the start of the run; milliseconds since 1970."""
+    """Time of the last row, or of the start of the run if there are no rows (milliseconds since 1970)."""
     end: dict[str, Any] | None
     """End of the run as {"status", "time_ms", "tags"}; None if none was recorded."""
 
@@ -70,7 +70,7 @@ class NotDelivered(Exception):  # noqa: N818 - its text is the reason, in one li
 
 
 def find_spools(paths: Sequence[Path]) -> list[Path]:
-    """Return the spools at or in `paths`, sorted by name within each path. Raises ValueError for a path without one."""
+    """Return the folders of spools: `paths` that are spools, and spools in `paths`. Raises ValueError for a path without spools."""
     folders: list[Path] = []
     for path in paths:
         for emptied in path.glob(DELIVERED_PATTERN):
@@ -91,7 +91,7 @@ def find_own_spools() -> list[Path]:
 
 
 def _is_own_folder(folder: Path) -> bool:
-    """Check the owner: in a shared place, a folder of that name from another user is not trusted."""
+    """Return whether this user owns the folder. In a shared folder, another user may have created it."""
     try:
         return not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
     except OSError:
@@ -115,7 +115,7 @@ def inspect_spool(folder: Path) -> Spool:
             points += len(times) * len(columns)
             last_ms = max(last_ms, int(max(times, default=0)))
         state: State = _spool_state(folder, run, end)
-    except Exception:  # whatever a damaged or hostile file holds
+    except Exception:  # a damaged or hostile file can raise any error
         state = "unreadable"
     return Spool(
         folder=folder,
@@ -132,9 +132,9 @@ def inspect_spool(folder: Path) -> Spool:
 
 
 def _check_files(folder: Path) -> None:
-    """Raise ValueError for a file that no training writes.
+    """Raise ValueError if the spool contains something that no training writes.
 
-    A spool from elsewhere may contain links to files of this user, which its delivery would overwrite, and pipes, which never end.
+    A hostile spool may contain links to this user's files, which delivery would overwrite, or pipes, which never end.
     """
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -145,7 +145,7 @@ def _check_files(folder: Path) -> None:
 
 
 def _check_name(run: dict[str, Any]) -> None:
-    """Raise ValueError if the spool's name would lead out of its folder; it is part of the sidecar's file name."""
+    """Raise ValueError if the spool's name is not a plain name: as part of the sidecar's path, it could lead to another folder."""
     for key in ("spool", "identity"):
         if not re.fullmatch(r"[\w.-]*", str(run.get(key, ""))):
             raise ValueError(f"{key} is not a name")
@@ -169,7 +169,7 @@ def _spool_state(folder: Path, run: dict[str, Any], end: dict[str, Any] | None) 
 
 
 def _is_running(process: Any, before_ms: int) -> bool:
-    """Return whether the process runs and began before that time; a later process has reused its number."""
+    """Return whether the process still runs. before_ms: a process that began later than this has only reused the id."""
     try:
         return bool(psutil.Process(int(process)).create_time() <= before_ms / 1000 + 2)
     except psutil.AccessDenied:
@@ -187,10 +187,10 @@ def deliver(
 ) -> str:
     """Deliver a spool to its intended store, or to `tracking_uri`, and remove it. Raises NotDelivered.
 
-    Whoever wrote a spool chose its address, to which MLflow would send the user's credentials. A spool from elsewhere therefore
-    goes only to the store that the user named, or with `as_recorded` to the recorded address.
+    MLflow would send the user's credentials to the address that is recorded in the spool. A spool from elsewhere is therefore only
+    delivered to a store that the user named, or with `as_recorded` to the recorded address.
 
-    Returns one line about what the store lacks, such as values that it refused; "" if it has everything.
+    Returns one line about data that the store lacks, such as refused values; "" if it has everything.
 
     on_progress: called with the bytes delivered so far and the total bytes.
     """
@@ -260,7 +260,7 @@ def _is_local(uri: str) -> bool:
 
 
 def _is_in_store(spool: Spool, run: dict[str, Any], uri: str) -> bool:
-    """Return whether the store has the whole run, from another copy of the spool. Raises NotDelivered if that may follow."""
+    """Return whether another copy of the spool has already delivered the whole run. Raises NotDelivered if it may still do so."""
     try:
         stored = Store(uri).find_run(run)
     except Exception as error:
@@ -301,7 +301,7 @@ def _deliver_to(folder: Path, uri: str, on_progress: Callable[[int, int], None] 
 
 @contextlib.contextmanager
 def _in_training_folder(cwd: str, host: str) -> Iterator[None]:
-    """Run in the training's working directory if this is its machine: addresses may be relative to it."""
+    """Change to the training's working directory if this is its machine, because addresses may be relative to it."""
     if host not in ("", socket.gethostname()) or not os.path.isdir(cwd):
         yield
         return

@@ -11,13 +11,13 @@ from advisor_pytorch.steps.device import Value, logged_value
 from advisor_pytorch.validation import is_mlflow_name
 
 MAX_EVALUATIONS_WITHOUT_OBJECTIVE = 3
-"""Number of evaluations without the objective after which a warning says so. Frameworks may evaluate parts one after another."""
+"""Number of evaluations without the objective that cause a warning. One is too few: frameworks may evaluate in several parts."""
 Refuse = Callable[[str, Exception], None]
 """Receives the name of a metric that cannot be logged, and the error."""
 
 
 def check_metrics(metrics: Mapping[str, object], refuse: Refuse) -> dict[str, Value]:
-    """Return the metrics that can be logged, as numbers or scalars on their device; call `refuse` for every other one.
+    """Return the metrics that can be logged, as numbers or as scalars on their devices. Call `refuse` for all other metrics.
 
     Raises TypeError if `metrics` is not a mapping.
     """
@@ -39,7 +39,7 @@ def _loggable_value(name: str, value: object, refuse: Refuse) -> Value | None:
 
 
 class MissingObjective:
-    """Warns once if the first evaluations lack the objective, which a misspelt name may cause."""
+    """Warns once if the first evaluations lack the objective, for example because its name is misspelt."""
 
     def __init__(self, objective: str, warn: Callable[[str, str], None]) -> None:
         """`warn` logs one line, once per key."""

@@ -68,7 +68,7 @@ class FrameworkCallback:
         known: Mapping[str, Any],
         **run: Any,
     ) -> TuningLogger:
-        """Start recording. `known` contains defaults for settings. `run` identifies a run to continue and overrides settings."""
+        """Start recording. known: defaults for settings that the user did not pass. run: arguments that override settings."""
         self._evaluations, self._files = ObjectiveValues(self._objective), CheckpointFiles()
         self._log = self._last_log = TuningLogger(
             model,
@@ -121,7 +121,7 @@ def _is_plain_value(value: object) -> bool:
 
 @contextmanager
 def guard_training(what: str) -> Iterator[None]:
-    """Turn an error in this block into a warning, so that it does not stop the training."""
+    """Turn an error in the block into a warning, so that the training continues. what: the subject of the warning."""
     try:
         yield
     except Exception as error:
@@ -129,7 +129,7 @@ def guard_training(what: str) -> Iterator[None]:
 
 
 class ObjectiveValues:
-    """Values of the objective by step. They stay on their devices until they are read."""
+    """Values of the objective by step. A value stays on its device until it is read."""
 
     def __init__(self, objective: str) -> None:
         self._objective = objective
@@ -144,21 +144,21 @@ class ObjectiveValues:
             self._values[step] = value.detach().clone() if isinstance(value, torch.Tensor) else float(value)
 
     def value_at(self, step: int) -> float | None:
-        """Return the last value up to `step`; None if there is none or it is not finite. Reading it waits for the device."""
+        """Return the last value up to `step`; None if it is missing or not finite. This waits for the device."""
         steps = [s for s in self._values if s <= step]
         value = float(self._values[max(steps)]) if steps else math.nan
         return value if math.isfinite(value) else None
 
 
 class CheckpointFiles:
-    """Steps of a framework's checkpoint files: the steps at which the files appeared or changed."""
+    """Records the step of each checkpoint file of a framework: the step at which the file appeared or changed."""
 
     def __init__(self) -> None:
         self._steps: dict[str, int] = {}
         self._written: dict[str, float | None] = {}
 
     def record_files(self, paths: Iterable[str], step: int | None) -> None:
-        """Record `step` for files that are new or changed since the last call. None: they belong to an earlier training."""
+        """Record `step` for files that are new or changed since the last call. step: None if an earlier training wrote them."""
         for path in paths:
             written, before = _modification_time(path), self._written.get(path, -1.0)
             self._written[path] = written
@@ -171,7 +171,7 @@ class CheckpointFiles:
         return list(self._steps)
 
     def describe(self, policy: str, paths: Iterable[str], chosen: str | None, values: ObjectiveValues) -> str:
-        """Return the value of `contract.TAG_CHECKPOINTS` for the checkpoints among `paths` that were recorded."""
+        """Return the value of `contract.TAG_CHECKPOINTS` for the recorded checkpoints among `paths`."""
         known = sorted({path for path in paths if path in self._steps}, key=lambda path: (self._steps[path], path))
         entries = [
             {"step": self._steps[path], "value": values.value_at(self._steps[path]), "path": path} for path in known

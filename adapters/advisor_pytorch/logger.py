@@ -43,7 +43,7 @@ from advisor_pytorch.validation import check_count, check_objective, check_step,
 Batch = TypeVar("Batch")
 
 MAX_DRAIN_S = 10.0
-"""Maximum seconds for which the end of a run waits until its last values are on disk."""
+"""Maximum seconds to wait at the end of a run until its last values are on disk."""
 
 
 class Best(NamedTuple):
@@ -81,10 +81,11 @@ class TuningLogger:
     only the device knows about the skip, and the numbers have a gap.
 
     If the loop makes a new optimizer for the same parameters, its steps are logged from then on. A second logger on the same model
-    closes the first. What cannot be logged is counted and summed up in one line at the end; it never raises into the loop.
+    closes the first. Values that cannot be logged never raise an error in the loop. They are counted, and one line at the end
+    states their number.
 
     In distributed training (DDP, FSDP2), make a logger on every rank, in the same order: rank 0 records one run, with the norm of
-    all shards and the examples of all ranks. A dead rank or one without a logger blocks nothing
+    all shards and the examples of all ranks. A rank that has exited or has no logger blocks nothing
     (`advisor_pytorch.distributed.ranks`).
     """
 
@@ -217,7 +218,7 @@ class TuningLogger:
         _open_loggers.add(self)
 
     def _close_earlier_loggers(self) -> None:
-        """Close the loggers that still record this model, such as that of a notebook's cell which runs a second time."""
+        """Close earlier loggers that still record this model, for example if a notebook cell runs a second time."""
         for earlier in list(_open_loggers):
             if earlier._is_active() and not self._parameters.isdisjoint(earlier._parameters):
                 earlier.warn("second", "the run ends here: another TuningLogger now records its model")
@@ -246,7 +247,7 @@ class TuningLogger:
         return None if last is None else last.path
 
     def batches(self, loader: Iterable[Batch]) -> MeasuredLoader[Batch]:
-        """Yield the training loader's batches; measure the wait for each and count its examples."""
+        """Return an iterable over the training loader's batches. It measures the wait for each batch and counts the examples."""
         self.loaders(train=loader)
         return MeasuredLoader(loader, self._capture.add_batch)
 
@@ -258,16 +259,16 @@ class TuningLogger:
             self._observations.loaders(train, valid)
 
     def show(self, loss: torch.Tensor) -> None:
-        """Inspect the graph of the first loss, for loops that pass `step` a loss without graph."""
+        """Inspect the autograd graph of the first loss. This is for loops that pass detached losses to `step`."""
         if self._observations is not None and self._observations.wants_loss:
             self._observations.loss(loss)
 
     def step(self, loss: Value, *, grad_norm: Value | None = None, examples: int | None = None) -> None:
         """Log the training loss, a tensor of one element or a number, after `optimizer.step()`.
 
-        If a step has several micro-batches, call it for each, for the last one after `optimizer.step()`: the losses are averaged
-        into that step. `examples` overrides `batch_size`. `grad_norm` is for loops whose optimizer runs no hooks (a replayed CUDA
-        graph): it means that a step was made, and gives its norm.
+        If a step has several micro-batches, call this method for each of them, for the last one after `optimizer.step()`: the mean
+        loss is logged for the step. `examples` overrides `batch_size`. `grad_norm` is for loops whose optimizer runs no
+        hooks (a replayed CUDA graph): it states that a step was made, and the step's gradient norm.
         """
         if not self._capture.alive:
             return
@@ -305,7 +306,7 @@ class TuningLogger:
         self._capture.restart_clock()
 
     def _warn_about_losses(self) -> None:
-        """Warn about all that could not be logged, if that is more than the warnings before have shown."""
+        """Warn about values that could not be logged, unless earlier warnings have covered them all."""
         if missing := self._capture.missing():
             self.warn("missing", missing)
         lost = self._refusals.sum_up(self._capture.failures)
@@ -321,11 +322,11 @@ class TuningLogger:
             self._recorder.note(tags={contract.TAG_CHECKPOINTS: self._keeper.checkpoints.describe()})
 
     def add_batch(self, waited_s: float, examples: int | None = None) -> None:
-        """Record a batch that arrived after a wait, and its examples; for loops that `batches` cannot wrap."""
+        """Record a batch, for loops that `batches` cannot wrap. waited_s: seconds until it arrived. examples: their number."""
         self._capture.add_batch(waited_s, examples)
 
     def note(self, facts: Mapping[str, object]) -> None:
-        """Log tags by the names of `advisor.contract`; they override observed ones. Values are logged as texts."""
+        """Log tags under the names in `advisor.contract`. They override observed tags. Values are logged as texts."""
         if self._recorder is None or not self._is_active():
             return
         try:
@@ -377,7 +378,7 @@ class TuningLogger:
         self._keeper.note(run_id=recorder.run_id)  # the id of a short run is known only now
 
     def __enter__(self) -> Self:
-        """Raises RuntimeError if the run is closed; the outermost of nested blocks closes it."""
+        """Raises RuntimeError if the run is closed. Blocks can be nested: the outermost one closes the run."""
         if self._closed:
             raise RuntimeError("this TuningLogger is closed: make a new one, with run_id=... to continue its run")
         self._blocks += 1
@@ -407,7 +408,7 @@ class TuningLogger:
         (self._recorder or self._ranks).put(chunk)
 
     def noticed(self, tag: str, value: str) -> None:
-        """Log a fact that the step capture observed, unless the user gave it."""
+        """Log a fact that the step capture observed, unless the user passed it."""
         if tag == contract.TAG_BATCH_SIZE and self._ranks.send({"batch_size": int(value)}):
             return  # rank 0 logs the sum over all ranks
         if self._observations is not None:
@@ -415,7 +416,7 @@ class TuningLogger:
         self._log_observed_tags({tag: value})
 
     def replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """Learn that the training goes on with another optimizer."""
+        """Record that `optimizer` replaces optimizer k."""
         self._state.replace_optimizer(k, optimizer)
         if self._observations is not None:
             self._observations.replaced(k, optimizer)

@@ -14,7 +14,7 @@ from advisor.contract.metric_direction import Direction, contradicts_direction, 
 from advisor_logging.limits import MAX_STEP
 
 _BETTER_VALUES = {"minimize": "higher", "maximize": "lower"}
-"""The better values if the stated direction (the key) is wrong."""
+"""By stated direction: the values that are better if this direction is wrong."""
 _NAME_PATTERN = re.compile(r"[/\w.\- :]{1,250}")
 
 
@@ -37,7 +37,7 @@ def check_training(model: object, optimizers: Sequence[object]) -> None:
 
 
 def check_objective(params: object, objective: object, direction: object) -> Direction:
-    """Return the objective's direction: as given, else as its name says.
+    """Return the objective's direction: `direction`, or else the one that the objective's name implies.
 
     Raises TypeError or ValueError unless the hyperparameters and the objective can be logged unchanged, and the direction is known
     and does not contradict the objective's name.
@@ -81,7 +81,7 @@ def check_count(name: str, value: object, least: int) -> None:
 
 
 def check_step(step: object) -> int:
-    """Return a step number, also from NumPy or PyTorch integers. Raises TypeError or ValueError for others and above 2**53."""
+    """Return a step as a plain integer. Raises TypeError or ValueError if it is not an integer from 0 to 2**53."""
     number = operator.index(step)  # type: ignore[arg-type]  # raises for other types
     check_count("step", number, 0)
     if number > MAX_STEP:

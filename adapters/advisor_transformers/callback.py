@@ -58,7 +58,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Prepare for a training. Recording starts later, because other callbacks may have to start their MLflow run first."""
+        """Prepare for a training. Recording starts later, so that other callbacks can start their MLflow run first."""
         self._close_log(None)  # an earlier training may have ended with an exception
         self._is_training = True
 

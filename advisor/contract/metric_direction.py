@@ -75,7 +75,7 @@ def direction_of(name: str) -> Direction | None:
 
 
 def contradicts_direction(name: str, direction: Direction) -> bool:
-    """Return True if the name clearly states the other direction: val_accuracy to minimize. Vague words state nothing clearly."""
+    """Return True if the name clearly implies the other direction, such as val_accuracy to minimize. Vague words do not count."""
     clear = direction_of(name)
     return clear is not None and clear != direction and not _is_vague(name)
 
@@ -86,7 +86,7 @@ def _is_vague(name: str) -> bool:
 
 
 def _deciding_word(whole: Sequence[str], parts: Sequence[str]) -> str | None:
-    """Return the last word with a known direction; a vague word counts only if there is no other."""
+    """Return the last word with a known direction. A vague word counts only if there is no other."""
     directed = [word for w in (*reversed(whole), *reversed(parts)) if (word := _base_word_with_direction(w))]
     return next((w for w in directed if w not in _VAGUE_WORDS), directed[0] if directed else None)
 

@@ -1,7 +1,7 @@
 """Removes passwords from messages, tags and files, in the analysis and in training processes; uses only the standard library.
 
-`learn_address` parses each address that the user provides. After that, the address's password is hidden by value wherever it appears, in
-any quoting. Regular-expression patterns are used only for text of unknown origin; their time grows in proportion to the text.
+`learn_address` parses each address that the user provides. Then the address's password is hidden by value wherever it appears, in
+any quoting. Regular expressions are used only for text of unknown origin; their time is proportional to the length of the text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import lru_cache
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 _USERINFO = re.compile(r"(?<=://)(?:[^/\s'\"]*|[^/\s'\":@\[]{0,128}:(?!\d{1,5}[/?#])[^\s'\"]{0,2048})@")
-"""User and password of an address inside a text. A password may hold a slash or an @; its length is bounded."""
+"""Pattern of user and password of an address inside a text. A password may contain a slash or an @; its length is limited."""
 _ASSIGNMENT = re.compile(r"(?<![\w.-])(?P<name>[\w.-]++)=(?P<value>'[^'\n]*'|\"[^\"\n]*\"|[^&;\s'\"]+)")
 _SECRET_VARIABLE_NAME = re.compile(
     r"(?i)(token|password|passwd|passphrase|secret|credentials?|apikey|[a-z0-9]_(pwd|pass|key|pat))$"
@@ -23,7 +23,7 @@ _SECRET_VARIABLE_NAME = re.compile(
 _MIN_SECRET_CHARS = 6
 """Minimum characters of an environment value that is hidden wherever it appears; shorter values may be ordinary words."""
 _MAX_ERROR_CHARS = 20_000
-"""Maximum characters of an error that are read: an error may quote all the data that it is about."""
+"""Maximum characters of an error's text that are read. Some errors quote large data."""
 _MIN_PASSWORD_CHARS = 3
 """Minimum characters of a password to hide if it belongs to an address that the user provided."""
 HIDDEN_TEXT = "***"
@@ -38,7 +38,7 @@ _DATABASE_DIALECTS = {
     "redshift",
     "snowflake",
 }
-"""Dialects of SQLAlchemy whose addresses have a password; their drivers accept more characters in it than a parser."""
+"""SQLAlchemy dialects whose addresses may have a password. Their drivers accept passwords that `urllib` would parse differently."""
 
 _learned: dict[str, str] = {}
 """Texts to hide, with their replacements: the user's addresses, and their passwords in every form of quoting."""
@@ -85,7 +85,7 @@ def redact_value(value: str) -> str:
 
 
 def _hide_assigned_values(text: str) -> str:
-    """The text without the values that it assigns to names of secrets, as `password=…` in an address's query."""
+    """Return the text without values that are assigned to names of secrets, such as `password=…` in an address."""
 
     def hide(found: re.Match[str]) -> str:
         name = found["name"]
@@ -173,7 +173,7 @@ def _error_text(error: BaseException | str) -> str:
 
 
 def error_reason(error: BaseException) -> str:
-    """Return an error as `one_line` does; for a network error, only the operating system's reason without libraries' wrappers."""
+    """Return the same as `one_line`. For a network error, return only the operating system's reason."""
     innermost = error
     while (deeper := innermost.__cause__ or innermost.__context__) is not None:
         innermost = deeper
@@ -209,11 +209,11 @@ _QUOTED_ASSIGNMENT = re.compile(
     r"""(\"{3}|'{3}|["'])(.+?)\3""",
     re.DOTALL,
 )
-"""A quoted text that code or configuration assigns to a name, a subscript or a key."""
+"""Pattern of a quoted text that code or configuration assigns to a name, a subscript or a key."""
 _UNQUOTED_ASSIGNMENT = re.compile(
     r"(?m)^([+ -]?[ \t]*+(?:export[ \t]++)?)([\w.-]++)([ \t]*+[:=]\s{0,100}+)([^\s#'\"(){}\[\],]++)[ \t]*+$"
 )
-"""An unquoted text that a line of configuration assigns to a name."""
+"""Pattern of an unquoted text that a line of configuration assigns to a name."""
 _HARMLESS_VALUES = {
     "None",
     "True",
@@ -231,7 +231,7 @@ _HARMLESS_VALUES = {
 
 
 def redact_code(text: str) -> str:
-    """As `redact`, for code or configuration: texts that are assigned to passwords, keys and tokens are hidden.
+    """Return code or configuration with its secrets hidden: texts that are assigned to passwords, keys and tokens.
 
     Code without a secret stays unchanged: `def f(token=None)`, `password: str`, `key = args.key`.
     """
@@ -260,15 +260,15 @@ def learn_arguments(arguments: Iterable[str]) -> None:
 _CREDENTIAL_HEADER = re.compile(
     r"(?i)\b(authorization[\"']?\s{0,9}[:=]\s{0,9}[\"']?(?:[a-z]{1,20}\s{1,9})?|bearer\s{1,9})[^\s'\"]++"
 )
-"""An HTTP header with a credential, or only its scheme and the credential."""
+"""Pattern of an HTTP header with a credential, or of its scheme and credential alone."""
 _KEY_ARGUMENT = re.compile(r"\b(key\s{0,9}=\s{0,9})('[^'\n]*+'|\"[^\"\n]*+\")")
-"""A quoted text in the keyword `key` of a call, as in `wandb.login(key="...")`."""
+"""Pattern of a quoted text as the argument `key` of a call, as in `wandb.login(key="...")`."""
 _UNQUOTED_ENTRY = re.compile(r"(?<![\w.-])([\w.-]++)([\"']?\s{0,9}+:\s{0,9}+)([^\s'\"(){}\[\],]++)")
-"""An unquoted value in JSON or YAML within one line."""
+"""Pattern of an unquoted value in JSON or YAML within one line."""
 
 
 def _redact_argument(argument: str) -> str:
-    """As `redact`, for one argument, which may contain code, configuration or an HTTP header."""
+    """Return an argument with its secrets hidden. It may contain code, configuration or an HTTP header."""
 
     def hide(found: re.Match[str]) -> str:
         name, between, value = found.groups()

@@ -80,7 +80,7 @@ class OpenStudy:
         self._current: Trial | None = None
 
     def trials(self, count: int | None = None, *, seed: int | None = None) -> Iterator[Trial]:
-        """Yield each trial that has not ended and that no other launcher is training. Each gets its own MLflow run.
+        """Yield each trial that has not ended and that no other launcher is training. Each trial gets its own MLflow run.
 
         count: number of trials in the study (None: as in its file). seed: first seed (None: as for `advisor run`). MLflow and our
         hook log to the run of the current trial. If the loop ends or crashes during a trial, the next iteration restarts that
@@ -226,7 +226,7 @@ def _error_text(error: BaseException | str) -> str:
 
 @contextmanager
 def _logging_to_run(uri: str, variables: Mapping[str, str]) -> Iterator[None]:
-    """Make MLflow and our hook in this process log to the run that the environment variables identify."""
+    """Make MLflow and our hook log to the run that `variables` (for the environment) identify, in this process during the block."""
     import mlflow
 
     before = {name: os.environ.get(name) for name in (*variables, "MLFLOW_EXPERIMENT_ID")}

@@ -36,7 +36,7 @@ BUILT_IN_PLACEHOLDERS = (
 _COLLECTIVE_PLACEHOLDERS = {"json", "args"}
 """Placeholders that expand to all hyperparameters at once."""
 _MAX_FILE_BYTES = 1_000_000
-"""Maximum size of a file on the command line that counts as a part of the command: a script or a configuration, no data."""
+"""Maximum size of a file on the command line whose content counts as part of the command. Larger files are assumed to be data."""
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w./-]*)\}")
 
 
@@ -46,7 +46,7 @@ def placeholders(words: Iterable[str]) -> set[str]:
 
 
 def check_placeholders(words: Sequence[str], parameters: Iterable[str], available: Iterable[str]) -> None:
-    """Raise AdvisorError for an unknown placeholder. available: the names in `BUILT_IN_PLACEHOLDERS` that have a value for this job."""
+    """Raise AdvisorError for an unknown placeholder. available: names of built-in placeholders that have a value for this job."""
     known = {*parameters, *available}
     for name in sorted(placeholders(words) - known):
         if name.partition(".")[0] in BUILT_IN_PLACEHOLDERS:
@@ -76,7 +76,7 @@ def check_passes_searched(words: Sequence[str], searched: Mapping[str, str], par
 
 
 def must_append(words: Sequence[str], parameters: Iterable[str]) -> bool:
-    """Return True if the hyperparameters must be appended, because the command has no placeholder for any of them."""
+    """Return True if the command has no placeholder for any hyperparameter, so that all of them must be appended."""
     names = {n.partition(".")[0] if n.startswith(f"{SCHEDULE}.") else n for n in placeholders(words)}
     return names <= set(BUILT_IN_PLACEHOLDERS) - _COLLECTIVE_PLACEHOLDERS - set(parameters)
 
@@ -86,8 +86,8 @@ def fill_placeholders(
 ) -> list[str]:
     """Return the command line of a job. append: append the hyperparameters if the command has no placeholder for them.
 
-    If a hyperparameter's condition does not hold, the word with its placeholder is omitted, and so is the option before it:
-    both words of `--momentum {momentum}`.
+    If a hyperparameter has no value in this trial, the word with its placeholder is omitted, and so is the option before it: both
+    words of `--momentum {momentum}`.
     """
     values = {**built_in, **{name: as_text(value) for name, value in params.items()}}
     if append and must_append(words, params):

@@ -41,7 +41,7 @@ def check_command(spec: StudySpec, words: Sequence[str], *, append: bool = True)
 
 
 def command_warnings(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> list[str]:
-    """Return a warning, if necessary: the command does not pass the length of training or the schedule that the study sets."""
+    """Return a warning if the command does not pass the training length or the schedule that the study sets, else an empty list."""
     missing = [name for name in unpassed_placeholders(spec, words) if name != "seed"] if append else []
     if not missing:
         return []
@@ -75,7 +75,7 @@ def _study_texts(spec: StudySpec) -> Iterator[str]:
 
 
 def _derived_substitutes(spec: StudySpec) -> dict[str, str]:
-    """Map each searched hyperparameter to the most similarly named hyperparameter derived from it, or else to itself.
+    """Map each searched hyperparameter to a hyperparameter derived from it (with the most similar name), or else to itself.
 
     A training that accepts `learning_rate` need not accept `effective_learning_rate`, even if the study searches the latter.
     """
@@ -120,7 +120,7 @@ _RESERVED_NAMES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
 
 
 def study_folder(base: Path | None, study: str) -> Path:
-    """Return the study's output folder in `base` (None: `DEFAULT_OUTPUT_FOLDER`). It is unique even if the name contains invalid characters."""
+    """Return the study's output folder in `base` (None: `DEFAULT_OUTPUT_FOLDER`). It is unique for every study name."""
     name = re.sub(r"[^\w.-]+", "-", study).strip("-.") or "study"
     if _RESERVED_NAMES.fullmatch(name):
         name = f"study-{name}"

@@ -154,7 +154,7 @@ def as_observations(spec: StudySpec, entries: Iterable[Entry]) -> list[Observati
 
 
 def _mean_objective(outcomes: Sequence[Outcome]) -> float | None:
-    """Return the mean best value of a trial's trainings; None if one failed, because a setting that may fail is unsuitable."""
+    """Return the mean best value of a trial's trainings; None if a training failed, because such a setting is unsuitable."""
     values = [o.best for o in outcomes if o.best is not None and o.status in ("complete", "stopped")]
     return fmean(values) if values and len(values) == len(outcomes) else None
 

@@ -34,7 +34,7 @@ _POLL_S = 0.1
 _MIN_POLL_S = 0.005
 """Minimum seconds between two polls. The pause doubles while nothing ends, so that short trainings follow each other closely."""
 MAX_FIRST_FAILURES = 3
-"""Number of first trials of a launch that, if they all fail or log nothing and no trial has a result yet, end the launch."""
+"""Number of trials after which a launch ends if all of them fail or log nothing, and no earlier trial has a result."""
 MAX_RESTARTS_AFTER_LOSS = 3
 """Maximum number of restarts of a job whose machine was lost. Then the job is recorded as stopped."""
 
@@ -231,7 +231,9 @@ class _Worker:
                 if item.exit is None:
                     continue
                 item.ended_at = time.monotonic()
-                with suppress(OSError):  # disk full: the end is still recorded unless this launcher is killed first
+                with suppress(
+                    OSError
+                ):  # disk full: the end is only lost if this launcher is killed before it reaches MLflow
                     self._records.keep(ExitRecord(item.job.name, item.run_id, item.exit))
             if time.monotonic() >= max(item.retry_at, self._retry_at):
                 self._record_end(item, item.exit)
@@ -308,7 +310,7 @@ class _Worker:
             if signals.count > max(handled, 1):
                 handled = signals.count
                 self._stop_trainings()
-            with suppress(AdvisorError):  # stopping goes on whatever the first trials came to
+            with suppress(AdvisorError):  # continue to stop even if the first trials all failed
                 self._record_ended_trainings()
             time.sleep(_POLL_S)
         self._records.close()

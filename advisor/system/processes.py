@@ -24,11 +24,11 @@ def usable_cpus() -> int:
 
 
 KILL_SIGNAL = getattr(signal, "SIGKILL", signal.SIGTERM)
-"""The signal that no process can ignore; Windows has one way to end a process, and calls it SIGTERM."""
+"""The signal that no process can ignore. On Windows, SIGTERM ends a process at once."""
 
 
 def signal_group(leader: int, number: int) -> None:
-    """Send a signal to the process group of `leader`; on Windows, which has none, end the process and its children."""
+    """Send a signal to the process group of `leader`. Windows has no process groups: there, end the process and its children."""
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):  # all of them have ended
             os.killpg(leader, number)

@@ -22,7 +22,7 @@ Columns = tuple[NDArray[Any], ...]
 MAX_POINTS_IN_MEMORY = 10_000_000
 """Maximum number of points of a study that stay in memory; each takes 32 bytes."""
 _MIN_FILE_POINTS = 20_000
-"""Minimum number of points of a metric for moving it to a file."""
+"""Minimum number of points of a metric to move it to a file."""
 
 
 def offload(columns: Columns, *, fits: bool) -> Columns:
@@ -43,7 +43,7 @@ def offload_all(tables: Sequence[Columns]) -> list[Columns]:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise AdvisorError(
-            f"cannot keep the study's curves, which are too many for memory, in {folder}: {reason}; let TMPDIR name another folder"
+            f"cannot keep the study's curves, which are too many for memory, in {folder}: {reason}; set TMPDIR to another folder"
         ) from error
 
 

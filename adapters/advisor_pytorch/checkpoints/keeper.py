@@ -1,4 +1,4 @@
-"""Decides when a training is saved and by which ranks, and finds an interrupted training to resume."""
+"""Decides when and by which ranks a training is saved, and finds an interrupted run to resume."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class EarlierRun(NamedTuple):
 
 
 class CheckpointKeeper:
-    """Saves a training at its evaluations and at its end. A failure to save becomes a warning.
+    """Saves a training at its evaluations and at its end. If saving fails, it logs a warning.
 
     Rank 0 decides and writes. With `together`, all ranks call `save` for each checkpoint that rank 0 chooses, so that `save` can
     gather a sharded state.
@@ -56,9 +56,9 @@ class CheckpointKeeper:
         return None if best is None or best.value is None else (best.step, best.value)
 
     def on_evaluation(self, step: int, steps_made: int, value: Value | None) -> bool:
-        """Save a checkpoint after an evaluation and return whether it was saved. Reading `value` waits for the device.
+        """Save a checkpoint after an evaluation and return whether it was saved. This waits for the device, to read `value`.
 
-        `value` is None if it could not be read. With `together`, every rank must call this, whatever its own value is.
+        `value` is None if it could not be read. With `together`, every rank must call this method, because rank 0 decides.
         """
         if not self.checkpoints.keep:
             return False
@@ -71,7 +71,7 @@ class CheckpointKeeper:
             return False
 
     def on_end(self, step: int, steps_made: int) -> None:
-        """Save the training at its end. Skip this if it needs all ranks: some may have exited."""
+        """Save the training at its end, unless all ranks must take part: some of them may have exited."""
         last = self.checkpoints.current.last
         if not self.checkpoints.keep or not self._leads or self._together:
             return
@@ -83,7 +83,7 @@ class CheckpointKeeper:
             self._warn("checkpoint", f"the last checkpoint could not be kept ({one_line(error)})")
 
     def note(self, **fields: str | None) -> None:
-        """Update the description of the run that is stored with its checkpoints. A field given as None stays unchanged."""
+        """Update fields of the run's description, which is stored with its checkpoints. Fields that are None stay unchanged."""
         changes = {name: text for name, text in fields.items() if text is not None}
         about = replace(self.checkpoints.about, **changes)  # type: ignore[arg-type]  # only text fields change
         if not self._leads or about == self.checkpoints.about:
@@ -153,7 +153,7 @@ class CheckpointSettings(NamedTuple):
             if function is not None and not callable(function):
                 raise TypeError(f"{name} must be a function of a path, not {function!r}")
         if self.resume and not self.keep:
-            raise ValueError("resume needs checkpoints: say how many to keep, checkpoints=3")
+            raise ValueError("resume needs checkpoints: pass the number to keep, for example checkpoints=3")
         if self.resume and start_step:
             raise ValueError("resume sets the step itself: omit start_step")
         if self.resume and self.save is not None and self.load is None:
@@ -182,7 +182,7 @@ class CheckpointSettings(NamedTuple):
     def keeper(
         self, before: EarlierRun | None, about: RunInfo, identity: str, state: TrainingState, *, leads: bool, warn: Warn
     ) -> CheckpointKeeper:
-        """Return the keeper of this run's checkpoints. They are stored in the folder of the run to continue, or in a new one."""
+        """Return the keeper of this run's checkpoints. Their folder is that of the run to continue, or a new one."""
         folder = before.folder if before is not None else self.root / identity
         keep = self.keep if leads or self.on_all_ranks else 0
         checkpoints = Checkpoints(folder, keep, about, ".pt" if self.save is None else "", owner=leads)
@@ -243,6 +243,6 @@ def _is_same_training(known: RunInfo, about: RunInfo) -> bool:
 
 
 def is_sharded(model: torch.nn.Module) -> bool:
-    """Return whether the model's parameters are sharded, so that no rank has all of them."""
+    """Return whether the model's parameters are sharded: no rank has all of them."""
     whole = not any(hasattr(p, "to_local") for p in model.parameters())
     return not whole or any(type(m).__name__ == "FullyShardedDataParallel" for m in model.modules())

@@ -50,7 +50,7 @@ class TrainingState:
         }
 
     def replace_optimizer(self, k: int, optimizer: Stateful) -> None:
-        """Save this optimizer in the place of optimizer k from now on."""
+        """Save `optimizer` instead of optimizer k from now on."""
         self._several["optimizers"][k] = optimizer
 
     def save(self, path: Path, metadata: Mapping[str, object]) -> None:
@@ -98,7 +98,7 @@ def random_states() -> dict[str, Any]:
 
 
 def restore_random_states(states: Mapping[str, Any]) -> None:
-    """Restore the states of the random generators. States of devices that do not exist here are ignored."""
+    """Restore the states of the random generators. States of devices that this machine lacks are ignored."""
     torch.set_rng_state(states["torch"])
     for i, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(state, i)

@@ -1,10 +1,10 @@
-"""The channel between the ranks of a distributed training. It uses the key-value store that the job already has.
+"""Sends values of the other ranks to rank 0, through the key-value store of the distributed training.
 
     rank 1, 2, ...: RankSender ──► one slot per rank in the store ──► rank 0: RankReceiver ──► merging ──► spool
 
-No collective is used, and only our own threads access the store, over their own connection if PyTorch can open one. A rank that
-has exited, hangs or logs nothing therefore delays the other ranks' logs by a bounded time and never delays the training. A slot
-is written only after rank 0 has emptied it, so the store holds at most one message and one final message per rank.
+No collective is used. Only our own threads access the store, over a separate connection if PyTorch can open one. So a rank that has
+exited, hangs or logs nothing never delays the training, and delays the other ranks' logs only for a limited time. A rank writes to
+its slot only after rank 0 has emptied it. So the store holds at most one message and one final message per rank.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from advisor_pytorch.steps.shard_names import is_sent_to_rank_0
 
 MIN_SEND_INTERVAL_S = 0.125
 MAX_MESSAGES_PER_S = 256
-"""Maximum store requests per second of all ranks together; the more ranks there are, the less often each one sends."""
+"""Maximum messages per second of all ranks together. With more ranks, each one sends less often."""
 MAX_UNSENT_STEPS = 20_000
-"""Maximum unsent steps, and chunks, of a rank. Beyond it, the oldest steps and the newest chunks are dropped."""
+"""Maximum number of unsent steps of a rank, and of unsent chunks. Beyond it, the oldest steps and the newest chunks are dropped."""
 MAX_CLOSING_S = 5.0
 """Maximum seconds that the end of a run waits for the other ranks."""
 FINAL_MESSAGE_S = 1.0
-"""Seconds of `MAX_CLOSING_S` that are reserved for messages after the last steps."""
+"""Part of `MAX_CLOSING_S` that is reserved for messages after the last steps (seconds)."""
 
 _numbers = itertools.count()
-"""Numbers the runs of this process: the n-th run of rank 0 belongs to the n-th run of each other rank."""
+"""Counts the runs of this process. The n-th run of rank 0 belongs with the n-th run of each other rank."""
 
 
 class _Slots:
-    """The slots of one run in the job's store. If the store is no longer available, every method can hang or raise."""
+    """The slots of one run in the job's store. If the store is unavailable, every method may hang or raise an error."""
 
     def __init__(self, number: int) -> None:
         from torch.distributed import distributed_c10d  # missing in some builds of PyTorch
 
         shared = distributed_c10d._get_default_store()
-        # The job's connection blocks while a thread waits on it. Before PyTorch 2.8 it cannot be cloned.
+        # While one thread waits on the job's connection, others block, so we clone it. This needs PyTorch 2.8.
         own = shared.clone() if hasattr(shared, "clone") else shared
         self._store = distributed_c10d.PrefixStore(f"tuning-advisor/{number}", own)
 
@@ -69,7 +69,7 @@ class _Slots:
 
 
 def _is_store_up() -> bool:
-    """Return whether the store is reachable. It ends with the process group, unless the launcher owns it."""
+    """Return whether the store is available. It ends with the process group, unless the launcher owns it."""
     launcher_owns_it = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     return torch.distributed.is_initialized() or launcher_owns_it
 
@@ -88,7 +88,7 @@ class _ChannelThread:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Stop the thread. Otherwise an interpreter that exits while the thread uses the store can crash."""
+        """Stop the thread. If it used the store while the interpreter exits, the process could crash."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -119,7 +119,7 @@ class _ChannelThread:
 
 
 class RankSender(_ChannelThread):
-    """Replaces the recorder on every rank except 0: sends steps, facts and warnings to rank 0."""
+    """Sends steps, facts and warnings to rank 0. It replaces the recorder on every other rank."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         super().__init__(world_size)
@@ -189,7 +189,7 @@ def _decode_message_rows(message: Mapping[str, Any]) -> list[tuple[int, Values]]
 
 
 class RankReceiver(_ChannelThread):
-    """Receives the other ranks' values on rank 0 and holds rank 0's steps until they arrive. Implements `table.Completion`."""
+    """Receives the other ranks' values on rank 0, and keeps rank 0's steps until these arrive. Implements `table.Completion`."""
 
     def __init__(
         self,

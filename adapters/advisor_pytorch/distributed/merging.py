@@ -13,15 +13,15 @@ from advisor_pytorch.steps.shard_names import LIMIT, NORM, PART_SUFFIX, part_nam
 MAX_WAIT_S = 10.0
 """Maximum seconds for which a step waits for the other ranks' values."""
 MAX_STEPS_AHEAD = 20_000
-"""Maximum number of steps that are kept of a rank ahead of rank 0; its oldest ones are dropped."""
+"""Maximum number of steps that are stored for a rank that is ahead of rank 0. Beyond it, the oldest ones are dropped."""
 
 Values = Mapping[str, float]
 
 
 class Merger:
-    """Holds rank 0's steps until the other ranks' values arrive, and releases them in order. Times are seconds of any one clock.
+    """Keeps rank 0's steps until the other ranks' values arrive, and returns merged steps in order. Times are seconds of a clock.
 
-    If a rank delays a step by `wait_s` seconds, later steps no longer wait for that rank until it sends again.
+    If a step has waited `wait_s` seconds for a rank, later steps do not wait for that rank until it sends again.
     """
 
     def __init__(self, wait_s: float = MAX_WAIT_S) -> None:
@@ -85,10 +85,10 @@ class Merger:
 
 
 def merge_step(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
-    """Return one step of rank 0 merged with the other ranks' values; None stands for a rank whose values were not received.
+    """Merge the values of one step of rank 0 with those of the other ranks. others: None for a rank whose values are missing.
 
-    If a rank is missing, values that need all ranks are omitted. Examples per second are summed over the ranks; a missing rank
-    counts as the mean of the others.
+    If a rank is missing, values that need all ranks are omitted. Examples per second are summed over the ranks: for a missing rank,
+    the mean of the others is used.
     """
     known = [values for values in others if values is not None]
     complete = len(known) == len(others)

@@ -42,7 +42,7 @@ def _integer_variable(variable: str, default: int) -> int:
 
 
 def process_facts(model: torch.nn.Module, seed: int | None, *, leads: bool, checkpoints: bool) -> Facts:
-    """Return the facts known before the training. If `seed` is None, PyTorch's is used; `leads` marks the rank that logs."""
+    """Return the facts that are known before the training. seed: None means PyTorch's seed. leads: whether this is rank 0."""
     device = model_device(model)
     facts: Facts = {
         "seed": torch.initial_seed() if seed is None else seed,
@@ -85,7 +85,7 @@ def has_own_logging() -> bool:
 
 
 def parallelism(model: torch.nn.Module) -> str:
-    """Return the kind of parallelism: "fsdp", "ddp", or "other", which includes a model given without its DDP wrapper."""
+    """Return the kind of parallelism: "fsdp", "ddp" or "other". A DDP model that is passed without its wrapper is "other"."""
     parameters = list(model.parameters())
     if any(is_sharded(p) for p in parameters) or is_flattened_by_fsdp1(parameters):
         return "fsdp"
@@ -117,6 +117,7 @@ def _ranks_json(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any]
 
 
 def global_batch(by_rank: Sequence[Mapping[str, Any] | None]) -> int | None:
-    """Return the examples per optimizer step over all ranks. A rank without a batch size counts as the mean of the others."""
+    """Return the number of examples per optimizer step of all ranks. For a rank of unknown batch size, the mean of the others is
+    used."""
     known = [int(facts["batch_size"]) for facts in by_rank if facts and facts.get("batch_size")]
     return round(sum(known) / len(known) * len(by_rank)) if known else None

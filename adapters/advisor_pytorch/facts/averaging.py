@@ -17,13 +17,13 @@ _KIND_PATTERNS = (("ema|exponential|movingaverage", "ema"), ("swa|stochasticweig
 
 
 def averaging_classes() -> list[type]:
-    """Return the classes in this process that are named like weight averaging, including PyTorch's own."""
+    """Return all loaded classes whose names suggest weight averaging, including PyTorch's own, with their subclasses."""
     bases = [c for base in (object, nn.Module) for c in base.__subclasses__() if _AVERAGING_NAMES.search(c.__name__)]
     return list({c for base in [*bases, swa_utils.AveragedModel] for c in _with_subclasses(base)})
 
 
 def describe_averaging(candidates: Iterable[Any], model: nn.Module) -> dict[str, str] | None:
-    """Return the value of `contract.TAG_AVERAGING` for the first candidate with tensors of the model's shapes; None without one."""
+    """Return the value of `contract.TAG_AVERAGING` for the first candidate with tensors of all the model's shapes, else None."""
     own = {tuple(p.shape) for p in model.parameters()}
     count = sum(1 for p in model.parameters() if p.requires_grad)
     for one in candidates:
@@ -44,7 +44,7 @@ def _averaging_kind(one: Any) -> str:
 
 
 def _tensors_of(one: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors of a module, or those in another object's attributes and in lists and mappings there."""
+    """Yield the tensors of a module. For another object, yield the tensors in its attributes, including lists and mappings."""
     if isinstance(one, nn.Module):
         yield from one.parameters()
         yield from one.buffers()
@@ -58,7 +58,7 @@ def _tensors_of(one: Any) -> Iterator[torch.Tensor]:
 
 
 def _is_part_of_model(one: Any, model: nn.Module) -> bool:
-    """Return whether the object is the model or holds only the trained parameters themselves, not copies."""
+    """Return whether all tensors of the object are the trained parameters themselves, not copies."""
     trained = {id(p) for p in model.parameters()}
     return all(id(t) in trained for t in _tensors_of(one))
 

@@ -24,7 +24,7 @@ MAX_TARGETS = 1_000_000
 
 
 def unwrap_loader(loader: object) -> object:
-    """Return the `DataLoader` inside a wrapper of ours, Accelerate's or Lightning's. Any other object is returned unchanged."""
+    """Return the `DataLoader` inside a wrapper (ours, Accelerate's or Lightning's). Return any other object unchanged."""
     for _ in range(4):
         if isinstance(loader, DataLoader):
             break
@@ -59,7 +59,7 @@ def batch_size(loader: object) -> int | None:
 
 
 def is_shuffled(loader: object) -> bool | None:
-    """Return whether the order of examples is random; None if the sampler or source does not reveal it."""
+    """Return whether the order of examples is random; None if unknown."""
     sampler = _ordering_sampler(loader)
     if isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
         return True
@@ -87,7 +87,7 @@ def loader_settings(loader: object) -> dict[str, Any] | None:
 
 
 def number_of_classes(loader: object) -> int | None:
-    """Return the number of classes stated by the data set, as in torchvision and `datasets`; None if it states none."""
+    """Return the number of classes that the data set declares, as in torchvision and `datasets`; None if it declares none."""
     return _classes_of_dataset(getattr(unwrap_loader(loader), "dataset", None))
 
 

@@ -31,7 +31,7 @@ class Observations:
     def __init__(
         self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], note: Note, warn: Warn, steps: int | None
     ) -> None:
-        """Log the facts known before the first of the `steps` planned optimizer steps."""
+        """Log the facts that are known before the training. steps: planned number of optimizer steps."""
         self._model, self._optimizers, self._steps = model, list(optimizers), steps
         self._log_tags, self._warn = note, warn
         self._has_classes = self._has_scheduler = False
@@ -56,7 +56,7 @@ class Observations:
                 self._log_new_tags(_json_tag(contract.TAG_SCHEDULE, schedules.describe_schedule(several, self._steps)))
 
     def loaders(self, train: object = None, valid: object = None) -> None:
-        """Log facts about the training and validation loaders that are given. The loaders are not iterated."""
+        """Log facts about a training loader, a validation loader or both. The loaders are not iterated."""
         with self._warn_on_error("a loader"):
             if train is not None:
                 self._batches = data.batches_per_epoch(train)
@@ -77,7 +77,7 @@ class Observations:
                 self._log_new_tags({contract.TAG_NORM_ORDER: order})
 
     def replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """Observe `optimizer` in the place of optimizer k; its tags stay those of the first one."""
+        """Observe `optimizer` instead of optimizer k. The tags still describe the first optimizer."""
         self._optimizers[k] = optimizer
 
     def noticed(self, tag: str, value: str) -> None:
@@ -86,7 +86,7 @@ class Observations:
             self._micro_batches = max(int(value), 1)
 
     def tags(self) -> dict[str, str]:
-        """Search a last time for schedulers and weight averaging, and return all observed facts as tags."""
+        """Search once more for schedulers and weight averaging. Return all observed facts as tags."""
         self._log_found_objects()
         return dict(self._tags)
 

@@ -48,7 +48,7 @@ _EXCLUDED_ENTRIES = frozenset(("params", "foreach", "maximize", "capturable", "d
 
 
 def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> dict[str, str]:
-    """Return a parameter group's hyperparameters with plain values, as text by the playbook's names."""
+    """Return the hyperparameters of a parameter group that have plain values, as texts under the playbook's names."""
     group: Mapping[str, Any] = optimizer.param_groups[group_index]
     renamed = dict(_PLAYBOOK_NAMES)
     if "alpha" in group and isinstance(optimizer, torch.optim.RMSprop):
@@ -94,7 +94,7 @@ def further_optimizer_tags(optimizers: Sequence[torch.optim.Optimizer]) -> dict[
 
 
 def unwrap_optimizer(optimizer: Any) -> Any:
-    """Return the optimizer inside a framework's wrapper, since PyTorch runs the hooks of the inner optimizer only."""
+    """Return the optimizer inside a framework's wrapper: PyTorch only runs the hooks of the inner optimizer."""
     inner = getattr(optimizer, "optimizer", None)
     return unwrap_optimizer(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
 

@@ -1,9 +1,9 @@
-"""Reads from the autograd graph of a loss where residual blocks normalise and in which precision the network computes.
+"""Reads two facts from the autograd graph of a loss: where residual blocks normalise, and in which precision the network computes.
 
 The graph leads from the loss to the parameters. It is only inspected: no part of the model is called, wrapped or changed, and the
 graph remains usable for the backward pass. It lacks operations that `torch.compile` fused or that activation checkpointing hides.
 
-A residual addition adds the output of a branch with weights to a tensor x. With n(.) for a normalisation, a block is:
+A residual addition adds the output of a branch with weights to the branch's input x. If n is a normalisation, a block is:
 
 - *pre-norm*, x + f(n(x)) or x + n(f(x)): normalisation happens in the branch, and not between one addition and the next;
 - *post-norm*, n(x + f(x)): the sum is normalised before the next addition;
@@ -27,11 +27,11 @@ MAX_NODES = 10_000
 MAX_NODE_VISITS = 100_000
 """Maximum node visits per search, about 0.1 s. Overlapping branches, as in recurrences, visit the same nodes repeatedly."""
 _MIN_SHARE_OF_ONE_KIND = 0.8
-"""Minimum share of a model's residual additions of one kind; below it, the model counts as mixed."""
+"""Minimum share of the most frequent kind among a model's residual blocks. Below it, the model counts as mixed."""
 _MIN_PARAMETER_COVERAGE = 0.9
-"""Minimum share of trainable parameters that a graph must contain to prove that the model has no residual blocks."""
+"""Minimum share of the trainable parameters in the graph for the conclusion that the model has no residual blocks."""
 _MAX_NORM_NODES = 16
-"""Maximum number of nodes of a normalisation that is written out in elementary operations."""
+"""Maximum number of nodes of a normalisation that consists of elementary operations."""
 _LEAF_NODE_NAME = "torch::autograd::AccumulateGrad"
 _NORM_NODE_NAMES = re.compile("(Layer|Batch|Group|Instance|R[Mm][Ss])Norm")
 _MATRIX_PRODUCT_NAMES = (
@@ -67,7 +67,7 @@ class Graph:
                 stack.extend((parent, False) for parent in parents if parent not in self.parents)
         self.names = {node: str(node.name()) for node in self.rank}
         self.parameters: dict[Node, torch.Tensor] = {}
-        """The parameter of each node that is a parameter, possibly transposed, converted or shifted by a constant."""
+        """By node: the parameter that it represents, possibly transposed, converted or shifted by a constant."""
         for node, name in self.names.items():
             parents = self.parents[node]
             if name == _LEAF_NODE_NAME:
@@ -84,7 +84,7 @@ class Graph:
         return any("Compiled" in name for name in self.names.values())
 
     def is_incomplete(self) -> bool:
-        """Return whether the graph hides parts: it is too large, or parts of it were compiled or will be recomputed."""
+        """Return whether the graph is incomplete: it is too large, or parts of it were compiled or will be recomputed."""
         recomputed = any("CheckpointFunction" in name for name in self.names.values())
         return not self.names or recomputed or self.is_compiled()
 
@@ -122,7 +122,7 @@ def is_norm(module: torch.nn.Module) -> bool:
 
 
 def _norm_nodes(graph: Graph, model: torch.nn.Module) -> set[Node]:
-    """Return the nodes that normalise: PyTorch's own norms, and nodes with parameters of a module whose class is named "norm"."""
+    """Return the nodes that normalise: PyTorch's own norms, and nodes that use parameters of a norm module (see `is_norm`)."""
     scales = {id(p) for m in model.modules() if is_norm(m) for p in m.parameters(recurse=False)}
     scaling = {node for node, parameter in graph.parameters.items() if id(parameter) in scales}
     return {
@@ -151,7 +151,7 @@ def _residual_additions(graph: Graph, norms: set[Node]) -> dict[Node, tuple[Node
 
 
 def _nodes_between(graph: Graph, first: Node, last: Node) -> tuple[set[Node] | None, int]:
-    """Return the nodes from `first` to `last` with their parameters, or None if they are unconnected, and the number of visits."""
+    """Return (nodes computed between `first` and `last`, with their parameters, or None without a path; number of node visits)."""
     lowest, seen, stack, reached = graph.rank[first], {last}, [last], False
     while stack:
         for parent in graph.parents[stack.pop()]:
@@ -180,7 +180,10 @@ def _block_kind(graph: Graph, node: Node, additions: Mapping[Node, tuple[Node, b
 def _trace_to_addition(
     node: Node, graph: Graph, additions: Mapping[Node, Any], norms: set[Node]
 ) -> tuple[Node | None, bool]:
-    """Return the residual addition that the value comes from without weights in between, and whether a norm lies in between."""
+    """Trace a value back to a residual addition, through norms but not through weights.
+
+    Return (the addition or None, whether a norm lies between).
+    """
     met = False
     while node not in additions:
         if node in norms:
@@ -194,7 +197,7 @@ def _trace_to_addition(
 
 
 def _input_of_norm(node: Node, graph: Graph, additions: Mapping[Node, Any]) -> Node | None:
-    """Return the input of a norm node. If the norm is written out, return the residual addition at which all its paths meet."""
+    """Return the input of a norm node. If the norm consists of elementary operations, return the residual addition before them."""
     ways = set(graph.inputs(node))
     if _NORM_NODE_NAMES.search(graph.names[node]):
         return ways.pop() if len(ways) == 1 else None

@@ -57,7 +57,9 @@ def setup_tags(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimize
 def training_tags(
     objective: str, direction: str, seed: int | None, study: str | None, counts: Mapping[str, int | None]
 ) -> dict[str, str]:
-    """Return the tags of the logger's arguments; `counts` are by tag. Defaults: PyTorch's seed, and ADVISOR_STUDY for the study."""
+    """Return the logger's arguments as tags. counts: further values by tag. Defaults: PyTorch's seed, the variable
+    ADVISOR_STUDY.
+    """
     facts = {
         contract.TAG_OBJECTIVE: objective,
         contract.TAG_DIRECTION: direction,
@@ -114,7 +116,7 @@ def config_files(arguments: Sequence[str]) -> list[str]:
 
 
 def describe_device(at: torch.device) -> str:
-    """Return a description of the model's device, the number of such devices, and the host: `cuda: NVIDIA H200 x 8 on node17`."""
+    """Return the model's device, the number of such devices and the host, as in `cuda: NVIDIA H200 x 8 on node17`."""
     if at.type == "cuda":
         name = f"{torch.cuda.get_device_name(at)} x {torch.cuda.device_count()}"
     else:

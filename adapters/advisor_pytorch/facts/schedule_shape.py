@@ -18,7 +18,7 @@ _DEFAULT_STEPS = 1 << 20
 def kind_of_function(factor: Callable[[int], float], steps: int | None) -> str:
     """Return the kind of the schedule that multiplies the learning rate by `factor(step)`. Errors of `factor` propagate.
 
-    `factor` can count epochs while `steps` counts optimizer steps. Only the part up to its last change is therefore used.
+    `factor` may count epochs although `steps` counts optimizer steps. So only the part up to the factor's last change is used.
     """
     end = steps or _DEFAULT_STEPS
     ahead = [0] + [1 << i for i in range(end.bit_length()) if 1 << i < end] + [end]
@@ -34,7 +34,7 @@ def kind_of_function(factor: Callable[[int], float], steps: int | None) -> str:
 
 
 def kind_of_values(steps: Sequence[int], values: Sequence[float]) -> str:
-    """Return the kind of schedule of the learning rates `values` (n,) at `steps` (n,). A common factor of all values is ignored."""
+    """Return the kind of schedule, given the learning rates `values` (n,) at `steps` (n,) up to a common factor."""
     if not all(math.isfinite(v) for v in values):
         return "other"
     peak = max(values, key=abs)
@@ -68,7 +68,7 @@ def _kind_of_fall(steps: Sequence[int], values: Sequence[float], peak: float) ->
 
 
 def _form_of_fall(ts: Sequence[float], down: Sequence[float], values: Sequence[float]) -> str:
-    """Return the form of a fall: `down` (n,) runs from 1 to 0 and `ts` (n,) from 0 to 1; `values` are the original values."""
+    """Return the form of a fall. ts: time (n,) from 0 to 1. down: rate (n,), scaled to fall from 1 to 0. values: unscaled rate."""
 
     def fits(form: Callable[[float], float]) -> bool:
         return all(abs(d - form(t)) <= _MAX_FIT_ERROR for t, d in zip(ts, down, strict=True))

@@ -15,7 +15,7 @@
 | `ReduceLROnPlateau`, and others that watch a metric | plateau |
 | any other class | from its name |
 
-A kind describes how the learning rate falls, even if a constant phase precedes the fall (warmup, stable, decay). A function is
+The kind describes how the learning rate falls. A constant phase before the fall is ignored (warmup, stable, decay). A function is
 only evaluated if its code shows no side effects (`advisor_pytorch.facts.side_effects`).
 """
 
@@ -54,7 +54,7 @@ _KIND_BY_NAME_PATTERN = (
 
 
 def describe_schedule(schedulers: Sequence[Any], steps: int | None) -> dict[str, str] | None:
-    """Return the value of `contract.TAG_SCHEDULE` for all schedulers combined; None without any. `steps` are the planned steps."""
+    """Return the value of `contract.TAG_SCHEDULE` for all schedulers combined; None without any. steps: number of planned steps."""
     inner = [unwrap_scheduler(s) for s in schedulers]
     nested = {id(part) for s in inner for part in getattr(s, "_schedulers", ())}
     outer = list({id(s): s for s in inner if id(s) not in nested}.values())

@@ -33,7 +33,7 @@ class Throughput:
     interval: tuple[float, float] = (math.nan, math.nan)
     """95 % interval of the true median throughput; with fewer than six blocks, the range of the blocks."""
     blocks: int = 0
-    """Number of timed blocks (`blocks`) and number of steps in them (`steps`), both without warmup."""
+    """Number of timed blocks (`blocks`) and of steps in them (`steps`). Neither includes the warmup."""
     steps: int = 0
     memory_peak_bytes: int | None = None
     """Peak memory of tensors on a CUDA device in bytes; None on other devices."""
@@ -176,13 +176,13 @@ def batch_size_sweep(
 def _measure_unless_out_of_memory(
     bench: Bench, make_step: Callable[[int], Step], size: int, precision: float, seconds: float
 ) -> Throughput:
-    """Measure one batch size. If it does not fit into memory, free all memory that it took."""
+    """Measure one batch size. If it does not fit into memory, free the memory that it used."""
     try:
         return _measure_size(bench, make_step, size, precision, seconds)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-    # Not in the handler: there, the exception's frames still hold the step's tensors.
+    # This runs after the handler, because within it the exception's frames still hold the step's tensors.
     _free_memory(bench)
     return Throughput(size, out_of_memory=True)
 
@@ -220,10 +220,10 @@ def _free_memory(bench: Bench) -> None:
 def _table_row(size: Throughput) -> str:
     if size.out_of_memory:
         return f"{size.batch_size:>10,}  out of memory"
-    low, high = size.quartiles
+    low, high = map(_format_number, size.quartiles)
     peak = "" if size.memory_peak_bytes is None else f"{size.memory_peak_bytes / 2**30:.2f} GiB"
     return (
-        f"{size.batch_size:>10,}  {_format_number(size.examples_per_s):>12}  {f'{_format_number(low)} to {_format_number(high)}':>25}  "
+        f"{size.batch_size:>10,}  {_format_number(size.examples_per_s):>12}  {f'{low} to {high}':>25}  "
         f"{1000 * size.step_time_s:>7.4g} ms  {peak:>11}"
     )
 

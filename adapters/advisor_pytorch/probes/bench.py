@@ -1,4 +1,4 @@
-"""The code that all probes share: the probed training, its restoration, and the study of its trials."""
+"""Code that all probes share: the probed training, its restoration, and the study of the probe's trials."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Step = Callable[[], Value]
 
 
 class Bench:
-    """A training on which trials are made, each from the same state. The training is restored when the context exits."""
+    """A training on which a probe runs its trials, each from the same state. The training is restored when the context exits."""
 
     def __init__(
         self,

@@ -17,14 +17,15 @@ from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_count
 
 AVERAGING_STEPS = 10
-"""Number of steps over which a loss is averaged: even the playbook's shortest warmup would not prevent shorter rises."""
+"""Number of steps over which losses are averaged. Shorter rises are ignored: even the playbook's shortest warmup would not
+prevent them."""
 MAX_NONFINITE = 3
 """Number of consecutive non-finite losses after which a trial stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartTrial:
-    """Result of the first steps at one learning rate. Losses are averages over ten steps, except the loss before the first step."""
+    """Result of the first steps at one learning rate. Each loss is an average over ten steps, except the first one."""
 
     learning_rate: float
     multiple: float

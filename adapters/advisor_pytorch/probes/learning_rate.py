@@ -17,9 +17,9 @@ from advisor_pytorch.validation import check_count
 OBJECTIVE = "probe/loss"
 """Metric: mean training loss over the last tenth of the steps, logged ten times per trial."""
 MIN_SHARE_OF_LARGEST_FALL = 0.1
-"""Minimum fall of the loss, as a share of the largest fall, at which a learning rate counts as working. Our choice."""
+"""Minimum fall of the loss at which a learning rate counts as working, as a share of the largest fall of all rates. Our choice."""
 DIVERGENCE_FACTOR = 4.0
-"""Ratio to the untrained loss above which a loss, averaged over a tenth of the steps, counts as diverged. Our choice."""
+"""Ratio of the loss to the untrained loss above which a trial counts as diverged. Both are averages. Our choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class RateTrial:
 
     learning_rate: float
     loss: float
-    """Mean loss over the last tenth of the steps, or over those before a divergence. It may be non-finite."""
+    """Mean loss over the last tenth of the steps, or before a divergence over as many steps. It may be non-finite."""
     fall: float
-    """Fall of the loss below that of the untrained model on the same batches."""
+    """Untrained model's loss on the same batches minus the trial's loss."""
     error: float  # standard error of `fall`
     diverged_at: int | None = None
     """Number of the step at which the trial diverged and was stopped; None if it did not diverge."""

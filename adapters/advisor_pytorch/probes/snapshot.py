@@ -14,8 +14,8 @@ from advisor_pytorch.checkpoints.state import Stateful, random_states, restore_r
 class Snapshot:
     """A copy of the current state of the model, optimizers, random generators and further objects.
 
-    Tensors are copied to host memory to keep the device's memory free. `restore` writes into the original tensor objects,
-    to which other code or compiled graphs can hold references, and removes state that was added since.
+    Tensors are copied to host memory, to keep the device's memory free. `restore` writes into the original tensor objects,
+    because other code or compiled graphs may refer to them. It removes state that was added after the copy.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Snapshot:
         self._values.setdefault(id(tensor), (tensor, tensor.detach().to("cpu", copy=True)))
 
     def _copy_state(self, value: Any) -> Any:
-        """Save copies of the tensors in `value`, and return `value` with copied containers that hold the original tensors."""
+        """Save copies of the tensors in `value`. Return `value` with new containers that hold the original tensors."""
         if isinstance(value, torch.Tensor):
             self._copy_tensor(value)
             return value

@@ -1,4 +1,4 @@
-"""Capture one row per optimizer step from the optimizers' hooks and the loop's calls.
+"""Captures one row per optimizer step, from the optimizers' hooks and from the loop's calls.
 
 This code runs in the training thread at every step: it appends numbers and tensors to flat lists and leaves the rest to the
 writer thread (`rows`).
@@ -29,11 +29,11 @@ from advisor_pytorch.steps.rates import RateReader
 from advisor_pytorch.steps.rows import Layout, PendingChunk, SkippedSteps, Stretch
 
 MIN_PENDING_TO_WARN = 16
-"""Minimum losses without a step, and steps of an unknown optimizer, that raise a warning."""
+"""Number of losses without a step, and of steps of an unknown optimizer, from which a warning is logged."""
 MAX_PENDING_LOSSES = 1024
-"""Maximum losses in memory that wait for their step: more micro-batches than any step has."""
+"""Maximum number of losses in memory that wait for their step. No step has that many micro-batches."""
 MAX_HAND_OVER_S = 0.25
-"""Maximum seconds for which points stay in the training thread, or one step if that takes longer."""
+"""Seconds after which the training thread hands its points over, at the end of the current step."""
 
 
 class CaptureOwner(Protocol):
@@ -43,21 +43,21 @@ class CaptureOwner(Protocol):
         """Receive values that may still be on their way from the device."""
 
     def noticed(self, tag: str, value: str) -> None:
-        """Receive a fact observed during training, as a tag; a later value replaces an earlier one."""
+        """Receive a fact observed during training, as a tag. A later value replaces an earlier one."""
 
     def replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """Learn that `optimizer` has taken the place of optimizer k."""
+        """Receive the news that `optimizer` has replaced optimizer k."""
 
     def warn(self, key: str, message: str) -> None:
         """Log one line, once per key."""
 
 
 class StepCapture:
-    """Captures the steps of `optimizers`, from `start_step` until `stop`. The first optimizer leads: its steps are counted.
+    """Captures the steps of `optimizers` until `stop` is called. Only the steps of the first, leading optimizer are counted.
 
     A row opens after the leading optimizer's `step()` and closes with the loop's `add_loss` or, if the loop does not
-    log every step, before the next step. Losses of micro-batches logged before their optimizer step are averaged into
-    it. A row has the norms of all optimizers that stepped since the last row.
+    log every step, before the next step. If micro-batches log losses before their optimizer step, the row gets the
+    mean. A row has the norms of all optimizers that stepped since the last row.
 
     A step that a gradient scaler skips has no row. It has no number either, unless the optimizer is fused: then only
     the device knows about the skip, and the numbers have a gap.
@@ -75,7 +75,7 @@ class StepCapture:
         measure: Measure | None = gradient_norm,
         in_parts: bool = False,
     ) -> None:
-        """`measure` computes gradient norms (None: no norms); `in_parts`: those are this rank's parts, see `merging`."""
+        """measure: computes gradient norms (None: no norms). in_parts: whether the norms are this rank's parts (see `merging`)."""
         self._optimizers, self._owner, self._batch_size = list(optimizers), owner, batch_size
         self._in_parts = in_parts
         self._index = {id(optimizer): k for k, optimizer in enumerate(optimizers)}
@@ -129,7 +129,7 @@ class StepCapture:
         self.alive = False
 
     def missing(self) -> str:
-        """Return one line about losses that no step was captured for; "" if there are none."""
+        """Return one line about losses without a captured step; "" if there are none."""
         if not self.losses_without_step:
             return ""
         by = f"; another optimizer, {name}, made steps" if (name := self._others.name) else ""
@@ -141,7 +141,7 @@ class StepCapture:
         return before, optimizer.register_step_post_hook(self._guard_hook(partial(self._after_step, k)))
 
     def _follow_new_optimizer(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """Capture `optimizer` in the place of optimizer k, whose parameters it has begun to train. It has just stepped."""
+        """Capture `optimizer` instead of optimizer k. It has just made its first step on that optimizer's parameters."""
         if k == 0:
             self._close_row()
         for handle in self._handles[k]:
@@ -175,7 +175,7 @@ class StepCapture:
     # Called by the loop.
 
     def add_loss(self, loss: Value, grad_norm: Value | None = None, examples: int | None = None) -> None:
-        """Add the loss of the last step, or of a micro-batch of the next; `grad_norm` means that a step was made."""
+        """Add the loss of the last step, or of a micro-batch of the next step. grad_norm: if given, a step was made."""
         if self._drops_loss:
             self._drops_loss = False
             return
@@ -225,7 +225,7 @@ class StepCapture:
         self._clock.batch(waited_s, examples)
 
     def restart_clock(self) -> None:
-        """Start the next step's time now: the time before was not training."""
+        """Start the next step's time now, because the time before was not training."""
         self._clock.restart()
 
     def flush(self) -> None:

@@ -1,9 +1,9 @@
-"""Observe `torch.nn.utils.clip_grad_norm_` and `clip_grad_value_`, which change the gradient before the optimizer's hook.
+"""Observes `torch.nn.utils.clip_grad_norm_` and `clip_grad_value_`, which change the gradient before the optimizer's hook.
 
 Most code imports these functions by name before we listen, so replacing them in their module is not enough. `clip_grad_norm_`
-looks up two helpers in its module at each call: we wrap those and also get the norm that it computes. `clip_grad_value_`, and
-`clip_grad_norm_` before PyTorch 2.6, have no such helpers, but are thin wrappers that disable gradients: we replace the function
-inside their closure, which every importer shares.
+looks up two helpers in its module at each call. We wrap these helpers, and so also get the norm that it computes. There are no
+such helpers for `clip_grad_value_`, and before PyTorch 2.6 none for `clip_grad_norm_`. But these functions are thin wrappers that
+disable gradients: we replace the function inside their closure, which all importers share.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from advisor_pytorch.steps.patches import Patches
 
 
 class Clipping(NamedTuple):
-    """A clipping that is about to happen, while the gradient is still whole."""
+    """A clipping that is about to happen. The gradient is not yet changed."""
 
     parameters: Sequence[torch.Tensor]
     limit: float
     by: Literal["norm", "value"]
     norm: torch.Tensor | None = None
-    """Norm of all their gradients together, which is about to be compared with the limit; None if unknown."""
+    """Total norm of the gradients, which the clipping compares with the limit; None if unknown."""
     is_l2: bool = False
     """Whether `norm` is the L2 norm."""
 
@@ -33,16 +33,16 @@ class Clipping(NamedTuple):
 Listener = Callable[[Clipping], None]
 
 _last_norm: tuple[torch.Tensor, float] | None = None
-"""The last total norm that PyTorch's helper returned, and its order."""
+"""(last total norm that PyTorch's helper returned, order of that norm)."""
 
 
 def listen(listener: Listener) -> None:
-    """Call `listener` before each clipping until `ignore`. It must not raise."""
+    """Call `listener` before each clipping until `ignore` is called. The listener must not raise an error."""
     _patches.listen(listener)
 
 
 def ignore(listener: Listener) -> None:
-    """Undo `listen`."""
+    """Stop calling `listener`."""
     global _last_norm  # noqa: PLW0603 - as global as the patched functions
     _patches.ignore(listener)
     if not _patches.listeners:

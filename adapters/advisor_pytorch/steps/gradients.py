@@ -8,16 +8,16 @@ from typing import NamedTuple
 import torch
 
 Measure = Callable[[Sequence[torch.Tensor]], "torch.Tensor | None"]
-"""Computes the L2 norm of the gradients of parameters together, a scalar; None if they have none."""
+"""Returns the total L2 norm of the parameters' gradients as a scalar tensor; None if there are no gradients."""
 
 
 def gradient_norm(parameters: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """Compute the norm of parameters that this rank holds whole: the default `Measure`."""
+    """Return the total gradient norm of unsharded parameters: the default `Measure`."""
     return global_norm([gradient for p in parameters if (gradient := p.grad) is not None])
 
 
 def global_norm(gradients: list[torch.Tensor]) -> torch.Tensor | None:
-    """Compute the L2 norm of all gradients together, a scalar on the first one's device; None without any. Never waits."""
+    """Return the total L2 norm as a scalar tensor on the first gradient's device; None without gradients. It never waits."""
     if not gradients:
         return None
     with torch.no_grad():
@@ -42,9 +42,9 @@ class ClipScope(NamedTuple):
     """The optimizers that a list of parameters belongs to."""
 
     optimizers: tuple[int, ...]
-    """Indexes of the optimizers that train any of them."""
+    """Indexes of the optimizers that train at least one of the parameters."""
     is_all: bool
-    """Whether the list has exactly the parameters that these optimizers train."""
+    """Whether the list contains exactly the parameters that these optimizers train."""
 
 
 class ClipScopes:

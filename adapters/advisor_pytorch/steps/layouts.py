@@ -1,4 +1,4 @@
-"""The layout of the rows that `StepCapture` appends."""
+"""Determines the layout of the rows that `StepCapture` appends."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from advisor_pytorch.steps.rows import Column, ColumnRole, Layout
 def row_layout(key: Any, norms: tuple[Sequence[Column], Sequence[Column]], *, timed: bool, in_parts: bool) -> Layout:
     """Return the columns in the order in which `StepCapture` fills them. norms: columns of the norms' numbers and tensors.
 
-    key: number of times, names of rates that are numbers and tensors, number of losses that are tensors and numbers, whether there
-    are examples, and for scaled gradients whether there are a scale and an overflow, else None.
+    key: number of times; names of the rates that are numbers; names of the rates that are tensors; number of losses that are
+    tensors; number of losses that are numbers; whether examples are counted; for scaled gradients, (whether the scale is known, whether an
+    overflow may have happened), else None; key of the norms.
     """
     times, number_rates, tensor_rates, losses, plain_losses, has_examples, scaled, _ = key
     numbers = [Column(ColumnRole.VALUE, name) for name in (*TIME_METRICS[:times], *number_rates)]

@@ -1,4 +1,4 @@
-"""Gradient norms that steps used, before clipping, and whether the gradients were clipped."""
+"""Collects the gradient norms of steps before clipping, and whether the gradients were clipped."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ class Norms:
     """Collects the norms of the optimizers' steps since the last row; never waits for the device."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer], measure: Measure | None) -> None:
-        """`measure` computes norms, or this rank's part of them; None: no norms."""
+        """measure: computes a norm, or this rank's part of it; None: no norms are computed."""
         self._optimizers, self._measure = optimizers, measure
         self._scopes = ClipScopes(optimizers)
         self._own = [(k,) for k in range(len(optimizers))]
         self._names = metric_names_by_optimizer(contract.GRAD_NORM, len(optimizers))
         self._known: set[int] = set()
-        """Optimizers whose next step's norm is known already."""
+        """Indexes of the optimizers for whose next step the norm is already known."""
         self._by_value: dict[int, torch.Tensor] = {}
-        """Norms before clipping by value, by optimizer."""
+        """By optimizer: norm before the gradient was clipped by value."""
         self.forget()
 
     def replace(self, k: int) -> None:
-        """Learn that another optimizer has taken the place of optimizer k."""
+        """Discard what is known about optimizer k, because another optimizer has replaced it."""
         self._scopes = ClipScopes(self._optimizers)
         self._known.discard(k)
 
     def forget(self) -> None:
-        """Begin another row."""
+        """Discard the norms of the last row, to begin the next one."""
         self._norms: dict[tuple[int, ...], torch.Tensor] = {}
         self._clips: list[tuple[torch.Tensor, Value]] = []
 
@@ -64,7 +64,7 @@ class Norms:
             self._clips.append((compared, clipping.limit))
 
     def before_step(self, k: int) -> None:
-        """Record the gradients with which optimizer k is about to step."""
+        """Record the norm of the gradient with which optimizer k is about to step."""
         if self._measure is not None:
             self._measure_norm(k)
             if self._by_value and (before := self._by_value.pop(k, None)) is not None:
@@ -93,11 +93,11 @@ class Norms:
         self._clips = []
 
     def set_whole(self, norm: torch.Tensor) -> None:
-        """Set the row's norm, instead of measuring it."""
+        """Set the row's total norm, which the caller measured."""
         self._norms = {self._own[0]: norm}
 
     def append_values(self, tensors: list[torch.Tensor], numbers: list[float]) -> Hashable:
-        """Append the row's values to its tensors and numbers; return the key for `columns`."""
+        """Append the row's norms and limits to its tensors and numbers. Return the key for `columns`."""
         tensors += self._norms.values()
         if not self._clips:
             return tuple(self._norms), ()
@@ -110,7 +110,7 @@ class Norms:
         return tuple(self._norms), tuple(isinstance(limit, torch.Tensor) for _, limit in self._clips)
 
     def columns(self, key: Any) -> tuple[list[Column], list[Column]]:
-        """Return the number and tensor columns of an `append_values` that returned this key."""
+        """Return (number columns, tensor columns) of the values that an `append_values` call with this key appended."""
         measured, limits = key
         numbers: list[Column] = []
         tensors = [Column(ColumnRole.NORM, self._names[ks[0]] if len(ks) == 1 else "") for ks in measured]

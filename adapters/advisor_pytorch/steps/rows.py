@@ -1,7 +1,7 @@
-"""Rows as the training thread leaves them, flat and unfinished, and their conversion to metrics in the writer thread.
+"""Stores the raw rows of the training thread, and converts them to metrics in the writer thread.
 
-The training thread only appends: a row's numbers to one list, its tensors to another. A `Layout` says once what they are; a row
-with another layout begins another `Stretch`. All arithmetic happens in the writer thread, column by column.
+The training thread only appends a row's numbers to one list and its tensors to another. A `Layout` describes them. A row with
+another layout begins another `Stretch`. All arithmetic happens in the writer thread, column by column.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ColumnRole(Enum):
     VALUE = "a metric, logged unchanged"
     LOSS = "loss of a micro-batch; the mean is logged"
     NORM = "gradient norm of one or more optimizers; the root of the sum of squares is logged"
-    CLIPPED_NORM = "norm that was clipped if it exceeds the LIMIT of the same name"
+    CLIPPED_NORM = "norm before a clipping; the gradient was clipped if it exceeds the LIMIT of the same name"
     LIMIT = "threshold of a norm"
     EXAMPLES = "number of examples of the step"
     SKIPPED = "number of steps that a gradient scaler skipped before this one"
@@ -34,7 +34,7 @@ class ColumnRole(Enum):
 
 
 class Column(NamedTuple):
-    """One number or tensor in every row of a stretch."""
+    """A number or a tensor that each row of a stretch contains."""
 
     role: ColumnRole
     name: str = ""
@@ -45,7 +45,7 @@ class Layout:
     """The contents of each row of a stretch, in order."""
 
     numbers: tuple[Column, ...]
-    """Columns after step and wall-clock time (ms), with which every row begins."""
+    """Number columns after the first two, which are the step and the wall-clock time (ms)."""
     tensors: tuple[Column, ...]
     timed: bool = False
     """Whether a pair of CUDA events measures the row's compute time."""
@@ -55,7 +55,7 @@ class Layout:
 
 @dataclass(slots=True)
 class Stretch:
-    """Rows of one layout. The training thread appends until the writer thread takes it."""
+    """Consecutive rows of one layout. The training thread appends to it until it hands it to the writer thread."""
 
     layout: Layout
     numbers: list[float] = field(default_factory=list)
@@ -67,13 +67,13 @@ class Stretch:
 
 
 class SkippedSteps:
-    """Steps that fused optimizers skipped since the last row; the writer thread carries them from chunk to chunk."""
+    """Counts steps that fused optimizers skipped after the last row. The writer thread carries the count from chunk to chunk."""
 
     count = 0.0
 
 
 class PendingChunk:
-    """Stretches whose tensors are in transfer: made in the training thread, read in the writer thread."""
+    """Stretches whose tensors are being transferred. The training thread creates a chunk, the writer thread reads it."""
 
     def __init__(self, stretches: Sequence[Stretch], *, windowed: bool, skips: SkippedSteps | None = None) -> None:
         self.windowed = windowed
@@ -88,13 +88,13 @@ class PendingChunk:
         return all(transfer.ready() for transfer in self._transfers)
 
     def tables(self) -> list[Table]:
-        """Return the finished rows. To be called once."""
+        """Return the rows as tables of metrics. To be called once."""
         both = zip(self._stretches, self._transfers, strict=True)
         tables = [to_metrics_table(stretch, transfer.numbers(), self._skips) for stretch, transfer in both]
         return [table for table in tables if len(table)]
 
     def rows(self) -> list[Row]:
-        """Return the same, row by row."""
+        """Return the same as `tables`, row by row."""
         return [row for table in self.tables() for row in table.rows()]
 
 
@@ -113,7 +113,7 @@ Values = Sequence[float]
 
 
 def to_metrics_table(stretch: Stretch, on_device: Values, skips: SkippedSteps) -> Table:
-    """Return the metrics of a stretch; `on_device` are the values of its tensors."""
+    """Return the metrics of a stretch. on_device: values of its tensors, row by row, shape (rows * tensors,)."""
     layout = stretch.layout
     width, depth = 2 + len(layout.numbers), len(layout.tensors)
     by_role: dict[ColumnRole, list[tuple[str, Values]]] = {role: [] for role in ColumnRole}
@@ -175,7 +175,7 @@ def _clipping_part_columns(
 
 
 def _drop_skipped_steps(table: Table, overflowed: Values, skips: SkippedSteps) -> Table:
-    """Return the rows of steps that were made; the number of skipped ones goes to the next of these rows."""
+    """Return the rows without skipped steps. Each row counts the steps skipped just before it."""
     before = list(table.columns[contract.SKIPPED_STEPS])
     made = []
     for i, overflow in enumerate(overflowed):

@@ -1,7 +1,7 @@
-"""The gradient norm if no rank holds the whole gradient: each rank's part of it, without a collective.
+"""Measures each rank's part of the gradient norm, without a collective, if no rank has the whole gradient.
 
-A collective needs every rank at the same point: it would hang if a rank is dead or does not log, and it would queue up with the
-training's own communication. So each rank measures its shards with weights such that the squares of all ranks' parts add up to
+A collective needs all ranks. It would hang if a rank has exited or does not log, and it would delay the training's own
+communication. So each rank measures its shards with weights such that the squares of all ranks' parts add up to
 the square of the global norm; `advisor_pytorch.distributed.merging` adds them later.
 
 | gradient | weight of a rank's squares |
@@ -25,12 +25,12 @@ from advisor_pytorch.steps.gradients import Measure, global_norm, gradient_norm
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:
-    """Return whether it is a DTensor, which is distributed over ranks."""
+    """Return whether the tensor is a DTensor, which is distributed over ranks."""
     return hasattr(tensor, "to_local") and hasattr(tensor, "placements")
 
 
 def is_flattened_by_fsdp1(parameters: Iterable[torch.Tensor]) -> bool:
-    """Return whether FSDP1 manages them, which hides its shards in plain tensors."""
+    """Return whether FSDP1 manages the parameters. It hides its shards in plain tensors."""
     return any(hasattr(p, "_fsdp_flattened") or type(p).__name__ == "FlatParameter" for p in parameters)
 
 
@@ -55,7 +55,7 @@ def _is_replicated(tensor: Any) -> bool:
 def choose_norm_measure(
     parameters: Sequence[torch.Tensor], world_size: int, warn: Callable[[str, str], None]
 ) -> tuple[Measure | None, bool]:
-    """Return the function that computes the norm of these parameters' gradients, and whether it computes only a part."""
+    """Return (function that computes the norm of these parameters' gradients, whether it computes only this rank's part)."""
     if is_flattened_by_fsdp1(parameters):
         warn("fsdp1", "no gradient norm is logged: FSDP1 hides its shards; shard with fully_shard (FSDP2) to have it")
         return None, False
@@ -99,7 +99,7 @@ class NormPart:
             return total
 
     def part_of_whole(self, norm: torch.Tensor) -> torch.Tensor | None:
-        """Return this rank's part of a known whole norm; None if this rank does not know it."""
+        """Return this rank's part of a norm that was computed for all ranks; None if this rank does not have the norm."""
         if is_sharded(norm) and not _is_replicated(norm):
             return None
         return replicated_value(norm.detach()) / math.sqrt(self._world_size)

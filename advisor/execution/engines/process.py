@@ -21,7 +21,7 @@ from advisor.system.processes import KILL_SIGNAL, signal_group
 STOP_GRACE_S = 10.0
 """Seconds that a process may take to stop before it is killed."""
 LEFTOVER_GRACE_S = 5.0
-"""Maximum seconds for which processes left behind by a training may run on after SIGTERM; then they are killed."""
+"""Seconds after SIGTERM for which processes that a training left behind may run. Then they are killed."""
 _MAX_TAIL_LINES = 50
 _MAX_LINE_CHARS = 500
 _OUT_OF_MEMORY_PHRASES = ("out of memory", "outofmemory", "cannot allocate memory", "bad_alloc", "memoryerror")
@@ -56,7 +56,7 @@ class Exit:
         if is_out_of_memory(self.last_line):
             return f"out of memory{detail}"
         if self.code == -KILL_SIGNAL:
-            return "killed, perhaps because memory was out"
+            return "killed, perhaps because memory ran out"
         if self.code < 0:
             return f"ended by signal {_signal_name(-self.code)}{detail}"
         return f"exit status {self.code}{detail}"
@@ -110,7 +110,7 @@ class TrainingProcess:
         self._signal_processes(signal.SIGINT if reason == "interrupted" else signal.SIGTERM)
 
     def poll(self) -> Exit | None:
-        """Return how the process ended, or None while it or a process that it left behind runs.
+        """Return how the process ended. Return None while the process, or a process that it left behind, runs.
 
         Stop the process when its time limit expires. Processes left behind, such as data loader workers, may hold a GPU's memory:
         they are asked to stop, and killed after `LEFTOVER_GRACE_S` seconds.
@@ -154,7 +154,7 @@ def _is_in_group(process: psutil.Process, group: int) -> bool:
 
 
 def process_identity(pid: int) -> dict[str, float]:
-    """Return the identity of a process for claims: its id and start time, which no other process shares."""
+    """Return the identity of a process for claims: its id and start time. Together they are unique."""
     try:
         return {"training": pid, "training_began": psutil.Process(pid).create_time()}
     except psutil.Error:

@@ -114,7 +114,7 @@ class RayTraining:
             self._ray.kill(self._actor)
 
     def note(self) -> Mapping[str, Any]:
-        """Return only the engine's name: the training ends when its launcher ends, so others need not find it."""
+        """Return only the engine's name. Other launchers need not find the training, because it ends when its launcher ends."""
         return {"engine": "ray"}
 
 

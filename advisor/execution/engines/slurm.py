@@ -24,11 +24,11 @@ from advisor.model.errors import AdvisorError
 _SUBMITIT_OPTIONS = {"mem_gb", "nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"}
 """Names of options that submitit itself supports. All other options are passed to sbatch unchanged."""
 _QUERY_INTERVAL_S = 20.0
-"""Seconds between two queries of SLURM. A job missing from two consecutive queries, without a result, counts as lost."""
+"""Seconds between two queries of SLURM. A job without a result that is missing in two consecutive queries counts as lost."""
 _EXTRA_MINUTES = 5
-"""Minutes by which a job's SLURM time limit exceeds its training's, for stopping the training and reporting its end."""
+"""Minutes by which a job's SLURM time limit exceeds its training's time limit, to stop the training and report its end."""
 MAX_ARRAY_JOBS = 500
-"""Maximum jobs per array. Clusters accept about 1,000, but the first array already trains while the next is submitted."""
+"""Maximum jobs per array. Clusters accept about 1,000, but with smaller arrays the first jobs start earlier."""
 
 
 class Slurm:

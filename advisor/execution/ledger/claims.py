@@ -1,4 +1,4 @@
-"""Manages claims: a claim is a tag of a run that names the launcher that trains it, with its latest heartbeat."""
+"""Manages claims. A claim is a tag of a run. It names the launcher that trains the run, and the launcher's latest heartbeat."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from advisor.system.processes import KILL_SIGNAL, signal_group
 HEARTBEAT_S = 30.0
 """Seconds between two heartbeats of a launcher."""
 MAX_HEARTBEAT_AGE_S = 150.0
-"""Age in seconds of the latest heartbeat above which a launcher on another machine counts as silent and may have failed."""
+"""Maximum age in seconds of a launcher's latest heartbeat. If it is older, a launcher on another machine counts as silent: it may
+have failed."""
 MIN_SILENT_POLLING_S = 75.0
-"""Seconds of polling without a new heartbeat after which a silent launcher counts as failed: clocks differ, and an unreachable
-store hides every heartbeat."""
+"""Seconds for which we must poll without seeing a new heartbeat before a silent launcher counts as failed. Its clock may differ
+from ours, and an unreachable store hides heartbeats."""
 
 State = Literal["done", "busy", "silent", "open"]
 """State of a job. done: result recorded · busy: being trained · silent: launcher may have failed · open: may be begun"""
@@ -44,7 +45,7 @@ class Claimant:
         """Ids of the runs whose jobs this launcher is training."""
         self._slurm = SlurmQueue()
         self._heartbeats: dict[str, tuple[float, float]] = {}
-        """By run: time of the latest heartbeat by its launcher's clock, and the time by our clock when we first saw it."""
+        """By run id: (time of the latest heartbeat on its launcher's clock, time on our clock when we first saw that heartbeat)."""
 
     def tag_text(self, details: Mapping[str, Any]) -> str:
         """Return the text of the claim's tag."""
@@ -126,7 +127,7 @@ def kill_training(claim: Mapping[str, Any]) -> None:
 
 
 def _machine_identity() -> dict[str, str]:
-    """Return an identifier of this machine's set of process ids. A container has its own ids, but may share its host's name."""
+    """Return an identifier of this machine or container. Process ids are only unique within one."""
     space = []
     with suppress(OSError):
         space.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
@@ -151,7 +152,7 @@ def _is_process_running(pid: object, began: object) -> bool:
 
 
 def _is_logged_on_this_machine(run_id: str) -> bool:
-    """Return True if a process on this machine logs to the run. A launcher killed early may not have recorded its process id."""
+    """Return True if a process on this machine logs to the run: a launcher that was killed early recorded no process id."""
     return any(
         (p.info["environ"] or {}).get("MLFLOW_RUN_ID") == run_id and p.info["status"] != psutil.STATUS_ZOMBIE
         for p in psutil.process_iter(["environ", "status"])

@@ -25,7 +25,7 @@ _RECORD_SUFFIX = ".ended.json"
 
 @dataclass(frozen=True, slots=True)
 class ExitRecord:
-    """The exit of a training, and the reported values that MLflow may lack."""
+    """How a training ended, and reported values that MLflow may lack."""
 
     name: str
     """Name of the training's job."""

@@ -68,7 +68,7 @@ class Ledger:
         self._spec, self._retry, self._uri = spec, retry or Retry(), from_anywhere(location)
         self._claimant = Claimant(self._retry.command)
         self._recording = threading.RLock()
-        """Lock held while a job's end is recorded, so that a heartbeat from another thread does not overwrite the record."""
+        """Lock for recording a job's end, so that a heartbeat from another thread does not overwrite the record."""
         with quiet_mlflow(IMPATIENT), lock_store_opening(location.uri):
             try:
                 self._client = open_client(replace(location, uri=self._uri))
@@ -205,7 +205,7 @@ class Ledger:
         attempt_once(lambda: self._delete_run(run_id))
 
     def send_heartbeat(self, run_id: str, details: Mapping[str, Any]) -> None:
-        """Send a heartbeat. details: identify the training process or job. Call it every `claims.HEARTBEAT_S` seconds."""
+        """Send a heartbeat. details: values that identify the training. To be called every `claims.HEARTBEAT_S` seconds."""
         attempt_once(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text(details)))
 
     def send_heartbeat_from_thread(self, run_id: str) -> None:
@@ -301,7 +301,7 @@ class Ledger:
 
 
 def _artifact_folder(location: Location, experiment: str) -> str | None:
-    """Return the folder for the artifacts of a new experiment: beside a database file elsewhere, else where MLflow puts them."""
+    """Return the artifact folder of a new experiment: next to a database file in another folder, else None for MLflow's default."""
     if location.kind != "sqlite" or location.path is None or location.path.parent == Path.cwd():
         return None
     digest = hashlib.sha256(experiment.encode()).hexdigest()[:12]
@@ -309,7 +309,7 @@ def _artifact_folder(location: Location, experiment: str) -> str | None:
 
 
 def _describe_difference(stored: StudySpec, spec: StudySpec) -> str | None:
-    """Return the reason why trials of the stored study file do not belong to this study, or None if they do."""
+    """Return how the stored study differs from this one if its trials do not belong to this study, else None."""
     if _sampling_parts(stored) != _sampling_parts(spec):
         return "from another space or sampler"
     parts = ("objective", "max_train_steps", "schedule")

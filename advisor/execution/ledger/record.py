@@ -1,4 +1,4 @@
-"""Data classes for recording jobs, and wrappers that attempt an MLflow call once, or until the store answers."""
+"""Data classes for recording jobs, and functions that try an MLflow call once, or repeat it until the store answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from advisor.model.space import Value
 from advisor.tracking.stores.client import IMPATIENT, one_line, quiet_mlflow
 
 _SINGLE_ATTEMPT_SETTINGS = {**IMPATIENT, "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
-"""MLflow settings for one attempt at a call. The timeout suits a busy server; the launcher repeats failed calls."""
+"""MLflow settings for a single attempt at a call. The timeout (seconds) suits a busy server. The launcher repeats failed calls."""
 _PERMANENT_ERROR_CODES = {
     "INVALID_PARAMETER_VALUE",
     "RESOURCE_DOES_NOT_EXIST",
@@ -27,7 +27,7 @@ MAX_STORE_WAIT_S = 600.0
 MAX_RETRY_PAUSE_S = 30.0
 """Maximum seconds between two attempts to reach the store."""
 DELIVERY_POLL_S = 0.2
-"""Seconds between two looks at whether the hook has delivered a run's data."""
+"""Seconds between two checks whether the hook has delivered a run's data."""
 MAX_VALUE_CHARS = 5000
 """Maximum characters of a parameter's value that servers of all versions accept."""
 
@@ -86,7 +86,7 @@ def attempt_once(call: Callable[[], Result]) -> Result:
 def retry_while_unreachable(
     call: Callable[[], Result], *, on_failure: Callable[[], None] = lambda: None, patience_s: float | None = None
 ) -> Result:
-    """Return the result of `call`. While the store is unreachable, repeat it for up to `patience_s` seconds (None: `MAX_STORE_WAIT_S`).
+    """Return the result of `call`. While the store is unreachable, retry for up to `patience_s` seconds (None: `MAX_STORE_WAIT_S`).
 
     on_failure: called once, after the first failed attempt.
     """

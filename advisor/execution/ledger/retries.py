@@ -22,17 +22,17 @@ class Retry:
     command: str | None = None
     """Fingerprint of the launch's command, which its claims record; None for a training in a Python loop."""
     trials: Literal["none", "silent", "failed"] = "none"
-    """silent: trials that logged nothing, except those of a launcher that still works · failed: all failed trials"""
+    """silent: trials that logged nothing, except those of launchers that still run · failed: all failed trials"""
 
     def begins_again(self, status: str, metrics: Iterable[str]) -> bool:
-        """Return True if the launch begins a trial again that had ended before it. metrics: names of all metrics that it logged."""
+        """Return True if this launch begins an earlier launch's trial again. metrics: names of the metrics that the trial logged."""
         if status not in FAILED_STATUSES or self.trials == "none":
             return False
         return self.trials == "failed" or not training_metrics(metrics)
 
 
 def training_metrics(metrics: Iterable[str]) -> list[str]:
-    """Return the metrics that the training logged, sorted: none of the machine, no minima and maxima of windows."""
+    """Return the sorted metrics of the training, without device metrics and without the extremes of windows."""
     return sorted(m for m in metrics if not (is_companion(m) or m.startswith("device/")))
 
 

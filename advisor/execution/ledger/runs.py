@@ -30,7 +30,7 @@ class StudyRuns:
         self._client, self._uri, self._id, self._spec, self._claimant = client, uri, experiment_id, spec, claimant
         self._retry = retry
         self._again: frozenset[str] | None = None
-        """Ids of the runs whose trials are begun again; None before the first reading. A trial that fails later is not."""
+        """Ids of the runs whose trials are begun again; None before the first reading. Trials that fail later are excluded."""
 
     def runs(self, trial: int | None = None) -> list[Any]:
         """Return all runs of the study, or only those of one trial."""
@@ -105,12 +105,12 @@ class StudyRuns:
         return Outcome(status, best, self.error(run, status))
 
     def _status_of(self, run: Any) -> str:
-        """Return the recorded status, or the inferred one if the study file has since named another, logged objective."""
+        """Return the recorded status. Infer it if none is recorded, or if the objective was corrected to a logged metric."""
         status = run.data.tags.get(contract.TAG_STATUS)
         return self.status(run) if status is None or (status == "no_data" and self.has_objective(run)) else str(status)
 
     def error(self, run: Any, status: str) -> str | None:
-        """Return the error that the run recorded, or the reason why a run without error has no value of the objective."""
+        """Return the error that the run recorded. If there is none, return the reason why the objective has no value, else None."""
         error: str | None = run.data.tags.get(contract.TAG_ERROR)
         if error is not None or status != "no_data":
             return error
@@ -192,7 +192,7 @@ class StudyRuns:
 
 
 def _has_schedule(spec: StudySpec, schedule: Mapping[str, Any]) -> bool:
-    """Return whether trials of a study may be comparable with those of a study with this schedule: it is no probe."""
+    """Return whether a study has this schedule and is no probe, so that its trials may be comparable."""
     return spec.probe is None and dict(spec.schedule or {}) == schedule
 
 

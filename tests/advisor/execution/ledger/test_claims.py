@@ -29,7 +29,7 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"],
 if sys.argv[1] == "noted":
     import psutil
     began = psutil.Process(child.pid).create_time()
-    ledger.beat(run_id, {"training": child.pid, "training_began": began, "until": time.time()})
+    ledger.send_heartbeat(run_id, {"training": child.pid, "training_began": began, "until": time.time()})
 print(child.pid, run_id, flush=True)
 os._exit(9)
 """
