@@ -14,8 +14,8 @@ def row_layout(key: Any, norms: tuple[Sequence[Column], Sequence[Column]], *, ti
     """Return the columns in the order in which `StepCapture` fills them. norms: columns of the norms' numbers and tensors.
 
     key: number of times; names of the rates that are numbers; names of the rates that are tensors; number of losses that are
-    tensors; number of losses that are numbers; whether examples are counted; for scaled gradients, (whether the scale is known, whether an
-    overflow may have happened), else None; key of the norms.
+    tensors; number of losses that are numbers; whether examples are counted; for scaled gradients, (whether the scale is known,
+    whether an overflow may have happened), else None; key of the norms.
     """
     times, number_rates, tensor_rates, losses, plain_losses, has_examples, scaled, _ = key
     numbers = [Column(ColumnRole.VALUE, name) for name in (*TIME_METRICS[:times], *number_rates)]

@@ -25,7 +25,7 @@ class Retry:
     """silent: trials that logged nothing, except those of launchers that still run · failed: all failed trials"""
 
     def begins_again(self, status: str, metrics: Iterable[str]) -> bool:
-        """Return True if this launch begins an earlier launch's trial again. metrics: names of the metrics that the trial logged."""
+        """Return True if this launch begins an earlier launch's trial again. metrics: names of metrics that the trial logged."""
         if status not in FAILED_STATUSES or self.trials == "none":
             return False
         return self.trials == "failed" or not training_metrics(metrics)
