@@ -77,7 +77,7 @@ def train(folder: Path) -> None:
     def unavailable(*_: object) -> None:
         raise OSError("no shipper here")
 
-    recorder.acquire = unavailable  # type: ignore[assignment]
+    recorder.acquire_shipper = unavailable  # type: ignore[assignment]
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     uri = f"sqlite:///{folder / 'hook.db'}"
