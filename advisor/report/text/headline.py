@@ -73,7 +73,7 @@ def _marked(spec: StudySpec) -> Message:
 def _reason(report: ReportData, spec: StudySpec, urgent: list[Finding]) -> Message:
     """Return the reason for the first study: the finding that it follows, and the number of others that need action now."""
     leads = [f for f in report.findings if report.reason_deferred(f) is None and _is_followed(report, spec, f)]
-    lead = next((f for f in leads if f.subject is not None and f.subject in spec.goal), leads[0] if leads else None)
+    lead = min(leads, key=lambda f: not _is_goal(report, spec, f), default=None)
     if lead is None and not urgent:
         return say("{text}", text=_quiet(report))
     if lead is None:
@@ -89,6 +89,14 @@ def _reason(report: ReportData, spec: StudySpec, urgent: list[Finding]) -> Messa
     if len(found) == 1 and not rest:
         return as_sentence(lead.message)
     return say("{why}{rest}", why=joined((first_sentence(f.message) for f in found), " "), rest=rest)
+
+
+def _is_goal(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
+    """Return whether the goal of the study is the design or the hyperparameter that the finding is about."""
+    if spec.sampler.kind == "adaptive" != report.spec.sampler.kind:
+        return any(isinstance(c, RunPlan) for c in finding.changes)
+    changed = {row.name for row in diff_changes(report.spec, finding.changes)}
+    return any(name in spec.goal for name in (finding.subject, *changed) if name)
 
 
 def _is_range(parameter: Parameter | None) -> bool:
