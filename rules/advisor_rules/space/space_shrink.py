@@ -97,7 +97,8 @@ class SpaceShrink(Rule):
         if not axes:
             raise MissingData(
                 f"no hyperparameter was tried at {self.levels} values; log those that the study searches",
-                needs="searched",
+                needs="trials" if study.searched else "searched",
+                at_least=_good_region.MIN_POINTS if study.searched else None,
             )
         tolerance = _good_region.tolerance(study, tried, self.little, self.little_of_training)
         level = tried.level(self.false_alarms)
@@ -185,7 +186,9 @@ class SpaceShrink(Rule):
             _rows.tried_row(tried),
             ("good trials", say("{good}, {strays} of them outside the part", good=part.good, strays=part.strays)),
             ("trials in the part", say("{inside} of {having}", inside=part.inside, having=having)),
-            _rows.probability("probability of this by chance", p, self.false_alarms),
+            _rows.probability("probability of this by chance", p, self.false_alarms)
+            if p <= self.false_alarms
+            else ("simulated fits with their best value in the part", say("{p}", p=Percent(1 - p))),
             _rows.share("share of the range with margins", kept[1] - kept[0], self.left),
             _rows.range_row(study, name),
         )
