@@ -86,7 +86,7 @@ def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str
             shown = ", ".join(f"{clean(k)} {setting(v)}" for k, v in schedule.items() if k in change.schedule)
             return "Set", "the learning-rate schedule", shown
         case RepeatTrial():
-            verb, _, rest = repeat_goal(change.seeds).partition(" ")
+            verb, _, rest = repeat_goal(after).partition(" ")
             subject, _, numbers = rest.partition(": ")
             return verb, subject, numbers
         case Forbid():
@@ -97,8 +97,8 @@ def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str
 def _field(change: SetField, before: StudySpec, after: StudySpec) -> tuple[str, str, str]:
     old, new = getattr(before, change.field), getattr(after, change.field) or change.value
     if change.field == "max_train_steps":
-        if old is None or old == new:
-            return "Train", f"for {new:,} steps", ""
+        if not old or old == new:
+            return "Fix", "the length of training", f"at {new:,} steps"
         return "Shorten" if new < old else "Lengthen", "training", f"{old:,} to {new:,} steps"
     if change.field == "trials":
         verb, _, rest = explore.goal(after).partition(" ")

@@ -96,7 +96,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
         merger.add_last(last)
     unsized = frozenset(merger.specs[i].study for i in merger.drafted)
     specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(merger.specs))
-    if not any(f.goal == "pipeline" and f.severity == "critical" for f in findings):
+    if not merger.broken:
         specs = tuple(narrowed(study, spec, {part for part, _ in merger.draft.owners}) for spec in specs)
     return Plan(specs=specs, deferred=tuple(merger.deferred), unsized=unsized)
 
@@ -168,6 +168,11 @@ class _Merger:
     first: tuple[_StageEdits, StudySpec] | None = None
     """The edits that made the first study, and the draft before them."""
 
+    @property
+    def broken(self) -> bool:
+        """Whether a fault of the pipeline is critical, so that the results show nothing about space and length."""
+        return any(f.goal == "pipeline" and f.severity == "critical" for f in self.findings)
+
     # --- stages -----------------------------------------------------------------------------------------------------------------
 
     def add_sweep(self) -> None:
@@ -196,9 +201,8 @@ class _Merger:
             if edits.changes or by_hand is None
             else manual_goal(stage.subject, str(by_hand.action))
         )
-        after = self.draft.current
-        idle = not after.searched and not edits.only_repeats
-        idle = idle or (ends_tuning(self.findings) and only_narrows(edits.changes, before, after))
+        idle = not self.draft.current.searched and not edits.only_repeats
+        idle = idle or (ends_tuning(self.findings) and only_narrows(edits.changes, before, self.draft.current))
         saves = (edits.only_fixes or idle) and by_hand is None and edits.request is None
         if self.drafted and self.specs[-1].probe is None and (saves or self._saves_steps(edits, before)):
             self._fold(edits)
@@ -226,19 +230,20 @@ class _Merger:
         elif edits.only_trials or edits.shorter_than(before) or self.specs[0].searches_within(before):
             spec = more_telling(self.study, self.verdicts, self.rules, self.specs[0])
             if spec is not self.specs[0]:
-                self.specs, self.drafted = [spec], []
+                goal = spec.goal if edits.only_trials else edits.goal
+                self.specs, self.drafted = [spec.model_copy(update={"goal": goal})], []
 
     def add_savings(self) -> None:
-        """Add a study for the stages that only save trials, unless a study already includes their changes."""
-        changing = [edits for edits in self.savings if edits.changes]
-        if changing and self.draft.current.searched:
-            self._add_study(_StageEdits(changing[-1].goal, ()))
+        """Add a study for the stages that only save trials, unless another study includes their changes or nothing is searched."""
+        goals = [edits.goal for edits in self.savings if edits.changes]
+        if self.draft.current.searched and goals:
+            self._add_study(_StageEdits(goals[-1], ()))
 
     def _saves_steps(self, edits: _StageEdits, before: StudySpec) -> bool:
         """Return whether the stage only shortens training, and the one study so far only narrows the space."""
         first, start = self.specs[0], self.draft.start
         narrows = len(self.specs) == 1 and first.searches_within(start) and first.schedule == start.schedule
-        return narrows and edits.request is None and edits.shorter_than(before) and edits.sure
+        return narrows and not self.broken and edits.request is None and edits.shorter_than(before) and edits.sure
 
     def _fold(self, edits: _StageEdits) -> None:
         """Make the stage's changes in the studies so far, because they cost nothing. Studies of designs keep their settings."""
