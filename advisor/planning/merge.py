@@ -201,7 +201,7 @@ class _Merger:
             if edits.changes or by_hand is None
             else manual_goal(stage.subject, str(by_hand.action))
         )
-        idle = not self.draft.current.searched and not edits.only_repeats
+        idle = bool(self.study.searched) and not self.draft.current.searched and not edits.only_repeats
         idle = idle or (ends_tuning(self.findings) and only_narrows(edits.changes, before, self.draft.current))
         saves = (edits.only_fixes or idle) and by_hand is None and edits.request is None
         if self.drafted and self.specs[-1].probe is None and (saves or self._saves_steps(edits, before)):
