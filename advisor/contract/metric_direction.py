@@ -56,6 +56,11 @@ def words(name: str) -> tuple[str, ...]:
     return tuple(w.lower() for w in re.split(r"[^A-Za-z0-9]+", spaced) if w)
 
 
+def split_of(name: str) -> Split | None:
+    """Return the data split of the metric; None if its name does not contain one."""
+    return next((SPLITS[word] for word in words(name) if word in SPLITS), None)
+
+
 def quantity(name: str) -> tuple[str, ...]:
     """Return the quantity of the metric: the words of its name without the split and fillers such as "batch" or "epoch"."""
     return tuple(_WORD_ALIASES.get(w, w) for w in words(name) if w not in SPLITS and w not in _FILLER_WORDS)

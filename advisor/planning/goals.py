@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from advisor.model import parameter_kinds
 from advisor.model.change import (
     AddParameter,
     Change,
@@ -112,7 +113,9 @@ def _range(name: str, before: StudySpec, after: StudySpec) -> tuple[str, str, st
         return None
     if new.role == "scientific" and not new.numeric:
         return "Compare", clean(name), listed([setting(v) for v in new.options], limit=6)
-    return _verb(old, new), clean(name), domain(new)
+    # A threshold can have been there without a name among the hyperparameters.
+    verb = "Search" if old is None and parameter_kinds.clips_norm(name) else _verb(old, new)
+    return verb, clean(name), domain(new)
 
 
 def domain(parameter: Parameter) -> str:
