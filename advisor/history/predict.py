@@ -58,7 +58,7 @@ class _Case:
     after: StudySpec
     """Spec of the next study."""
     inside: Sequence[Trial]
-    """Ended trials whose settings lie in the next search space."""
+    """Ended trials whose settings lie in the next search space, except for hyperparameters that it fixes."""
 
 
 def predicted(
@@ -72,12 +72,22 @@ def predicted(
         if spec.probe is not None:
             result.append(spec)
             continue
-        inside = trials_inside(spec, _ended(study))
+        inside = trials_inside(_with_old_nuisances(study, spec), _ended(study))
         followed = [f for f in findings if any(_follows(study, c, before, spec) for c in f.changes)]
         made = [p for f in followed for p in _of_finding(_Case(study, f, spec, inside), kinds.get(f.rule, "settled"))]
-        result.append(spec.model_copy(update={"predictions": tuple(_rounded(p) for p in made[:MAX_PREDICTIONS])}))
+        # Several findings of one rule, such as several hyperparameters that hardly matter, may predict the same.
+        distinct = {(p.rule, p.expects): p for p in reversed(list(map(_rounded, made)))}
+        result.append(spec.model_copy(update={"predictions": tuple(reversed(distinct.values()))[:MAX_PREDICTIONS]}))
         before = spec
     return tuple(result)
+
+
+def _with_old_nuisances(study: Study, spec: StudySpec) -> StudySpec:
+    """Return the next study with the old ranges of nuisance hyperparameters that it fixes: hardly any trial has the fixed values."""
+    for name, old in study.searched.items():
+        if old.role == "nuisance" and name in spec.parameters and spec.parameters[name].role == "fixed":
+            spec = spec.with_parameter(name, old)
+    return spec
 
 
 def _follows(study: Study, change: Change, before: StudySpec, after: StudySpec) -> bool:
@@ -244,7 +254,7 @@ def _settled(case: _Case) -> Estimate | None:
     """Predict that the rule does not report this again, unless it cannot: the hyperparameter is not searched any more."""
     if case.finding.subject in case.study.searched and case.finding.subject not in case.after.searched:
         return None
-    return Settled(side=case.finding.side, was=str(case.finding.message)), None
+    return Settled(side=case.finding.side), None
 
 
 _ESTIMATES: Mapping[Expectation, Callable[[_Case], Estimate | None]] = {
