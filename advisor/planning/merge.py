@@ -36,7 +36,7 @@ from advisor.model.message import MessageField
 from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.planning.base import base, name_of_round, validate, with_lengths
-from advisor.planning.closing import closing_study, more_telling
+from advisor.planning.closing import closing_study, more_telling, repeated_if_settled
 from advisor.planning.designs import per_optimizer
 from advisor.planning.designs.catalogue import DESIGNS
 from advisor.planning.designs.rate_sweep import of_one_setting, rate_sweep
@@ -98,6 +98,8 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(merger.specs))
     if not any(f.goal == "pipeline" and f.severity == "critical" for f in findings):
         specs = tuple(narrowed(study, spec, {part for part, _ in merger.draft.owners}) for spec in specs)
+    if len(specs) == 1 and merger.drafted:
+        specs = (repeated_if_settled(study, specs[0]),)
     return Plan(specs=specs, deferred=tuple(merger.deferred), unsized=unsized)
 
 
