@@ -69,11 +69,13 @@ def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule
     return spec.model_copy(update={"notes": (found, *spec.notes)})
 
 
-def repeated_if_settled(study: Study, spec: StudySpec) -> StudySpec:
-    """Return repeats of the best setting instead of a search of the known space that would hardly find a better one."""
+def repeated_if_settled(
+    study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec
+) -> StudySpec:
+    """Return repeats of the best setting instead of a search of a settled space that would hardly find a better one."""
     if not spec.searched or spec.probe or spec.settings or spec.sampler.kind == "adaptive":
         return spec
-    if promising.trains_otherwise(study, spec) or not spec.searches_within(study.spec):
+    if promising.trains_otherwise(study, spec) or assess(study, verdicts, rules).state != "fine":
         return spec
     best = trials_inside(spec, study.ranked()[:1])
     gain = promising.chance_of_gain(study, list(sample(spec, spec.trials or 1))) if best else None

@@ -99,7 +99,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     if not any(f.goal == "pipeline" and f.severity == "critical" for f in findings):
         specs = tuple(narrowed(study, spec, {part for part, _ in merger.draft.owners}) for spec in specs)
     if len(specs) == 1 and merger.drafted:
-        specs = (repeated_if_settled(study, specs[0]),)
+        specs = (repeated_if_settled(study, verdicts, rules, specs[0]),)
     return Plan(specs=specs, deferred=tuple(merger.deferred), unsized=unsized)
 
 
