@@ -20,9 +20,9 @@ MAX_POINTS = 200
 def chance_beyond(study: Study, after: StudySpec, expects: BestBeyond) -> float | None:
     """Return the probability that the next study's own trials fulfil the prediction; None if it is unknown.
 
-    The seed determines the next study's points. Costs are compressed, so that a few bad trials do not hide the trend towards the end
-    of the range. Many trials are reduced to a sample, evenly spaced by rank of their results; only the first `MAX_POINTS` points are
-    forecast.
+    The seed determines the next study's points. Costs are compressed, so that a few bad trials do not hide the trend towards the
+    end of the range. Many trials are reduced to a sample, evenly spaced by rank of their results; only the first `MAX_POINTS`
+    points are forecast.
     """
     tried = settings.read(study)
     fine = ~tried.failed

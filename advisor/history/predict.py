@@ -83,7 +83,7 @@ def predicted(
 
 
 def _with_old_nuisances(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the next study with the old ranges of nuisance hyperparameters that it fixes: hardly any trial has the fixed values."""
+    """Return the next study with the old ranges of nuisance hyperparameters that it fixes; hardly any trial has these values."""
     for name, old in study.searched.items():
         if old.role == "nuisance" and name in spec.parameters and spec.parameters[name].role == "fixed":
             spec = spec.with_parameter(name, old)

@@ -30,8 +30,8 @@ from advisor.stats import power
 MAX_GAIN = 0.05
 """Maximum probability that a search finds a better setting for it to be left out."""
 SETTLED = (
-    "Searching on would hardly help: the probability that {count} more trials find a setting that is better than the best one by "
-    "more than noise is at most 5 %, by a model of all trials. If these runs agree, measure their setting on the test set, once, and "
+    "Searching on would hardly help: the probability that {count} more trials find a setting that is better than the best one "
+    "by more than noise is at most 5 %, by a model of all trials. If these runs agree, measure their setting on the test set, once, and "
     "ship it."
 )
 
@@ -69,9 +69,7 @@ def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule
     return spec.model_copy(update={"notes": (found, *spec.notes)})
 
 
-def repeated_if_settled(
-    study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec
-) -> StudySpec:
+def repeated_if_settled(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> StudySpec:
     """Return repeats of the best setting instead of a search of a settled space that would hardly find a better one."""
     if not spec.searched or spec.probe or spec.settings or spec.sampler.kind == "adaptive":
         return spec

@@ -22,8 +22,8 @@ _OTHER_CHOICE = 0.25
 """Squared distance between two choices, and between a present and a missing position: half a range, squared."""
 _JITTER = 1e-6
 TREND = 0.3
-"""Variance of the slopes of a linear trend, for values with variance 1 and axes of length 1. On development seeds of the closed loop,
-forecasts of the next study were calibrated with it."""
+"""Variance of the slopes of a linear trend, for values with variance 1 and axes of length 1. Chosen on development seeds of the
+closed loop, where forecasts of the next study were calibrated with it."""
 _STARTS = (-2.0, -5.0)
 """Log noise at which the fit of a `Surface` starts."""
 # Means and variances of the normal priors of the log relevance of an axis (inverse squared length), log signal and log noise.
@@ -81,8 +81,8 @@ def results_at(
     information.
 
     The response has a linear trend, too: without one, the model expects average results beyond an end, even where results improve
-    towards it. numeric, choices, values: n known points, as for `ends`; new: positions (m,) of the other points, numeric axes first, possibly
-    outside 0..1.
+    towards it. numeric, choices, values: n known points, as for `ends`; new: positions (m,) of the other points, numeric axes
+    first, possibly outside 0..1.
     """
     centre, spread = float(values.mean()), float(values.std())
     columns = [*numeric, *choices]

@@ -91,8 +91,8 @@ def race(study: Study, share: float) -> Race:
     settings = _tuned(settings)
     if len({s.size for s in settings}) < 2:
         raise MissingData(
-            f"fewer than two batch sizes have {MIN_SETTINGS} settings with a result, or repeats of one, such as 3 seeds each; batch "
-            "sizes compare only with a learning rate tuned for each",
+            f"fewer than two batch sizes have {MIN_SETTINGS} settings with a result, or repeats of one, such as 3 seeds each; "
+            "batch sizes compare only with a learning rate tuned for each",
             needs="design",
         )
     axis = axis_of(study)

@@ -31,7 +31,7 @@ MAX_BEST_SHARE = 0.25
 """Maximum share of the successful settings that no region may contain: in a small study, the best five are not all good."""
 
 GOOD, MISSED = 0.1, 0.2
-"""Share of the settings that are good, and maximum probability that a further good setting lies below a range; as in `space-shrink`."""
+"""Share of the settings that are good, and probability that good ones lie below the range; both as in `space-shrink`."""
 
 
 @dataclass(frozen=True)

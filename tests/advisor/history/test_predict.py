@@ -186,7 +186,9 @@ def test_hyperparameters_that_are_fixed_hide_no_trial_from_a_forecast():
     cut = SetRange(parameter="learning_rate", low=1e-4, high=1e-3, scale="log", why="w")
     verdicts = [
         found("space-infeasible", "infeasible", cut, subject="learning_rate", side="high"),
-        found("space-insensitive", "sampling", FixParameter(parameter="dropout", value=0.1, why="w"), subject="dropout"),
+        found(
+            "space-insensitive", "sampling", FixParameter(parameter="dropout", value=0.1, why="w"), subject="dropout"
+        ),
     ]
     spec = study.spec
     for v in verdicts:
@@ -207,4 +209,6 @@ def fixed_as_unimportant():
     params = [{n: p.from_unit(float(rng.random())) for n, p in space.items()} for _ in range(24)]
     fails = [p["learning_rate"] > 2e-3 for p in params]
     curves = [[1.0, math.nan if bad else 0.3 + 0.1 * p["learning_rate"]] for p, bad in zip(params, fails, strict=True)]
-    return make_study(params, {"val/loss": curves}, space=space, status=["diverged" if f else "complete" for f in fails])
+    return make_study(
+        params, {"val/loss": curves}, space=space, status=["diverged" if f else "complete" for f in fails]
+    )
