@@ -31,8 +31,8 @@ MAX_GAIN = 0.05
 """Maximum probability that a search finds a better setting for it to be left out."""
 SETTLED = (
     "Searching on would hardly help: the probability that {count} more trials find a setting that is better than the best one "
-    "by more than noise is at most 5 %, by a model of all trials. If these runs agree, measure their setting on the test set, once, and "
-    "ship it."
+    "by more than noise is at most 5 %, by a model of all trials. If these runs agree, measure their setting on the test set, "
+    "once, and ship it."
 )
 
 
@@ -70,7 +70,12 @@ def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule
 
 
 def repeated_if_settled(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> StudySpec:
-    """Return repeats of the best setting instead of a search of a settled space that would hardly find a better one."""
+    """Return repeats of the best setting instead of a search that would hardly find a better one.
+
+    Only for a search of a settled space after the question of the study was answered; other studies ask for a search.
+    """
+    if not asks(study, study.spec) or asks(study, spec):
+        return spec
     if not spec.searched or spec.probe or spec.settings or spec.sampler.kind == "adaptive":
         return spec
     if promising.trains_otherwise(study, spec) or assess(study, verdicts, rules).state != "fine":
