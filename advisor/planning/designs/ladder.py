@@ -6,8 +6,8 @@ Playbook: "How should Adam's hyperparameters be tuned?": the number of trials de
 
 *What.* As many hyperparameters as the trials can show, at least two and every learning rate: learning rates first, then those that
 matter most, if an effect was found. The others are fixed at the best trial's values. If no effect was found, the best trial may
-just be lucky, so numbers are fixed at the middle of the better half of the trials. The final adaptive search opens them again. The notes
-state the effect that would be found, and the alternative of searching all of them.
+just be lucky, so numbers are fixed at the middle of the better half of the trials. The final adaptive search opens them again. The
+notes state the effect that would be found, and the alternative of searching all of them.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def compared(seed: int) -> Study:
     ]
     data = make_study(params, {"val/loss": [[2.0, 1.0, end] for end in ends]})
     spec = StudySpec(study="s", objective=AIM, parameters=space, trials=24, max_train_steps=2000)
-    return replace(data, spec=spec)
+    return replace(data, spec=spec, inferred={})
 
 
 ANSWERED = found("effect", "sampling", FixParameter(parameter="activation", value="gelu", why="gelu is better"))
