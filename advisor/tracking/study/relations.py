@@ -62,7 +62,8 @@ def find_ties(params: Sequence[Mapping[str, Value]], keep: Collection[str] = ())
     """Return the hyperparameters that follow from others. params: the values of each trial, shape (trials,).
 
     Of the related ones, the least important follows from the others: a length before a regulariser before a learning rate before
-    a batch size. Tokens follow from the steps, which are set between studies, rather than the other way round. keep: names that must not follow from others, because the study file declares them.
+    a batch size. Tokens follow from the steps, which are set between studies, rather than the other way round. keep: names that
+    must not follow from others, because the study file declares them.
     """
     numbers = _numbers(params)
     ties: list[Tie] = []

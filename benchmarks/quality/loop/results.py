@@ -43,7 +43,7 @@ class Result:
 
 
 def key_of(task: Task, contender: str, seed: int) -> str:
-    """Return a key of everything that can change the result; for the loop and the round that includes the source of the advisor and its rules."""
+    """Return a key of everything that can change the result; for the loop and the round, also of the advisor's source."""
     facts = [task.name, task.start.model_dump_json(), task.trials, contender, seed]
     return _hash([*facts, _sources() if contender in (LOOP, ROUND) else ""])
 
