@@ -5,6 +5,7 @@ The headline of the report, its list of things to do and the file name of the st
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from advisor.model.change import (
@@ -60,6 +61,11 @@ def manual_goal(subject: str, action: str) -> str:
     return f"Fix {subject}: {action.rstrip('.')}"
 
 
+def slug(text: str) -> str:
+    """Return `text` in a form for file names: at most 40 lower-case letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40] or "study"
+
+
 def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str, str] | None:
     """Return (verb, object, numbers) of a change; None if the study does not show it."""
     match change:
@@ -85,7 +91,7 @@ def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str
             shown = ", ".join(f"{clean(k)} {setting(v)}" for k, v in schedule.items() if k in change.schedule)
             return "Set", "the learning-rate schedule", shown
         case RepeatTrial():
-            verb, _, rest = repeat_goal(change.seeds).partition(" ")
+            verb, _, rest = repeat_goal(after).partition(" ")
             subject, _, numbers = rest.partition(": ")
             return verb, subject, numbers
         case Forbid():
@@ -96,8 +102,9 @@ def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str
 def _field(change: SetField, before: StudySpec, after: StudySpec) -> tuple[str, str, str]:
     old, new = getattr(before, change.field), getattr(after, change.field) or change.value
     if change.field == "max_train_steps":
-        verb = "Shorten" if old is not None and new < old else "Lengthen"
-        return verb, "training", f"{old:,} to {new:,} steps" if old and old != new else f"{new:,} steps"
+        if not old or old == new:
+            return "Fix", "the length of training", f"at {new:,} steps"
+        return "Shorten" if new < old else "Lengthen", "training", f"{old:,} to {new:,} steps"
     if change.field == "trials":
         verb, _, rest = explore.goal(after).partition(" ")
         subject, _, numbers = rest.partition(": ")

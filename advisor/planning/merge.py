@@ -19,7 +19,6 @@ stage with changes becomes one study with one goal, based on the study of the st
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -41,7 +40,7 @@ from advisor.planning.designs import per_optimizer
 from advisor.planning.designs.catalogue import DESIGNS
 from advisor.planning.designs.rate_sweep import of_one_setting, rate_sweep
 from advisor.planning.draft import Conflict, Draft
-from advisor.planning.goals import goal_of, manual_goal
+from advisor.planning.goals import goal_of, manual_goal, slug
 from advisor.planning.ranges import narrowed
 from advisor.planning.stages import MIN_CONFIDENCE, SURE, Stage, in_order
 from advisor.planning.states import assess
@@ -72,11 +71,6 @@ def file_names(specs: Sequence[StudySpec]) -> list[str]:
     return [f"{i}-{slug(spec.goal.partition(':')[0])}.yaml" for i, spec in enumerate(specs, 1)]
 
 
-def slug(text: str) -> str:
-    """Return `text` in a form for file names: at most 40 lower-case letters, digits and hyphens."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40] or "study"
-
-
 def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) -> Plan:
     """Return the next studies, based on the findings on this one.
 
@@ -96,7 +90,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
         merger.add_last(last)
     unsized = frozenset(merger.specs[i].study for i in merger.drafted)
     specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(merger.specs))
-    if not any(f.goal == "pipeline" and f.severity == "critical" for f in findings):
+    if not merger.broken:
         specs = tuple(narrowed(study, spec, {part for part, _ in merger.draft.owners}) for spec in specs)
     if len(specs) == 1 and merger.drafted:
         specs = (repeated_if_settled(study, verdicts, rules, specs[0]),)
@@ -170,6 +164,11 @@ class _Merger:
     first: tuple[_StageEdits, StudySpec] | None = None
     """The edits that made the first study, and the draft before them."""
 
+    @property
+    def broken(self) -> bool:
+        """Whether a fault of the pipeline is critical, so that the results show nothing about space and length."""
+        return any(f.goal == "pipeline" and f.severity == "critical" for f in self.findings)
+
     # --- stages -----------------------------------------------------------------------------------------------------------------
 
     def add_sweep(self) -> None:
@@ -225,11 +224,12 @@ class _Merger:
         elif edits.only_trials or edits.shorter_than(before) or self.specs[0].searches_within(before):
             spec = more_telling(self.study, self.verdicts, self.rules, self.specs[0])
             if spec is not self.specs[0]:
-                self.specs, self.drafted = [spec], []
+                goal = spec.goal if edits.only_trials else edits.goal
+                self.specs, self.drafted = [spec.model_copy(update={"goal": goal})], []
 
     def add_savings(self) -> None:
-        """Add a study for the stages that only save trials, unless a study already includes their changes."""
-        if any(edits.changes for edits in self.savings):
+        """Add a study for the stages that only save trials, unless another study includes their changes or nothing is searched."""
+        if self.draft.current.searched and any(edits.changes for edits in self.savings):
             changing = [edits for edits in self.savings if edits.changes]
             self._add_study(_StageEdits(changing[-1].goal, ()))
 
@@ -237,7 +237,7 @@ class _Merger:
         """Return whether the stage only shortens training, and the one study so far only narrows the space."""
         first, start = self.specs[0], self.draft.start
         narrows = len(self.specs) == 1 and first.searches_within(start) and first.schedule == start.schedule
-        return narrows and edits.request is None and edits.shorter_than(before) and edits.sure
+        return narrows and not self.broken and edits.request is None and edits.shorter_than(before) and edits.sure
 
     def _fold(self, edits: _StageEdits) -> None:
         """Make the stage's changes in the studies so far, because they cost nothing. Studies of designs keep their settings."""

@@ -158,7 +158,11 @@ class Adopt(Rule):
                 best=values[0],
                 bad=listed([*([far] if behind else []), *([failed] if best.failed else [])]),
             ),
-            action="Find out what goes wrong in those runs before you adopt this setting or compare it with another.",
+            action=say(
+                "Find out why {bad} of the best setting's {runs} went wrong before you adopt it.",
+                bad=len(behind) + len(best.failed),
+                runs=CountOf(len(best.trials) + len(best.failed), "run"),
+            ),
             severity="warning",
             confidence=0.95 if best.failed else 1 - self.false_alarms,
             subject="seed",
@@ -199,7 +203,8 @@ class Adopt(Rule):
                 other=other,
             )
         elif needed <= self.most:
-            changes.append(RepeatTrial(parameters=dict(best.params), seeds=needed, why=why))
+            both = dict(best.params), dict(rival.params)
+            changes.append(RepeatTrial(parameters=both[0], rivals=both[1:], seeds=needed, why=why))
             action = say(
                 "Run {one} and {other} {needed} times each before you adopt either.",
                 one=one,

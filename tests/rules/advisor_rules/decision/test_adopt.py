@@ -4,7 +4,7 @@ from studies import make_study, verdict
 
 from advisor.model.change import Advise, RepeatTrial
 from advisor.planning import plan
-from advisor.planning.designs.reseed import REPEAT_GOAL
+from advisor.planning.sampling.halton import sample
 
 
 def repeated(values, *, status=None, **options):
@@ -112,13 +112,13 @@ def test_ties_are_no_lead():
     assert verdict("adopt", repeated({0.1: [1.0] * 4, 0.2: [1.0] * 4})).status == "fired"
 
 
-def test_the_next_study_repeats_the_best_trial():
+def test_the_next_study_repeats_both_settings():
     study = example()
     said = verdict("adopt", study)
     (spec,) = plan(study, [said]).specs
-    assert spec.goal.startswith(REPEAT_GOAL)
-    assert spec.parameters["lr"].value == 0.1
-    assert (spec.trials, spec.seeds) == (1, said.findings[0].changes[1].seeds)
+    seeds = said.findings[0].changes[1].seeds
+    assert spec.goal == f"Compare lr: 0.1 and 0.2, {seeds} seeds each"
+    assert (list(sample(spec, 2)), spec.trials, spec.seeds) == ([{"lr": 0.1}, {"lr": 0.2}], 2, seeds)
 
 
 @pytest.mark.parametrize(("settings", "seeds"), [(2, 4), (6, 3), (12, 5), (3, 10)])
