@@ -101,7 +101,7 @@ def _import(
 
 
 def _show(summary: ImportSummary, quiet: bool) -> None:
-    from advisor.model.spec_yaml import short
+    from advisor.model.words import short
 
     if not quiet:
         for warning in summary.warnings:

@@ -29,6 +29,7 @@ from advisor.model.prediction import (
     ShareOfTrials,
     significant,
 )
+from advisor.model.space import counts_training
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.planning.base import base
@@ -58,7 +59,7 @@ class _Case:
     after: StudySpec
     """Spec of the next study."""
     inside: Sequence[Trial]
-    """Ended trials whose settings lie in the next search space."""
+    """Ended trials whose settings lie in the next search space, whatever their length and the hyperparameters that it fixes."""
 
 
 def predicted(
@@ -72,12 +73,21 @@ def predicted(
         if spec.probe is not None:
             result.append(spec)
             continue
-        inside = trials_inside(spec, _ended(study))
+        inside = trials_inside(_space_of(study, spec), _ended(study))
         followed = [f for f in findings if any(_follows(study, c, before, spec) for c in f.changes)]
         made = [p for f in followed for p in _of_finding(_Case(study, f, spec, inside), kinds.get(f.rule, "settled"))]
-        result.append(spec.model_copy(update={"predictions": tuple(_rounded(p) for p in made[:MAX_PREDICTIONS])}))
+        # Several findings of one rule, such as several hyperparameters that hardly matter, may predict the same.
+        distinct = {(p.rule, p.expects): p for p in reversed(list(map(_rounded, made)))}
+        result.append(spec.model_copy(update={"predictions": tuple(reversed(distinct.values()))[:MAX_PREDICTIONS]}))
         before = spec
     return tuple(result)
+
+
+def _space_of(study: Study, spec: StudySpec) -> StudySpec:
+    """Return the next study with the old ranges of nuisances that it fixes, which hardly any trial has, and without lengths."""
+    space = {n: p for n, p in spec.parameters.items() if not counts_training(n)}
+    old = {n: p for n, p in study.searched.items() if p.role == "nuisance" and n in space and space[n].role == "fixed"}
+    return spec.model_copy(update={"parameters": {**space, **old}})
 
 
 def _follows(study: Study, change: Change, before: StudySpec, after: StudySpec) -> bool:
@@ -149,18 +159,26 @@ def _moves_range(change: SetRange, old: Parameter | None, new: Parameter) -> boo
 
 
 def _beyond(case: _Case) -> Estimate | None:
-    """Predict that the best trial of the next study is beyond the old range end and better than the best trial inside."""
+    """Predict that the best trial of the next study is beyond the old range end and better than the best trial inside.
+
+    That is at most as probable as the finding, which says that the best value lies there.
+    """
     study, finding, after = case.study, case.finding, case.after
     name, old = finding.subject, study.spec.parameters.get(finding.subject or "")
     new = after.parameters.get(name or "")
     if name is None or finding.side is None or old is None or new is None or old.low is None or old.high is None:
         return None
     end = old.low if finding.side == "low" else old.high
-    if not new.numeric or not new.contains(end) or end in (new.low, new.high):
+    if (
+        not new.numeric
+        or not new.contains(end)
+        or any(math.isclose(end, e or 0, rel_tol=0.01) for e in (new.low, new.high))
+    ):
         return None
     than = _best(study) if _alike(study.spec, after) else None
     expects = BestBeyond(parameter=name, side=finding.side, end=end, than=than, noise=_noise(study))
-    return expects, forecast.chance_beyond(study, after, expects)
+    chance = forecast.chance_beyond(study, after, expects)
+    return expects, None if chance is None else min(chance, finding.confidence)
 
 
 def _longer(case: _Case) -> Estimate | None:
@@ -244,7 +262,7 @@ def _settled(case: _Case) -> Estimate | None:
     """Predict that the rule does not report this again, unless it cannot: the hyperparameter is not searched any more."""
     if case.finding.subject in case.study.searched and case.finding.subject not in case.after.searched:
         return None
-    return Settled(side=case.finding.side, was=str(case.finding.message)), None
+    return Settled(side=case.finding.side), None
 
 
 _ESTIMATES: Mapping[Expectation, Callable[[_Case], Estimate | None]] = {

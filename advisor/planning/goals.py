@@ -5,8 +5,10 @@ The headline of the report, its list of things to do and the file name of the st
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
+from advisor.model import parameter_kinds
 from advisor.model.change import (
     AddParameter,
     Change,
@@ -58,6 +60,11 @@ def goal_of(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> s
 def manual_goal(subject: str, action: str) -> str:
     """Return the goal of a study that waits for a fix by hand, such as `Fix the training pipeline: Shuffle the data`."""
     return f"Fix {subject}: {action.rstrip('.')}"
+
+
+def slug(text: str) -> str:
+    """Return `text` in a form for file names: at most 40 lower-case letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40] or "study"
 
 
 def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str, str] | None:
@@ -112,7 +119,9 @@ def _range(name: str, before: StudySpec, after: StudySpec) -> tuple[str, str, st
         return None
     if new.role == "scientific" and not new.numeric:
         return "Compare", clean(name), listed([setting(v) for v in new.options], limit=6)
-    return _verb(old, new), clean(name), domain(new)
+    # A threshold can have been there without a name among the hyperparameters.
+    verb = "Search" if old is None and parameter_kinds.clips_norm(name) else _verb(old, new)
+    return verb, clean(name), domain(new)
 
 
 def domain(parameter: Parameter) -> str:

@@ -22,7 +22,7 @@ from advisor.report.formats.html import render_index
 from advisor.report.formats.index import Outcome, in_order, outcome
 from advisor.report.save import files, save_files
 from advisor.system import shell
-from advisor.system.atomic import write
+from advisor.system.atomic import write_files
 from advisor.system.processes import map_in_processes, usable_cpus
 from advisor.system.ray_tasks import map_on_ray
 
@@ -60,7 +60,7 @@ def analyze_all(pattern: str, options: AnalysisOptions, *, workers: Workers, on_
         outcomes.append(result)
         on_progress("Analyzing experiments", len(outcomes), len(experiments))
     with _writing_to(out):
-        write({out / INDEX: encodable(render_index(outcomes))})
+        write_files({out / INDEX: encodable(render_index(outcomes))})
     return in_order(outcomes)
 
 
@@ -100,7 +100,7 @@ def _analyze_remotely(experiment: Experiment, *, words: Sequence[str], job: Remo
 
 
 def _analyze(experiment: Experiment, words: Sequence[str], arguments: Mapping[str, Any]) -> _Analysis:
-    command = shell.line(["advisor", "analyze", experiment.reference, *words])
+    command = shell.command_line(["advisor", "analyze", experiment.reference, *words])
     try:
         report = analyze(experiment.reference, command=command, **arguments)
         return _Analysis(outcome(experiment.name, experiment.folder, report), files(report))

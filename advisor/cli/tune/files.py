@@ -9,12 +9,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 
-from advisor.execution.engines.local import cannot_write
+from advisor.execution.engines.local import unwritable_folder_error
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import dump, load
 from advisor.planning.blocks import Block, Kind
-from advisor.planning.merge import slug
+from advisor.planning.goals import slug
 from advisor.system import atomic
 
 _FILE = re.compile(rf"(\d+)-({'|'.join(get_args(Kind))})(?:-[a-z0-9-]*)?\.yaml")
@@ -63,9 +63,9 @@ def write(folder: Path, number: int, block: Block, subject: str) -> BlockFile:
     path = folder / f"{'-'.join(filter(None, [f'{number:02}', block.kind, slug(subject) if subject else '']))}.yaml"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        atomic.write({path: dump(block.spec)})
+        atomic.write_files({path: dump(block.spec)})
     except OSError as error:
-        raise cannot_write(folder, error) from None
+        raise unwritable_folder_error(folder, error) from None
     return BlockFile(path, block.kind, load(path))
 
 
@@ -92,7 +92,7 @@ def correct(files: Sequence[BlockFile], start: StudySpec) -> list[BlockFile]:
         for s in specs
     ]
     try:
-        atomic.write({file.path: dump(spec) for file, spec in zip(files, specs, strict=True)})
+        atomic.write_files({file.path: dump(spec) for file, spec in zip(files, specs, strict=True)})
     except OSError as error:
-        raise cannot_write(files[0].path.parent, error) from None
+        raise unwritable_folder_error(files[0].path.parent, error) from None
     return [replace(file, spec=spec) for file, spec in zip(files, specs, strict=True)]

@@ -120,7 +120,7 @@ def _rounds(report: ReportData) -> dict[str, Any] | None:
 
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(resources.directory("templates"), encoding="utf-8"),
+        loader=jinja2.FileSystemLoader(resources.resource_folder("templates"), encoding="utf-8"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -14,8 +14,7 @@ from advisor.model.message import Item, Message, Name, Objective, as_sentence, f
 from advisor.model.prediction import significant
 from advisor.model.space import is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
-from advisor.model.spec_yaml import share
-from advisor.model.words import capital, count, number, setting, shorten, spelled
+from advisor.model.words import capital, count, number, setting, share, shorten, spelled
 from advisor.planning.stages import MIN_FEASIBLE
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
@@ -78,7 +77,7 @@ def _marked(spec: StudySpec) -> Message:
 def _followed(report: ReportData, spec: StudySpec) -> Finding | None:
     """Return the finding that the study follows, one about the subject of its goal first; None if no finding led to it."""
     leads = [f for f in report.findings if report.reason_deferred(f) is None and _is_followed(report, spec, f)]
-    return next((f for f in leads if f.subject is not None and f.subject in spec.goal), leads[0] if leads else None)
+    return min(leads, key=lambda f: not _is_goal(report, spec, f), default=None)
 
 
 def _then(spec: StudySpec, urgent: list[Finding]) -> Message:
@@ -103,6 +102,14 @@ def _reason(report: ReportData, spec: StudySpec, lead: Finding | None, urgent: l
     if len(found) == 1 and not rest:
         return as_sentence(lead.message)
     return say("{why}{rest}", why=joined((first_sentence(f.message) for f in found), " "), rest=rest)
+
+
+def _is_goal(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
+    """Return whether the goal of the study is the design or the hyperparameter that the finding is about."""
+    if spec.sampler.kind == "adaptive" != report.spec.sampler.kind:
+        return any(isinstance(c, RunPlan) for c in finding.changes)
+    changed = {row.name for row in diff_changes(report.spec, finding.changes)}
+    return any(name in spec.goal for name in (finding.subject, *changed) if name)
 
 
 def _is_range(parameter: Parameter | None) -> bool:

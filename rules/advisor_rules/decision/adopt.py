@@ -34,7 +34,7 @@ class Adopt(Rule):
 
     ## What to do
     Repeat the best trial and the next setting with enough other seeds to detect a lead of this size with 80 % probability. If more
-    than 20 repeats are needed, take the simpler or cheaper of the two settings. If repeats fail, find the cause before any further
+    than 20 repeats are needed, treat the two settings as equally good. If repeats fail, find the cause before any further
     comparison. `advisor compare` decides between two trials, settings or studies and weighs added complexity.
 
     ## How sure
@@ -194,11 +194,11 @@ class Adopt(Rule):
         noun = repeats.noun(repeats.settings(study))
         gap = Number(abs(lead.gain))
         why = f"The difference of {gap} is within the variation between {noun}s (standard deviation {Number(lead.sd)})"
-        advice = f"Take the simpler or cheaper of the settings of {one} and {other} until a lead that matters is shown."
+        advice = f"Treat {one} and {other} as equally good until one shows a lead that matters."
         changes: list[Change] = [Advise(text=advice)]
         if lead.p <= self.false_alarms and lead.gain > 0:
             action = say(
-                "Take the simpler or cheaper of {one} and {other}: the lead is too small to matter.",
+                "Treat {one} and {other} as equally good: the lead is too small to matter.",
                 one=one,
                 other=other,
             )
@@ -213,7 +213,7 @@ class Adopt(Rule):
             )
         else:
             action = say(
-                f"Take the simpler or cheaper of {{one}} and {{other}}: not even {{most}} {noun}s each would separate them.",
+                f"Treat {{one}} and {{other}} as equally good: not even {{most}} {noun}s each would separate them.",
                 one=one,
                 other=other,
                 most=self.most,

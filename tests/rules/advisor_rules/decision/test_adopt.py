@@ -34,9 +34,9 @@ def test_a_lead_within_the_trial_variance_is_no_lead():
     assert 5 <= repeat.seeds <= 20
 
 
-def test_a_lead_too_small_to_find_out_about_asks_for_the_simpler_setting():
+def test_settings_with_a_lead_too_small_to_find_out_about_are_equally_good():
     found = verdict("adopt", repeated(CLOSE)).findings[0]
-    assert str(found.action).startswith("Take the simpler or cheaper of trial-0 and trial-4")
+    assert str(found.action).startswith("Treat trial-0 and trial-4 as equally good")
     assert [c.kind for c in found.changes] == ["advise"]
 
 
@@ -168,4 +168,4 @@ def test_a_significant_lead_that_is_too_small_to_matter_is_no_lead():
     params = [{"lr": 0.1}] * 5 + [{"lr": 0.2}] * 5
     study = make_study(params, {"val/loss": [[4.0, y] for y in values]}, seeds=list(range(10)))
     (found,) = verdict("adopt", study).findings
-    assert str(found.action) == "Take the simpler or cheaper of trial-0 and trial-5: the lead is too small to matter."
+    assert str(found.action) == "Treat trial-0 and trial-5 as equally good: the lead is too small to matter."
