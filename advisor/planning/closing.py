@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
 from advisor.computed.space import importance, promising, settings
 from advisor.computed.space.extension import tidy_range
@@ -93,7 +94,9 @@ def repeated_if_settled(study: Study, verdicts: Sequence[Verdict], rules: Sequen
 def _candidates(
     study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], base: StudySpec
 ) -> Iterator[StudySpec | tuple[Change, ...] | None]:
-    if validation.perfect(study):  # more settings cannot be better
+    # More settings cannot be better than a perfect one, and do not answer which of the compared ones is better.
+    compares = any(p.role == "scientific" for p in study.searched.values()) and repeats.compared(study)
+    if validation.perfect(study) or compares:
         yield reseed(study, base)
         return
     searching = study.spec.sampler.kind != "adaptive"

@@ -13,8 +13,8 @@ def test_a_study_that_compares_settings_repeats_all_of_them() -> None:
     (spec,) = plan(study, []).specs
     assert spec.goal == "Compare code: new and old, 5 seeds each"
     assert (list(sample(spec, 2)), spec.trials, spec.seeds) == ([{"code": "new"}, {"code": "old"}], 2, 5)
-    repeated = make_study([{"code": c} for c in ("old", "new") for _ in range(5)], {"val/loss": [0.5, 0.4] * 5})
-    assert plan(repeated, []).specs == ()
+    again = [{"code": c, "share": 0.1 * len(c)} for c in ("old", "newer") for _ in range(5)]
+    assert plan(make_study(again, {"val/loss": [0.5, 0.4, 0.6, 0.3, 0.5] * 2}), []).specs == ()
 
 
 def test_settings_that_differ_in_several_hyperparameters_are_counted() -> None:
