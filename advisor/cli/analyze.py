@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 
 from advisor.analysis import analyze as run_analysis
-from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, log_option, reaches, study_option
+from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, is_at_least, log_option, study_option
 from advisor.cli.progress import progress_bar
 from advisor.model.errors import AdvisorError
 from advisor.model.words import clean, encodable
@@ -21,14 +21,14 @@ from advisor.report.save import save_report
 from advisor.system import shell
 from advisor.system.atomic import write
 
-MAX_CHARS = 400
+MAX_BROKEN_RULE_CHARS = 400
 """Maximum length of the line that names a broken rule."""
-_MOVED = {"--all": "advisor survey [PATTERN]", "--watch": "advisor watch EXPERIMENT"}
+_MOVED_OPTIONS = {"--all": "advisor survey [PATTERN]", "--watch": "advisor watch EXPERIMENT"}
 
 
 class _Analyze(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        for option, command in _MOVED.items():
+        for option, command in _MOVED_OPTIONS.items():
             if option in args:
                 raise AdvisorError(f"analyze {option} is now a command: {command}")
         return super().parse_args(ctx, args)
@@ -75,7 +75,7 @@ def analyze(
         _write_markdown(report, markdown)
     if not options.quiet:
         print_summary(report, options.out, location)
-    if fail_on is not None and any(reaches(f.severity, fail_on) for f in report.findings):
+    if fail_on is not None and any(is_at_least(f.severity, fail_on) for f in report.findings):
         sys.exit(1)
 
 
@@ -104,7 +104,9 @@ def write_report(
 ) -> str | None:
     """Write the report's files and name broken rules. Return a line with the report's address in MLflow if it was logged there."""
     for verdict in report.with_status("broken"):
-        click.echo(f"advisor: {clean(f'the rule {verdict.rule} broke: {verdict.reason}')[:MAX_CHARS]}", err=True)
+        click.echo(
+            f"advisor: {clean(f'the rule {verdict.rule} broke: {verdict.reason}')[:MAX_BROKEN_RULE_CHARS]}", err=True
+        )
     save_report(report, options.out, StudyFile.read(study_file) if study_file is not None else None)
     if not log_to_mlflow:
         return None

@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from advisor.cli.options import collect, quiet_option, ray_address_option, tracking_option
+from advisor.cli.options import dataclass_options, quiet_option, ray_address_option, tracking_option
 from advisor.contract.redact import redact
 from advisor.execution import LaunchPlan, Ledger, Summary, jobs, launch, queue
 from advisor.execution.command import fingerprint
@@ -62,7 +62,7 @@ class LaunchOptions:
         return None if self.timeout is None else 60 * self.timeout
 
 
-launch_options = collect(
+launch_options = dataclass_options(
     "options",
     LaunchOptions,
     tracking_option,
@@ -120,20 +120,23 @@ def _make_engine(spec: StudySpec, options: LaunchOptions, folder: Path) -> Engin
             gpus_per_trial=gpus or 0,
             parallel=parallel,
             timeout_s=options.timeout_s,
-            options={"cpus_per_task": str(max(1, round(cpus))), **dict(_pair(text) for text in options.slurm)},
+            options={
+                "cpus_per_task": str(max(1, round(cpus))),
+                **dict(_parse_slurm_option(text) for text in options.slurm),
+            },
             max_submitted=(parallel or 1) if spec.sampler.kind == "adaptive" else None,
         )
     return Local(make_slots(find_gpus(), gpus, parallel))
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_slurm_option(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--slurm")
     return name, value
 
 
-def warn(texts: Sequence[str]) -> None:
+def print_warnings(texts: Sequence[str]) -> None:
     """Print warnings on standard error."""
     for text in texts:
         click.echo(f"Warning: {clean(text)}", err=True)
@@ -145,7 +148,7 @@ def _after_warnings(on_update: OnUpdate, texts: Sequence[str]) -> OnUpdate:
 
     def update(summary: Summary, news: str, /) -> None:
         while pending:
-            warn(pending.pop())
+            print_warnings(pending.pop())
         on_update(summary, news)
 
     return update

@@ -18,7 +18,7 @@ from advisor.contract.redact import learn_arguments, redact
 from advisor.model.errors import AdvisorError
 
 _MAX_ERROR_CHARS = 1200
-_SUMMARIES = {
+_COMMAND_SUMMARIES = {
     "analyze": "Read an experiment and say what to do next.",
     "check": "Check study files.",
     "compare": "Decide whether to adopt a candidate in place of an incumbent.",
@@ -39,14 +39,14 @@ _SUMMARIES = {
 }
 
 
-class _Commands(click.Group):
+class _LazyCommands(click.Group):
     """Command group that imports a subcommand's module only when needed, because most modules need slow libraries."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return sorted(_SUMMARIES)
+        return sorted(_COMMAND_SUMMARIES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in _SUMMARIES:
+        if cmd_name not in _COMMAND_SUMMARIES:
             return None
         name = "import_" if cmd_name == "import" else cmd_name
         command: click.Command = getattr(import_module(f"advisor.cli.{name}"), name)
@@ -54,10 +54,10 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl(sorted(_SUMMARIES.items()))
+            formatter.write_dl(sorted(_COMMAND_SUMMARIES.items()))
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=_LazyCommands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="advisor")
 def cli() -> None:
     """Read an MLflow study as an expert with the Deep Learning Tuning Playbook would, and write the next one.
@@ -74,7 +74,15 @@ def cli() -> None:
     """
 
 
-_UNUSABLE = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOSPC, errno.EROFS)
+_UNUSABLE_PATH_ERRNOS = (
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EIO,
+    errno.ENOSPC,
+    errno.EROFS,
+)
 """Errors of a place that the user named, or of its disk, and not of this program."""
 
 
@@ -88,9 +96,9 @@ def main(arguments: list[str] | None = None) -> None:
         error.show()
         sys.exit(2)
     except click.ClickException as error:
-        _fail(_usage(error))
+        _exit_with_error(_usage_message(error))
     except AdvisorError as error:
-        _fail(str(error), error.exit_status)
+        _exit_with_error(str(error), error.exit_status)
     except (KeyboardInterrupt, click.Abort):
         click.echo("advisor: interrupted", err=True)
         sys.exit(130)
@@ -102,11 +110,11 @@ def main(arguments: list[str] | None = None) -> None:
             sys.excepthook = _show_traceback
             raise
         if isinstance(error, FileNotFoundError) and error.filename is None:
-            _fail("the working directory was deleted; change to another one")
-        if isinstance(error, OSError) and error.errno in _UNUSABLE:
+            _exit_with_error("the working directory was deleted; change to another one")
+        if isinstance(error, OSError) and error.errno in _UNUSABLE_PATH_ERRNOS:
             place = "write the output" if error.filename is None else f"use {str(error.filename)[:100]!r}"
-            _fail(f"cannot {place}: {os.strerror(error.errno).lower()}")
-        _fail(f"unexpected {type(error).__name__}: {error} (a bug; ADVISOR_DEBUG=1 shows where)")
+            _exit_with_error(f"cannot {place}: {os.strerror(error.errno).lower()}")
+        _exit_with_error(f"unexpected {type(error).__name__}: {error} (a bug; ADVISOR_DEBUG=1 shows where)")
 
 
 def _prepare_output() -> None:
@@ -122,7 +130,7 @@ def _show_traceback(kind: type[BaseException], error: BaseException, trace: Trac
     click.echo(redact("".join(traceback.format_exception(kind, error, trace))), err=True, nl=False)
 
 
-def _usage(error: click.ClickException) -> str:
+def _usage_message(error: click.ClickException) -> str:
     """Return the error message with a hint at the command's help text."""
     context = getattr(error, "ctx", None)
     if context is None:
@@ -130,7 +138,7 @@ def _usage(error: click.ClickException) -> str:
     return f"{error.format_message().rstrip('.')} (see {context.command_path} --help)"
 
 
-def _fail(message: str, status: int = 2) -> None:
+def _exit_with_error(message: str, status: int = 2) -> None:
     one_line = " ".join("".join(c if c.isprintable() else " " for c in redact(message)).split())
     if len(one_line) > _MAX_ERROR_CHARS:  # shorten very long names but keep the end, which says what to do
         one_line = f"{one_line[: _MAX_ERROR_CHARS * 2 // 3]} … {one_line[-_MAX_ERROR_CHARS // 3 :]}"

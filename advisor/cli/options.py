@@ -92,7 +92,7 @@ class AnalysisOptions:
         return [*words, *(["--only-this-round"] if self.only_this_round else [])]
 
 
-def collect(name: str, target: type[Any], *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def dataclass_options(name: str, target: type[Any], *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a decorator that adds options to a command. The command receives them as one dataclass in the argument `name`."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -108,7 +108,7 @@ def collect(name: str, target: type[Any], *options: Callable[[Any], Any]) -> Cal
     return decorate
 
 
-analysis_options = collect(
+analysis_options = dataclass_options(
     "options",
     AnalysisOptions,
     tracking_option,
@@ -143,6 +143,6 @@ analysis_options = collect(
 """Decorator that adds the analysis options to a command, which receives them in the argument `options`."""
 
 
-def reaches(severity: str, level: str) -> bool:
+def is_at_least(severity: str, level: str) -> bool:
     """Return True if a finding's severity is at least the level of `--fail-on`."""
     return SEVERITIES.index(severity) >= SEVERITIES.index(level)

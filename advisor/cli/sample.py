@@ -33,10 +33,10 @@ def sample(study: Path, count: int | None, skip: int, format_: str) -> None:
     """
     spec = load(study)
     wanted = count if count is not None else (spec.trials or 10)
-    _write(draw(spec, wanted, skip=skip), list(spec.parameters), format_, sys.stdout)
+    _write_trials(draw(spec, wanted, skip=skip), list(spec.parameters), format_, sys.stdout)
 
 
-def _write(trials: Iterable[Mapping[str, Value]], names: Sequence[str], format_: str, out: TextIO) -> None:
+def _write_trials(trials: Iterable[Mapping[str, Value]], names: Sequence[str], format_: str, out: TextIO) -> None:
     """Write the trials as JSON lines (`jsonl`), as rows with a header (`csv`), or as aligned columns (`table`)."""
     if format_ == "jsonl":
         for trial in trials:

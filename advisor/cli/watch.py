@@ -46,7 +46,7 @@ def watch(experiment: str, options: AnalysisOptions, study_file: Path | None, lo
     location = write(report)
     if not options.quiet:
         print_summary(report, options.out, location)
-    follow(
+    serve_live_report(
         report,
         analyze=lambda: make_report(experiment, options, study_file, show_progress=False),
         write=write,
@@ -66,11 +66,11 @@ def first_report(
         except NothingToJudge as error:
             if str(error) != reason:
                 reason = str(error)
-                echo(f"{_now()} Waiting for the first result: {redact(reason)}. Ctrl+C ends it.")
+                echo(f"{_clock_time()} Waiting for the first result: {redact(reason)}. Ctrl+C ends it.")
             time.sleep(interval_s)
 
 
-def follow(
+def serve_live_report(
     report: Report,
     *,
     analyze: Callable[[], Report],
@@ -89,7 +89,7 @@ def follow(
     except OSError as error:
         raise AdvisorError(f"cannot serve on port {port}: {error.strerror}; choose another --port") from None
     with live:
-        live.show(report.to_html(), _now())
+        live.show(report.to_html(), _clock_time())
         echo(f"Live at {live.url} (this machine only). Ctrl+C ends it.")
         duration_s, failure = 0.0, None
         try:
@@ -97,18 +97,18 @@ def follow(
                 time.sleep(max(interval_s, duration_s))
                 began = time.monotonic()
                 try:
-                    report, failure = _update(report, live, analyze, write, echo), None
+                    report, failure = _update_report(report, live, analyze, write, echo), None
                 except Exception as error:
                     if (reason := _one_line(error)) != failure:
                         failure = reason
-                        echo(f"{_now()} The analysis failed and will be repeated: {failure}")
+                        echo(f"{_clock_time()} The analysis failed and will be repeated: {failure}")
                 live.fail(failure)
                 duration_s = time.monotonic() - began
         except KeyboardInterrupt:
             echo("")
 
 
-def _update(
+def _update_report(
     before: Report,
     live: LiveReport,
     analyze: Callable[[], Report],
@@ -120,9 +120,9 @@ def _update(
         return before
     write(after)
     news = report_diff(before, after)
-    live.show(after.to_html(), _now(), news)
+    live.show(after.to_html(), _clock_time(), news)
     for line in news or ("More values were logged; the findings are the same.",):
-        echo(f"{_now()} {line}")
+        echo(f"{_clock_time()} {line}")
     return after
 
 
@@ -132,5 +132,5 @@ def _one_line(error: Exception) -> str:
     return " ".join(redact(text).split())
 
 
-def _now() -> str:
+def _clock_time() -> str:
     return time.strftime("%H:%M:%S")

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from advisor.analysis import analyze
 from advisor.cli.options import AnalysisOptions
 from advisor.cli.survey.experiments import Experiment, select_experiments
-from advisor.cli.survey.remote_job import RemoteJob, pack
+from advisor.cli.survey.remote_job import RemoteJob, pack_job
 from advisor.contract.redact import redact
 from advisor.model.errors import AdvisorError, NothingToJudge
 from advisor.model.progress import Progress
@@ -26,7 +26,7 @@ from advisor.system.atomic import write
 from advisor.system.processes import map_in_processes, usable_cpus
 from advisor.system.ray_tasks import map_on_ray
 
-INDEX = "index.html"
+INDEX_FILE = "index.html"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +53,19 @@ def analyze_all(pattern: str, options: AnalysisOptions, *, workers: Workers, on_
     """
     experiments = select_experiments(pattern, options.tracking_uri)
     out = options.out
-    with _writing_to(out):
+    with _explain_write_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     outcomes: list[Outcome] = []
-    for result in (_on_ray if workers.on == "ray" else _locally)(experiments, options, workers):
+    for result in (_analyze_on_ray if workers.on == "ray" else _analyze_locally)(experiments, options, workers):
         outcomes.append(result)
         on_progress("Analyzing experiments", len(outcomes), len(experiments))
-    with _writing_to(out):
-        write({out / INDEX: encodable(render_index(outcomes))})
+    with _explain_write_errors(out):
+        write({out / INDEX_FILE: encodable(render_index(outcomes))})
     return in_order(outcomes)
 
 
 @contextmanager
-def _writing_to(out: Path) -> Iterator[None]:
+def _explain_write_errors(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -73,25 +73,27 @@ def _writing_to(out: Path) -> Iterator[None]:
         raise AdvisorError(f"cannot write to {str(out)!r}: {reason}; choose another folder with --out") from None
 
 
-def _locally(experiments: Sequence[Experiment], options: AnalysisOptions, workers: Workers) -> Iterator[Outcome]:
+def _analyze_locally(
+    experiments: Sequence[Experiment], options: AnalysisOptions, workers: Workers
+) -> Iterator[Outcome]:
     """Yield the outcomes of local processes, which write the reports themselves."""
     work = partial(_analyze_and_save, words=options.words(), out=options.out, arguments=options.for_analyze())
     return map_in_processes(work, experiments, jobs=workers.jobs or usable_cpus(), failed=_process_failed)
 
 
-def _on_ray(experiments: Sequence[Experiment], options: AnalysisOptions, workers: Workers) -> Iterator[Outcome]:
+def _analyze_on_ray(experiments: Sequence[Experiment], options: AnalysisOptions, workers: Workers) -> Iterator[Outcome]:
     """Yield the outcomes of Ray nodes, which do not share this machine's disk, and write their reports on this machine."""
-    job = pack(options.for_analyze(), [experiment.name for experiment in experiments])
+    job = pack_job(options.for_analyze(), [experiment.name for experiment in experiments])
     work = partial(_analyze_remotely, words=options.words(), job=job)
     results = map_on_ray(work, experiments, jobs=workers.jobs, address=workers.ray_address, failed=_node_failed)
     for experiment, analysis in results:
-        yield _save(experiment, analysis, options.out)
+        yield _save_report(experiment, analysis, options.out)
 
 
 def _analyze_and_save(
     experiment: Experiment, *, words: Sequence[str], out: Path, arguments: Mapping[str, Any]
 ) -> Outcome:
-    return _save(experiment, _analyze(experiment, words, arguments), out)
+    return _save_report(experiment, _analyze(experiment, words, arguments), out)
 
 
 def _analyze_remotely(experiment: Experiment, *, words: Sequence[str], job: RemoteJob) -> tuple[Experiment, _Analysis]:
@@ -108,7 +110,7 @@ def _analyze(experiment: Experiment, words: Sequence[str], arguments: Mapping[st
         return _Analysis(_not_analyzed(experiment, error))
 
 
-def _save(experiment: Experiment, analysis: _Analysis, out: Path) -> Outcome:
+def _save_report(experiment: Experiment, analysis: _Analysis, out: Path) -> Outcome:
     try:
         if analysis.texts:
             save_files(analysis.texts, out / experiment.folder)

@@ -59,7 +59,7 @@ class RemoteJob:
             yield {**self.options, "rules": folders}
 
 
-def pack(options: Mapping[str, Any], experiments: Iterable[str]) -> RemoteJob:
+def pack_job(options: Mapping[str, Any], experiments: Iterable[str]) -> RemoteJob:
     """Pack these arguments of `advisor.analyze` into a job. Raises AdvisorError for invalid settings or rules."""
     folders = [Path(folder) for folder in options.get("rules", ())]
     settings = find_settings(Path.cwd())

@@ -17,8 +17,8 @@ from advisor.planning.blocks import Block, Kind
 from advisor.planning.merge import slug
 from advisor.system import atomic
 
-_FILE = re.compile(rf"(\d+)-({'|'.join(get_args(Kind))})(?:-[a-z0-9-]*)?\.yaml")
-_COMPARED = ("objective", "parameters", "forbidden", "sampler", "max_train_steps", "schedule")
+_FILE_NAME_PATTERN = re.compile(rf"(\d+)-({'|'.join(get_args(Kind))})(?:-[a-z0-9-]*)?\.yaml")
+_UNCHANGEABLE_FIELDS = ("objective", "parameters", "forbidden", "sampler", "max_train_steps", "schedule")
 """Parts of the first block's study that must be those of the study that the search starts from."""
 
 
@@ -41,9 +41,11 @@ class BlockFile:
         return self.path.with_suffix("")
 
 
-def read(folder: Path) -> list[BlockFile]:
+def read_block_files(folder: Path) -> list[BlockFile]:
     """Return the blocks in the folder, in their order. Raises AdvisorError if one is missing, invalid or there twice."""
-    found = sorted((int(m[1]), m[2], path) for path in folder.glob("*.yaml") if (m := _FILE.fullmatch(path.name)))
+    found = sorted(
+        (int(m[1]), m[2], path) for path in folder.glob("*.yaml") if (m := _FILE_NAME_PATTERN.fullmatch(path.name))
+    )
     twice = next((a[0] for a, b in pairwise(found) if a[0] == b[0]), None)
     if twice is not None:
         raise AdvisorError(
@@ -58,7 +60,7 @@ def read(folder: Path) -> list[BlockFile]:
     return [BlockFile(path, kinds[kind], load(path)) for _, kind, path in found]
 
 
-def write(folder: Path, number: int, block: Block, subject: str) -> BlockFile:
+def write_block_file(folder: Path, number: int, block: Block, subject: str) -> BlockFile:
     """Write a block's file and return the block as it reads back. subject: what the block is about, for the file's name."""
     path = folder / f"{'-'.join(filter(None, [f'{number:02}', block.kind, slug(subject) if subject else '']))}.yaml"
     try:
@@ -74,7 +76,7 @@ def check_start(folder: Path, files: Sequence[BlockFile], start: StudySpec, *, c
 
     correctable: whether the study may have another objective, because no trial has a value of the old one.
     """
-    parts = [part for part in _COMPARED if not (correctable and part == "objective")]
+    parts = [part for part in _UNCHANGEABLE_FIELDS if not (correctable and part == "objective")]
     changed = [part for part in parts if files and getattr(files[0].spec, part) != getattr(start, part)]
     if changed:
         raise AdvisorError(
@@ -83,7 +85,7 @@ def check_start(folder: Path, files: Sequence[BlockFile], start: StudySpec, *, c
         )
 
 
-def correct(files: Sequence[BlockFile], start: StudySpec) -> list[BlockFile]:
+def correct_objective(files: Sequence[BlockFile], start: StudySpec) -> list[BlockFile]:
     """Write the study's objective into the blocks' files and return the blocks."""
     update = {"objective": start.objective}
     specs = [file.spec.model_copy(update=update) for file in files]

@@ -22,7 +22,7 @@ from advisor.planning.blocks import Block, Search
 
 Result = TypeVar("Result")
 
-_WAIT_S = 5.0
+_POLL_INTERVAL_S = 5.0
 """Seconds between two looks at trials of a block that another launcher trains."""
 
 
@@ -42,7 +42,7 @@ class Loop:
 
     def run(self) -> list[Block]:
         """Train blocks until the budget is spent, and return them. An interrupted search goes on after its last decision."""
-        known = files.read(self.folder)
+        known = files.read_block_files(self.folder)
         blocks = self.record.blocks(known) if known else []
         if len(blocks) == 1 and not blocks[0].trained:
             known, blocks = [], []  # nothing was trained, so the study may have been edited
@@ -55,7 +55,7 @@ class Loop:
             blocks = self._patiently(partial(self.record.blocks, known))
         while (decided := self._patiently(partial(self._decided, blocks))) is not None:
             known.append(self._written(decided, known, blocks))
-            self.say(text.decision(len(known), known[-1].block, [t for b in blocks for t in b.trained]))
+            self.say(text.decision_line(len(known), known[-1].block, [t for b in blocks for t in b.trained]))
             self._train(known[-1], len(known))
             blocks = self._patiently(partial(self.record.blocks, known))
         return blocks
@@ -72,7 +72,7 @@ class Loop:
         files.check_start(self.folder, known, start, correctable=correctable)
         corrected = objective != start.objective
         if corrected:
-            known = files.correct(known, start)
+            known = files.correct_objective(known, start)
         for number, file in enumerate(known, 1):
             if corrected or number == len(known):
                 self._train(file, number)
@@ -86,7 +86,7 @@ class Loop:
         """Write the decision down, with its reason, before it is trained."""
         start, number = self.search.start, len(known) + 1
         before = self.search.space(blocks) if blocks else None
-        block = text.named(
+        block = text.with_goal_and_reason(
             decided,
             before,
             study=self.record.experiment if number == 1 else f"{self.record.experiment}-block-{number:02}",
@@ -95,7 +95,7 @@ class Loop:
         )
         declined = tuple(dict.fromkeys(self.record.declined)) if decided.kind == "adaptive" else ()
         block = Block(block.kind, block.spec.model_copy(update={"notes": (*block.spec.notes, *declined)}))
-        return files.write(self.folder, number, block, text.subject(decided, before))
+        return files.write_block_file(self.folder, number, block, text.block_subject(decided, before))
 
     def _train(self, file: BlockFile, number: int) -> None:
         """Train the trials of a block that have not ended. Wait for those that another launcher trains."""
@@ -112,7 +112,7 @@ class Loop:
             if not waits:
                 self.say(f"Waiting for {left} trials of block {number}, which another launcher trains.")
             waits, launcher = True, replace(launcher, retry="none")  # what failed meanwhile is not begun again
-            time.sleep(_WAIT_S)
+            time.sleep(_POLL_INTERVAL_S)
 
     def _check(self, summary: Summary, file: BlockFile, number: int) -> None:
         """Raise TrialsFailed if the trials of later blocks show that all others would fail too."""

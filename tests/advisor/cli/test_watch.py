@@ -13,7 +13,7 @@ from mlflow.tracking import MlflowClient
 from mlflow_studies import log_study
 
 from advisor import analyze
-from advisor.cli.watch import first_report, follow
+from advisor.cli.watch import first_report, serve_live_report
 
 RATES = [10 ** (-5 + 0.25 * i) for i in range(12)]
 
@@ -110,7 +110,7 @@ def test_watch_outlives_every_failure_of_an_analysis(uri):
             raise step
         return step
 
-    follow(report, analyze=next_result, write=written.append, port=0, echo=lines.append, interval_s=0.01)
+    serve_live_report(report, analyze=next_result, write=written.append, port=0, echo=lines.append, interval_s=0.01)
     failures = [line for line in lines if "will be repeated" in line]
     assert [line.partition("repeated: ")[2] for line in failures] == [
         "ValueError: odd data of http://***@host",
