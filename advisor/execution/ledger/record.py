@@ -11,9 +11,9 @@ from advisor.execution.job import Key
 from advisor.execution.ledger.claims import State
 from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.model.space import Value
-from advisor.tracking.stores.client import IMPATIENT, one_line, quiet_mlflow
+from advisor.tracking.stores.client import FIRST_REQUEST_SETTINGS, one_line, quiet_mlflow
 
-_SINGLE_ATTEMPT = {**IMPATIENT, "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
+_SINGLE_ATTEMPT = {**FIRST_REQUEST_SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
 """MLflow settings for one attempt at a call. The timeout suits a busy server; the launcher repeats failed calls."""
 _PERMANENT_ERRORS = {
     "INVALID_PARAMETER_VALUE",

@@ -11,8 +11,8 @@ from typing import Any
 from advisor.interop.importers.mlflow_runs import TAG_SOURCE, UNFINISHED_PREFIX, NewRun, source_text
 from advisor.interop.importers.points import Points
 from advisor.interop.importers.writer import OnWritten, Writer
-from advisor.tracking.points.collect import LARGEST
-from advisor.tracking.stores.client import IMPATIENT, PATIENT, open_client, quiet_mlflow
+from advisor.tracking.points.collect import LARGEST_FLOAT
+from advisor.tracking.stores.client import FIRST_REQUEST_SETTINGS, LATER_REQUEST_SETTINGS, open_client, quiet_mlflow
 from advisor.tracking.stores.location import Location
 
 _METRICS_PER_CALL = 1000
@@ -30,7 +30,7 @@ class ClientWriter(Writer):
     """
 
     def __init__(self, location: Location) -> None:
-        with quiet_mlflow(IMPATIENT):
+        with quiet_mlflow(FIRST_REQUEST_SETTINGS):
             self._client = open_client(location)
             if location.kind == "files" and location.path is not None:
                 (location.path / ".trash").mkdir(exist_ok=True)  # MLflow refuses to write if this folder is missing
@@ -39,7 +39,7 @@ class ClientWriter(Writer):
 
     def write(self, name: str, tags: Mapping[str, str], runs: Iterable[NewRun], on_written: OnWritten) -> None:
         """See `Writer.write`."""
-        with quiet_mlflow(PATIENT):
+        with quiet_mlflow(LATER_REQUEST_SETTINGS):
             super().write(name, tags, runs, on_written)
 
     def _find_experiment(self, name: str) -> Any:
@@ -143,7 +143,7 @@ class ClientWriter(Writer):
 
 
 def _comparable_point(step: int, time: int, value: float) -> Point:
-    return step, time, None if math.isnan(value) else min(max(value, -LARGEST), LARGEST)
+    return step, time, None if math.isnan(value) else min(max(value, -LARGEST_FLOAT), LARGEST_FLOAT)
 
 
 def _split_into_chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:

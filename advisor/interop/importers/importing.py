@@ -23,7 +23,7 @@ from advisor.interop.importers.sql_writer import SqlWriter
 from advisor.interop.importers.writer import ImportedRun, Writer
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Direction
-from advisor.tracking.stores.client import explain, quiet_mlflow
+from advisor.tracking.stores.client import explain_error, quiet_mlflow
 from advisor.tracking.stores.location import default_for_writing, locate
 
 _MAX_NOTES = 20
@@ -147,7 +147,7 @@ def open_writer(tracking_uri: str | None) -> Iterator[Writer]:
         except AdvisorError:
             raise
         except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:
-            raise explain(error, location, "write to") from error
+            raise explain_error(error, location, "write to") from error
 
 
 def _stored_run(run: SourceRun, stored: Mapping[str, ImportedRun]) -> ImportedRun | None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from advisor.model.errors import AdvisorError
 from advisor.model.space import FloatArray
-from advisor.tracking.points.collect import LARGEST
+from advisor.tracking.points.collect import LARGEST_FLOAT
 
 DEFAULT_START_MS = 1_577_836_800_000
 """Start time (2020-01-01) of a run whose source has no dates, in milliseconds since 1970."""
@@ -32,7 +32,12 @@ class Points:
         if bool((np.diff(self.steps) > 0).all()):
             return self
         nan = np.isnan(self.values)
-        columns = (nan, np.where(nan, 0.0, np.clip(self.values, -LARGEST, LARGEST)), self.times_ms, self.steps)
+        columns = (
+            nan,
+            np.where(nan, 0.0, np.clip(self.values, -LARGEST_FLOAT, LARGEST_FLOAT)),
+            self.times_ms,
+            self.steps,
+        )
         order = np.lexsort(columns)
         repeated = np.logical_and.reduce([column[order][1:] == column[order][:-1] for column in columns])
         keep = np.ones(len(order), dtype=np.bool_)

@@ -15,7 +15,7 @@ from advisor.interop.importers.points import Points
 from advisor.interop.importers.writer import OnWritten, Writer
 from advisor.model.errors import AdvisorError
 from advisor.model.space import BoolArray, FloatArray
-from advisor.tracking.points.collect import LARGEST
+from advisor.tracking.points.collect import LARGEST_FLOAT
 from advisor.tracking.stores import sqlite
 from advisor.tracking.stores.client import check_database
 from advisor.tracking.stores.location import Location
@@ -185,7 +185,7 @@ def _encode_points(points: Points) -> tuple[_EncodedPoints, Point]:
     """Return the points in MLflow's encoding, and the point that MLflow considers the latest."""
     nan = np.isnan(points.values)
     rows = _EncodedPoints(
-        points.steps, points.times_ms, np.where(nan, 0.0, np.clip(points.values, -LARGEST, LARGEST)), nan
+        points.steps, points.times_ms, np.where(nan, 0.0, np.clip(points.values, -LARGEST_FLOAT, LARGEST_FLOAT)), nan
     )
     last = np.lexsort((rows.nan, rows.values, rows.times, rows.steps))[-1]
     return rows, next(_points_of_statement(rows, int(last)))

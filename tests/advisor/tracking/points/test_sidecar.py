@@ -239,11 +239,11 @@ HARM: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "missing values": (
         lambda path: _rewrite(path, lambda t: t.set_column(3, "value", pa.array([None] * len(t), pa.float64()))),
-        "values missing",
+        "lacks values",
     ),
     "a link out of its folder": (
         lambda path: (shutil.move(path, path.parents[3] / "elsewhere"), path.symlink_to(path.parents[3] / "elsewhere")),
-        "outside of its run's artifacts",
+        "outside its run's artifacts",
     ),
     "a folder": (lambda path: (path.unlink(), path.mkdir()), "is missing"),
 }
