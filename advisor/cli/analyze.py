@@ -22,7 +22,7 @@ from advisor.system import shell
 from advisor.system.atomic import write
 
 MAX_BROKEN_RULE_CHARS = 400
-"""Maximum length of the line that names a broken rule."""
+"""Maximum number of characters of a line about a broken rule."""
 _MOVED_OPTIONS = {"--all": "advisor survey [PATTERN]", "--watch": "advisor watch EXPERIMENT"}
 
 
@@ -102,7 +102,10 @@ def make_report(experiment: str, options: AnalysisOptions, study_file: Path | No
 def write_report(
     report: Report, experiment: str, options: AnalysisOptions, study_file: Path | None, log_to_mlflow: bool
 ) -> str | None:
-    """Write the report's files and name broken rules. Return a line with the report's address in MLflow if it was logged there."""
+    """Write the report's files, and print a line for each broken rule.
+
+    Return a line with the report's address in MLflow; None if the report was not logged there.
+    """
     for verdict in report.with_status("broken"):
         click.echo(
             f"advisor: {clean(f'the rule {verdict.rule} broke: {verdict.reason}')[:MAX_BROKEN_RULE_CHARS]}", err=True
@@ -111,7 +114,7 @@ def write_report(
     if not log_to_mlflow:
         return None
     logged = publish(report, experiment, tracking_uri=options.tracking_uri)
-    # A server too old for artifact pages opens the run's page instead.
+    # A server that is too old for artifact pages opens the run's page instead.
     where = f"{logged.url}/artifacts/report.html" if logged.url else f"run {logged.run}"
     return f"In MLflow: {where}{'' if logged.changed else ' (was there already)'}"
 

@@ -28,7 +28,7 @@ def check(files: tuple[Path, ...]) -> None:
 
 
 def _first_error(file: Path) -> str | None:
-    """Return the first error in a study file, with the file's name; None if the file is valid."""
+    """Return a line with the study file's name and its first error; None if the file is valid."""
     try:
         load(file)
     except AdvisorError as error:

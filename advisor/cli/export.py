@@ -61,7 +61,7 @@ def export(
     advisor export wandb next/1-….yaml --points -n 40 --out sweep.yaml
     """
     if not points and (count is not None or skip):
-        raise AdvisorError("-n and --skip choose among the study's own trials; add --points to export these")
+        raise AdvisorError("-n and --skip choose among the study's own trials; add --points to export trials")
     spec = load(study)
     drawn = list(sample(spec, count or spec.trials or 10, skip=skip)) if points else None
     past = _read_past_trials(spec, experiment, tracking_uri) if experiment is not None else []
@@ -79,7 +79,7 @@ def export(
 
 
 def _read_past_trials(spec: StudySpec, experiment: str, tracking_uri: str | None) -> list[PastTrial]:
-    """Return the ended trials by start time. Print the number of trials excluded because they lie outside the search space."""
+    """Return the ended trials within the search space, sorted by start time. Print the number of trials outside the space."""
     study = read_study(experiment, tracking_uri=tracking_uri, spec=spec)
     sign = 1 if spec.objective.direction == "minimize" else -1
     ended = [t for t in study.trials if t.status not in ("running", "no_data")]

@@ -1,4 +1,4 @@
-"""The command `advisor import` with a subcommand for each source format: parses options, calls an importer, prints results."""
+"""The command `advisor import`. It has a subcommand for each source format, which calls an importer and prints the result."""
 
 from __future__ import annotations
 

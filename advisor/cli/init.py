@@ -131,7 +131,7 @@ def init(
 def _choose_optimizer(
     chosen: str | None, parameters: Mapping[str, Parameter], compared: tuple[str, Parameter] | None
 ) -> str:
-    """Return the optimizer, from its option, a comparison of optimizers, or the user's answer."""
+    """Return the optimizer from its option, from a comparison of optimizers, or from the user's answer."""
     listed = next((n for n, p in parameters.items() if p.searched and parameter_kinds.chooses_optimizer(n)), None)
     if listed is not None:
         values = ",".join(map(str, parameters[listed].options))
@@ -168,14 +168,14 @@ def _one_line(error: ValidationError) -> str:
 
 
 def _ask_user(question: str, default: object, kind: Any, flag: str) -> Any:
-    """Ask the user and return the answer. Without a terminal, raise an error that names the option to use instead."""
+    """Ask the user and return the answer. Without a terminal, raise AdvisorError with the option to pass instead."""
     if not sys.stdin.isatty():
         raise AdvisorError(f"{flag} is missing, and there is no terminal to ask on; pass it")
     return click.prompt(question, default=default, type=kind, err=True)
 
 
 def _parse_parameter(text: str, what: Literal["tune", "fix", "compare"]) -> tuple[str, Parameter]:
-    """Parse an option's text into the name and the parameter that it describes."""
+    """Return (name, parameter) from the text of the option --tune, --fix or --compare."""
     name, _, value = (part.strip() for part in text.partition("="))
     bounds = _RANGE_PATTERN.match(value)
     if not name or not value or (bounds and what != "tune"):
@@ -233,9 +233,9 @@ def _parse_value(text: str) -> bool | int | float | str:
 def _write_study_files(
     specs: Sequence[StudySpec], compared: str, explicit: Collection[str], out: Path, *, force: bool
 ) -> None:
-    """Write one file per study (all files or none) and print the next command.
+    """Write one file per study, all files or none, and print the commands that train the studies.
 
-    explicit: hyperparameters set by options. The command passes them to the training even if they are fixed.
+    explicit: hyperparameters set by options. The commands pass them to the training even if they are fixed.
     """
     slugs = [] if len(specs) == 1 else _file_name_parts([str(s.parameters[compared].value) for s in specs])
     files = [out.with_name(f"{out.stem}-{slug}{out.suffix or '.yaml'}") for slug in slugs] or [out]
@@ -259,14 +259,14 @@ def _write_study_files(
 
 
 def _training_options(spec: StudySpec, explicit: Collection[str]) -> str:
-    """Return the options, with placeholders, that a training needs for this study."""
+    """Return the options of the training's command that this study needs, with placeholders for values."""
     names = [name for name, p in spec.parameters.items() if p.searched or name in explicit]
     names += ["seed", *(name for name in placeholders.to_pass(spec) if name != "seed")]
     return " ".join(map(placeholders.option, names))
 
 
 def _file_name_parts(values: Sequence[str]) -> list[str]:
-    """Return a unique file name part for each value, with only letters, digits and dots. Values -1 and 1 become 1 and 1_2."""
+    """Return a unique part of a file name for each value. It has only letters, digits and dots: -1 and 1 become 1 and 1_2."""
     slugs: list[str] = []
     for value in values:
         slug = re.sub(r"[^A-Za-z0-9.]+", "_", value).strip("_") or "value"

@@ -1,4 +1,4 @@
-"""What `advisor run` and `advisor tune` share: the options that say how to train, and the launch of one study with them."""
+"""Shared parts of `advisor run` and `advisor tune`: the options that define how to train, and the launch of a study."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from advisor.tracking.stores.location import Location
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """The options that say where and how to train."""
+    """The options that define where and how to train."""
 
     tracking_uri: str | None
     experiment: str | None
@@ -53,7 +53,7 @@ class LaunchOptions:
 
     @property
     def append(self) -> bool:
-        """Whether to append the hyperparameters to a command that names none of them."""
+        """Whether to append all hyperparameters to a command that names none of them."""
         return not self.no_args
 
     @property
@@ -143,7 +143,10 @@ def print_warnings(texts: Sequence[str]) -> None:
 
 
 def _after_warnings(on_update: OnUpdate, texts: Sequence[str]) -> OnUpdate:
-    """Return the callback, which prints the warnings once: before the first trial, but after errors that prevent the launch."""
+    """Return a callback that prints the warnings before the first call of `on_update`.
+
+    So they appear before the first trial, but not if an error prevents the launch.
+    """
     pending = [texts]
 
     def update(summary: Summary, news: str, /) -> None:
@@ -164,12 +167,12 @@ class Launcher:
     experiment: str
     options: LaunchOptions
     warns: bool = True
-    """Whether to warn of what the command does not pass to the training."""
+    """Whether to warn of values that the command does not pass to the training."""
     retry: Literal["none", "silent", "failed"] = "silent"
-    """Failed trials of earlier launches to begin again, as in `Retry`."""
+    """Which failed trials of earlier launches to restart; see `Retry`."""
 
     def train(self, spec: StudySpec, trials: int | None, first_seed: int, folder: Path) -> tuple[LaunchPlan, Summary]:
-        """Train the trials of a study that have not ended yet. trials: their number (None: as in the study file)."""
+        """Train those trials of a study that have not ended yet. trials: number of trials in all; None for the study file's."""
         engine = _make_engine(spec, self.options, folder)
         ledger = Ledger(self.location, self.experiment, spec, Retry(fingerprint(self.words), self.retry))
         plan = LaunchPlan(
@@ -231,7 +234,7 @@ def _progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[OnU
 
 
 def state_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
-    """Return a text with the best value so far and the number of trials with each status other than complete."""
+    """Return a text with the best value so far, and the number of trials with each status except complete."""
     best = summary.best
     parts = [f"best {plan.spec.objective.metric} {best[1]:.4g} ({job_name(best[0], seed)})"] if best else []
     parts += [f"{count} {status}" for status, count in sorted(summary.counts().items()) if status != "complete"]

@@ -33,7 +33,7 @@ _COMMAND_SUMMARIES = {
     "sample": "Draw trials from a study.",
     "schema": "Print the JSON Schema of a file format.",
     "survey": "Analyze all experiments of a store.",
-    "sync": "Deliver what trainings could not log.",
+    "sync": "Deliver logs that an unreachable store did not get.",
     "tune": "Search in blocks of trials; the analysis decides after each.",
     "watch": "Analyze an experiment again while trials come in.",
 }
@@ -83,7 +83,7 @@ _UNUSABLE_PATH_ERRNOS = (
     errno.ENOSPC,
     errno.EROFS,
 )
-"""Errors of a place that the user named, or of its disk, and not of this program."""
+"""Error codes for a path that the user named, or for its disk. They are not errors of this program."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -118,7 +118,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _prepare_output() -> None:
-    """Let no name that the terminal cannot show, and no closed stream, end a command."""
+    """Prevent two failures of a command: names that the terminal cannot encode, and closed standard streams."""
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the end
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -126,7 +126,7 @@ def _prepare_output() -> None:
 
 
 def _show_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print the traceback as Python does, but without credentials, which database drivers include in their messages."""
+    """Print the traceback as Python does, but without credentials: messages of database drivers contain them."""
     click.echo(redact("".join(traceback.format_exception(kind, error, trace))), err=True, nl=False)
 
 
@@ -140,8 +140,8 @@ def _usage_message(error: click.ClickException) -> str:
 
 def _exit_with_error(message: str, status: int = 2) -> None:
     one_line = " ".join("".join(c if c.isprintable() else " " for c in redact(message)).split())
-    if len(one_line) > _MAX_ERROR_CHARS:  # shorten very long names but keep the end, which says what to do
+    if len(one_line) > _MAX_ERROR_CHARS:  # shorten the middle: the end of the message says what to do
         one_line = f"{one_line[: _MAX_ERROR_CHARS * 2 // 3]} … {one_line[-_MAX_ERROR_CHARS // 3 :]}"
-    with suppress(OSError):  # the exit status remains if standard error cannot be written
+    with suppress(OSError):  # if standard error is not writable, the exit status still reports the error
         click.echo(f"advisor: {one_line}", err=True)
     sys.exit(status)

@@ -42,7 +42,7 @@ def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, 
     except ValueError as error:
         raise AdvisorError(str(error)) from None
     if not quiet:
-        click.echo(_spool_table(found) if found else "Nothing is left behind: all that was logged was delivered.")
+        click.echo(_spool_table(found) if found else "No logs are waiting: everything was delivered.")
     if only_list or not found:
         return
     left = _deliver_spools(found, tracking_uri, as_recorded=as_recorded, show=not quiet)
@@ -57,7 +57,7 @@ def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, 
 def _deliver_spools(
     found: Sequence[Spool], tracking_uri: str | None, *, as_recorded: bool, show: bool
 ) -> list[tuple[Spool, str]]:
-    """Deliver the spools to MLflow. Return those that could not be delivered, each with the reason."""
+    """Deliver the spools to MLflow. Return (spool, reason) for each spool that could not be delivered."""
     left = []
     with progress_bar(enabled=show) as on_progress:
         for spool in found:

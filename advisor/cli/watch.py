@@ -18,7 +18,8 @@ from advisor.report.live import LiveReport
 from advisor.report.text.report_diff import report_diff
 
 INTERVAL_S = 10.0
-"""Minimum seconds between two analyses. The pause is at least as long as an analysis, so the store is idle half of the time."""
+"""Minimum seconds between two analyses. The pause is at least as long as an analysis, which leaves the store idle for half of
+the time."""
 
 
 @click.command()
@@ -58,7 +59,7 @@ def watch(experiment: str, options: AnalysisOptions, study_file: Path | None, lo
 def first_report(
     analyze: Callable[[], Report], echo: Callable[[str], object], interval_s: float = INTERVAL_S
 ) -> Report:
-    """Return the first report. While there is nothing to judge, wait and say why."""
+    """Return the first report. While there is nothing to judge, print the reason and wait."""
     reason = ""
     while True:
         try:
@@ -127,7 +128,7 @@ def _update_report(
 
 
 def _one_line(error: Exception) -> str:
-    """Return the error message without credentials. If the message was not written for users, include the error's class."""
+    """Return the error message without credentials. An error that is not meant for users gets its class as a prefix."""
     text = str(error) if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"
     return " ".join(redact(text).split())
 

@@ -1,6 +1,6 @@
 """Runs two rounds of tuning: a study in an unsuitable space, then the study that the advisor derives from its trials.
 
-The second round is not prepared: it runs the study file that the analysis of the first round wrote.
+Nothing of the second round is prepared: it runs the study file that the analysis of the first round wrote.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"
 
 
 def first_study(trials: int, seed: int) -> StudySpec:
-    """Return a study with two mistakes: its learning rates are far too low and its dropout rates far too high."""
+    """Return a study with two mistakes: far too low learning rates, and far too high dropout rates."""
     return StudySpec(
         study="digits",
         goal="Find a good learning rate and dropout",
@@ -106,7 +106,7 @@ def _run_round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path,
 
 
 def _run_trials(pool: Executor, spec: StudySpec, file: Path, uri: str, checkpoints: Path, seed: int) -> None:
-    """Train all trials of the study in several processes that share it, as loops on several machines would."""
+    """Train all trials of the study. Several processes share the trials, as loops on several machines would."""
     count = len(jobs(spec))
     futures = [pool.submit(_train_next, file, uri, checkpoints, seed) for _ in range(count)]
     for future in track(as_completed(futures), description="Training", total=count, transient=True):

@@ -19,7 +19,7 @@ from advisor.model.errors import AdvisorError, NothingToJudge
 from advisor.model.progress import Progress
 from advisor.model.words import encodable
 from advisor.report.formats.html import render_index
-from advisor.report.formats.index import Outcome, in_order, outcome
+from advisor.report.formats.index import Outcome, make_outcome, sort_outcomes
 from advisor.report.save import files, save_files
 from advisor.system import shell
 from advisor.system.atomic import write
@@ -31,7 +31,7 @@ INDEX_FILE = "index.html"
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """The engine (local or Ray) and the number of experiments to analyze in parallel."""
+    """Where to analyze (on this machine or on Ray), and how many experiments in parallel."""
 
     on: Literal["local", "ray"] = "local"
     jobs: int | None = None
@@ -40,9 +40,9 @@ class Workers:
 
 @dataclass(frozen=True, slots=True)
 class _Analysis:
-    outcome: Outcome
+    make_outcome: Outcome
     texts: Mapping[str, str] = field(default_factory=dict)
-    """Report files still to be written: text by relative path."""
+    """Text by relative path of the report's files that are not written yet."""
 
 
 def analyze_all(pattern: str, options: AnalysisOptions, *, workers: Workers, on_progress: Progress) -> list[Outcome]:
@@ -61,7 +61,7 @@ def analyze_all(pattern: str, options: AnalysisOptions, *, workers: Workers, on_
         on_progress("Analyzing experiments", len(outcomes), len(experiments))
     with _explain_write_errors(out):
         write({out / INDEX_FILE: encodable(render_index(outcomes))})
-    return in_order(outcomes)
+    return sort_outcomes(outcomes)
 
 
 @contextmanager
@@ -76,13 +76,13 @@ def _explain_write_errors(out: Path) -> Iterator[None]:
 def _analyze_locally(
     experiments: Sequence[Experiment], options: AnalysisOptions, workers: Workers
 ) -> Iterator[Outcome]:
-    """Yield the outcomes of local processes, which write the reports themselves."""
+    """Yield the outcomes of analyses in local processes. These processes write the reports."""
     work = partial(_analyze_and_save, words=options.words(), out=options.out, arguments=options.for_analyze())
     return map_in_processes(work, experiments, jobs=workers.jobs or usable_cpus(), failed=_process_failed)
 
 
 def _analyze_on_ray(experiments: Sequence[Experiment], options: AnalysisOptions, workers: Workers) -> Iterator[Outcome]:
-    """Yield the outcomes of Ray nodes, which do not share this machine's disk, and write their reports on this machine."""
+    """Yield the outcomes of analyses on Ray nodes. This process writes the reports: nodes do not share this machine's disk."""
     job = pack_job(options.for_analyze(), [experiment.name for experiment in experiments])
     work = partial(_analyze_remotely, words=options.words(), job=job)
     results = map_on_ray(work, experiments, jobs=workers.jobs, address=workers.ray_address, failed=_node_failed)
@@ -105,7 +105,7 @@ def _analyze(experiment: Experiment, words: Sequence[str], arguments: Mapping[st
     command = shell.line(["advisor", "analyze", experiment.reference, *words])
     try:
         report = analyze(experiment.reference, command=command, **arguments)
-        return _Analysis(outcome(experiment.name, experiment.folder, report), files(report))
+        return _Analysis(make_outcome(experiment.name, experiment.folder, report), files(report))
     except Exception as error:
         return _Analysis(_not_analyzed(experiment, error))
 

@@ -42,7 +42,7 @@ def select_experiments(pattern: str, tracking_uri: str | None) -> list[Experimen
 
 
 def _report_folder(experiment: ExperimentEntry) -> str:
-    """Return a readable folder name made unique by the experiment's id, or by a hash if the id is not a safe file name."""
+    """Return a readable folder name. It ends with the experiment's id, or with a hash if the id is not a safe file name."""
     safe = re.fullmatch(r"[0-9a-z]{1,40}", experiment.id)
     suffix = experiment.id if safe else hashlib.sha256(experiment.id.encode()).hexdigest()[:16]
     return f"{slug(experiment.name)}-{suffix}"

@@ -106,7 +106,7 @@ def tune(
 
 
 def _search_start(spec: StudySpec, command: Sequence[str], *, append: bool) -> StudySpec:
-    """Return the study that the search starts from. Raises AdvisorError if it is not one to search in blocks."""
+    """Return the study that the search starts from. Raises AdvisorError if it cannot be searched in blocks."""
     check(spec, command, append=append)
     name = repr(spec.study)
     if spec.probe is not None or spec.settings:
@@ -127,7 +127,7 @@ def _search_start(spec: StudySpec, command: Sequence[str], *, append: bool) -> S
 
 
 def _parallel_trials(options: LaunchOptions) -> int:
-    """Return the number of trials that are trained at a time."""
+    """Return the number of trials to train at a time."""
     if options.on == "local":
         return len(make_slots(find_gpus(), options.gpus_per_trial, options.parallel))
     return options.parallel or 1

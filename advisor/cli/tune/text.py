@@ -1,4 +1,4 @@
-"""What `advisor tune` says about its decisions and its result."""
+"""The texts of `advisor tune` about its decisions and its result."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _REASONS = {
 def with_goal_and_reason(
     block: Block, before: StudySpec | None, *, study: str, parent: str | None, round: int
 ) -> Block:
-    """Return the block as a study of its own, with what was decided as its goal and why in its notes.
+    """Return the block as a separate study. Its goal states the decision, and its notes state the reasons.
 
-    before: the space before this block; None for the first.
+    before: the space before this block; None for the first block.
     """
     why = (
         _REASONS["adaptive"]
@@ -55,7 +55,7 @@ def _goal_text(block: Block, before: StudySpec | None) -> str:
     names = changed(before, block.spec) if block.kind == "extend" else []
     if not names or not all(block.spec.parameters[n].numeric and n in before.searched for n in names):
         return block.spec.goal or _BLOCK_GOALS[block.kind]
-    # The plan may also narrow a range; a search in blocks does not.
+    # Unlike a plan, a search in blocks never narrows a range.
     return f"Widen {listed((_range_text(block.spec, n) for n in names), len(names))}"
 
 
@@ -64,7 +64,7 @@ def _range_text(spec: StudySpec, name: str) -> str:
 
 
 def _reasons_for_change(block: Block, before: StudySpec) -> Iterator[str]:
-    """Yield why a block changes the space, one sentence each."""
+    """Yield one sentence for each reason why a block changes the space."""
     if block.kind in ("probe", "repeat"):
         return
     new = {name: block.spec.parameters[name] for name in changed(before, block.spec)}
@@ -76,21 +76,21 @@ def _reasons_for_change(block: Block, before: StudySpec) -> Iterator[str]:
 
 
 def block_subject(block: Block, before: StudySpec | None) -> str:
-    """Return the hyperparameters whose domains a block changes, or its special study, for the name of its file."""
+    """Return words for a block's file name: the hyperparameters whose domains it changes, or the name of its special study."""
     if before is None or block.kind in ("probe", "repeat"):
         return block.spec.probe or ""
     return " ".join(changed(before, block.spec))
 
 
 def decision_line(number: int, block: Block, trials: Sequence[Trained]) -> str:
-    """Return one line about a block that is about to be trained: what was decided, why, and the best result so far."""
+    """Return the line to show before a block of trials starts: the decision, its reasons, and the best result so far."""
     size = count((block.spec.trials or 1) * (block.spec.seeds or 1), "trial")
     parts = (sentence(block.spec.goal), *block.spec.notes, best_so_far(block.spec, trials))
     return f"Block {number}, {size}: {' '.join(filter(None, parts))}"
 
 
 def best_so_far(spec: StudySpec, trials: Sequence[Trained]) -> str:
-    """Return the best result of a trial; empty without trials."""
+    """Return a sentence with the best result of a trial; empty without trials."""
     costs = [t.cost for t in trials if t.probe is None and not t.failed]
     if not costs:
         return "No trial has a result yet." if trials else ""

@@ -188,7 +188,7 @@ def _load_file(path: Path, wanted: dict[str, int], collector: Collector) -> list
     except (OSError, ValueError, KeyError, TypeError, IndexError, MemoryError):  # Arrow raises subclasses of ValueError
         _delete_files([path])
         return []
-    collector.take(loaded)
+    collector.add_all(loaded)
     with contextlib.suppress(OSError):
         os.utime(path)
     return [wanted.pop(k) for k in keys if k in wanted]

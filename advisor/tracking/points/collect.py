@@ -109,7 +109,7 @@ class Collector:
                 ]
                 self._by_metric()
 
-    def take(self, other: Collector) -> None:
+    def add_all(self, other: Collector) -> None:
         """Add all points of another collector."""
         for metric, pieces in other._by_metric().items():
             for piece in pieces:

@@ -54,7 +54,7 @@ def read_histories(
     pool = ThreadPoolExecutor(threads, thread_name_prefix="advisor-read")
 
     def work() -> None:
-        while part := queue.take():
+        while part := queue.next_batch():
             try:
                 counts, points = _request_histories(client, part)
             except BaseException:
@@ -62,7 +62,7 @@ def read_histories(
                 raise
             for columns in points:
                 collector.add(part[0].metric, *columns)
-            queue.finish(part, counts)
+            queue.record_batch(part, counts)
 
     try:
         for worker in [pool.submit(work) for _ in range(threads)]:
@@ -83,7 +83,7 @@ class _CurveQueue:
         self._size: dict[str, int] = {}
         self.refused: list[Curve] = []
 
-    def take(self) -> list[Curve]:
+    def next_batch(self) -> list[Curve]:
         """Return the next batch of curves, or an empty list if the queue is empty."""
         with self._lock:
             if not self._waiting:
@@ -95,7 +95,7 @@ class _CurveQueue:
                 self._waiting.pop()
             return part
 
-    def finish(self, part: Sequence[Curve], counts: dict[int, int] | None) -> None:
+    def record_batch(self, part: Sequence[Curve], counts: dict[int, int] | None) -> None:
         """Record the result of a batch.
 
         counts: number of points by run, for the complete histories; None if the server does not support the request.

@@ -161,7 +161,7 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def check_writable(location: Location) -> None:
-    """Raise AdvisorError if MLflow must migrate the file or cannot write to it. As in MLflow, an interrupted write is rolled back."""
+    """Raise AdvisorError if MLflow must migrate the file or cannot write to it. Roll back an interrupted write, as MLflow does."""
     path = require_local(location)
     if path.with_name(path.name + "-journal").exists():
         uri = f"{path.resolve().as_uri()}?mode=rw"  # mode=rw never creates a database
