@@ -40,7 +40,7 @@ class Workers:
 
 @dataclass(frozen=True, slots=True)
 class _Analysis:
-    make_outcome: Outcome
+    outcome: Outcome
     texts: Mapping[str, str] = field(default_factory=dict)
     """Text by relative path of the report's files that are not written yet."""
 

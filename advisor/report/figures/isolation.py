@@ -95,7 +95,7 @@ def _draw_x_axis(frame: Frame, report: ReportData, isolation: Isolation) -> bool
 
 def _slice_ends(frame: Frame, part: Slice, i: int, total: int, *, numeric: bool) -> tuple[float, float]:
     """Return the left and right end of the slice in pixels."""
-    if numeric and part.low is not None and part.high is not None and all(map(frame.x.takes, (part.low, part.high))):
+    if numeric and part.low is not None and part.high is not None and all(map(frame.x.can_show, (part.low, part.high))):
         start, end = frame.x(part.low), frame.x(part.high)
         if end - start >= _MIN_SLICE_WIDTH:
             return start, end

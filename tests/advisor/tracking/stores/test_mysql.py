@@ -164,7 +164,9 @@ def test_a_curve_cut_anywhere_is_whole(odd_mariadb: str, monkeypatch: pytest.Mon
     _log_to_mariadb(odd_mariadb, {"x": (steps, steps + 0.125, START_S * 1000 + steps)})
     whole = sum(len(f"{s},{s + 0.125:g},{START_S * 1000 + s:.0f}\n") for s in range(300))
     monkeypatch.setattr(
-        mysql, "_SETTINGS", (f"SET SESSION group_concat_max_len = {whole - short}", *mysql._SESSION_SETTINGS[1:])
+        mysql,
+        "_SESSION_SETTINGS",
+        (f"SET SESSION group_concat_max_len = {whole - short}", *mysql._SESSION_SETTINGS[1:]),
     )
     found = read_experiment("bits", tracking_uri=odd_mariadb)
     assert found.points["x"].values.tolist() == (steps + 0.125).tolist()
