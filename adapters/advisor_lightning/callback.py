@@ -48,24 +48,26 @@ class TuningCallback(FrameworkCallback, Callback):
         if not trainer.optimizers:
             logger.warning("advisor: the training has no optimizer, so nothing is recorded")
             return
-        known = self._known_settings(trainer)
-        run = self._run_to_join(trainer)
+        known = self._settings_of_trainer(trainer)
+        run = self._run_to_continue(trainer)
         params = trainer_facts.hyperparameters(pl_module) if self._params is None else self._params
         if not params:
             logger.warning("advisor: no hyperparameters: call self.save_hyperparameters() or give params")
-        log = self._open(pl_module, trainer.optimizers, params, trainer_facts.steps_made(trainer), known, **run)
+        log = self._start_recording(
+            pl_module, trainer.optimizers, params, trainer_facts.steps_made(trainer), known, **run
+        )
         self._last_trainer = trainer
         self._metrics = FreshMetrics()
-        self._files.look(trainer_facts.checkpoint_paths(trainer), None)
+        self._files.record_files(trainer_facts.checkpoint_paths(trainer), None)
         self._saved_at: int | None = None
         self._is_paused = False
         self._timer: FetchTimer | None = None
         with guard_training("facts of the trainer"):
-            log.note(trainer_facts.facts(trainer))
+            log.note(trainer_facts.trainer_tags(trainer))
             log.loaders(train=trainer.train_dataloader, valid=trainer_facts.single_loader(trainer.val_dataloaders))
-            self._timer = FetchTimer(trainer.profiler, self._before_fetch, log.add_batch)  # type: ignore[attr-defined]
+            self._timer = FetchTimer(trainer.profiler, self._restart_clock_after_pause, log.add_batch)  # type: ignore[attr-defined]
 
-    def _known_settings(self, trainer: Trainer) -> dict[str, Any]:
+    def _settings_of_trainer(self, trainer: Trainer) -> dict[str, Any]:
         """Return the arguments of `TuningLogger` whose values the trainer determines."""
         known: dict[str, Any] = {}
         with guard_training("the number of steps"):
@@ -76,8 +78,8 @@ class TuningCallback(FrameworkCallback, Callback):
             known["scheduler"] = [config.scheduler for config in trainer.lr_scheduler_configs] or None
         return known
 
-    def _run_to_join(self, trainer: Trainer) -> dict[str, Any]:
-        """Return arguments that identify the run of the trainer's MLFlowLogger or of an earlier `fit`; empty for a new run."""
+    def _run_to_continue(self, trainer: Trainer) -> dict[str, Any]:
+        """Return arguments of `TuningLogger` that continue the run of the trainer's MLFlowLogger or of an earlier `fit`, if any."""
         if self._settings.get("run_id") is not None:
             return {}
         with guard_training("the run of the MLFlowLogger"):
@@ -90,17 +92,17 @@ class TuningCallback(FrameworkCallback, Callback):
 
     @override
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._end(trainer, None)
+        self._end_recording(trainer, None)
 
     @override
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self._end(trainer, exception)
+        self._end_recording(trainer, exception)
 
     @override
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._end(trainer, None)
+        self._end_recording(trainer, None)
 
-    def _end(self, trainer: Trainer, error: BaseException | None) -> None:
+    def _end_recording(self, trainer: Trainer, error: BaseException | None) -> None:
         log = self._log
         if log is None:
             return
@@ -113,7 +115,7 @@ class TuningCallback(FrameworkCallback, Callback):
             self._timer.stop()
         log.close(error=error)
 
-    def _before_fetch(self) -> None:
+    def _restart_clock_after_pause(self) -> None:
         if self._is_paused and self._log is not None:
             self._is_paused = False
             self._log.evaluate({})  # exclude the time since the last step: it was not training
@@ -141,44 +143,44 @@ class TuningCallback(FrameworkCallback, Callback):
             if loss is not None:
                 self._log.step(loss, examples=count_examples(batch))
             if trainer.is_last_batch:  # epoch metrics are logged next
-                self._metrics.mark(trainer.callback_metrics)
+                self._metrics.mark_all_old(trainer.callback_metrics)
 
     @override
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._evaluate(trainer)
+        self._log_evaluation(trainer)
 
     @override
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._log is not None:
             with guard_training("an evaluation"):
-                self._metrics.mark(trainer.callback_metrics)
+                self._metrics.mark_all_old(trainer.callback_metrics)
 
     @override
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.sanity_checking:
-            self._evaluate(trainer)
+            self._log_evaluation(trainer)
 
-    def _evaluate(self, trainer: Trainer) -> None:
+    def _log_evaluation(self, trainer: Trainer) -> None:
         if self._log is None:
             return
         with guard_training("an evaluation"):
-            new = self._metrics.take(trainer.callback_metrics)
+            new = self._metrics.take_new(trainer.callback_metrics)
             self._evaluations.add(self._last_step(), new)
             self._log.evaluate(new)
             self._is_paused = True
 
     @override
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Remember the current step: the checkpoint's path is known only later, when the file is written."""
+        """Remember the current step. The checkpoint's path becomes known later, when its file is written."""
         if self._log is not None:
             self._saved_at = self._last_step()
             self._is_paused = True
 
     def _look_for_checkpoints(self, trainer: Trainer) -> None:
         if self._saved_at is not None:
-            self._files.look(trainer_facts.checkpoint_paths(trainer), self._saved_at)
+            self._files.record_files(trainer_facts.checkpoint_paths(trainer), self._saved_at)
             self._saved_at = None
 
     def _last_step(self) -> int:
-        """Return the number of the last completed step, at which evaluations are logged."""
+        """Return the number of the last completed step. Evaluations are logged at this step."""
         return max(self._log.steps - 1, 0) if self._log is not None else 0

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-FETCH = ".train_dataloader_next"
-"""Name in Lightning's profilers of the wait for a training batch: `[_TrainingEpochLoop].train_dataloader_next`."""
+FETCH_ACTION_SUFFIX = ".train_dataloader_next"
+"""End of the name under which Lightning profiles the wait for a training batch: `[_TrainingEpochLoop].train_dataloader_next`."""
 
 
 class FetchTimer:
@@ -20,22 +20,22 @@ class FetchTimer:
         self._profiler, self._begin, self._end = profiler, begin, end
         self._inner_start, self._inner_stop = profiler.start, profiler.stop
         self._started: float | None = None
-        profiler.start, profiler.stop = self._start, self._stop
+        profiler.start, profiler.stop = self._start_action, self._stop_action
 
     def stop(self) -> None:
         """Stop measuring and restore the trainer's profiler."""
-        for name, own in (("start", self._start), ("stop", self._stop)):
+        for name, own in (("start", self._start_action), ("stop", self._stop_action)):
             if vars(self._profiler).get(name) == own:
                 delattr(self._profiler, name)
 
-    def _start(self, action_name: str) -> None:
-        if action_name.endswith(FETCH):
+    def _start_action(self, action_name: str) -> None:
+        if action_name.endswith(FETCH_ACTION_SUFFIX):
             self._begin()
             self._started = time.perf_counter()
         self._inner_start(action_name)
 
-    def _stop(self, action_name: str) -> None:
+    def _stop_action(self, action_name: str) -> None:
         self._inner_stop(action_name)
-        if self._started is not None and action_name.endswith(FETCH):
+        if self._started is not None and action_name.endswith(FETCH_ACTION_SUFFIX):
             self._end(time.perf_counter() - self._started)
             self._started = None

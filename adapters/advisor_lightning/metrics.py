@@ -9,26 +9,26 @@ import torch
 
 
 class FreshMetrics:
-    """Finds new values in `trainer.callback_metrics`, which also keeps the last value of metrics that were not computed again.
+    """Finds the new values in `trainer.callback_metrics`. Lightning also keeps the old values of other metrics there.
 
-    A value is new if its memory address is new, so no value is read from the device.
+    A value is new if its memory address is new. So no value has to be read from the device.
     """
 
     def __init__(self) -> None:
         self._seen: dict[str, Any] = {}  # references keep the memory addresses from being reused
 
-    def mark(self, metrics: Mapping[str, Any]) -> None:
+    def mark_all_old(self, metrics: Mapping[str, Any]) -> None:
         """Treat all present values as old."""
         self._seen = dict(metrics)
 
-    def take(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the new metrics and treat them as old from now on. Of a loss logged by step and epoch, return only the epoch's."""
-        new = {name: value for name, value in metrics.items() if not _is_same(value, self._seen.get(name))}
-        self.mark(metrics)
+    def take_new(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the new metrics and mark them as old. If a loss is logged by step and by epoch, return only the epoch's."""
+        new = {name: value for name, value in metrics.items() if not _is_same_value(value, self._seen.get(name))}
+        self.mark_all_old(metrics)
         return {name: value for name, value in new.items() if f"{name}_epoch" not in new and not name.endswith("_step")}
 
 
-def _is_same(value: Any, seen: Any) -> bool:
+def _is_same_value(value: Any, seen: Any) -> bool:
     if isinstance(value, torch.Tensor) and isinstance(seen, torch.Tensor):
         return value.data_ptr() == seen.data_ptr()
     return value is seen

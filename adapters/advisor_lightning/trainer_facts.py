@@ -14,7 +14,7 @@ from advisor_pytorch.frameworks import plain_values
 
 
 def steps_made(trainer: Trainer) -> int:
-    """Return the completed steps per optimizer; Lightning's own count is the sum over all optimizers."""
+    """Return the number of completed steps per optimizer. Lightning counts the sum over all optimizers."""
     return trainer.global_step // len(trainer.optimizers)
 
 
@@ -27,7 +27,7 @@ def max_train_steps(trainer: Trainer) -> int | None:
 
 
 def single_loader(loaders: Any) -> Any:
-    """Return the validation loader if there is exactly one, else None: several loaders have no common size."""
+    """Return the validation loader if there is exactly one, else None: the size of several loaders is ambiguous."""
     if isinstance(loaders, (list, tuple)):
         return loaders[0] if len(loaders) == 1 else None
     return None if isinstance(loaders, dict) else loaders
@@ -54,7 +54,7 @@ def mlflow_run(trainer: Trainer) -> dict[str, str]:
     return {}
 
 
-def facts(trainer: Trainer) -> dict[str, str]:
+def trainer_tags(trainer: Trainer) -> dict[str, str]:
     """Return the trainer's facts as tags, under the names in `advisor.contract`."""
     tags: dict[str, str] = {}
     batches = trainer.num_training_batches

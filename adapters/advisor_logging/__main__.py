@@ -1,25 +1,25 @@
-"""Deliver the given spools if the command `advisor` is unavailable: `python -m advisor_logging SPOOL...`."""
+"""Delivers the given spools on machines without the command `advisor`: `python -m advisor_logging SPOOL...`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from advisor_logging.sync import NotDelivered, deliver, find, inspect
+from advisor_logging.sync import NotDelivered, deliver, find_spools, inspect_spool
 
 
 def main() -> None:
-    """Deliver the spools. The exit status is 0 if all were delivered, else 1, with one line per problem on standard error."""
+    """Deliver the spools. Exit with status 0 if all were delivered; else with 1 and one line per problem on standard error."""
     if len(sys.argv) < 2:
         sys.exit("usage: python -m advisor_logging SPOOL...")
     try:
-        folders = find([Path(path) for path in sys.argv[1:]])
+        folders = find_spools([Path(path) for path in sys.argv[1:]])
     except ValueError as error:
         sys.exit(str(error))
     problems = []
     for folder in folders:
         try:
-            deliver(inspect(folder))
+            deliver(inspect_spool(folder))
         except NotDelivered as reason:
             problems.append(f"{folder} was not delivered: {reason}")
     sys.exit("\n".join(problems) or None)

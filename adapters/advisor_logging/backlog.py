@@ -1,4 +1,4 @@
-"""Frames that the disk refuses: they wait in memory, in order, until the disk accepts them again."""
+"""Keeps frames in memory, in order, while they cannot be written to disk."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from typing import NamedTuple
 
 from advisor_logging.spool import SpoolWriter
 
-MAX_BYTES = 64 << 20
-"""Maximum bytes of frames that wait in memory; the points of further frames are lost."""
-RETRY_S = 0.5
+MAX_BACKLOG_BYTES = 64 << 20
+"""Maximum bytes of the frames in memory. The points of further frames are lost."""
+WRITE_RETRY_S = 0.5
 """Minimum seconds between attempts to write the waiting frames."""
 
 
-class _Waiting(NamedTuple):
+class _WaitingFrame(NamedTuple):
     frame: bytes
     points: int
     critical: bool
 
 
 class Backlog:
-    """Appends frames to a spool, and keeps those that its disk refuses."""
+    """Appends frames to a spool, and keeps frames in memory that could not be written."""
 
     def __init__(self, spool: SpoolWriter) -> None:
         self._spool = spool
-        self._frames: deque[_Waiting] = deque()
+        self._frames: deque[_WaitingFrame] = deque()
         self._size, self._tried_at = 0, -math.inf
         self.problem: OSError | None = None
-        """Last error of the disk."""
+        """Last error of a write; None if there was none."""
         self.dropped = 0
-        """Number of points that were lost because too much waited."""
+        """Number of points that were lost because the frames in memory reached their limit."""
 
     @property
     def points(self) -> int:
-        """Number of points that wait."""
+        """Number of points in the waiting frames."""
         return sum(one.points for one in self._frames)
 
     def append(self, frame: bytes, points: int = 0, *, critical: bool = False) -> bool:
-        """Write a frame of this many points; return whether it is on disk. Critical frames need not wait for the others."""
+        """Write a frame that holds `points` points. Return whether it is on disk. A critical frame may overtake waiting frames."""
         self.retry()
         if not self._frames or (critical and not any(one.critical for one in self._frames)):
             try:
@@ -47,16 +47,16 @@ class Backlog:
                 return True
             except OSError as error:
                 self.problem = error
-        if self._size + len(frame) > MAX_BYTES and not critical:
+        if self._size + len(frame) > MAX_BACKLOG_BYTES and not critical:
             self.dropped += points
         else:
-            self._frames.append(_Waiting(frame, points, critical))
+            self._frames.append(_WaitingFrame(frame, points, critical))
             self._size += len(frame)
         return False
 
     def retry(self, *, at_once: bool = False) -> bool:
-        """Write the waiting frames, unless the last attempt was just now. Return whether none waits."""
-        if self._frames and (at_once or time.monotonic() - self._tried_at >= RETRY_S):
+        """Write the waiting frames, unless the last attempt is too recent. Return whether all frames are on disk."""
+        if self._frames and (at_once or time.monotonic() - self._tried_at >= WRITE_RETRY_S):
             self._tried_at = time.monotonic()
             try:
                 while self._frames:
@@ -67,7 +67,7 @@ class Backlog:
         return not self._frames
 
     def give_up(self) -> int:
-        """Drop the waiting frames; return their number of points."""
+        """Drop the waiting frames and return the number of their points."""
         lost = self.points
         self._frames.clear()
         self._size = 0

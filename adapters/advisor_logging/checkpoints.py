@@ -1,4 +1,4 @@
-"""Keeps a training's N best checkpoints and its last one, so that the best one can be chosen afterwards.
+"""Keeps the N best checkpoints of a training, and its last one.
 
 A run's folder contains a file or folder per checkpoint, the list `checkpoints.json`, and `.partial` for unfinished writes and
 deletions. After a crash at any moment, all listed checkpoints are complete.
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from advisor_logging import manifest
-from advisor_logging.limits import MAX_VALUE
+from advisor_logging.limits import MAX_VALUE_CHARS
 from advisor_logging.manifest import Checkpoint, RunInfo
 
-_PARTIAL = ".partial"
+_PARTIAL_FOLDER = ".partial"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +36,25 @@ class CheckpointSet:
 
 
 class Checkpoints:
-    """The `keep` best checkpoints by the objective and the last one, in a local or shared `folder`. If `keep` is 0, none are kept.
+    """Keeps the `keep` checkpoints with the best objective and the last one in `folder`. If `keep` is 0, it keeps none.
 
-    Checkpoints listed by an earlier process are ranked too. Checkpoints deleted from disk are forgotten, unlisted files ignored.
+    Checkpoints in the list of an earlier process compete too. If someone deletes a checkpoint, its entry is dropped. Files that are
+    not in the list are ignored.
     While a checkpoint is saved, the disk needs room for `keep` + 2 checkpoints.
     """
 
     def __init__(self, folder: Path, keep: int, about: RunInfo, suffix: str = ".pt", *, owner: bool = True) -> None:
         """Read the list in `folder` if it exists. The folder is only created with the first checkpoint.
 
-        about: the run that the list describes. suffix: ending of checkpoints' names. owner: whether this process writes there.
+        about: description of the run. suffix: suffix of the checkpoint files. owner: whether this process writes to the folder.
         """
         self.folder, self.keep, self.about, self._suffix = folder, keep, about, suffix
         self._sign = 1.0 if about.direction == "minimize" else -1.0
-        self._current = self._rank(*manifest.read_checkpoints(folder, about.objective)) if keep else CheckpointSet()
+        self._current = (
+            self._select_best(*manifest.read_checkpoints(folder, about.objective)) if keep else CheckpointSet()
+        )
         if keep and owner:
-            shutil.rmtree(folder / _PARTIAL, ignore_errors=True)
+            shutil.rmtree(folder / _PARTIAL_FOLDER, ignore_errors=True)
 
     @property
     def current(self) -> CheckpointSet:
@@ -67,29 +70,30 @@ class Checkpoints:
         return next((c.path for c in self.current.all if c.step == step), None)
 
     def offer(self, step: int, steps_made: int, value: float | None, save: Callable[[Path], object]) -> bool:
-        """Save a checkpoint as the last one, and as one of the best if its `value` ranks so. Return whether it was saved.
+        """Save a checkpoint as the last one, and as one of the best if its `value` is good enough. Return whether it was saved.
 
-        If `value` is not finite, nothing is saved. A checkpoint with `value` None was not evaluated and is never one of the best.
-        `save` writes a file or folder to a temporary path, which is moved into place and listed before others are deleted.
-        Raises OSError or errors of `save`; the earlier checkpoints then still exist.
+        If `value` is not finite, nothing is saved. If `value` is None, the objective is unknown, and the checkpoint is never
+        one of the best.
+        `save` writes a file or folder to a temporary path. We move it into place and list it before we delete other checkpoints.
+        Raises OSError or the error of `save`; the earlier checkpoints then still exist.
         """
-        if not self.wants(value):
+        if not self.would_save(value):
             return False
         path = self.begin(step)
         try:
             save(path)
             self.complete(path, step, steps_made, value)
         finally:
-            self.clear()
+            self.delete_unfinished()
         return True
 
-    def wants(self, value: float | None) -> bool:
+    def would_save(self, value: float | None) -> bool:
         """Return whether a checkpoint with this value of the objective would be saved."""
         return self.keep > 0 and (value is None or math.isfinite(value))
 
     def begin(self, step: int) -> Path:
-        """Return a temporary path to which the checkpoint of `step` is written before `complete` is called."""
-        partial = self.folder / _PARTIAL
+        """Return a temporary path for the checkpoint of `step`. Write the checkpoint there, then call `complete`."""
+        partial = self.folder / _PARTIAL_FOLDER
         partial.mkdir(parents=True, exist_ok=True)
         return self._free_name(step, partial)
 
@@ -101,9 +105,9 @@ class Checkpoints:
         target = self._free_name(step, self.folder)
         os.replace(path, target)
         before, new = self.current, Checkpoint(step, steps_made, value, target)
-        after = self._rank([c for c in before.all if c.step != step] + [new], new)
+        after = self._select_best([c for c in before.all if c.step != step] + [new], new)
         try:
-            manifest.write(self.folder, self.about, after.all, after.last)
+            manifest.write_checkpoint_list(self.folder, self.about, after.all, after.last)
         except BaseException:
             self._delete(target)
             raise
@@ -111,25 +115,25 @@ class Checkpoints:
         for dropped in (c for c in before.all if c not in after.all):
             self._delete(dropped.path)
 
-    def clear(self) -> None:
+    def delete_unfinished(self) -> None:
         """Delete the files of unfinished writes."""
-        shutil.rmtree(self.folder / _PARTIAL, ignore_errors=True)
+        shutil.rmtree(self.folder / _PARTIAL_FOLDER, ignore_errors=True)
 
     def note(self, about: RunInfo) -> None:
         """Update the description of the run in the list, if the list exists. Raises OSError."""
         self.about = about
         if self.current.all:
-            manifest.write(self.folder, about, self.current.all, self.current.last)
+            manifest.write_checkpoint_list(self.folder, about, self.current.all, self.current.last)
 
     def describe(self) -> str:
-        """Return the value of `contract.TAG_CHECKPOINTS`: as many of the best checkpoints as fit, and the last one."""
+        """Return the value of `contract.TAG_CHECKPOINTS`. If it is too long for a tag, it omits the worst of them."""
         held = self.current
         best, last = list(held.best), [] if held.last is None or held.last in held.best else [held.last]
-        while len(text := self._described([*best, *last])) > MAX_VALUE and best:
+        while len(text := self._description_json([*best, *last])) > MAX_VALUE_CHARS and best:
             best.pop()
         return text
 
-    def _described(self, shown: list[Checkpoint]) -> str:
+    def _description_json(self, shown: list[Checkpoint]) -> str:
         best = self.current.best
         return json.dumps(
             {
@@ -139,7 +143,7 @@ class Checkpoints:
             }
         )
 
-    def _rank(self, candidates: list[Checkpoint], last: Checkpoint | None) -> CheckpointSet:
+    def _select_best(self, candidates: list[Checkpoint], last: Checkpoint | None) -> CheckpointSet:
         valued = [(self._sign * c.value, c.step, c) for c in candidates if c.value is not None]
         return CheckpointSet(tuple(c for *_, c in sorted(valued, key=lambda v: v[:2])[: self.keep]), last)
 
@@ -155,8 +159,8 @@ class Checkpoints:
         """Delete a checkpoint. A folder is first moved away, so that a partly deleted folder never looks complete."""
         try:
             if path.is_dir() and not path.is_symlink():
-                (self.folder / _PARTIAL).mkdir(exist_ok=True)
-                path = path.rename(self.folder / _PARTIAL / f"old-{path.name}")
+                (self.folder / _PARTIAL_FOLDER).mkdir(exist_ok=True)
+                path = path.rename(self.folder / _PARTIAL_FOLDER / f"old-{path.name}")
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
@@ -170,4 +174,4 @@ def _make_durable(path: Path) -> None:
     for part in [*inside, path]:
         if part.is_symlink():
             continue
-        manifest.sync(part)
+        manifest.flush_to_disk(part)

@@ -1,4 +1,4 @@
-"""The command line of the training process, for the record of how to repeat it."""
+"""Reads the command line of the training process, so that the run records how to repeat it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from advisor.contract.redact import redact_arguments
 
 
-def command() -> str:
+def shell_command() -> str:
     """Return this process's command line as typed in a shell, without secrets. In a notebook, return the notebook's name."""
     if "ipykernel" in sys.modules and any("ipykernel" in a or a.startswith("-f") for a in sys.orig_argv):
         notebook = os.environ.get("JPY_SESSION_NAME") or getattr(

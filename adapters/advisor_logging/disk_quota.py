@@ -1,12 +1,13 @@
-"""Keeps a spool within its disk quota: the variable ADVISOR_SPOOL_MB sets megabytes per run; the default is `DEFAULT_MB`.
+"""Keeps a spool within its disk quota. The variable ADVISOR_SPOOL_MB sets the megabytes per run; the default is `DEFAULT_QUOTA_MB`.
 
 If the quota is exceeded, data is deleted in this order:
 
-1. Data already in the store, oldest first. The run loses nothing; the sidecar starts at a later step and records that step.
-2. Steps that an unreachable store lacks. Once they fill half of the quota, only every second row is kept; once they fill half of
-   the rest, every fourth, and so on. The curve becomes coarser but covers the whole training. The tag
-   `advisor.lost_points` counts the dropped points.
-3. Evaluations, if the whole quota is used. Tags and the end of the run are always written.
+1. Data that the store already has, oldest first. The run loses nothing: only the sidecar starts at a later step, which its tag
+   states.
+2. Steps that the store lacks because it is unreachable. When they fill half of the quota, only every second new row is kept. When
+   they fill half of the remainder, every fourth row is kept, and so on. The curve becomes coarser but covers the whole training.
+   The tag `advisor.lost_points` counts the dropped points.
+3. Evaluations, if the quota is exhausted. Tags and the end of the run are always written.
 """
 
 from __future__ import annotations
@@ -14,30 +15,30 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from advisor_logging.spool import SEGMENT_BYTES, drop_part, parts
+from advisor_logging.spool import SEGMENT_BYTES, drop_part, list_parts
 
-VARIABLE = "ADVISOR_SPOOL_MB"
-DEFAULT_MB = 1024.0
+QUOTA_VARIABLE = "ADVISOR_SPOOL_MB"
+DEFAULT_QUOTA_MB = 1024.0
 MAX_ROW_INTERVAL = 64
-"""Maximum distance in steps between kept rows. If that is still too much data, all further rows are dropped."""
+"""Maximum interval in steps between kept rows. If even such rows need too much space, all further rows are dropped."""
 
 
-def read_limit() -> int:
+def read_quota_bytes() -> int:
     """Return the quota in bytes. Raises ValueError if the variable is not a positive number."""
-    text = os.environ.get(VARIABLE, "").strip()
+    text = os.environ.get(QUOTA_VARIABLE, "").strip()
     try:
-        megabytes = float(text) if text else DEFAULT_MB
+        megabytes = float(text) if text else DEFAULT_QUOTA_MB
         if not 0 < megabytes < float("inf"):
             raise ValueError
     except ValueError:
         raise ValueError(
-            f"{VARIABLE} must be a positive number of megabytes, not {text!r}; {DEFAULT_MB:g} is used"
+            f"{QUOTA_VARIABLE} must be a positive number of megabytes, not {text!r}; {DEFAULT_QUOTA_MB:g} is used"
         ) from None
     return int(megabytes * 2**20)
 
 
 class DiskQuota:
-    """Limits the size of the spool in `folder` to `limit` bytes; the spool must have only one writer."""
+    """Limits the spool in `folder` to `limit` bytes. The spool must have only one writer."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         self._folder, self._limit = folder, limit
@@ -45,7 +46,7 @@ class DiskQuota:
 
     @property
     def segment_bytes(self) -> int:
-        """Maximum bytes of a segment. It is small relative to the quota, because segments can only be dropped whole."""
+        """Maximum bytes of a segment. It is a small part of the quota, because a segment can only be dropped as a whole."""
         return min(SEGMENT_BYTES, self._limit // 16)
 
     def add(self, size: int) -> None:
@@ -53,7 +54,7 @@ class DiskQuota:
         self._uncounted += size
         if self._uncounted >= self._limit // 128:
             self._uncounted = 0
-            self._measure()
+            self._free_space()
 
     def row_interval(self) -> int:
         """Return the interval in steps at which rows are kept; 0 if there is no room for further steps."""
@@ -69,10 +70,10 @@ class DiskQuota:
         """Return whether the quota leaves no room even for evaluations."""
         return self._waiting + self._uncounted >= self._limit
 
-    def _measure(self) -> None:
-        """Measure the spool, and delete delivered parts if undelivered segments need their space."""
-        self._waiting = sum(_size(path) for path in self._folder.glob("*.spool"))
-        stored = [(part, _size(part.path)) for part in parts(self._folder)]
+    def _free_space(self) -> None:
+        """Measure the spool. If it exceeds the quota, delete delivered parts."""
+        self._waiting = sum(_file_bytes(path) for path in self._folder.glob("*.spool"))
+        stored = [(part, _file_bytes(part.path)) for part in list_parts(self._folder)]
         excess = self._waiting + sum(size for _, size in stored) - self._limit
         for part, size in stored:
             if excess <= 0:
@@ -81,7 +82,7 @@ class DiskQuota:
             excess -= size
 
 
-def _size(path: Path) -> int:
+def _file_bytes(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:  # the shipper has removed the file in the meantime

@@ -1,4 +1,4 @@
-"""The values that every store accepts: texts and numbers are adapted to them before they reach the spool."""
+"""Changes texts and numbers to values that every store accepts, before they reach the spool."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ import re
 
 from advisor_logging.table import Table
 
-MAX_NAME = 250
+MAX_NAME_CHARS = 250
 """Maximum characters of the name of a run, tag, param or metric."""
-MAX_VALUE = 5000
+MAX_VALUE_CHARS = 5000
 """Maximum characters of a tag or param that servers of all versions accept."""
 MAX_STEP = 2**53
-"""Maximum step and time in milliseconds: larger integers are not exact in the spool's 64-bit floats."""
+"""Maximum step, and maximum time in milliseconds: the spool's 64-bit floats cannot hold larger integers exactly."""
 
-_REFUSED = re.compile("[\0\ud800-\udfff]")
-"""NUL, which PostgreSQL refuses, and bytes of an argument or path that are not UTF-8, which Python keeps as surrogates."""
+_REFUSED_CHARS = re.compile("[\0\ud800-\udfff]")
+"""NUL, which PostgreSQL refuses, and surrogates, by which Python represents bytes that are not UTF-8."""
 
 
 def clean_text(value: object) -> str:
-    """Return the text of any object in characters that every store accepts; never raises."""
+    """Return any object as text, without the characters that some store refuses. It never raises."""
     try:
         text = str(value)
     except Exception:
         text = f"<{type(value).__name__}>"
-    return _REFUSED.sub("\ufffd", text)
+    return _REFUSED_CHARS.sub("\ufffd", text)
 
 
 def clean_name(value: object) -> str:
-    """Return the text of any object as a name."""
-    return clean_text(value)[:MAX_NAME]
+    """Return any object as a name that every store accepts."""
+    return clean_text(value)[:MAX_NAME_CHARS]
 
 
 def clean_time(time_ms: float) -> int:
-    """Return a time in milliseconds since 1970, also if the clock is before 1970."""
+    """Return a time in milliseconds since 1970, clamped to the valid range: a wrong clock may be before 1970."""
     return int(min(max(time_ms, 0), MAX_STEP))
 
 
 def clean_table(table: Table) -> Table:
-    """Return the rows with valid steps; invalid times are clamped."""
+    """Return the rows of the table with valid steps. Invalid times are clamped to the valid range."""
     if not all(0 <= time_ms <= MAX_STEP for time_ms in table.times_ms):
         table = Table(table.steps, [clean_time(time_ms) for time_ms in table.times_ms], table.columns)
     valid = [i for i, step in enumerate(table.steps) if abs(step) <= MAX_STEP]
-    return table if len(valid) == len(table) else table.only(valid)
+    return table if len(valid) == len(table) else table.select_rows(valid)

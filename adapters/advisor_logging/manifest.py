@@ -1,4 +1,4 @@
-"""The list of a run's checkpoints, `checkpoints.json` in their folder, which is written atomically and validated when read."""
+"""Writes `checkpoints.json`, the list of a run's checkpoints, atomically, and validates it when reading."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-NAME = "checkpoints.json"
-_CHECKPOINT = re.compile(r"step-\d{9,18}(-\d+)?(\.\w+)?")
+LIST_FILE_NAME = "checkpoints.json"
+_CHECKPOINT_FILE_NAME = re.compile(r"step-\d{9,18}(-\d+)?(\.\w+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Checkpoint:
     """A checkpoint on disk, as listed in `checkpoints.json`."""
 
     step: int
-    """Number of the last optimizer step before the checkpoint, counted from 0."""
+    """Number of the last optimizer step before the checkpoint. Steps count from 0."""
     steps_made: int
     """Number of the first step of a training that resumes from the checkpoint."""
     value: float | None
@@ -45,8 +45,10 @@ class RunInfo:
     """Final status, one of `contract.STATUSES`; None while the run is active or if it was killed."""
 
 
-def write(folder: Path, about: RunInfo, checkpoints: Sequence[Checkpoint], last: Checkpoint | None) -> None:
-    """Replace the folder's list of checkpoints. If that fails, it raises OSError and the old list remains."""
+def write_checkpoint_list(
+    folder: Path, about: RunInfo, checkpoints: Sequence[Checkpoint], last: Checkpoint | None
+) -> None:
+    """Replace the folder's list of checkpoints. If writing fails, it raises OSError and the old list remains."""
     content = {
         "run": asdict(about),
         "last": last.path.name if last else None,
@@ -54,20 +56,20 @@ def write(folder: Path, about: RunInfo, checkpoints: Sequence[Checkpoint], last:
             {"file": c.path.name, "step": c.step, "steps_made": c.steps_made, "value": c.value} for c in checkpoints
         ],
     }
-    temporary = folder / f".{NAME}.new"
+    temporary = folder / f".{LIST_FILE_NAME}.new"
     try:
         temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        sync(temporary)
-        os.replace(temporary, folder / NAME)
+        flush_to_disk(temporary)
+        os.replace(temporary, folder / LIST_FILE_NAME)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    sync(folder)
+    flush_to_disk(folder)
 
 
 def read_run_info(folder: Path) -> RunInfo | None:
-    """Return the run of the folder's checkpoints; None if the folder's list does not describe a run."""
-    run = _load(folder).get("run")
+    """Return the description of the run from the folder's list; None if it is missing or invalid."""
+    run = _read_list(folder).get("run")
     if not isinstance(run, dict):
         return None
     texts = {k: run[k] for k in ("objective", "direction", "run_id", "spool", "status") if isinstance(run.get(k), str)}
@@ -79,26 +81,26 @@ def read_run_info(folder: Path) -> RunInfo | None:
 
 
 def read_checkpoints(folder: Path, objective: str) -> tuple[list[Checkpoint], Checkpoint | None]:
-    """Return the listed checkpoints that exist, and the last of them. If the list is for another objective, it counts as empty.
+    """Return (existing checkpoints of the list, the last one or None). If the list is for another objective, it counts as empty.
 
-    Only file names that `Checkpoints` creates are accepted, so that a forged list cannot make us delete files elsewhere.
+    Only file names in the format of `Checkpoints` are accepted: a forged list must not make us delete other files.
     """
-    about, content = read_run_info(folder), _load(folder)
+    about, content = read_run_info(folder), _read_list(folder)
     listed = content.get("checkpoints")
     if about is None or about.objective != objective or not isinstance(listed, list):
         return [], None
-    by_name = {c.path.name: c for entry in listed if (c := _checkpoint(folder, entry)) is not None}
+    by_name = {c.path.name: c for entry in listed if (c := _parse_checkpoint(folder, entry)) is not None}
     last = content.get("last")
     return list(by_name.values()), by_name.get(last) if isinstance(last, str) else None
 
 
-def find(root: Path, matches: Callable[[RunInfo], bool]) -> Path | None:
+def find_checkpoint_folder(root: Path, matches: Callable[[RunInfo], bool]) -> Path | None:
     """Return the most recently written checkpoint folder in `root` whose run satisfies `matches`; None if there is none."""
-    folders = [f for f in _folders(root) if (about := read_run_info(f)) is not None and matches(about)]
-    return max(folders, key=lambda f: (f / NAME).stat().st_mtime_ns, default=None)
+    folders = [f for f in _folders_with_list(root) if (about := read_run_info(f)) is not None and matches(about)]
+    return max(folders, key=lambda f: (f / LIST_FILE_NAME).stat().st_mtime_ns, default=None)
 
 
-def sync(path: Path) -> None:
+def flush_to_disk(path: Path) -> None:
     """Flush a file, or the entries of a folder, to disk. Some file systems cannot flush folders."""
     try:
         descriptor = os.open(path, os.O_RDONLY)  # Windows opens no folder
@@ -111,27 +113,27 @@ def sync(path: Path) -> None:
             raise
 
 
-def _folders(root: Path) -> Iterator[Path]:
+def _folders_with_list(root: Path) -> Iterator[Path]:
     try:
-        yield from (path.parent for path in root.glob(f"*/{NAME}"))
+        yield from (path.parent for path in root.glob(f"*/{LIST_FILE_NAME}"))
     except OSError:
         return
 
 
-def _load(folder: Path) -> dict[str, Any]:
+def _read_list(folder: Path) -> dict[str, Any]:
     try:
-        content = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        content = json.loads((folder / LIST_FILE_NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
 
-def _checkpoint(folder: Path, entry: object) -> Checkpoint | None:
+def _parse_checkpoint(folder: Path, entry: object) -> Checkpoint | None:
     if not isinstance(entry, dict):
         return None
     name, value = entry.get("file"), entry.get("value")
     counts = (entry.get("step"), entry.get("steps_made"))
-    if not isinstance(name, str) or not _CHECKPOINT.fullmatch(name) or not (folder / name).exists():
+    if not isinstance(name, str) or not _CHECKPOINT_FILE_NAME.fullmatch(name) or not (folder / name).exists():
         return None
     if any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in counts):
         return None

@@ -21,7 +21,7 @@ def is_better(value: float, than: float, direction: Direction) -> bool:
 
 
 class Outcome:
-    """Tracks the training loss and the objective of one trial, from which its final status follows."""
+    """Tracks the training loss and the objective of one trial, and derives the trial's final status from them."""
 
     def __init__(self, objective: str, direction: Direction) -> None:
         self._objective, self._direction = objective, direction
@@ -32,7 +32,7 @@ class Outcome:
         self._last: dict[str, float] = {}
 
     def update(self, step: int, name: str, value: float) -> None:
-        """Record a value of the training loss or of the objective, as identified by `name`."""
+        """Record a value of the training loss or of the objective. name: name of that metric."""
         self._last[name] = value
         if name != self._objective:
             return
@@ -43,7 +43,7 @@ class Outcome:
             self.best = (step, value)
 
     def add_rows(self, table: Table) -> None:
-        """Record the values of the objective in the rows, or else the last training loss."""
+        """Record the objective's values in the rows or, if they contain none, the last training loss."""
         if (values := table.columns.get(self._objective)) is not None:
             for step, value in zip(table.steps, values, strict=True):
                 self.update(step, self._objective, value)

@@ -1,4 +1,4 @@
-"""Records one run: takes points from the training thread, spools them in a thread of its own, starts the shipper, ends the run."""
+"""Records one run. A writer thread spools the points of the training thread, and a shipper process delivers the spool."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from advisor.contract import TAG_LOST_POINTS
-from advisor.contract.redact import learn, learn_arguments, one_line, redact, redact_value
+from advisor.contract.redact import learn_address, learn_arguments, one_line, redact, redact_value
 from advisor_logging.backlog import Backlog
-from advisor_logging.disk_quota import DEFAULT_MB, VARIABLE, DiskQuota, read_limit
+from advisor_logging.disk_quota import DEFAULT_QUOTA_MB, QUOTA_VARIABLE, DiskQuota, read_quota_bytes
 from advisor_logging.limits import clean_name, clean_table, clean_text, clean_time
-from advisor_logging.run_description import RunSettings, describe, resolve_tracking_uri
-from advisor_logging.shipper import RETRY_S
-from advisor_logging.shipper_process import ShipperProcess, acquire
+from advisor_logging.run_description import RunSettings, describe_run, resolve_tracking_uri
+from advisor_logging.shipper import MAX_RETRY_S
+from advisor_logging.shipper_process import ShipperProcess, acquire_shipper
 from advisor_logging.spool import (
     EVALUATION,
     STEPS,
@@ -32,7 +32,7 @@ from advisor_logging.spool import (
     encode_event,
     encode_table,
     read_json,
-    remove,
+    remove_spool,
     working_directory,
     write_json,
 )
@@ -43,52 +43,57 @@ logger = logging.getLogger("advisor")
 MAX_WAITING_ROWS = 50_000
 """Maximum rows in memory. If the disk hangs, further rows are counted as lost."""
 CLOSE_POLL_S = 0.01
-IDLE_S = 1.0
+WRITER_IDLE_S = 1.0
 COMPLETION_IDLE_S = 0.25
-"""Seconds that the writer thread sleeps without input; fewer if it holds rows back, which a kill would lose."""
+"""Seconds for which the writer thread waits for input. `COMPLETION_IDLE_S` applies if rows wait in memory for other ranks,
+because a killed process would lose them."""
 
 
 Sampler = Callable[[bool], Mapping[str, float] | None]
-"""Returns metrics of this moment if any are due. Called about once a second in the writer thread, and with True at the end."""
+"""Returns the current values of metrics, or None if none are due. The writer thread calls it about once a second with False, and
+at the end with True."""
 
 
 class Chunk(Protocol):
-    """Values of some steps on their way from a device."""
+    """Rows of values that are being copied from a device."""
 
     windowed: bool
-    """Whether the rows are training steps, to be reduced to windows, or evaluations, stored unchanged."""
+    """True for training steps, which are reduced to windows; False for evaluations, which are stored unchanged."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
 
     def ready(self) -> bool:
-        """Return whether the values have arrived, without waiting."""
+        """Return at once whether the values have arrived on the host."""
 
     def tables(self) -> list[Table]:
-        """Return the rows. Called once, in the writer thread, when ready."""
+        """Return the rows. The writer thread calls it once, after `ready` has returned True."""
 
 
 class Recorder:
-    """Records one run. Only `drain` and `close` make the caller wait for disk or store."""
+    """Records one run. Only `drain` and `close` make the caller wait for the disk or the store."""
 
     def __init__(
         self, settings: RunSettings, on_rows: Callable[[Table], None], completion: Completion | None = None
     ) -> None:
-        """Open a spool and acquire a shipper. The writer thread calls `on_rows` with all rows, after `completion`.
+        """Open a spool and acquire a shipper. The writer thread passes all rows to `on_rows`, after `completion` has added other
+        ranks' values.
 
         Raises OSError if no spool can be written.
         """
         self._on_rows, self._completion = on_rows, completion
         self._uri = resolve_tracking_uri(settings.tracking_uri)
-        learn(self._uri)
+        learn_address(self._uri)
         learn_arguments(map(clean_text, [*getattr(sys, "argv", ()), *sys.orig_argv]))
         self.id = uuid.uuid4().hex[:12]
-        self.folder = _make_folder(settings.spool, self.id)
+        self.folder = _make_spool_folder(settings.spool, self.id)
         self._warned: set[str] = set()
         self._quota = DiskQuota(self.folder, self._disk_limit())
         try:
             self._spool = SpoolWriter(self.folder, self._quota.segment_bytes)
-            write_json(self.folder / "run.json", describe(settings, self.id, self._uri))  # last: it makes this a spool
+            write_json(
+                self.folder / "run.json", describe_run(settings, self.id, self._uri)
+            )  # written last: a folder with this file counts as a spool
         except OSError:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
@@ -103,7 +108,7 @@ class Recorder:
         self._watched_at = self._replaced_at = -math.inf
         self._shipper: ShipperProcess | None = None
         self._acquire_shipper()
-        self._thread = threading.Thread(target=self._write, name="advisor-writer", daemon=True)
+        self._thread = threading.Thread(target=self._run_writer, name="advisor-writer", daemon=True)
         self._thread.start()
 
     def put(self, chunk: Chunk) -> None:
@@ -116,16 +121,16 @@ class Recorder:
         self._queue.put(chunk)
 
     def note(self, *, tags: Mapping[str, object] | None = None, params: Mapping[str, object] | None = None) -> None:
-        """Queue tags and hyperparameters, as texts that every store accepts."""
+        """Queue tags and hyperparameters, converted to texts that every store accepts."""
         event = {"tags": tags or {}, "params": params or {}}
-        self._queue.put({kind: _clean(texts) for kind, texts in event.items()})
+        self._queue.put({kind: _clean_texts(texts) for kind, texts in event.items()})
 
     def count_lost(self, points: int) -> None:
         """Count points that never reached this recorder as lost."""
         self._lost_points += points
 
     def warn(self, key: str, message: str) -> None:
-        """Log one line, once per `key`."""
+        """Log a one-line warning, at most once per `key`."""
         if key not in self._warned:
             self._warned.add(key)
             logger.warning("advisor: %s", redact(message))
@@ -144,7 +149,7 @@ class Recorder:
             self.warn("drain", f"the last points were not written to disk within {timeout_s:g} s")
 
     def close(self, mlflow_status: str, tags: Mapping[str, str], timeout_s: float) -> None:
-        """End the run after `drain`. Wait at most `timeout_s` for the store; if it lacks data then, log where that data is."""
+        """End the run after `drain`. Wait at most `timeout_s` for the store. If it then still lacks data, log where the data is."""
         deadline = time.monotonic() + timeout_s
         tags = {clean_name(name): redact(clean_text(value)) for name, value in tags.items()}
         if not self._thread.is_alive():
@@ -158,7 +163,7 @@ class Recorder:
         if self._is_delivered(deadline) and self._shipper is not None:
             if note := self._status.get("note"):
                 self.warn("note", str(note))
-            remove(self.folder)
+            remove_spool(self.folder)
             self._shipper.release()
             return
         self._warn_undelivered(timeout_s)
@@ -166,7 +171,7 @@ class Recorder:
             self._shipper.stop()
 
     def _wait_for_disk(self, deadline: float) -> None:
-        """Write what waits for the disk; from the deadline on, that is lost."""
+        """Write the backlog to disk. Its points are lost if that fails until the deadline."""
         while not self._backlog.retry(at_once=True):
             if time.monotonic() > deadline:
                 lost, why = self._backlog.give_up(), one_line(self._backlog.problem or "")
@@ -187,7 +192,7 @@ class Recorder:
             self.warn(
                 "left",
                 f"MLflow at {self._uri} did not store everything within {timeout_s:g} s ({why or 'it is slow'}); {place}: "
-                f"a background process retries for {RETRY_S / 60:g} minutes; after that, {by_hand}",
+                f"a background process retries for {MAX_RETRY_S / 60:g} minutes; after that, {by_hand}",
             )
 
     def _is_delivered(self, deadline: float) -> bool:
@@ -204,8 +209,8 @@ class Recorder:
 
     # The methods below run in the writer thread.
 
-    def _write(self) -> None:
-        idle_s = IDLE_S if self._completion is None else COMPLETION_IDLE_S
+    def _run_writer(self) -> None:
+        idle_s = WRITER_IDLE_S if self._completion is None else COMPLETION_IDLE_S
         while True:
             try:
                 item = self._queue.get(timeout=idle_s)
@@ -213,22 +218,22 @@ class Recorder:
                 item = {}
             try:
                 if item is None or item == {}:
-                    self._complete(last=item is None)
+                    self._spool_completed_rows(last=item is None)
                     self._backlog.retry()
                 elif isinstance(item, dict):
-                    self._append(encode_event(item), critical=True)
+                    self._append_frame(encode_event(item), critical=True)
                 else:
                     self._taken_rows += len(item)
-                    self._take(item)
+                    self._spool_chunk(item)
             except Exception as error:  # a full disk or a broken device must not stop the training
                 self._lost_points += 0 if item is None or isinstance(item, dict) else len(item) * self._points_a_row
                 self.warn("lost", f"points are being lost ({one_line(error)}); training goes on")
             if item is None:
-                self._sample(last=True)
+                self._spool_sample(last=True)
                 return
-            self._watch()
+            self._watch_shipper()
 
-    def _take(self, chunk: Chunk) -> None:
+    def _spool_chunk(self, chunk: Chunk) -> None:
         while not chunk.ready():
             time.sleep(0.01)
         tables: Sequence[Table] = chunk.tables()
@@ -237,8 +242,8 @@ class Recorder:
         for table in tables:
             self._spool_table(table, chunk.windowed)
 
-    def _complete(self, *, last: bool) -> None:
-        """Spool the rows that no longer need to wait for other ranks."""
+    def _spool_completed_rows(self, *, last: bool) -> None:
+        """Spool the rows that are complete or no longer wait for other ranks."""
         if self._completion is not None:
             for table in self._completion.finish() if last else self._completion.take([]):
                 self._spool_table(table, windowed=True)
@@ -252,18 +257,18 @@ class Recorder:
         self._lost_points += (len(table) - len(rows)) * self._points_a_row
         if rows:
             frame = encode_table(STEPS if windowed else EVALUATION, rows)
-            self._append(frame, len(rows) * self._points_a_row, critical=not windowed)
+            self._append_frame(frame, len(rows) * self._points_a_row, critical=not windowed)
             self._quota.add(len(frame))
 
-    def _append(self, frame: bytes, points: int = 0, *, critical: bool) -> None:
+    def _append_frame(self, frame: bytes, points: int = 0, *, critical: bool) -> None:
         if not self._backlog.append(frame, points, critical=critical):
             why = one_line(self._backlog.problem or "")
             self.warn(
                 "spool", f"{self.folder} accepts no points for now ({why}): they wait in memory; training goes on"
             )
 
-    def _sample(self, *, last: bool) -> None:
-        """Spool the sampler's values at the last step; nothing before the first step or twice for the same one."""
+    def _spool_sample(self, *, last: bool) -> None:
+        """Spool the sampler's values at the last step, at most once per step. Before the first step, do nothing."""
         if self.sampler is None or self._last_step < 0:
             return
         try:
@@ -282,23 +287,24 @@ class Recorder:
         if every == 1:
             return table
         self.warn(
-            "quota", f"{self.folder} has reached its disk quota ({VARIABLE}): some steps are dropped; training goes on"
+            "quota",
+            f"{self.folder} has reached its disk quota ({QUOTA_VARIABLE}): some steps are dropped; training goes on",
         )
-        return table.every(every) if every else table.only([])
+        return table.every_nth_step(every) if every else table.select_rows([])
 
     def _disk_limit(self) -> int:
         try:
-            return read_limit()
+            return read_quota_bytes()
         except ValueError as error:
-            self.warn(VARIABLE, str(error))
-            return int(DEFAULT_MB * 2**20)
+            self.warn(QUOTA_VARIABLE, str(error))
+            return int(DEFAULT_QUOTA_MB * 2**20)
 
-    def _watch(self) -> None:
-        """Once a second: sample, log problems that the shipper reports, replace it if it has exited."""
+    def _watch_shipper(self) -> None:
+        """Once a second, spool the sampler's values, log problems that the shipper reports, and replace an exited shipper."""
         if time.monotonic() - self._watched_at < 1.0:
             return
         self._watched_at = time.monotonic()
-        self._sample(last=False)
+        self._spool_sample(last=False)
         if not self._has_shipper() and self._shipper is not None and (ended := self._shipper.exit_reason()):
             self.warn(
                 "ended", f"the shipper process failed with {ended}; training goes on, points are kept in {self.folder}"
@@ -310,7 +316,7 @@ class Recorder:
             )
 
     def _has_shipper(self) -> bool:
-        """Return whether a shipper runs; an exited one is replaced at most every ten seconds."""
+        """Return whether a shipper runs. An exited shipper is replaced, at most every ten seconds."""
         if self._shipper is not None and self._shipper.is_alive():
             return True
         if time.monotonic() - self._replaced_at < 10.0:
@@ -321,7 +327,7 @@ class Recorder:
     def _acquire_shipper(self) -> bool:
         before = self._shipper
         try:
-            self._shipper = acquire(self._uri, self.folder)
+            self._shipper = acquire_shipper(self._uri, self.folder)
         except OSError as error:
             self.warn("shipper", f"points stay in {self.folder}: no process to deliver them ({one_line(error)})")
             return False
@@ -330,21 +336,21 @@ class Recorder:
         return True
 
 
-def _clean(texts: Mapping[str, object]) -> dict[str, str]:
+def _clean_texts(texts: Mapping[str, object]) -> dict[str, str]:
     return {clean_name(name): redact_value(clean_text(value)) for name, value in texts.items()}
 
 
-def _make_folder(chosen: str | os.PathLike[str] | None, identity: str) -> Path:
-    """Create a folder that only this user can access, named by time and identity."""
+def _make_spool_folder(chosen: str | os.PathLike[str] | None, identity: str) -> Path:
+    """Create a folder that only this user can access. Its name contains the time and `identity`."""
     name = time.strftime("%Y%m%d-%H%M%S-") + identity
     folders = [Path(working_directory(), chosen)] if chosen else default_folders()
     if not chosen and not os.environ.get("ADVISOR_SPOOL"):
         with contextlib.suppress(OSError):  # no home folder, or a read-only one: use the temporary folder
-            return _new_folder(folders[0] / name)
+            return _create_private_folder(folders[0] / name)
         folders = folders[-1:]
-    return _new_folder(folders[0] / name)
+    return _create_private_folder(folders[0] / name)
 
 
-def _new_folder(path: Path) -> Path:
+def _create_private_folder(path: Path) -> Path:
     path.mkdir(parents=True, mode=0o700)
     return path

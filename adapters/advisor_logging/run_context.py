@@ -1,8 +1,8 @@
-"""MLflow's plugin for runs that no hook records: git commit, command line and seed of every run that `mlflow.start_run` makes.
+"""MLflow plugin that adds the git commit, the command line and the seed to each run of `mlflow.start_run`.
 
-The package registers it as an entry point, so that runs of plain `mlflow.log_metric` get these facts without a line of code. MLflow
-calls it in the training's own process: it reads a few small files, starts no process, and never raises. The environment variable
-ADVISOR_RUN_CONTEXT=off turns it off.
+The package registers it as an entry point, so users of plain MLflow need no extra code. MLflow calls it in the training process.
+It reads a few small files, starts no process, and never raises. It does nothing if our hook is loaded. The environment variable
+ADVISOR_RUN_CONTEXT=off disables it.
 """
 
 from __future__ import annotations
@@ -14,75 +14,79 @@ from contextlib import suppress
 from pathlib import Path
 
 from advisor import contract
-from advisor_logging.command_line import command
-from advisor_logging.limits import MAX_VALUE, clean_text
+from advisor_logging.command_line import shell_command
+from advisor_logging.limits import MAX_VALUE_CHARS, clean_text
 
 _MAX_SEED = 2**32 - 1
-"""Maximum seed that a training sets, since NumPy takes no larger one. Without a seed, PyTorch starts from a larger number."""
-_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_MAX_BYTES = 5_000_000
-"""Maximum size of a file of git that is read."""
+"""Maximum seed that counts as set by the training: NumPy's limit. PyTorch's own default seeds are larger."""
+_COMMIT_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_MAX_GIT_FILE_BYTES = 5_000_000
+"""Maximum bytes to read from a file of git."""
 
 
 class RunContext:
     """Provides tags for new runs, with the methods of MLflow's `RunContextProvider`, without importing MLflow."""
 
     def in_context(self) -> bool:
-        """Return False if one of our hooks is loaded, which logs these facts and more, or if the plugin is turned off."""
+        """Return whether to add the tags: False if our hook is loaded, which logs them itself, or if the plugin is disabled."""
         return "advisor_logging.recorder" not in sys.modules and os.environ.get("ADVISOR_RUN_CONTEXT") != "off"
 
     def tags(self) -> dict[str, str]:
-        """Return the known facts in texts that every store accepts."""
-        facts = {contract.TAG_COMMAND: command, contract.TAG_GIT_COMMIT: _commit_of_code, contract.TAG_SEED: _seed}
+        """Return the known facts as tags whose texts every store accepts."""
+        facts = {
+            contract.TAG_COMMAND: shell_command,
+            contract.TAG_GIT_COMMIT: _commit_of_code,
+            contract.TAG_SEED: _find_seed,
+        }
         tags: dict[str, str] = {}
         for tag, find in facts.items():
             with suppress(Exception):  # a missing fact is better than a training that ends here
                 if value := find():
-                    tags[tag] = clean_text(value)[:MAX_VALUE]
+                    tags[tag] = clean_text(value)[:MAX_VALUE_CHARS]
         return tags
 
 
 def _commit_of_code() -> str | None:
-    """Return the commit that is checked out where the training started, or else where its script is."""
+    """Return the checked-out commit of the working directory's repository, or else of the script's repository."""
     script = Path(sys.argv[0]).resolve().parent if getattr(sys, "argv", None) and sys.argv[0] else Path.cwd()
     return find_commit(Path.cwd()) or find_commit(script)
 
 
 def find_commit(folder: Path) -> str | None:
-    """Return the commit that is checked out in the git repository around a folder; None without one. It starts no process."""
+    """Return the checked-out commit of the git repository that contains `folder`; None without one. It starts no process."""
     for place in (folder, *folder.parents):
         marker = place / ".git"
         if marker.is_dir():
-            return _head(marker)
+            return _head_commit(marker)
         if marker.is_file():  # a worktree or a submodule
-            return _head(place / _read(marker).removeprefix("gitdir:").strip())
+            return _head_commit(place / _read_text(marker).removeprefix("gitdir:").strip())
     return None
 
 
-def _head(repository: Path) -> str | None:
-    head = _read(repository / "HEAD").strip()
+def _head_commit(repository: Path) -> str | None:
+    head = _read_text(repository / "HEAD").strip()
     if not head.startswith("ref:"):
-        return head if _COMMIT.fullmatch(head) else None
+        return head if _COMMIT_PATTERN.fullmatch(head) else None
     ref = head.removeprefix("ref:").strip()
     shared = repository / "commondir"
-    places = [repository, repository / _read(shared).strip()] if shared.is_file() else [repository]
+    places = [repository, repository / _read_text(shared).strip()] if shared.is_file() else [repository]
     for place in places:
         if (place / ref).is_file():
-            commit = _read(place / ref).strip()
-            return commit if _COMMIT.fullmatch(commit) else None
+            commit = _read_text(place / ref).strip()
+            return commit if _COMMIT_PATTERN.fullmatch(commit) else None
     packed = places[-1] / "packed-refs"
-    lines = _read(packed).splitlines() if packed.is_file() else []
+    lines = _read_text(packed).splitlines() if packed.is_file() else []
     commits = (line.partition(" ")[0] for line in lines if line.partition(" ")[2] == ref)
-    return next((commit for commit in commits if _COMMIT.fullmatch(commit)), None)
+    return next((commit for commit in commits if _COMMIT_PATTERN.fullmatch(commit)), None)
 
 
-def _read(path: Path) -> str:
+def _read_text(path: Path) -> str:
     with path.open("rb") as file:
-        return file.read(_MAX_BYTES).decode(errors="replace")
+        return file.read(_MAX_GIT_FILE_BYTES).decode(errors="replace")
 
 
-def _seed() -> str | None:
-    """Return the seed: from `advisor run`, as PyTorch was given it, or from the option --seed."""
+def _find_seed() -> str | None:
+    """Return the seed from the variable of `advisor run`, from PyTorch, or from the option --seed, in this order."""
     if given := os.environ.get("ADVISOR_SEED"):
         return given
     torch = sys.modules.get("torch")

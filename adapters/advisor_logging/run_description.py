@@ -1,4 +1,4 @@
-"""Describes a run for its spool: the store, the run in it, and where the training comes from."""
+"""Describes a run in its spool: the store, the MLflow run, and the process that trains."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from advisor_logging.limits import clean_name, clean_text, clean_time
 from advisor_logging.spool import user_name, working_directory
 
 NEW_RUN = "new"
-"""A `run_id` that always creates a run, whatever MLflow's variables and active run are."""
+"""Value of `run_id` that always creates a new run, even if MLFLOW_RUN_ID is set or a run is active."""
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Which run to write, and where; see `TuningLogger`."""
+    """The run to write and its store; see `TuningLogger`."""
 
     experiment: str | None = None
     run_name: str | None = None
@@ -30,11 +30,11 @@ class RunSettings:
     tracking_uri: str | None = None
     spool: str | os.PathLike[str] | None = None
     begun_by: str | None = None
-    """Continue the run of the spool with this identity, if the run's id never became known."""
+    """Identity of an earlier spool whose run to continue, if the run's id never became known."""
 
 
 def resolve_tracking_uri(explicit: str | None) -> str:
-    """Return the store's address: as configured, as MLflow would choose it, or an SQLite file in the working directory."""
+    """Return the store's address: `explicit`, else MLflow's setting, else an SQLite file in the working directory."""
     uri = explicit or os.environ.get("MLFLOW_TRACKING_URI")
     mlflow = sys.modules.get("mlflow")  # never imported here
     if uri is None and mlflow is not None and mlflow.is_tracking_uri_set():
@@ -56,8 +56,8 @@ def _active_run(uri: str) -> str | None:
     return str(active.info.run_id)
 
 
-def describe(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
-    """Return `run.json`: all that a delivery needs, also days later, except passwords."""
+def describe_run(settings: RunSettings, identity: str, uri: str) -> dict[str, Any]:
+    """Return the content of `run.json`: everything that a later delivery needs, except passwords."""
     run_id, ends_run = settings.run_id or os.environ.get("MLFLOW_RUN_ID"), True
     if settings.run_id == NEW_RUN:
         run_id = None

@@ -1,8 +1,8 @@
-"""The low-priority process that delivers spools to MLflow, one after another. It outlives the trainer and never makes it wait.
+"""The low-priority process that delivers spools to MLflow, one after another. The trainer never waits for it and may exit first.
 
-It is a process because MLflow in a thread of the trainer would compete with the training for the interpreter lock, and because
-the points of a killed trainer must still arrive. After any error it restarts from the last acknowledgement; a point that is sent
-twice is stored once, because its timestamp comes from the spool.
+It is a separate process for two reasons: MLflow in a thread would compete with the training for the interpreter lock, and the
+points of a killed trainer must still arrive. After any error it restarts from the last acknowledgement. MLflow stores a point that
+is sent twice only once, because its timestamp comes from the spool.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advisor import contract
-from advisor.contract.redact import one_line, reason
+from advisor.contract.redact import error_reason, one_line
 from advisor_logging import sidecar
 from advisor_logging.limits import clean_time
-from advisor_logging.reproduction import gather
+from advisor_logging.reproduction import gather_reproduction
 from advisor_logging.spool import (
     EVENT,
     STEPS,
     Acknowledgement,
     Frame,
     Position,
-    acknowledge,
     read_acknowledgement,
     read_frames,
     read_json,
-    remove,
+    remove_spool,
+    write_acknowledgement,
     write_json,
 )
-from advisor_logging.store import MAX_METRICS, Store, is_temporary
+from advisor_logging.store import MAX_METRICS_PER_REQUEST, Store, is_temporary
 from advisor_logging.windows import Point, Windows
 
 if TYPE_CHECKING:
@@ -47,22 +47,23 @@ if TYPE_CHECKING:
 
 POLL_S = 0.05
 SEND_EVERY_S = 2.0
-"""Maximum seconds for which points wait for a full batch."""
-MAX_NAMES = 5
+"""Maximum seconds for which points wait until their batch is full."""
+MAX_LISTED_NAMES = 5
 """Maximum names of refused values in a message."""
-RETRY_S = 600.0
-"""Seconds after the trainer's exit for which an unreachable store is retried."""
+MAX_RETRY_S = 600.0
+"""Maximum seconds after the trainer's exit for which delivery to an unreachable store is retried."""
 MAX_BACK_OFF_S = 10.0
 _ARTIFACT_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 """Seconds between attempts to store an artifact while the tracking server responds."""
-_SHORT_PAUSES = 4
-"""Number of these pauses if the error is probably permanent, or if the store took no artifact before and a trainer waits."""
+_MAX_SHORT_PAUSES = 4
+"""Maximum number of these pauses if the error is probably permanent, or if earlier artifacts failed and a trainer waits."""
 STANDBY_POLL_S, LAST_POLL_S = 1.0, 0.2
-"""Seconds between checks of an idle shipper whether its trainer still runs, and for the last read after that."""
+"""Seconds between an idle shipper's checks whether its trainer still runs (`STANDBY_POLL_S`), and for the last read after the
+trainer's exit (`LAST_POLL_S`)."""
 
 
 class Shipper:
-    """Delivers the spool in `folder`. `trainer` is the id of the process that writes it; None if that has exited."""
+    """Delivers the spool in `folder`. `trainer` is the id of the process that writes it; None if that process has exited."""
 
     def __init__(
         self,
@@ -77,9 +78,9 @@ class Shipper:
         self._store: Store | None = None
         self._no_artifacts = False
         self._state = read_json(folder / "status.json")
-        self._rewind()
+        self._rewind_to_acknowledged()
 
-    def _rewind(self) -> None:
+    def _rewind_to_acknowledged(self) -> None:
         self._done = read_acknowledgement(self._folder)
         self._position = self._opened_at = self._done.position
         self._stored_below = self._done.step  # among the rows that are now read again
@@ -90,8 +91,8 @@ class Shipper:
         if self._store is not None:
             self._store.refused = Counter(self._state.get("refused"))
 
-    def deliver(self, retry_s: float = RETRY_S) -> bool:
-        """Return True once the run has ended and is delivered, False if the trainer has exited and `retry_s` is over."""
+    def deliver(self, retry_s: float = MAX_RETRY_S) -> bool:
+        """Return True when the whole run is delivered. Return False `retry_s` seconds after the trainer's exit."""
         back_off, exited_at = POLL_S, None
         while True:
             # Checked before reading, so that everything an exited trainer wrote is read.
@@ -101,15 +102,15 @@ class Shipper:
             opened, done = self._store is not None, self._done
             try:
                 if self._deliver_more(has_exited):
-                    self._report(error=None, delivered=True)
+                    self._update_status(error=None, delivered=True)
                     return True
-                self._report(error=None)
+                self._update_status(error=None)
                 back_off = POLL_S
             except Exception as error:
-                self._report(error=reason(error))
+                self._update_status(error=error_reason(error))
                 if (self._store is not None, self._done) != (opened, done):
                     back_off = POLL_S  # some data arrived: the server fails at times, but is not down
-                self._rewind()
+                self._rewind_to_acknowledged()
                 if exited_at is not None and time.monotonic() - exited_at > retry_s:
                     return False
                 back_off = min(2 * back_off, MAX_BACK_OFF_S)
@@ -119,51 +120,53 @@ class Shipper:
         return self._trainer is None or _has_exited(self._trainer)
 
     def _deliver_more(self, has_exited: bool) -> bool:
-        """Send new points; return whether the run has ended and is delivered."""
-        store = self._open()
+        """Send new points. Return whether the run has ended and has been delivered."""
+        store = self._open_store()
         for frame in read_frames(self._folder, self._position):
-            self._take(store, frame)
+            self._process_frame(store, frame)
             self._position = frame.end
-            if len(self._points) >= MAX_METRICS:
-                self._send(store)
+            if len(self._points) >= MAX_METRICS_PER_REQUEST:
+                self._send_points(store)
         ending = self._ending or (
             {"status": "KILLED", "time_ms": self._last_written_ms(), "tags": {}} if has_exited else None
         )
         if ending is None:
             if time.monotonic() - self._sent_at > SEND_EVERY_S:
-                self._send(store)
+                self._send_points(store)
             return False
         self._points += self._windows.close()
         store.log_points(self._points)
         store.set_tags(ending["tags"])
-        self._note_refused(store, int(ending["tags"].get(contract.TAG_LOST_POINTS, 0)))
+        self._report_refused_values(store, int(ending["tags"].get(contract.TAG_LOST_POINTS, 0)))
         store.delete_twins(self._run)
         if self._run["ends_run"]:
-            store.end(ending["status"], ending["time_ms"])
+            store.end_run(ending["status"], ending["time_ms"])
         self._store_sidecar(store)
         return True
 
-    def _note_refused(self, store: Store, lost: int) -> None:
-        """Report the values that the store refused; `lost` is the number of points that were lost before."""
+    def _report_refused_values(self, store: Store, lost: int) -> None:
+        """Report the values that the store refused. lost: number of points lost earlier for other reasons."""
         if not store.refused:
             return
         points = sum(count for name, count in store.refused.items() if name.startswith("metric "))
         if points:
             store.set_tags({contract.TAG_LOST_POINTS: str(lost + points)})
-        names = [f"{name} ({count:,})" for name, count in store.refused.most_common(MAX_NAMES)]
-        names += [f"{len(store.refused) - MAX_NAMES} more"] * (len(store.refused) > MAX_NAMES)
-        reason = next(iter(store.reasons.values()), "")
-        self._note(one_line(f"the store refused {store.refused.total():,} values: {', '.join(names)}: {reason}", 600))
+        names = [f"{name} ({count:,})" for name, count in store.refused.most_common(MAX_LISTED_NAMES)]
+        names += [f"{len(store.refused) - MAX_LISTED_NAMES} more"] * (len(store.refused) > MAX_LISTED_NAMES)
+        error_reason = next(iter(store.reasons.values()), "")
+        self._add_note(
+            one_line(f"the store refused {store.refused.total():,} values: {', '.join(names)}: {error_reason}", 600)
+        )
 
     def _store_sidecar(self, store: Store) -> None:
         """Store the full-resolution curves. The run is complete without them, so permanent failures become notes."""
-        path = self._folder / sidecar.file_name(self._run)
+        path = self._folder / sidecar.sidecar_name(self._run)
         try:
-            written = sidecar.write(self._folder, path, continued=sidecar.continues(self._run))
+            written = sidecar.write_sidecar(self._folder, path, continued=sidecar.is_continued(self._run))
         except Exception as error:
             if is_temporary(error):  # a full disk: the caller retries later
                 raise
-            self._note(f"the curves at full resolution could not be written ({one_line(error)})")
+            self._add_note(f"the curves at full resolution could not be written ({one_line(error)})")
             return
         if written is None:
             return
@@ -172,28 +175,30 @@ class Shipper:
             try:
                 store.log_file(path, artifact)
                 store.set_tags(
-                    {contract.TAG_SIDECAR: sidecar.add_to_tag(store.tag(contract.TAG_SIDECAR), artifact, written)}
+                    {contract.TAG_SIDECAR: sidecar.add_to_tag(store.read_tag(contract.TAG_SIDECAR), artifact, written)}
                 )
                 return
             except Exception as error:
-                store.tag(contract.TAG_SIDECAR)  # raises if the tracking server itself fails: the caller retries later
+                store.read_tag(
+                    contract.TAG_SIDECAR
+                )  # raises if the tracking server itself fails: the caller retries later
                 if pause is None or not self._may_succeed_later(attempt, error):
-                    self._note(f"the curves at full resolution could not be stored ({one_line(error)})")
+                    self._add_note(f"the curves at full resolution could not be stored ({one_line(error)})")
                     return
                 time.sleep(pause)
 
     def _may_succeed_later(self, attempt: int, error: Exception) -> bool:
-        """Return whether to try again to store an artifact; a trainer does not wait long for a store that never took one."""
+        """Return whether to retry storing an artifact. They end early if earlier artifacts failed and a trainer may wait."""
         if not self._no_artifacts:
-            return attempt < _SHORT_PAUSES or is_temporary(error)
-        return is_temporary(error) and (attempt < _SHORT_PAUSES or self._has_trainer_exited())
+            return attempt < _MAX_SHORT_PAUSES or is_temporary(error)
+        return is_temporary(error) and (attempt < _MAX_SHORT_PAUSES or self._has_trainer_exited())
 
-    def _open(self) -> Store:
+    def _open_store(self) -> Store:
         if self._store is None:
             store = Store(self._uri)
             store.refused.update(self._state.get("refused", {}))
             run_id = store.open_run(self._run, self._state.get("run_id"))
-            self._report(run_id=run_id)
+            self._update_status(run_id=run_id)
             self._log_reproduction(store)
             self._store = store
         return self._store
@@ -211,18 +216,18 @@ class Shipper:
                 self._log_text(store, facts["git_diff"], "git.diff")
         except Exception as error:  # the artifact store may be unreachable for good; the curves matter more
             self._no_artifacts = True
-            self._note(f"the git diff and the requirements could not be stored ({one_line(error)})")
+            self._add_note(f"the git diff and the requirements could not be stored ({one_line(error)})")
 
     def _log_text(self, store: Store, text: str, name: str) -> None:
-        """Store a text as an artifact, through a file in the spool, which is removed with the spool in any case."""
+        """Store a text as an artifact, by way of a temporary file in the spool."""
         path = self._folder / name
         path.write_text(text, encoding="utf-8", newline="")
         store.log_file(path, f"reproduce/{name}")
         path.unlink()
 
-    def _take(self, store: Store, frame: Frame) -> None:
+    def _process_frame(self, store: Store, frame: Frame) -> None:
         if frame.kind == EVENT:
-            self._take_event(store, frame.event())
+            self._process_event(store, frame.event())
             return
         for step, written_ms, values in frame.rows():
             time_ms = clean_time(written_ms)
@@ -234,51 +239,51 @@ class Shipper:
                 if self._windows.open_since != before:
                     self._opened_at = frame.start
 
-    def _take_event(self, store: Store, event: Mapping[str, Any]) -> None:
+    def _process_event(self, store: Store, event: Mapping[str, Any]) -> None:
         if "end" in event:
             self._ending = event["end"]
         if event.get("tags"):
             store.set_tags(event["tags"])
         refused = store.log_params(event["params"]) if event.get("params") else []
         if refused:
-            self._note(f"the run keeps its earlier values of the parameters {', '.join(refused)}")
+            self._add_note(f"the run keeps its earlier values of the parameters {', '.join(refused)}")
 
-    def _send(self, store: Store) -> None:
-        """Send the points, then acknowledge everything before the open window's first row."""
+    def _send_points(self, store: Store) -> None:
+        """Send the points. Then acknowledge everything before the first row of the open window."""
         store.log_points(self._points)
         self._points, self._sent_at = [], time.monotonic()
         self._on_progress(self._position)
         since = self._windows.open_since
         done = Acknowledgement(self._position) if since is None else Acknowledgement(self._opened_at, since)
         if done != self._done:
-            self._acknowledge(done)
+            self._acknowledge_delivery(done)
 
-    def _acknowledge(self, done: Acknowledgement) -> None:
+    def _acknowledge_delivery(self, done: Acknowledgement) -> None:
         try:
-            acknowledge(self._folder, done)
+            write_acknowledgement(self._folder, done)
         except OSError:  # the disk is full: delivered segments free space
-            self._archive(done)
+            self._archive_segments(done)
             with contextlib.suppress(OSError):  # after a crash the points are sent again and stored once
-                acknowledge(self._folder, done)
+                write_acknowledgement(self._folder, done)
         self._done = done
         if self._store is not None and self._store.refused:
-            self._report(refused=dict(self._store.refused))
-        self._archive(done)
+            self._update_status(refused=dict(self._store.refused))
+        self._archive_segments(done)
 
-    def _archive(self, done: Acknowledgement) -> None:
-        if problem := sidecar.archive(self._folder, done.position.segment):
-            self._note(f"the curves at full resolution are not whole ({one_line(problem)})")
+    def _archive_segments(self, done: Acknowledgement) -> None:
+        if problem := sidecar.archive_segments(self._folder, done.position.segment):
+            self._add_note(f"the curves at full resolution are not whole ({one_line(problem)})")
 
     def _last_written_ms(self) -> int:
         written = (int(path.stat().st_mtime * 1000) for path in self._folder.glob("*.spool"))
         return max(written, default=int(self._run["start_ms"]))
 
-    def _note(self, text: str) -> None:
+    def _add_note(self, text: str) -> None:
         notes = [note for note in str(self._state.get("note") or "").split("; ") if note]
         if text not in notes:
-            self._report(note="; ".join([*notes, text]))
+            self._update_status(note="; ".join([*notes, text]))
 
-    def _report(self, **news: Any) -> None:
+    def _update_status(self, **news: Any) -> None:
         """Update `status.json` for the trainer."""
         state = {**self._state, **news}
         if state != self._state:
@@ -287,8 +292,8 @@ class Shipper:
                 write_json(self._folder / "status.json", state)
 
 
-def lock(folder: Path) -> FileLock | None:
-    """Return the lock of the one process that delivers the spool in `folder`, held; None if another process holds it."""
+def lock_spool(folder: Path) -> FileLock | None:
+    """Acquire and return the lock of the process that delivers the spool in `folder`; None if another process holds it."""
     from filelock import FileLock, Timeout  # a slow import, which the trainer does not need
 
     held = FileLock(folder / "lock", mode=0o600)
@@ -300,10 +305,10 @@ def lock(folder: Path) -> FileLock | None:
 
 
 def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
-    """Deliver one spool after another: each of `lines` is {"folder", "script_folder"}; null or the trainer's exit ends it.
+    """Deliver one spool after another, until a line contains null or the trainer exits.
 
-    `trainer` is {"process": its id, "tracking_uri", "standby_s": seconds to wait for a line}. Exit status 1: a spool could not
-    be delivered, 2: another process delivers it.
+    lines: each line names a spool as {"folder", "script_folder"}. trainer: {"process": its id, "tracking_uri", "standby_s": seconds
+    to wait for a line}. Exit status 1: a spool could not be delivered; 2: another process delivers it.
     """
     if hasattr(os, "nice"):
         os.nice(10)
@@ -313,10 +318,10 @@ def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
     job = _next_job(jobs, trainer)
     while job is not None:
         folder = Path(job["folder"])
-        _ship(folder, Path(job["script_folder"]), trainer)
+        _deliver_locked(folder, Path(job["script_folder"]), trainer)
         job = _next_job(jobs, trainer)
         # The trainer removes a delivered spool unless it has stopped waiting or has exited.
-        remove(folder)
+        remove_spool(folder)
 
 
 def _read_jobs(lines: RawIOBase, jobs: queue.SimpleQueue[dict[str, Any] | None]) -> None:
@@ -326,7 +331,7 @@ def _read_jobs(lines: RawIOBase, jobs: queue.SimpleQueue[dict[str, Any] | None])
 
 
 def _next_job(jobs: queue.SimpleQueue[dict[str, Any] | None], trainer: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Wait for the next job; None if the trainer wants no more, has exited, or has sent none for `standby_s` seconds."""
+    """Wait for the next job. Return None if the trainer needs no more, has exited, or has sent no job for `standby_s` seconds."""
     leave_at = time.monotonic() + trainer["standby_s"]
     while True:
         # Checked before reading, so that a job sent just before the trainer's exit is still read.
@@ -339,7 +344,7 @@ def _next_job(jobs: queue.SimpleQueue[dict[str, Any] | None], trainer: Mapping[s
 
 
 def _has_exited(parent: int) -> bool:
-    """Return whether the process that started this one has exited; Windows keeps the parent's id."""
+    """Return whether the parent process has exited. On Windows, the parent's id does not change when it exits."""
     if os.name != "nt":
         return os.getppid() != parent
     import psutil
@@ -347,8 +352,8 @@ def _has_exited(parent: int) -> bool:
     return not psutil.pid_exists(parent)
 
 
-def _ship(folder: Path, script_folder: Path, trainer: Mapping[str, Any]) -> None:
-    held = lock(folder)
+def _deliver_locked(folder: Path, script_folder: Path, trainer: Mapping[str, Any]) -> None:
+    held = lock_spool(folder)
     if held is None:
         sys.stderr.write(f"another process delivers {folder}\n")
         sys.exit(2)
@@ -356,7 +361,7 @@ def _ship(folder: Path, script_folder: Path, trainer: Mapping[str, Any]) -> None
         if not (folder / "reproduction.json").exists():
             # Before MLflow's slow import: the working tree may change during a long training.
             with contextlib.suppress(Exception):  # the points matter more
-                write_json(folder / "reproduction.json", gather([Path.cwd(), script_folder]))
+                write_json(folder / "reproduction.json", gather_reproduction([Path.cwd(), script_folder]))
         if not Shipper(folder, trainer["tracking_uri"], trainer["process"]).deliver():
             sys.exit(1)
     except Exception as error:

@@ -1,11 +1,11 @@
-"""The shipper process from the trainer's side: acquired for a run, idle after the run, and acquired again for the next one.
+"""Starts and reuses shipper processes. A shipper is acquired for a run, idle after the run, and reused for the next run.
 
                          ┌──────────── acquire ◄───────────┐
     acquire ──► started ─┴► busy with a run ── release ──► idle
                                 └────────── stop ───────────┴───► delivers the rest and exits
 
-Importing MLflow and opening its store takes seconds of CPU, as long as a short run, so only the first run pays for it. A process
-with several simultaneous runs has one shipper per run. All shippers exit with the trainer, idle ones after `STANDBY_S` seconds.
+Importing MLflow and opening its store takes seconds of CPU time, so only the first run should do this. A process with several
+simultaneous runs has one shipper per run. All shippers exit with the trainer; idle shippers exit after `STANDBY_S` seconds.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from advisor.contract.redact import one_line
 from advisor_logging.spool import working_directory
 
 STANDBY_S = 300.0
-"""Seconds for which an idle shipper waits for the next run; it takes 200 MB of memory or more."""
+"""Seconds for which an idle shipper waits for the next run. It uses 200 MB of memory or more."""
 
 # Our packages are imported first, so that later entries of the path cannot replace them.
-_BOOTSTRAP = """
+_BOOTSTRAP_CODE = """
 import json, sys
 lines = open(0, "rb", buffering=0)
 trainer = json.loads(lines.readline())
@@ -42,9 +42,9 @@ sys.path[:] = trainer["path"] + [p for p in sys.path if p not in trainer["path"]
 from advisor_logging.shipper import main
 main(trainer, lines)
 """
-_PACKAGES = {package.__name__: str(Path(package.__path__[0]).parent) for package in (advisor, advisor_logging)}
-"""Folders from which this process imported our packages: the shipper must run the same version, even if others are installed."""
-# The shipper retries by itself; MLflow's own seven retries would block it for minutes.
+_PACKAGE_FOLDERS = {package.__name__: str(Path(package.__path__[0]).parent) for package in (advisor, advisor_logging)}
+"""Folder from which this process imported each of our packages. The shipper imports the same versions from there."""
+# The shipper has its own retries; MLflow's seven retries would block it for minutes.
 MLFLOW_DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -52,9 +52,9 @@ MLFLOW_DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     "GIT_PYTHON_REFRESH": "quiet",
 }
-_OVERRIDES = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "CUDA_VISIBLE_DEVICES": ""}
+_FORCED_VARIABLES = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "CUDA_VISIBLE_DEVICES": ""}
 _RUN_VARIABLES = {"MLFLOW_RUN_ID", "ADVISOR_TRIAL", "ADVISOR_SEED", "ADVISOR_PARAMS"}
-"""Variables that name the current run or trial. They differ between runs of one shipper, so each job carries its own run."""
+"""Variables that name the current run or trial. Runs that share a shipper may differ in them."""
 
 
 class ShipperSettings(NamedTuple):
@@ -62,14 +62,14 @@ class ShipperSettings(NamedTuple):
 
     tracking_uri: str
     environment: dict[str, str]
-    """All environment variables except `_RUN_VARIABLES`: those for credentials, proxies and certificates are too many to list."""
+    """All environment variables except `_RUN_VARIABLES`: any of them may affect the connection."""
     cwd: str
     path: list[str]
     path_last: list[str]
-    """Folders of the training script, searched last: an `mlflow.py` or `yaml.py` in them must not replace the library."""
+    """Folders of the training script. They are searched last, so that an `mlflow.py` there does not replace the library."""
 
     @classmethod
-    def now(cls, tracking_uri: str) -> Self:
+    def from_this_process(cls, tracking_uri: str) -> Self:
         """Return the settings that a shipper started now would inherit."""
         cwd, script = working_directory(), getattr(sys.modules.get("__main__"), "__file__", None)
         own = {os.path.realpath(cwd), os.path.dirname(os.path.realpath(os.path.join(cwd, script or ".")))}
@@ -79,9 +79,9 @@ class ShipperSettings(NamedTuple):
         return cls(tracking_uri, environment, cwd, first, [p for p in path if p not in first])
 
 
-class _Process(subprocess.Popen[str]):
+class _OutlivingProcess(subprocess.Popen[str]):
     def __del__(self) -> None:
-        """Suppress the resource warning: the shipper is meant to outlive its trainer."""
+        """Suppress Python's resource warning: the shipper may outlive its trainer."""
 
 
 class ShipperProcess:
@@ -92,21 +92,21 @@ class ShipperProcess:
         self._settings = settings
         self._database: tuple[int, int] | None = None
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - a file, because an unread pipe would block the shipper
-        self._process = _Process(
-            [sys.executable, "-P", "-c", _BOOTSTRAP],
+        self._process = _OutlivingProcess(
+            [sys.executable, "-P", "-c", _BOOTSTRAP_CODE],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._stderr,
             text=True,
             start_new_session=True,  # Ctrl-C ends the training but not the delivery of its points
-            env={**MLFLOW_DEFAULTS, **settings.environment, **_OVERRIDES},
+            env={**MLFLOW_DEFAULTS, **settings.environment, **_FORCED_VARIABLES},
         )
         # The settings are sent over a pipe: other users can read command lines, and the address can contain a password.
-        self._send(
+        self._send_line(
             {
                 "process": os.getpid(),
                 "tracking_uri": settings.tracking_uri,
-                "packages": _PACKAGES,
+                "packages": _PACKAGE_FOLDERS,
                 "path": settings.path,
                 "path_last": settings.path_last,
                 "standby_s": STANDBY_S,
@@ -118,7 +118,7 @@ class ShipperProcess:
         return self._process.poll() is None
 
     def exit_reason(self) -> str | None:
-        """Return the exit status or signal and the last line of standard error; None while it runs. Do not call it after `stop`."""
+        """Return the exit status or signal, and the last line of standard error; None while it runs. Not for use after `stop`."""
         status = self._process.poll()
         if status is None:
             return None
@@ -130,14 +130,14 @@ class ShipperProcess:
     def deliver(self, folder: Path) -> None:
         """Send the shipper the spool in `folder` as its next job. Raises OSError if the shipper has exited."""
         script = Path(working_directory(), (getattr(sys, "argv", ()) or ["."])[0] or ".")
-        self._send({"folder": str(folder), "script_folder": str(script.parent)})
+        self._send_line({"folder": str(folder), "script_folder": str(script.parent)})
 
     def release(self) -> None:
-        """Make the shipper available for another run once it has delivered the present one."""
+        """Make the shipper available for another run after it has delivered the current one."""
         self._database = _file_identity(self._settings.tracking_uri)
         _idle.append(self)
 
-    def fits(self, settings: ShipperSettings) -> bool:
+    def can_serve(self, settings: ShipperSettings) -> bool:
         """Return whether this idle shipper can serve a run with these settings."""
         # The shipper has the SQLite file open. If the file was replaced or deleted, it would write to the old one.
         same_database = self._database == _file_identity(settings.tracking_uri)
@@ -148,13 +148,13 @@ class ShipperProcess:
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             # Closing the pipe is not enough: the shipper sees no end of file while a fork of the trainer has it open.
-            self._send(None)
+            self._send_line(None)
         with contextlib.suppress(OSError):
             self._process.stdin.close()
         self._stderr.close()
         _stopped.append(self)
 
-    def _send(self, line: object) -> None:
+    def _send_line(self, line: object) -> None:
         print(json.dumps(line), file=self._process.stdin, flush=True)
 
 
@@ -165,17 +165,17 @@ if hasattr(os, "register_at_fork"):
 
 
 @atexit.register
-def _stop_idle() -> None:
-    while (shipper := _pop_idle()) is not None:
+def _stop_idle_shippers() -> None:
+    while (shipper := _pop_idle_shipper()) is not None:
         shipper.stop()
 
 
-def acquire(tracking_uri: str, folder: Path) -> ShipperProcess:
+def acquire_shipper(tracking_uri: str, folder: Path) -> ShipperProcess:
     """Return a shipper that delivers the spool in `folder`: an idle one with the same settings, else a new one. Raises OSError."""
     _stopped[:] = [one for one in _stopped if one.is_alive()]  # polling a child process reaps it if it has exited
-    settings = ShipperSettings.now(tracking_uri)
-    while (shipper := _pop_idle()) is not None:
-        if shipper.fits(settings):
+    settings = ShipperSettings.from_this_process(tracking_uri)
+    while (shipper := _pop_idle_shipper()) is not None:
+        if shipper.can_serve(settings):
             with contextlib.suppress(OSError):
                 shipper.deliver(folder)
                 return shipper
@@ -185,7 +185,7 @@ def acquire(tracking_uri: str, folder: Path) -> ShipperProcess:
     return shipper
 
 
-def _pop_idle() -> ShipperProcess | None:
+def _pop_idle_shipper() -> ShipperProcess | None:
     try:
         return _idle.pop()  # pop is atomic; other threads acquire shippers too
     except IndexError:

@@ -1,10 +1,10 @@
-"""The sidecar: a Parquet table of all points of a run, which the shipper writes and stores as an artifact of the run.
+"""The sidecar: a Parquet table of all points of a run. The shipper writes it and stores it as an artifact of the run.
 
     segment, acknowledged ──► part: sorted by metric and step, compressed ──┐
     segment, acknowledged ──► part ─────────────────────────────────────────┴─ end of the run ──► contract.SIDECAR_PATH
 
-Parts are written during the training, one per segment. At the end of a long run, sorted parts are merged; memory then holds
-at most a segment and a row group. Each stage can be repeated from disk after a crash.
+Parts are written during the training, one per segment, and merged at the end of the run. Memory holds at most a segment and a
+row group. Each stage can be repeated from disk after a crash.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from advisor import contract
-from advisor_logging.limits import MAX_STEP, MAX_VALUE
+from advisor_logging.limits import MAX_STEP, MAX_VALUE_CHARS
 from advisor_logging.spool import (
     EVENT,
     STEPS,
     Frame,
     Position,
-    dropped_until,
-    note_dropped,
+    last_dropped_step,
+    list_parts,
     part_path,
-    parts,
     read_segment,
+    record_dropped_steps,
+    segment_numbers,
     segment_path,
-    segments,
 )
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-ROW_GROUP = 1 << 16
-"""Number of rows that are written or read at once."""
-_INDEX = b"advisor.curves"
-"""Key of a part's Parquet metadata, under which its `Index` is stored as JSON."""
+MAX_GROUP_ROWS = 1 << 16
+"""Number of rows of a Parquet row group, which is written or read at once."""
+_INDEX_KEY = b"advisor.curves"
+"""Key in the Parquet metadata of a part for its `PartIndex` as JSON."""
 
 CurveRows = tuple[str, int, int, int, int]
 """(metric, first row, number of rows, first step, last step) of one metric in a part."""
 
 
-class Index(NamedTuple):
+class PartIndex(NamedTuple):
     """Table of contents of a part."""
 
     curves: list[CurveRows]
     begins: int
-    """First training step in the part, or the first step of its evaluations if it has no training steps."""
+    """First training step in the part; if there is none, the first step of the evaluations."""
 
 
 class Curve(NamedTuple):
@@ -76,13 +76,13 @@ class SidecarSummary:
     to_step: int
 
 
-def archive(folder: Path, before: int) -> str | None:
+def archive_segments(folder: Path, before: int) -> str | None:
     """Convert the delivered segments below number `before` to parts. Return an error message if a conversion failed, else None.
 
-    If the conversion fails (full disk, no pyarrow), the segment is deleted anyway: it is delivered and its space is needed.
+    If the conversion fails (full disk, no pyarrow), the segment is deleted anyway, because the store has its points.
     """
     problem = None
-    for number in segments(folder):
+    for number in segment_numbers(folder):
         if number >= before:
             break
         try:
@@ -92,27 +92,27 @@ def archive(folder: Path, before: int) -> str | None:
             problem = f"{type(error).__name__}: {error}"
             last = max((_last_step(f) for f in read_segment(folder, Position(number)) if f.kind != EVENT), default=-1)
             segment_path(folder, number).unlink(missing_ok=True)
-            note_dropped(folder, last)
+            record_dropped_steps(folder, last)
     return problem
 
 
-def write(folder: Path, path: Path, *, continued: bool = False) -> SidecarSummary | None:
+def write_sidecar(folder: Path, path: Path, *, continued: bool = False) -> SidecarSummary | None:
     """Write all points of the finished run's spool to `path`. Return None if there are no points.
 
     `continued`: True if the run began before this spool. Raises OSError or pyarrow's errors.
     """
-    for number in segments(folder):
+    for number in segment_numbers(folder):
         _make_part(folder, number)
-    made = [part.path for part in parts(folder)]
+    made = [part.path for part in list_parts(folder)]
     if not made:
         return None
     indices = [_read_index(part) for part in made]
     if len(made) == 1:
         shutil.copyfile(made[0], path)
     else:
-        _merge(made, [index.curves for index in indices], path)
+        _merge_parts(made, [index.curves for index in indices], path)
     places = [place for index in indices for place in index.curves]
-    from_step = dropped_until(folder) + 1
+    from_step = last_dropped_step(folder) + 1
     if continued and not from_step:
         from_step = min(index.begins for index in indices)
     return SidecarSummary(sum(count for _, _, count, _, _ in places), from_step, max(last for *_, last in places))
@@ -123,34 +123,34 @@ def _last_step(frame: Frame) -> int:
 
 
 def _make_part(folder: Path, number: int) -> None:
-    """Write the part of a segment; it replaces a part from an earlier attempt."""
+    """Write the part of a segment. It replaces a part from an earlier attempt."""
     frames = [frame for frame in read_segment(folder, Position(number)) if frame.kind != EVENT]
     if not frames:
         return
-    curves, first = _gather(frames), 0
+    curves, first = _gather_curves(frames), 0
     places: list[CurveRows] = []
     for curve in curves:
         places.append((curve.name, first, len(curve.steps), int(curve.steps[0]), int(curve.steps[-1])))
         first += len(curve.steps)
     trained = [int(frame.columns()[0][0]) for frame in frames if frame.kind == STEPS][:1]
-    index = Index(places, min(trained or [low for _, _, _, low, _ in places]))
+    index = PartIndex(places, min(trained or [low for _, _, _, low, _ in places]))
     path = part_path(folder, number, max(last for *_, last in places))
     temporary = path.with_suffix(".new")
     try:
-        with _table(temporary, json.dumps(index).encode()) as table:
+        with _open_curve_writer(temporary, json.dumps(index).encode()) as table:
             for curve in curves:
                 table.add(curve)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     os.replace(temporary, path)
-    for part in parts(folder):
+    for part in list_parts(folder):
         if part.segment == number and part.path != path:
             part.path.unlink()
 
 
-def _gather(frames: Iterable[Frame]) -> list[Curve]:
-    """Return all points of the frames by metric, sorted by step. Points of the same step keep their recorded order."""
+def _gather_curves(frames: Iterable[Frame]) -> list[Curve]:
+    """Return the points of the frames as one curve per metric. Points of the same step keep their recorded order."""
     import numpy as np
 
     gathered: dict[str, tuple[array[float], array[float], array[float]]] = {}
@@ -164,12 +164,12 @@ def _gather(frames: Iterable[Frame]) -> list[Curve]:
     curves = []
     for name in sorted(gathered):
         steps_, times_, values_ = (np.frombuffer(column, dtype=np.float64) for column in gathered.pop(name))
-        steps_ = steps_.clip(-MAX_STEP, MAX_STEP)  # an earlier version wrote others
-        curves.append(_sorted(Curve(name, steps_.astype(np.int64), times_.astype(np.int64), values_)))
+        steps_ = steps_.clip(-MAX_STEP, MAX_STEP)  # an earlier version wrote larger steps
+        curves.append(_sort_by_step(Curve(name, steps_.astype(np.int64), times_.astype(np.int64), values_)))
     return curves
 
 
-def _sorted(curve: Curve) -> Curve:
+def _sort_by_step(curve: Curve) -> Curve:
     import numpy as np
 
     if (curve.steps[1:] >= curve.steps[:-1]).all():
@@ -178,29 +178,33 @@ def _sorted(curve: Curve) -> Curve:
     return Curve(curve.name, curve.steps[order], curve.times[order], curve.values[order])
 
 
-def _read_index(path: Path) -> Index:
+def _read_index(path: Path) -> PartIndex:
     import pyarrow.parquet as pq
 
-    return Index(*json.loads(pq.read_schema(path).metadata[_INDEX]))
+    return PartIndex(*json.loads(pq.read_schema(path).metadata[_INDEX_KEY]))
 
 
-def _merge(made: list[Path], indices: list[list[CurveRows]], path: Path) -> None:
+def _merge_parts(made: list[Path], indices: list[list[CurveRows]], path: Path) -> None:
     pieces: dict[str, list[tuple[Path, int, int, int, int]]] = {}
     for part, index in zip(made, indices, strict=True):
         for name, first, count, low, high in index:
             pieces.setdefault(name, []).append((part, first, count, low, high))
-    with _table(path) as table:
+    with _open_curve_writer(path) as table:
         for name in sorted(pieces):
             mine = pieces[name]
             if all(before[-1] <= after[-2] for before, after in pairwise(mine)):
                 for part, first, count, _, _ in mine:
-                    for curve in _read(part, name, first, count):
+                    for curve in _read_rows(part, name, first, count):
                         table.add(curve)
             else:  # steps overlap between parts, for example after a late evaluation: sort the whole curve
-                table.add(_sorted(_joined([c for part, first, n, _, _ in mine for c in _read(part, name, first, n)])))
+                table.add(
+                    _sort_by_step(
+                        _concatenate([c for part, first, n, _, _ in mine for c in _read_rows(part, name, first, n)])
+                    )
+                )
 
 
-def _joined(curves: list[Curve]) -> Curve:
+def _concatenate(curves: list[Curve]) -> Curve:
     import numpy as np
 
     _, *columns = zip(*curves, strict=True)
@@ -208,8 +212,8 @@ def _joined(curves: list[Curve]) -> Curve:
     return Curve(curves[0].name, steps, times, values)
 
 
-def _read(part: Path, name: str, first: int, count: int) -> Iterator[Curve]:
-    """Yield rows `first` to `first + count` of a part, all from the curve `name`, one row group at a time."""
+def _read_rows(part: Path, name: str, first: int, count: int) -> Iterator[Curve]:
+    """Yield `count` rows of a part from row `first`, one row group at a time. All these rows belong to the metric `name`."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(part) as file:
@@ -223,8 +227,8 @@ def _read(part: Path, name: str, first: int, count: int) -> Iterator[Curve]:
             start += rows
 
 
-class _Table:
-    """Collects curves and writes them as row groups of `ROW_GROUP` rows."""
+class _CurveWriter:
+    """Collects curves and writes them as row groups of `MAX_GROUP_ROWS` rows."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -232,15 +236,17 @@ class _Table:
         self._rows = 0
 
     def add(self, curve: Curve) -> None:
-        """Append points. Callers must add the metrics in alphabetical order."""
+        """Append the points of a curve. Callers must add the metrics in alphabetical order."""
         import pyarrow as pa
 
-        for start in range(0, len(curve.steps), ROW_GROUP):
-            part = slice(start, start + ROW_GROUP)
+        for start in range(0, len(curve.steps), MAX_GROUP_ROWS):
+            part = slice(start, start + MAX_GROUP_ROWS)
             columns = [pa.array(c[part]) for c in (curve.steps, curve.times, curve.values)]
-            self._batches.append(pa.record_batch([pa.repeat(curve.name, len(columns[0])), *columns], schema=_schema()))
+            self._batches.append(
+                pa.record_batch([pa.repeat(curve.name, len(columns[0])), *columns], schema=_table_schema())
+            )
             self._rows += len(columns[0])
-            if self._rows >= ROW_GROUP:
+            if self._rows >= MAX_GROUP_ROWS:
                 self.flush()
 
     def flush(self) -> None:
@@ -248,15 +254,15 @@ class _Table:
         import pyarrow as pa
 
         if self._batches:
-            self._writer.write_table(pa.Table.from_batches(self._batches), row_group_size=2 * ROW_GROUP)
+            self._writer.write_table(pa.Table.from_batches(self._batches), row_group_size=2 * MAX_GROUP_ROWS)
             self._batches, self._rows = [], 0
 
 
 @contextmanager
-def _table(path: Path, index: bytes | None = None) -> Iterator[_Table]:
+def _open_curve_writer(path: Path, index: bytes | None = None) -> Iterator[_CurveWriter]:
     import pyarrow.parquet as pq
 
-    schema = _schema() if index is None else _schema().with_metadata({_INDEX: index})
+    schema = _table_schema() if index is None else _table_schema().with_metadata({_INDEX_KEY: index})
     with pq.ParquetWriter(
         path,
         schema,
@@ -264,39 +270,39 @@ def _table(path: Path, index: bytes | None = None) -> Iterator[_Table]:
         use_dictionary=["metric"],
         column_encoding={"step": "DELTA_BINARY_PACKED", "time_ms": "DELTA_BINARY_PACKED", "value": "BYTE_STREAM_SPLIT"},
     ) as writer:
-        table = _Table(writer)
+        table = _CurveWriter(writer)
         yield table
         table.flush()
 
 
-def _schema() -> Any:
+def _table_schema() -> Any:
     import pyarrow as pa
 
     columns = [("metric", pa.string()), ("step", pa.int64()), ("time_ms", pa.int64()), ("value", pa.float64())]
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns])
 
 
-def continues(run: Mapping[str, Any]) -> bool:
-    """Return whether the run of a spool began before the spool did; `run` is the content of its `run.json`."""
+def is_continued(run: Mapping[str, Any]) -> bool:
+    """Return whether the run began before this spool. run: content of the spool's `run.json`."""
     return bool(run.get("continues", run.get("run_id")))
 
 
-def file_name(run: Mapping[str, Any]) -> str:
-    """Return the artifact's name, which is unique per spool, because a continued run can already have a sidecar."""
+def sidecar_name(run: Mapping[str, Any]) -> str:
+    """Return the file name of the sidecar. It contains the spool's identity if the run is continued and may have other sidecars."""
     name = contract.SIDECAR_PATH.rpartition("/")[2]
-    if not continues(run):
+    if not is_continued(run):
         return name
     stem, _, suffix = name.rpartition(".")
     return f"{stem}-{run.get('identity', run['spool'])}.{suffix}"
 
 
 def add_to_tag(tag: str | None, path: str, written: SidecarSummary) -> str:
-    """Return the run's tag extended by this sidecar. If the tag is too long, its oldest entries are dropped."""
+    """Return the value of the sidecar tag with an entry for this sidecar. If it is too long, the oldest entries are dropped."""
     try:
         known = [part for part in json.loads(tag or "{}")["parts"] if part["path"] != path]
     except (ValueError, KeyError, TypeError):
         known = []
     known.append({"path": path, "rows": written.rows, "from_step": written.from_step, "to_step": written.to_step})
-    while len(text := json.dumps({"parts": known})) > MAX_VALUE:
+    while len(text := json.dumps({"parts": known})) > MAX_VALUE_CHARS:
         known.pop(0)
     return text

@@ -1,10 +1,11 @@
-"""The spool: a run's points and events on local disk, appended by the trainer, read and acknowledged by the shipper.
+"""The spool: a run's points and events on local disk. The trainer appends to it; the shipper reads and acknowledges it.
 
-A folder with `run.json` (description of the run), numbered segments of frames, `acknowledged.json` (up to where the store has
-everything), `status.json` (last state of the shipper) and `lock` (held by the one shipper). Acknowledged segments become compressed
-parts of the run's `sidecar`; `disk_quota` limits the total size. A frame has length, CRC-32, kind and payload; readers ignore a
-truncated frame. Each write is one unbuffered call: a killed process loses nothing that it wrote, and a forked child has nothing to
-flush. A power failure may lose data.
+It is a folder with `run.json` (description of the run), numbered segments of frames, `acknowledged.json` (position up to which the
+store has everything), `status.json` (last state of the shipper) and `lock` (held by the shipper). Acknowledged segments become
+compressed parts of the run's `sidecar`. `disk_quota` limits the total size.
+
+A frame consists of length, CRC-32, kind and payload; readers ignore a truncated frame. Each write is one unbuffered call: a killed
+process loses nothing that it wrote, and a forked child has nothing to flush. A power failure may lose data.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ from typing import Any
 from advisor_logging.table import Row, Table, rows_to_tables
 
 SEGMENT_BYTES = 8 << 20
-"""Size in bytes above which a new segment begins; acknowledged segments can be dropped to free space."""
+"""Size in bytes of a segment above which a new segment begins. Only whole segments can be dropped to free space."""
 RESERVE_BYTES = 256 << 10
-"""Bytes reserved on disk and freed when it is full, for evaluations, tags and the end of the run."""
+"""Bytes that are reserved on disk for evaluations, tags and the end of the run. They are freed when the disk is full."""
 DELIVERED_PATTERN = "*.delivered"
 """Name pattern of delivered spools whose removal has begun."""
 
 STEPS, EVALUATION, EVENT = 0, 1, 2
 """Kinds of frames: rows to reduce to windows · rows to store unchanged · a JSON object."""
 
-_HEAD = struct.Struct("<IIB")
-_SHAPE = struct.Struct("<IH")
+_FRAME_HEAD = struct.Struct("<IIB")
+_TABLE_SHAPE = struct.Struct("<IH")
 
 
 def user_name() -> str:
-    """Return the user's name, "unknown" if the system has none, such as for a number in a container."""
+    """Return the user's name; "unknown" if the system has no name for the user id, as in some containers."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):
@@ -52,12 +53,12 @@ def user_name() -> str:
 
 
 def user_id() -> str:
-    """Return the user's number, or the user's name on Windows."""
+    """Return the user id as text; on Windows, the user's name."""
     return str(os.getuid()) if hasattr(os, "getuid") else re.sub(r"\W", "_", user_name())
 
 
 def working_directory() -> str:
-    """Return the working directory, or the root if it was deleted while the process is in it."""
+    """Return the working directory, or the root folder if the working directory was deleted."""
     try:
         return os.getcwd()
     except OSError:
@@ -65,7 +66,7 @@ def working_directory() -> str:
 
 
 def default_folders() -> list[Path]:
-    """Return the folders for this user's spools, first choice first: ADVISOR_SPOOL, the state folder, the temporary folder."""
+    """Return the folders for this user's spools in order of preference: ADVISOR_SPOOL, the state folder, the temporary folder."""
     folders = [Path(working_directory(), text)] if (text := os.environ.get("ADVISOR_SPOOL")) else []
     with contextlib.suppress(RuntimeError):  # no home folder
         state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
@@ -75,7 +76,7 @@ def default_folders() -> list[Path]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A place in the spool: segment number and byte offset."""
+    """A position in the spool: segment number and byte offset."""
 
     segment: int = 0
     offset: int = 0
@@ -83,7 +84,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """The store has everything before `position` and, from there, every STEPS row of a step below `step`."""
+    """States that the store has all frames before `position`, and from there on all STEPS rows whose step is below `step`."""
 
     position: Position = Position()
     step: int = -1
@@ -91,7 +92,7 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame as read: kind, payload, its start and the start of the next one."""
+    """A frame that was read from the spool. `end` is the position of the next frame."""
 
     kind: int
     payload: bytes
@@ -103,7 +104,7 @@ class Frame:
         return _decode_rows(self.payload)
 
     def columns(self) -> tuple[array[float], array[float], dict[str, array[float]]]:
-        """Return steps, milliseconds and values by metric name, each of shape (rows,)."""
+        """Return (steps, times in milliseconds, values by metric name); each array has shape (rows,)."""
         names, width, flat = _decode_numbers(self.payload)
         return flat[::width], flat[1::width], {name: flat[i::width] for i, name in enumerate(names, start=2)}
 
@@ -112,17 +113,17 @@ class Frame:
         return dict(json.loads(self.payload))
 
 
-def _frame(kind: int, payload: bytes) -> bytes:
-    return _HEAD.pack(len(payload), zlib.crc32(payload), kind) + payload
+def _encode_frame(kind: int, payload: bytes) -> bytes:
+    return _FRAME_HEAD.pack(len(payload), zlib.crc32(payload), kind) + payload
 
 
 def encode_event(event: Mapping[str, Any]) -> bytes:
     """Encode an event as a frame."""
-    return _frame(EVENT, json.dumps(event).encode())
+    return _encode_frame(EVENT, json.dumps(event).encode())
 
 
 def encode_rows(kind: int, rows: Sequence[Row]) -> bytes:
-    """Encode rows as one frame per stretch of rows with the same metrics."""
+    """Encode rows as frames, one per sequence of consecutive rows with the same metrics."""
     return b"".join(encode_table(kind, table) for table in rows_to_tables(rows))
 
 
@@ -133,7 +134,7 @@ def encode_table(kind: int, table: Table) -> bytes:
     numbers = array("d", chain.from_iterable(lines))
     if sys.byteorder == "big":
         numbers.byteswap()
-    return _frame(kind, _SHAPE.pack(len(table), len(names_json)) + names_json + numbers.tobytes())
+    return _encode_frame(kind, _TABLE_SHAPE.pack(len(table), len(names_json)) + names_json + numbers.tobytes())
 
 
 def _decode_rows(payload: bytes) -> list[Row]:
@@ -143,10 +144,10 @@ def _decode_rows(payload: bytes) -> list[Row]:
 
 
 def _decode_numbers(payload: bytes) -> tuple[list[str], int, array[float]]:
-    """Return metric names, row width, and all rows' numbers one after another."""
-    count, length = _SHAPE.unpack_from(payload)
-    start = _SHAPE.size + length
-    names: list[str] = json.loads(payload[_SHAPE.size : start])
+    """Return (metric names, numbers per row, all numbers row by row as a flat array)."""
+    count, length = _TABLE_SHAPE.unpack_from(payload)
+    start = _TABLE_SHAPE.size + length
+    names: list[str] = json.loads(payload[_TABLE_SHAPE.size : start])
     width = 2 + len(names)
     flat = array("d", payload[start : start + 8 * count * width])
     if sys.byteorder == "big":
@@ -169,21 +170,21 @@ class SpoolWriter:
     def append(self, frames: bytes, *, critical: bool = False) -> None:
         """Write whole frames. Raises OSError, for example if the disk is full, after removing any partial write.
 
-        For `critical` frames the reserve is freed first.
+        If the disk is full, `critical` frames use the reserve.
         """
         try:
             if self._file.tell() > self._segment_bytes:
                 self._next_segment()
-            self._write(frames)
+            self._write_whole(frames)
         except OSError:
             if not critical:
                 raise
             self._reserve.unlink(missing_ok=True)
             if self._file.tell():
-                self._next_segment()  # the present file may have reached its own size limit
-            self._write(frames)
+                self._next_segment()  # the current file may have reached a size limit of the file system
+            self._write_whole(frames)
 
-    def _write(self, frames: bytes) -> None:
+    def _write_whole(self, frames: bytes) -> None:
         if self._torn_at is not None:
             self._truncate(self._torn_at)
         start = self._file.tell()
@@ -196,7 +197,7 @@ class SpoolWriter:
             raise
 
     def _truncate(self, start: int) -> None:
-        """Remove a partial write; if the disk refuses even that, before the next write: readers stop at a partial frame."""
+        """Remove a partial frame, because readers stop there. If that fails, it is repeated before the next write."""
         self._torn_at = start
         os.ftruncate(self._file.fileno(), start)
         self._file.seek(start)
@@ -215,14 +216,14 @@ class SpoolWriter:
 def read_frames(folder: Path, position: Position) -> Iterator[Frame]:
     """Yield the whole frames from `position` to the end of the data written so far."""
     while True:
-        following = any(number > position.segment for number in segments(folder))
-        # Checked before reading: once the next segment exists, this one is final.
+        following = any(number > position.segment for number in segment_numbers(folder))
+        # This is checked before reading: once the next segment exists, this one no longer grows.
         for frame in read_segment(folder, position):
             yield frame
             position = frame.end
         if not following:
             return
-        position = Position(min(number for number in segments(folder) if number > position.segment))
+        position = Position(min(number for number in segment_numbers(folder) if number > position.segment))
 
 
 def read_segment(folder: Path, position: Position) -> Iterator[Frame]:
@@ -239,7 +240,7 @@ def read_segment(folder: Path, position: Position) -> Iterator[Frame]:
         position = end
 
 
-def segments(folder: Path) -> list[int]:
+def segment_numbers(folder: Path) -> list[int]:
     """Return the numbers of the existing segments, ascending."""
     return sorted(int(path.stem) for path in folder.glob("*.spool"))
 
@@ -247,13 +248,13 @@ def segments(folder: Path) -> list[int]:
 def _whole_frames(data: bytes) -> Iterator[tuple[int, bytes, int]]:
     """Yield kind, payload and full length of each frame in `data`, up to the first truncated one."""
     at = 0
-    while at + _HEAD.size <= len(data):
-        length, checksum, kind = _HEAD.unpack_from(data, at)
-        payload = data[at + _HEAD.size : at + _HEAD.size + length]
+    while at + _FRAME_HEAD.size <= len(data):
+        length, checksum, kind = _FRAME_HEAD.unpack_from(data, at)
+        payload = data[at + _FRAME_HEAD.size : at + _FRAME_HEAD.size + length]
         if len(payload) < length or zlib.crc32(payload) != checksum:
             return
-        yield kind, payload, _HEAD.size + length
-        at += _HEAD.size + length
+        yield kind, payload, _FRAME_HEAD.size + length
+        at += _FRAME_HEAD.size + length
 
 
 def segment_path(folder: Path, number: int) -> Path:
@@ -262,7 +263,7 @@ def segment_path(folder: Path, number: int) -> Path:
 
 
 def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -> None:
-    """Replace a file atomically: readers see the old or the new content."""
+    """Replace a file atomically: readers see either the old or the new content."""
     temporary = path.with_name(path.name + ".new")
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump(value, file)
@@ -272,8 +273,8 @@ def write_json(path: Path, value: Mapping[str, Any], *, durable: bool = False) -
     os.replace(temporary, path)
 
 
-def remove(folder: Path) -> None:
-    """Delete a delivered spool; never raises. `run.json` and then the folder's name mark it as delivered, in case of a crash."""
+def remove_spool(folder: Path) -> None:
+    """Delete a delivered spool; never raises. `run.json` and the folder's name first mark it as delivered, in case of a crash."""
     run = folder / "run.json"
     with contextlib.suppress(OSError, ValueError):
         write_json(run, {**read_json(run), "delivered": True})
@@ -288,7 +289,7 @@ def remove(folder: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a file; empty if there is no file."""
+    """Return the JSON object in a file; an empty dict if the file does not exist."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -296,13 +297,13 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_acknowledgement(folder: Path) -> Acknowledgement:
-    """Return up to where the store has everything."""
+    """Return the latest acknowledgement: the position up to which the store has everything."""
     raw = read_json(folder / "acknowledged.json")
     return Acknowledgement(Position(raw["segment"], raw["offset"]), raw["step"]) if raw else Acknowledgement()
 
 
-def acknowledge(folder: Path, done: Acknowledgement) -> None:
-    """Record up to where the store has everything."""
+def write_acknowledgement(folder: Path, done: Acknowledgement) -> None:
+    """Write an acknowledgement to the spool."""
     note = {"segment": done.position.segment, "offset": done.position.offset, "step": done.step}
     write_json(folder / "acknowledged.json", note, durable=True)
 
@@ -316,7 +317,7 @@ class Part:
     last_step: int
 
 
-def parts(folder: Path) -> list[Part]:
+def list_parts(folder: Path) -> list[Part]:
     """Return the existing parts, oldest first."""
     result = []
     for path in sorted(folder.glob("*.part")):
@@ -326,21 +327,21 @@ def parts(folder: Path) -> list[Part]:
 
 
 def part_path(folder: Path, segment: int, last_step: int) -> Path:
-    """Return the path of a segment's part; its name keeps the last step known after the part is dropped."""
+    """Return the path of a segment's part. Its name contains the part's last step."""
     return folder / f"{segment:06d}-{last_step}.part"
 
 
 def drop_part(folder: Path, part: Part) -> None:
-    """Delete a part; the sidecar then begins after it."""
+    """Delete a part. The sidecar then begins after the part's last step."""
     part.path.unlink(missing_ok=True)
-    note_dropped(folder, part.last_step)
+    record_dropped_steps(folder, part.last_step)
 
 
-def note_dropped(folder: Path, last_step: int) -> None:
+def record_dropped_steps(folder: Path, last_step: int) -> None:
     """Record that the sidecar lacks steps up to `last_step`."""
-    write_json(folder / "dropped.json", {"last_step": max(last_step, dropped_until(folder))})
+    write_json(folder / "dropped.json", {"last_step": max(last_step, last_dropped_step(folder))})
 
 
-def dropped_until(folder: Path) -> int:
+def last_dropped_step(folder: Path) -> int:
     """Return the maximum step that the sidecar lacks; -1 if it lacks none."""
     return int(read_json(folder / "dropped.json").get("last_step", -1))

@@ -1,4 +1,4 @@
-"""One run in MLflow, to which the shipper writes. Only this module imports MLflow, and only once a `Store` is created."""
+"""Writes one run to MLflow for the shipper. Only this module imports MLflow, and only when a `Store` is created."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from typing import Any, NamedTuple
 
 from advisor import contract
 from advisor.contract.redact import one_line
-from advisor_logging.limits import MAX_NAME, MAX_VALUE, clean_name, clean_text
+from advisor_logging.limits import MAX_NAME_CHARS, MAX_VALUE_CHARS, clean_name, clean_text
 from advisor_logging.spool import user_id
 from advisor_logging.windows import Point
 
-MAX_METRICS = 1000
-MAX_PARAMS = 100
-_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
-"""Seconds between attempts to write one value if the store's error may be temporary."""
-MAX_REFUSALS = 3
-"""Maximum refused values of a metric: if the store has accepted none by then, its other values are not sent."""
-MAX_TWINS = 50
-"""Maximum runs of one spool to look at."""
-_TEMPORARY = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ETIMEDOUT)
-_METRIC = "metric "
-_REFUSALS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "MALFORMED_REQUEST")
-_REFUSED_FILES = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
-"""Errors of a file store whose name of a metric, param or tag is a folder of another, or no file name at all."""
+MAX_METRICS_PER_REQUEST = 1000
+MAX_PARAMS_PER_REQUEST = 100
+_RETRY_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
+"""Pauses in seconds between attempts to write one value if the store's error may be temporary."""
+MAX_REFUSALS_PER_METRIC = 3
+"""Maximum refused values of a metric. If the store has accepted none by then, no more values of the metric are sent."""
+MAX_TWIN_RUNS = 50
+"""Maximum number of runs of one spool that a search returns."""
+_TEMPORARY_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ETIMEDOUT)
+_METRIC_PREFIX = "metric "
+_REFUSAL_CODES = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "MALFORMED_REQUEST")
+_REFUSED_FILE_ERRNOS = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
+"""Errors of a file store if the name of a metric, param or tag is not a possible file name, or is the folder of another name."""
 
 
 class StoredRun(NamedTuple):
@@ -52,25 +52,25 @@ class Store:
         import mlflow
         from mlflow.tracking import MlflowClient
 
-        _fail_at_once(tracking_uri)
-        mlflow.set_tracking_uri(tracking_uri)  # MLflow resolves artifact locations through the global address
-        with one_at_a_time(tracking_uri):
+        _disable_connect_retries(tracking_uri)
+        mlflow.set_tracking_uri(tracking_uri)  # MLflow resolves artifact locations through the global tracking URI
+        with lock_store_opening(tracking_uri):
             self._client = MlflowClient(tracking_uri)
             self._client.search_experiments(max_results=1)
         self._run_id = ""
         self._experiment_id = ""
-        """Id of the experiment in which this store looked for the run, or created it; empty if the run's id was known."""
+        """Id of the experiment in which the run was found or created; empty if the run's id was known before."""
         self._is_file_store = "://" not in tracking_uri or tracking_uri.startswith("file:")
         self.refused: Counter[str] = Counter()
-        """Number of values that the store refused and that were set aside, by name such as "metric val/error"."""
+        """Number of values that the store refused, by name such as "metric val/error"."""
         self.reasons: dict[str, str] = {}
-        """The store's error about the first value of each of these names, in one line."""
+        """Error of the store, in one line, about the first refused value of each name."""
         self._accepted: set[str] = set()
 
     def open_run(self, run: Mapping[str, Any], remembered: str | None = None) -> str:
-        """Create the run that `run.json` describes, or find the one that an earlier attempt created. Return its id.
+        """Create the run that `run.json` describes, or find it if an earlier attempt created it. Return its id.
 
-        remembered: the id that an earlier call returned, if known.
+        remembered: id that an earlier call returned, if known.
         """
         known = run.get("run_id")
         if known:
@@ -79,11 +79,11 @@ class Store:
                 self._client.update_run(known, status="RUNNING")
             self._run_id = str(known)
             return self._run_id
-        experiment = self._experiment_id = self._experiment(run)
+        experiment = self._experiment_id = self._find_or_create_experiment(run)
         matches = self._find_by_spool(experiment, run)
         matches.sort(key=lambda match: match.info.run_id != remembered)
         if not matches:
-            tags = {contract.TAG_SPOOL: run["spool"], **_clean(run["source_tags"])}
+            tags = {contract.TAG_SPOOL: run["spool"], **_clean_texts(run["source_tags"])}
             name = None if run["run_name"] is None else clean_name(run["run_name"])
             matches = [self._client.create_run(experiment, max(run["start_ms"], 0), tags=tags, run_name=name)]
         self._run_id = str(matches[0].info.run_id)
@@ -106,20 +106,20 @@ class Store:
         return StoredRun(newest, match.info.end_time, match.data.tags.get(contract.TAG_SIDECAR, ""))
 
     def _find_by_spool(self, experiment: str, run: Mapping[str, Any]) -> list[Any]:
-        """Return the runs of a spool, the one to use first.
+        """Return the runs of a spool. The first one is the run to use.
 
-        There are several if a server that hung has carried out a request to create the run that was repeated in the meantime.
+        There are several if we repeated the request to create the run, because the server hung, and the server carried out both.
         """
         mark = f"tags.`{contract.TAG_SPOOL}` = '{run['spool']}'"
-        return sorted(self._client.search_runs([experiment], mark, max_results=MAX_TWINS), key=_least_used_last)
+        return sorted(self._client.search_runs([experiment], mark, max_results=MAX_TWIN_RUNS), key=_data_sort_key)
 
     def delete_twins(self, run: Mapping[str, Any]) -> None:
-        """Delete the other runs of this spool, which repeated requests have created, if they are empty."""
+        """Delete empty further runs of this spool, which repeated requests have created."""
         for twin in self._find_by_spool(self._experiment_id, run) if self._experiment_id else ():
             if twin.info.run_id != self._run_id and not (twin.data.metrics or twin.data.params):
                 self._client.delete_run(twin.info.run_id)
 
-    def _experiment(self, run: Mapping[str, Any]) -> str:
+    def _find_or_create_experiment(self, run: Mapping[str, Any]) -> str:
         experiment_id = _experiment_id(run)
         if experiment_id is not None:
             return experiment_id
@@ -135,42 +135,42 @@ class Store:
             match = self._client.get_experiment_by_name(name)  # another trial created it in the meantime
             if match is not None:
                 return str(match.experiment_id)
-            if len(name) <= MAX_NAME or not _is_refusal(error):
+            if len(name) <= MAX_NAME_CHARS or not _is_refusal(error):
                 raise
-            return self._experiment({**run, "experiment": name[:MAX_NAME]})
+            return self._find_or_create_experiment({**run, "experiment": name[:MAX_NAME_CHARS]})
 
     def log_points(self, points: Sequence[Point]) -> None:
-        """Store points; points that are already stored stay unchanged. Points that the store refuses are set aside."""
-        hopeless = {name for name, count in self.refused.items() if count >= MAX_REFUSALS} - self._accepted
+        """Store points. Points that are already stored stay unchanged. Points that the store refuses are counted and skipped."""
+        hopeless = {name for name, count in self.refused.items() if count >= MAX_REFUSALS_PER_METRIC} - self._accepted
         if hopeless:
-            self.refused.update(_METRIC + p.name for p in points if _METRIC + p.name in hopeless)
-            points = [p for p in points if _METRIC + p.name not in hopeless]
-        # Before MLflow 3.16 a resent NaN violates the primary key and its whole batch fails: NaN gets separate batches.
+            self.refused.update(_METRIC_PREFIX + p.name for p in points if _METRIC_PREFIX + p.name in hopeless)
+            points = [p for p in points if _METRIC_PREFIX + p.name not in hopeless]
+        # Before MLflow 3.16, a resent NaN violates the primary key, so that its whole batch fails. So NaN gets separate batches.
         kinds = [[p for p in points if not math.isnan(p.value)], [p for p in points if math.isnan(p.value)]]
-        if self._is_file_store:  # it stores the points before a refused one, and would store them again
+        if self._is_file_store:  # it stores the points of a batch before a refused one, and again at the retry
             kinds = [
                 [p for p in kind if p.name == name] for kind in kinds for name in dict.fromkeys(p.name for p in kind)
             ]
         for kind in kinds:
-            for i in range(0, len(kind), MAX_METRICS):
-                self._log(kind[i : i + MAX_METRICS])
+            for i in range(0, len(kind), MAX_METRICS_PER_REQUEST):
+                self._log_batch(kind[i : i + MAX_METRICS_PER_REQUEST])
 
-    def _log(self, points: Sequence[Point]) -> None:
+    def _log_batch(self, points: Sequence[Point]) -> None:
         from mlflow.entities import Metric
 
-        names = [_METRIC + p.name for p in points]
-        self._write("metrics", names, [Metric(p.name, p.value, p.time_ms, p.step) for p in points])
+        names = [_METRIC_PREFIX + p.name for p in points]
+        self._write_batch("metrics", names, [Metric(p.name, p.value, p.time_ms, p.step) for p in points])
         self._accepted.update(name for name in names if name not in self.refused)
 
     def log_params(self, params: Mapping[str, str]) -> list[str]:
-        """Store hyperparameters. Return the names of those already stored with a different value, which is kept."""
+        """Store hyperparameters. Return the names of hyperparameters that the store already has with another value, which stays."""
         from mlflow.entities import Param
 
-        entities = [Param(name, value[:MAX_VALUE]) for name, value in _clean(params).items()]
+        entities = [Param(name, value[:MAX_VALUE_CHARS]) for name, value in _clean_texts(params).items()]
         before = Counter(self.refused)
-        for i in range(0, len(entities), MAX_PARAMS):
-            batch = entities[i : i + MAX_PARAMS]
-            self._write("params", [f"param {p.key}" for p in batch], batch)
+        for i in range(0, len(entities), MAX_PARAMS_PER_REQUEST):
+            batch = entities[i : i + MAX_PARAMS_PER_REQUEST]
+            self._write_batch("params", [f"param {p.key}" for p in batch], batch)
         refused = [p.key for p in entities if self.refused[f"param {p.key}"] > before[f"param {p.key}"]]
         stored = self._client.get_run(self._run_id).data.params if refused else {}
         differing = [name for name in refused if name in stored]
@@ -181,35 +181,35 @@ class Store:
         """Set tags of the run, replacing existing values."""
         from mlflow.entities import RunTag
 
-        entities = [RunTag(name, value[:MAX_VALUE]) for name, value in _clean(tags).items()]
-        for i in range(0, len(entities), MAX_PARAMS):
-            batch = entities[i : i + MAX_PARAMS]
-            self._write("tags", [f"tag {t.key}" for t in batch], batch)
+        entities = [RunTag(name, value[:MAX_VALUE_CHARS]) for name, value in _clean_texts(tags).items()]
+        for i in range(0, len(entities), MAX_PARAMS_PER_REQUEST):
+            batch = entities[i : i + MAX_PARAMS_PER_REQUEST]
+            self._write_batch("tags", [f"tag {t.key}" for t in batch], batch)
 
-    def _write(self, kind: str, names: Sequence[str], entities: Sequence[Any]) -> None:
-        """Store metrics, params or tags, without those that the store refuses even alone. Raises all other errors."""
+    def _write_batch(self, kind: str, names: Sequence[str], entities: Sequence[Any]) -> None:
+        """Store metrics, params or tags, except values that the store refuses even one at a time. Raises all other errors."""
         try:
-            self._send(kind, entities)
+            self._send_batch(kind, entities)
         except Exception as error:
             is_stored = _is_duplicate(error)
-            if not is_stored and not self._blames_the_values(error):
+            if not is_stored and not self._refuses_values(error):
                 raise
             if len(entities) == 1 and is_stored:
                 return
             if len(entities) > 1:
                 half = len(entities) // 2
-                self._write(kind, names[:half], entities[:half])
-                self._write(kind, names[half:], entities[half:])
-            elif not self._accepts_later(kind, names[0], entities, error):
+                self._write_batch(kind, names[:half], entities[:half])
+                self._write_batch(kind, names[half:], entities[half:])
+            elif not self._retry_value(kind, names[0], entities, error):
                 self.refused[names[0]] += 1
                 self.reasons.setdefault(names[0], one_line(error))
 
-    def _send(self, kind: str, entities: Sequence[Any]) -> None:
+    def _send_batch(self, kind: str, entities: Sequence[Any]) -> None:
         batch: dict[str, Any] = {kind: entities}
         self._client.log_batch(self._run_id, **batch)
 
-    def _blames_the_values(self, error: Exception) -> bool:
-        """Return whether the store refused these values, and neither everything nor for a time only."""
+    def _refuses_values(self, error: Exception) -> bool:
+        """Return whether the error is about these values: if so, the store accepts another value now."""
         if not _may_be_a_refusal(error):
             return False
         from mlflow.entities import RunTag
@@ -220,17 +220,17 @@ class Store:
             return False
         return True
 
-    def _accepts_later(self, kind: str, name: str, entities: Sequence[Any], error: Exception) -> bool:
-        """Try again to store one value if its error may be temporary. Raises errors that are no refusals."""
+    def _retry_value(self, kind: str, name: str, entities: Sequence[Any], error: Exception) -> bool:
+        """Retry storing one value if the error may be temporary. Return whether it is stored. Raises other errors than refusals."""
         if _is_refusal(error) or self.refused[name]:
             return False
-        for pause in _PAUSES_S:
+        for pause in _RETRY_PAUSES_S:
             time.sleep(pause)
             try:
-                self._send(kind, entities)
+                self._send_batch(kind, entities)
                 return True
             except Exception as again:
-                if not self._blames_the_values(again):
+                if not self._refuses_values(again):
                     raise
         return False
 
@@ -238,29 +238,29 @@ class Store:
         """Store a file as the artifact `path`. The last part of `path` must be the file's own name."""
         self._client.log_artifact(self._run_id, str(file), path.rpartition("/")[0])
 
-    def tag(self, name: str) -> str | None:
+    def read_tag(self, name: str) -> str | None:
         """Return the value of a tag of the run; None if the tag is not set."""
         value = self._client.get_run(self._run_id).data.tags.get(name)
         return None if value is None else str(value)
 
-    def end(self, status: str, time_ms: int) -> None:
+    def end_run(self, status: str, time_ms: int) -> None:
         """End the run as FINISHED, FAILED or KILLED."""
         self._client.set_terminated(self._run_id, status, max(time_ms, 0))
 
 
-def _least_used_last(match: Any) -> tuple[int, int, str]:
-    """Return a key that sorts runs by their data, most first; the order of empty ones is the same at each call."""
+def _data_sort_key(match: Any) -> tuple[int, int, str]:
+    """Return a sort key that puts the run with the most data first. Empty runs are sorted by id."""
     newest_ms = max((metric.timestamp for metric in match.data._metric_objs), default=0)
     return -newest_ms, -len(match.data.params) - len(match.data.tags), str(match.info.run_id)
 
 
 def is_temporary(error: BaseException) -> bool:
-    """Return whether the network, a server or a full disk failed, so that the same request may succeed minutes later."""
+    """Return whether the same request may succeed minutes later: the network or a server failed, or a disk is full."""
     for each in (error, error.__cause__, error.__context__):
         status = getattr(getattr(each, "response", None), "status_code", None)
         if status is not None:
             return bool(status >= 500 or status == 429)
-        if isinstance(each, ConnectionError) or getattr(each, "errno", None) in _TEMPORARY:
+        if isinstance(each, ConnectionError) or getattr(each, "errno", None) in _TEMPORARY_ERRNOS:
             return True
         if getattr(each, "error_code", "") in ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE"):
             return True
@@ -280,8 +280,8 @@ def _experiment_name(run: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def one_at_a_time(tracking_uri: str) -> Iterator[None]:
-    """Hold a lock while an SQLite store is opened: if two processes create its tables at once, they corrupt it permanently."""
+def lock_store_opening(tracking_uri: str) -> Iterator[None]:
+    """Hold a lock while an SQLite store is opened. Two processes that create its tables at once would corrupt it permanently."""
     if not tracking_uri.startswith("sqlite:"):
         yield
         return
@@ -292,7 +292,7 @@ def one_at_a_time(tracking_uri: str) -> Iterator[None]:
         yield
 
 
-def _fail_at_once(tracking_uri: str) -> None:
+def _disable_connect_retries(tracking_uri: str) -> None:
     # MLflow silently retries for 90 seconds if a database cannot be opened; our caller has its own retries.
     if tracking_uri.partition("://")[0].partition("+")[0] in ("sqlite", "postgresql", "mysql", "mssql"):
         try:
@@ -306,18 +306,20 @@ def _fail_at_once(tracking_uri: str) -> None:
         utils.MAX_RETRY_COUNT = 1
 
 
-def _clean(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return names and texts that every store accepts, also those of a spool that an earlier version wrote."""
+def _clean_texts(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return names and texts that every store accepts. Spools of earlier versions may contain others."""
     return {clean_name(name): clean_text(value) for name, value in texts.items()}
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Return whether the same values would certainly be refused again."""
+    """Return whether the error shows that the store would refuse the same values again."""
     cause = error.__cause__ or error.__context__ or error
     for each in (error, cause):
         if isinstance(each, OSError):  # also the network errors of `requests`
-            return each.errno in _REFUSED_FILES
-        if getattr(each, "error_code", "") in _REFUSALS or isinstance(each, ValueError | TypeError | OverflowError):
+            return each.errno in _REFUSED_FILE_ERRNOS
+        if getattr(each, "error_code", "") in _REFUSAL_CODES or isinstance(
+            each, ValueError | TypeError | OverflowError
+        ):
             return True
     return False
 

@@ -1,4 +1,4 @@
-"""Find spools that no process is delivering, describe them, and deliver them: `advisor sync`."""
+"""Finds, describes and delivers spools that no process is delivering, for `advisor sync`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from typing import Any, Literal
 import psutil
 from filelock import BaseFileLock
 
-from advisor.contract.redact import learn, reason, redact
+from advisor.contract.redact import error_reason, learn_address, redact
 from advisor_logging import sidecar
 from advisor_logging.limits import clean_text
-from advisor_logging.shipper import Shipper, lock
+from advisor_logging.shipper import Shipper, lock_spool
 from advisor_logging.shipper_process import MLFLOW_DEFAULTS
 from advisor_logging.spool import (
     DELIVERED_PATTERN,
@@ -29,24 +29,24 @@ from advisor_logging.spool import (
     read_acknowledgement,
     read_frames,
     read_json,
-    remove,
+    remove_spool,
+    segment_numbers,
     segment_path,
-    segments,
 )
 from advisor_logging.store import Store, StoredRun
 
 State = Literal["left", "being delivered", "training", "unreadable"]
-QUIET_S = 600.0
-"""Seconds after its last point during which a spool of another machine without an end may still be written there."""
+MAX_REMOTE_SILENCE_S = 600.0
+"""Seconds after its last point for which a spool from another machine counts as still being written, unless its run has ended."""
 MAX_FILE_BYTES = 256 << 20
-"""Maximum size of a segment or a JSON file of a spool, far above what trainings write. A larger one would fill the memory."""
-RETRY_S = 5.0
-"""Seconds for which delivery is retried if a store that has answered once fails."""
+"""Maximum size of a segment or a JSON file of a spool, to protect memory. Files that trainings write are far smaller."""
+MAX_RETRY_S = 5.0
+"""Maximum seconds for which delivery is retried if the store fails after it has answered once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """A description of a spool, made by `inspect`."""
+    """A description of a spool, made by `inspect_spool`."""
 
     folder: Path
     state: State
@@ -57,10 +57,10 @@ class Spool:
     host: str
     """Machine that wrote the spool; empty if not recorded."""
     points: int
-    """Recorded values that are not acknowledged by the store."""
+    """Number of recorded values that the store has not acknowledged."""
     size: int  # bytes
     last_ms: int | None
-    """Time of the last row, or of the start of the run; milliseconds since 1970."""
+    """Time of the last row, or of the start of the run if there are no rows (milliseconds since 1970)."""
     end: dict[str, Any] | None
     """End of the run as {"status", "time_ms", "tags"}; None if none was recorded."""
 
@@ -69,8 +69,8 @@ class NotDelivered(Exception):  # noqa: N818 - its text is the reason, in one li
     """Reason why a spool stays undelivered, in one line."""
 
 
-def find(paths: Sequence[Path]) -> list[Path]:
-    """Return the spools at or in `paths`, sorted by name within each path. Raises ValueError for a path without one."""
+def find_spools(paths: Sequence[Path]) -> list[Path]:
+    """Return the folders of spools: `paths` that are spools, and spools in `paths`. Raises ValueError for a path without spools."""
     folders: list[Path] = []
     for path in paths:
         for emptied in path.glob(DELIVERED_PATTERN):
@@ -83,20 +83,22 @@ def find(paths: Sequence[Path]) -> list[Path]:
     return folders
 
 
-def find_mine() -> list[Path]:
+def find_own_spools() -> list[Path]:
     """Return this user's spools from all default folders."""
-    return find([folder for folder in default_folders() if _is_mine(folder) and any(folder.glob("*/run.json"))])
+    return find_spools(
+        [folder for folder in default_folders() if _is_own_folder(folder) and any(folder.glob("*/run.json"))]
+    )
 
 
-def _is_mine(folder: Path) -> bool:
-    """Check the owner: in a shared place, a folder of that name from another user is not trusted."""
+def _is_own_folder(folder: Path) -> bool:
+    """Return whether this user owns the folder. In a shared folder, another user may have created it."""
     try:
         return not hasattr(os, "getuid") or folder.stat().st_uid == os.getuid()
     except OSError:
         return False
 
 
-def inspect(folder: Path) -> Spool:
+def inspect_spool(folder: Path) -> Spool:
     """Describe a spool. Never raises: a damaged spool has the state "unreadable"."""
     run: dict[str, Any] = {}
     points, last_ms, end = 0, None, None
@@ -112,8 +114,8 @@ def inspect(folder: Path) -> Spool:
             _, times, columns = frame.columns()
             points += len(times) * len(columns)
             last_ms = max(last_ms, int(max(times, default=0)))
-        state: State = _state(folder, run, end)
-    except Exception:  # whatever a damaged or hostile file holds
+        state: State = _spool_state(folder, run, end)
+    except Exception:  # a damaged or hostile file can raise any error
         state = "unreadable"
     return Spool(
         folder=folder,
@@ -130,9 +132,9 @@ def inspect(folder: Path) -> Spool:
 
 
 def _check_files(folder: Path) -> None:
-    """Raise ValueError for a file that no training writes.
+    """Raise ValueError if the spool contains something that no training writes.
 
-    A spool from elsewhere may contain links to files of this user, which its delivery would overwrite, and pipes, which never end.
+    A hostile spool may contain links to this user's files, which delivery would overwrite, or pipes, which never end.
     """
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -143,7 +145,7 @@ def _check_files(folder: Path) -> None:
 
 
 def _check_name(run: dict[str, Any]) -> None:
-    """Raise ValueError if the spool's name would lead out of its folder; it is part of the sidecar's file name."""
+    """Raise ValueError if the spool's name is not a plain name: as part of the sidecar's path, it could lead to another folder."""
     for key in ("spool", "identity"):
         if not re.fullmatch(r"[\w.-]*", str(run.get(key, ""))):
             raise ValueError(f"{key} is not a name")
@@ -151,13 +153,13 @@ def _check_name(run: dict[str, Any]) -> None:
 
 def _first_position(folder: Path) -> Position:
     done = read_acknowledgement(folder).position
-    return done if segment_path(folder, done.segment).exists() else Position(min(segments(folder), default=0))
+    return done if segment_path(folder, done.segment).exists() else Position(min(segment_numbers(folder), default=0))
 
 
-def _state(folder: Path, run: dict[str, Any], end: dict[str, Any] | None) -> State:
+def _spool_state(folder: Path, run: dict[str, Any], end: dict[str, Any] | None) -> State:
     if run.get("delivered") or read_json(folder / "status.json").get("delivered"):
         return "left"  # fully delivered; only the folder remains
-    held = lock(folder)
+    held = lock_spool(folder)
     if held is None:
         return "being delivered"
     held.release()
@@ -167,7 +169,7 @@ def _state(folder: Path, run: dict[str, Any], end: dict[str, Any] | None) -> Sta
 
 
 def _is_running(process: Any, before_ms: int) -> bool:
-    """Return whether the process runs and began before that time; a later process has reused its number."""
+    """Return whether the process still runs. before_ms: a process that began later than this has only reused the id."""
     try:
         return bool(psutil.Process(int(process)).create_time() <= before_ms / 1000 + 2)
     except psutil.AccessDenied:
@@ -185,10 +187,10 @@ def deliver(
 ) -> str:
     """Deliver a spool to its intended store, or to `tracking_uri`, and remove it. Raises NotDelivered.
 
-    Whoever wrote a spool chose its address, to which MLflow would send the user's credentials. A spool from elsewhere therefore
-    goes only to the store that the user named, or with `as_recorded` to the recorded address.
+    MLflow would send the user's credentials to the address that is recorded in the spool. A spool from elsewhere is therefore only
+    delivered to a store that the user named, or with `as_recorded` to the recorded address.
 
-    Returns one line about what the store lacks, such as values that it refused; "" if it has everything.
+    Returns one line about data that the store lacks, such as refused values; "" if it has everything.
 
     on_progress: called with the bytes delivered so far and the total bytes.
     """
@@ -201,24 +203,24 @@ def deliver(
         raise NotDelivered("its training is still running and will deliver it")
     run = read_json(folder / "run.json")
     if run.get("delivered"):  # a process delivered it and was killed while removing it
-        remove(folder)
+        remove_spool(folder)
         return ""
-    uri = tracking_uri or _destination(spool, str(run["tracking_uri"]), as_recorded=as_recorded)
-    held = _claim(folder)
+    uri = tracking_uri or _choose_destination(spool, str(run["tracking_uri"]), as_recorded=as_recorded)
+    held = _lock_for_delivery(folder)
     try:
-        with _in_folder(str(run.get("cwd", "")), spool.host), _silence():
+        with _in_training_folder(str(run.get("cwd", "")), spool.host), _silence_mlflow():
             if not _is_in_store(spool, run, uri):
-                _ship(folder, uri, on_progress)
+                _deliver_to(folder, uri, on_progress)
         note = str(read_json(folder / "status.json").get("note") or "")
-        remove(folder)
+        remove_spool(folder)
         return note
     finally:
         held.release()
 
 
-def _claim(folder: Path) -> BaseFileLock:
+def _lock_for_delivery(folder: Path) -> BaseFileLock:
     try:
-        held = lock(folder)
+        held = lock_spool(folder)
     except OSError as error:
         raise NotDelivered(f"its folder is not writable ({error.strerror}): copy it first") from None
     if held is None:
@@ -226,14 +228,14 @@ def _claim(folder: Path) -> BaseFileLock:
     return held
 
 
-def _destination(spool: Spool, uri: str, *, as_recorded: bool) -> str:
+def _choose_destination(spool: Spool, uri: str, *, as_recorded: bool) -> str:
     if not _is_of_this_host(spool) and not uri.startswith(("http:", "https:")) and _is_local(uri):
         raise NotDelivered(f"it was meant for {spool.destination} on {spool.host}: give --tracking-uri")
     configured = os.environ.get("MLFLOW_TRACKING_URI", "")
-    learn(configured)
+    learn_address(configured)
     if uri in (configured, redact(configured)) or uri.rstrip("/") == configured.rstrip("/"):
         return configured
-    if not (as_recorded or _is_own(spool.folder) or (_is_local(uri) and spool.host)):
+    if not (as_recorded or _is_in_own_folder(spool.folder) or (_is_local(uri) and spool.host)):
         raise NotDelivered(
             f"it asks to be delivered to {spool.destination}, a store that you did not name: give --tracking-uri or set "
             "MLFLOW_TRACKING_URI, or pass --as-recorded if you trust whoever wrote it"
@@ -243,9 +245,9 @@ def _destination(spool: Spool, uri: str, *, as_recorded: bool) -> str:
     raise NotDelivered(f"spools do not store the password of {uri}: give the whole address with --tracking-uri")
 
 
-def _is_own(folder: Path) -> bool:
+def _is_in_own_folder(folder: Path) -> bool:
     """Return whether the spool is in a folder to which this user's own trainings write."""
-    own = {path.resolve() for path in default_folders() if _is_mine(path)}
+    own = {path.resolve() for path in default_folders() if _is_own_folder(path)}
     return folder.resolve().parent in own
 
 
@@ -258,23 +260,23 @@ def _is_local(uri: str) -> bool:
 
 
 def _is_in_store(spool: Spool, run: dict[str, Any], uri: str) -> bool:
-    """Return whether the store has the whole run, from another copy of the spool. Raises NotDelivered if that may follow."""
+    """Return whether another copy of the spool has already delivered the whole run. Raises NotDelivered if it may still do so."""
     try:
         stored = Store(uri).find_run(run)
     except Exception as error:
-        raise NotDelivered(f"{redact(uri)} is unreachable ({reason(error)})") from None
+        raise NotDelivered(f"{redact(uri)} is unreachable ({error_reason(error)})") from None
     last_ms = spool.last_ms or 0
     if spool.end is not None:
         ended = stored is not None and bool(run["ends_run"]) and stored.end_ms == spool.end["time_ms"]
         # The sidecar is stored last: without it, delivery was interrupted.
-        return ended and stored is not None and sidecar.file_name(run) in stored.sidecar
+        return ended and stored is not None and sidecar.sidecar_name(run) in stored.sidecar
     if stored is not None and stored.newest_ms > 0 and _is_whole(stored, last_ms):
         return True
     if _is_of_this_host(spool):
         return False
     if stored is not None and stored.newest_ms > last_ms:
         raise NotDelivered(f"the store has later points than this copy: {spool.host} delivers it")
-    if time.time() - last_ms / 1000 < QUIET_S:
+    if time.time() - last_ms / 1000 < MAX_REMOTE_SILENCE_S:
         raise NotDelivered(
             f"its training may still be running on {spool.host}: its last point is younger than 10 minutes"
         )
@@ -285,21 +287,21 @@ def _is_whole(stored: StoredRun, last_ms: int) -> bool:
     return stored.end_ms is not None and stored.newest_ms >= last_ms
 
 
-def _ship(folder: Path, uri: str, on_progress: Callable[[int, int], None] | None) -> None:
-    sizes = {number: segment_path(folder, number).stat().st_size for number in segments(folder)}
+def _deliver_to(folder: Path, uri: str, on_progress: Callable[[int, int], None] | None) -> None:
+    sizes = {number: segment_path(folder, number).stat().st_size for number in segment_numbers(folder)}
 
     def report(position: Position) -> None:
         if on_progress is not None:
             before = sum(size for number, size in sizes.items() if number < position.segment)
             on_progress(before + position.offset, sum(sizes.values()))
 
-    if not Shipper(folder, uri, trainer=None, on_progress=report).deliver(retry_s=RETRY_S):
+    if not Shipper(folder, uri, trainer=None, on_progress=report).deliver(retry_s=MAX_RETRY_S):
         raise NotDelivered(f"{redact(uri)} rejects it ({read_json(folder / 'status.json').get('error')})")
 
 
 @contextlib.contextmanager
-def _in_folder(cwd: str, host: str) -> Iterator[None]:
-    """Run in the training's working directory if this is its machine: addresses may be relative to it."""
+def _in_training_folder(cwd: str, host: str) -> Iterator[None]:
+    """Change to the training's working directory if this is its machine, because addresses may be relative to it."""
     if host not in ("", socket.gethostname()) or not os.path.isdir(cwd):
         yield
         return
@@ -308,7 +310,7 @@ def _in_folder(cwd: str, host: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _silence() -> Iterator[None]:
+def _silence_mlflow() -> Iterator[None]:
     """Suppress MLflow's log messages."""
     before = logging.root.manager.disable
     logging.disable()

@@ -1,4 +1,4 @@
-"""Tables of logged rows, in the form that the training hands to the spool and that the spool's readers return."""
+"""Tables of logged rows: the format in which rows are passed to the spool and read from it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Protocol
 
 Row = tuple[int, int, Mapping[str, float]]
-"""(step, wall-clock time in milliseconds, values by metric name) of one logged step."""
+"""One logged step: (step, milliseconds since 1970, values by metric name)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +31,19 @@ class Table:
             for step, time_ms, line in zip(self.steps, self.times_ms, lines, strict=True)
         ]
 
-    def every(self, nth: int) -> Table:
+    def every_nth_step(self, nth: int) -> Table:
         """Return the rows whose step is a multiple of `nth`."""
         at = [i for i, step in enumerate(self.steps) if step % nth == 0]
-        return self if len(at) == len(self) else self.only(at)
+        return self if len(at) == len(self) else self.select_rows(at)
 
-    def only(self, at: Sequence[int]) -> Table:
+    def select_rows(self, at: Sequence[int]) -> Table:
         """Return the rows at the given indices."""
         columns = {name: [values[i] for i in at] for name, values in self.columns.items()}
         return Table([self.steps[i] for i in at], [self.times_ms[i] for i in at], columns)
 
 
 def rows_to_tables(rows: Iterable[Row]) -> list[Table]:
-    """Return one table per stretch of rows with the same metrics, so that no table has missing values."""
+    """Return one table per sequence of consecutive rows with the same metrics. So no table has missing values."""
     tables = []
     for names, group in groupby(rows, key=lambda row: tuple(row[2])):
         steps, times_ms, values = zip(*group, strict=True)
@@ -54,11 +54,11 @@ def rows_to_tables(rows: Iterable[Row]) -> list[Table]:
 class Completion(Protocol):
     """Adds other ranks' values to this process's rows. Its methods are called in the writer thread only.
 
-    If a rank has exited or is late, rows are returned without its values, so that memory stays bounded.
+    If a rank has exited or is late, rows are returned without its values. So memory stays bounded.
     """
 
     def take(self, tables: Sequence[Table]) -> Sequence[Table]:
-        """Add any new rows and return the completed ones, oldest first. Also called once per second without new rows."""
+        """Add new rows, if any, and return the completed rows, oldest first. It is also called once per second without new rows."""
 
     def finish(self) -> Sequence[Table]:
         """Return the remaining rows after the training has ended, as complete as possible."""

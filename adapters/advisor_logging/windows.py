@@ -1,4 +1,4 @@
-"""Reduces metrics: every step for the first `contract.DENSE_STEPS` steps, then windows with mean, minimum and maximum."""
+"""Keeps the first `contract.DENSE_STEPS` steps of metrics, and reduces later steps to windows with mean, minimum and maximum."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Point:
 class Windows:
     """Converts the rows of one training, in step order, into points.
 
-    All metrics share the windows of `contract.window_width`. A window of width 1 yields NAME. A wider one yields NAME (the mean),
-    NAME.min and NAME.max, all with the step and time of its last row. If a window contains NaN or infinity, its mean is not finite.
-    The extremes ignore NaN, so they still describe the other values of the window.
+    All metrics share the windows of `contract.window_width`. A window of one step yields a point of the metric NAME. A wider window
+    yields points of NAME (the mean), NAME.min and NAME.max, with the step and time of the window's last row. If a window
+    contains NaN or infinity, its mean is not finite. The extremes ignore NaN, so they describe the other values of the window.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Windows:
         self._values: dict[str, list[float]] = {}
 
     def add(self, step: int, time_ms: int, values: Mapping[str, float]) -> list[Point]:
-        """Add the row of one step. Return the points of the window that it closed, and its own if its window has width 1."""
+        """Add the row of one step. Return the points of the window that it closes, and its own points if its window has width 1."""
         width = contract.window_width(step)
         window = (width, step // width)
         closed = self.close() if self.open_since is not None and window != self._window else []

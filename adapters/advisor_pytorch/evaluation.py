@@ -8,27 +8,29 @@ from collections.abc import Callable, Iterable, Mapping
 from advisor.contract.metric_direction import SPLITS, words
 from advisor_logging.limits import clean_text
 from advisor_pytorch.steps.device import Value, logged_value
-from advisor_pytorch.validation import is_name
+from advisor_pytorch.validation import is_mlflow_name
 
-MAX_WITHOUT_OBJECTIVE = 3
-"""Number of evaluations without the objective after which a warning says so. Frameworks may evaluate parts one after another."""
+MAX_EVALUATIONS_WITHOUT_OBJECTIVE = 3
+"""Number of evaluations without the objective that cause a warning. One is too few: frameworks may evaluate in several parts."""
 Refuse = Callable[[str, Exception], None]
 """Receives the name of a metric that cannot be logged, and the error."""
 
 
 def check_metrics(metrics: Mapping[str, object], refuse: Refuse) -> dict[str, Value]:
-    """Return the metrics that can be logged, as numbers or scalars on their device; call `refuse` for every other one.
+    """Return the metrics that can be logged, as numbers or as scalars on their devices. Call `refuse` for all other metrics.
 
     Raises TypeError if `metrics` is not a mapping.
     """
     if not isinstance(metrics, Mapping):
         raise TypeError(f"metrics must be a mapping of names to values, not {type(metrics).__name__}")
-    return {name: number for name, value in metrics.items() if (number := _number(name, value, refuse)) is not None}
+    return {
+        name: number for name, value in metrics.items() if (number := _loggable_value(name, value, refuse)) is not None
+    }
 
 
-def _number(name: str, value: object, refuse: Refuse) -> Value | None:
+def _loggable_value(name: str, value: object, refuse: Refuse) -> Value | None:
     try:
-        if not is_name(name):
+        if not is_mlflow_name(name):
             raise ValueError("MLflow accepts letters, digits and _ - . : / in a name")
         return logged_value(value)  # type: ignore[arg-type]  # raises for other types
     except Exception as error:
@@ -37,7 +39,7 @@ def _number(name: str, value: object, refuse: Refuse) -> Value | None:
 
 
 class MissingObjective:
-    """Warns once if the first evaluations lack the objective, which a misspelt name may cause."""
+    """Warns once if the first evaluations lack the objective, for example because its name is misspelt."""
 
     def __init__(self, objective: str, warn: Callable[[str, str], None]) -> None:
         """`warn` logs one line, once per key."""
@@ -45,25 +47,25 @@ class MissingObjective:
         self._evaluations, self._seen = 0, False
         self._others: set[str] = set()
 
-    def look(self, metrics: Iterable[str]) -> None:
+    def note_metrics(self, metrics: Iterable[str]) -> None:
         """Note the metrics of an evaluation. An evaluation on training data only does not count."""
-        if self._seen or self._evaluations >= MAX_WITHOUT_OBJECTIVE:
+        if self._seen or self._evaluations >= MAX_EVALUATIONS_WITHOUT_OBJECTIVE:
             return
         names = set(metrics)
         self._seen = self._objective in names
-        if self._seen or all(_is_of_training(name) for name in names):
+        if self._seen or all(_is_training_metric(name) for name in names):
             return
         self._others |= names
         self._evaluations += 1
-        if self._evaluations == MAX_WITHOUT_OBJECTIVE:
+        if self._evaluations == MAX_EVALUATIONS_WITHOUT_OBJECTIVE:
             near = difflib.get_close_matches(self._objective, self._others, n=1)
             hint = f"; did you mean objective={near[0]!r}?" if near else ""
             self._warn(
                 "objective",
-                f"the first {MAX_WITHOUT_OBJECTIVE} evaluations lack the objective {self._objective!r}; they gave "
+                f"the first {MAX_EVALUATIONS_WITHOUT_OBJECTIVE} evaluations lack the objective {self._objective!r}; they gave "
                 f"{', '.join(sorted(self._others)[:5])}{hint}",
             )
 
 
-def _is_of_training(metric: str) -> bool:
+def _is_training_metric(metric: str) -> bool:
     return any(SPLITS.get(word) == "train" for word in words(metric))

@@ -59,7 +59,7 @@ class FrameworkCallback:
         """The logger of the current or last training; None before the first training."""
         return self._log or self._last_log
 
-    def _open(
+    def _start_recording(
         self,
         model: Any,
         optimizer: Any,
@@ -68,8 +68,8 @@ class FrameworkCallback:
         known: Mapping[str, Any],
         **run: Any,
     ) -> TuningLogger:
-        """Start recording. `known` contains defaults for settings. `run` identifies a run to continue and overrides settings."""
-        self._evaluations, self._files = Evaluations(self._objective), CheckpointFiles()
+        """Start recording. known: defaults for settings that the user did not pass. run: arguments that override settings."""
+        self._evaluations, self._files = ObjectiveValues(self._objective), CheckpointFiles()
         self._log = self._last_log = TuningLogger(
             model,
             optimizer,
@@ -107,29 +107,29 @@ def plain_values(nested: Mapping[Any, Any], prefix: str = "") -> dict[str, objec
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
             result |= plain_values(value, f"{name}/")
-        elif _is_plain(value):
+        elif _is_plain_value(value):
             result[name] = value
     return result
 
 
-def _is_plain(value: object) -> bool:
+def _is_plain_value(value: object) -> bool:
     if isinstance(value, (list, tuple)):
-        return all(_is_plain(part) for part in value)
+        return all(_is_plain_value(part) for part in value)
     is_scalar = getattr(value, "shape", None) == () and hasattr(value, "item")  # a scalar of NumPy or PyTorch
     return is_scalar or isinstance(value, (bool, int, float, str))
 
 
 @contextmanager
 def guard_training(what: str) -> Iterator[None]:
-    """Turn an error in this block into a warning, so that it does not stop the training."""
+    """Turn an error in the block into a warning, so that the training continues. what: the subject of the warning."""
     try:
         yield
     except Exception as error:
         logger.warning("advisor: %s could not be logged (%s); training goes on", what, one_line(error))
 
 
-class Evaluations:
-    """Values of the objective by step. They stay on their devices until they are read."""
+class ObjectiveValues:
+    """Values of the objective by step. A value stays on its device until it is read."""
 
     def __init__(self, objective: str) -> None:
         self._objective = objective
@@ -143,24 +143,24 @@ class Evaluations:
         if (value := metrics.get(self._objective)) is not None:
             self._values[step] = value.detach().clone() if isinstance(value, torch.Tensor) else float(value)
 
-    def at(self, step: int) -> float | None:
-        """Return the last value up to `step`; None if there is none or it is not finite. Reading it waits for the device."""
+    def value_at(self, step: int) -> float | None:
+        """Return the last value up to `step`; None if it is missing or not finite. This waits for the device."""
         steps = [s for s in self._values if s <= step]
         value = float(self._values[max(steps)]) if steps else math.nan
         return value if math.isfinite(value) else None
 
 
 class CheckpointFiles:
-    """Steps of a framework's checkpoint files: the steps at which the files appeared or changed."""
+    """Records the step of each checkpoint file of a framework: the step at which the file appeared or changed."""
 
     def __init__(self) -> None:
         self._steps: dict[str, int] = {}
         self._written: dict[str, float | None] = {}
 
-    def look(self, paths: Iterable[str], step: int | None) -> None:
-        """Record `step` for files that are new or changed since the last call. None: they belong to an earlier training."""
+    def record_files(self, paths: Iterable[str], step: int | None) -> None:
+        """Record `step` for files that are new or changed since the last call. step: None if an earlier training wrote them."""
         for path in paths:
-            written, before = _written_at(path), self._written.get(path, -1.0)
+            written, before = _modification_time(path), self._written.get(path, -1.0)
             self._written[path] = written
             if step is not None and before is not None and before != written:  # None: the file was still being written
                 self._steps[path] = step
@@ -170,14 +170,16 @@ class CheckpointFiles:
         """Paths of all recorded checkpoints, including deleted ones."""
         return list(self._steps)
 
-    def describe(self, policy: str, paths: Iterable[str], chosen: str | None, values: Evaluations) -> str:
-        """Return the value of `contract.TAG_CHECKPOINTS` for the checkpoints among `paths` that were recorded."""
+    def describe(self, policy: str, paths: Iterable[str], chosen: str | None, values: ObjectiveValues) -> str:
+        """Return the value of `contract.TAG_CHECKPOINTS` for the recorded checkpoints among `paths`."""
         known = sorted({path for path in paths if path in self._steps}, key=lambda path: (self._steps[path], path))
-        entries = [{"step": self._steps[path], "value": values.at(self._steps[path]), "path": path} for path in known]
+        entries = [
+            {"step": self._steps[path], "value": values.value_at(self._steps[path]), "path": path} for path in known
+        ]
         return json.dumps({"policy": policy, "kept": entries, "chosen": self._steps.get(chosen or "")})
 
 
-def _written_at(path: str) -> float | None:
+def _modification_time(path: str) -> float | None:
     """Return the modification time of a file or folder; None if it is not on a local disk."""
     try:
         return os.stat(path).st_mtime

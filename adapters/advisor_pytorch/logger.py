@@ -24,10 +24,10 @@ from advisor_logging.spool import working_directory
 from advisor_logging.table import Table
 from advisor_pytorch.checkpoints.keeper import CheckpointSettings, Load, Save
 from advisor_pytorch.checkpoints.state import Stateful, TrainingState
-from advisor_pytorch.distributed.rank_facts import of_loader
+from advisor_pytorch.distributed.rank_facts import loader_facts
 from advisor_pytorch.distributed.ranks import Ranks
 from advisor_pytorch.evaluation import MissingObjective, check_metrics
-from advisor_pytorch.exit_status import exit_status_of, last_exception, without_exception
+from advisor_pytorch.exit_status import exit_status_of, exit_status_without_exception, last_exception
 from advisor_pytorch.facts import run_tags
 from advisor_pytorch.facts.observations import Observations
 from advisor_pytorch.facts.optimizers import unwrap_optimizer
@@ -36,14 +36,14 @@ from advisor_pytorch.refusals import Refusals
 from advisor_pytorch.steps.capture import StepCapture
 from advisor_pytorch.steps.device import Value
 from advisor_pytorch.steps.loader import MeasuredLoader
-from advisor_pytorch.steps.rows import PendingChunk, evaluation
-from advisor_pytorch.steps.sharding import measure_for
+from advisor_pytorch.steps.rows import PendingChunk, evaluation_chunk
+from advisor_pytorch.steps.sharding import choose_norm_measure
 from advisor_pytorch.validation import check_count, check_objective, check_step, check_training, count_classes
 
 Batch = TypeVar("Batch")
 
-DRAIN_S = 10.0
-"""Maximum seconds for which the end of a run waits until its last values are on disk."""
+MAX_DRAIN_S = 10.0
+"""Maximum seconds to wait at the end of a run until its last values are on disk."""
 
 
 class Best(NamedTuple):
@@ -81,10 +81,11 @@ class TuningLogger:
     only the device knows about the skip, and the numbers have a gap.
 
     If the loop makes a new optimizer for the same parameters, its steps are logged from then on. A second logger on the same model
-    closes the first. What cannot be logged is counted and summed up in one line at the end; it never raises into the loop.
+    closes the first. Values that cannot be logged never raise an error in the loop. They are counted, and one line at the end
+    states their number.
 
     In distributed training (DDP, FSDP2), make a logger on every rank, in the same order: rank 0 records one run, with the norm of
-    all shards and the examples of all ranks. A dead rank or one without a logger blocks nothing
+    all shards and the examples of all ranks. A rank that has exited or has no logger blocks nothing
     (`advisor_pytorch.distributed.ranks`).
     """
 
@@ -167,7 +168,7 @@ class TuningLogger:
         direction = check_objective(params, objective, direction)
         check_count("start_step", start_step, 0)
         classes = count_classes(classes)
-        self._ranks = Ranks(model, self._note, self.warn)
+        self._ranks = Ranks(model, self._log_tags, self.warn)
         counts = {contract.TAG_MAX_TRAIN_STEPS: max_train_steps, contract.TAG_BATCH_SIZE: batch_size}
         for tag, number in counts.items():
             if number is not None:
@@ -180,7 +181,7 @@ class TuningLogger:
         )
         wanted.check(model, start_step)
         self._parameters = {id(p) for p in (*model.parameters(), *trained)}
-        self._close_earlier()
+        self._close_earlier_loggers()
         plain = plain_params(params)
         about, state = RunInfo(objective, direction, plain, seed), TrainingState(model, optimizers, scheduler, scaler)
         earlier = wanted.find(run_id or os.environ.get("MLFLOW_RUN_ID"), about)
@@ -204,10 +205,10 @@ class TuningLogger:
         self._keeper = wanted.keeper(earlier, about, identity, state, leads=self._recorder is not None, warn=self.warn)
         self._keeper.note(run_id=None if run_id == NEW_RUN else run_id, spool=begun_by or identity)
         self._outcome.best = self._keeper.best
-        measure, in_parts = measure_for(trained, self._ranks.world_size, self.warn)
+        measure, in_parts = choose_norm_measure(trained, self._ranks.world_size, self.warn)
         self._capture = StepCapture(optimizers, self, start_step, batch_size, measure=measure, in_parts=in_parts)
         if self._recorder is not None:
-            self._observations = Observations(model, optimizers, self._note_observed, self.warn, max_train_steps)
+            self._observations = Observations(model, optimizers, self._log_observed_tags, self.warn, max_train_steps)
             self._recorder.sampler = self._observations.sample
             self._recorder.note(tags=run_tags.training_tags(objective, direction, seed, study, counts), params=plain)
             self._observations.describe_setup(scheduler, classes)
@@ -216,8 +217,8 @@ class TuningLogger:
         atexit.register(self._close_at_exit)
         _open_loggers.add(self)
 
-    def _close_earlier(self) -> None:
-        """Close the loggers that still record this model, such as that of a notebook's cell which runs a second time."""
+    def _close_earlier_loggers(self) -> None:
+        """Close earlier loggers that still record this model, for example if a notebook cell runs a second time."""
         for earlier in list(_open_loggers):
             if earlier._is_active() and not self._parameters.isdisjoint(earlier._parameters):
                 earlier.warn("second", "the run ends here: another TuningLogger now records its model")
@@ -246,28 +247,28 @@ class TuningLogger:
         return None if last is None else last.path
 
     def batches(self, loader: Iterable[Batch]) -> MeasuredLoader[Batch]:
-        """Yield the training loader's batches; measure the wait for each and count its examples."""
+        """Return an iterable over the training loader's batches. It measures the wait for each batch and counts the examples."""
         self.loaders(train=loader)
         return MeasuredLoader(loader, self._capture.add_batch)
 
     def loaders(self, *, train: Iterable[Any] | None = None, valid: Iterable[Any] | None = None) -> None:
         """Describe the loaders of training and evaluations, for loops that `batches` cannot wrap."""
         if train is not None:
-            self._ranks.send(of_loader(train))
+            self._ranks.send(loader_facts(train))
         if self._observations is not None:
             self._observations.loaders(train, valid)
 
     def show(self, loss: torch.Tensor) -> None:
-        """Inspect the graph of the first loss, for loops that pass `step` a loss without graph."""
+        """Inspect the autograd graph of the first loss. This is for loops that pass detached losses to `step`."""
         if self._observations is not None and self._observations.wants_loss:
             self._observations.loss(loss)
 
     def step(self, loss: Value, *, grad_norm: Value | None = None, examples: int | None = None) -> None:
         """Log the training loss, a tensor of one element or a number, after `optimizer.step()`.
 
-        If a step has several micro-batches, call it for each, for the last one after `optimizer.step()`: the losses are averaged
-        into that step. `examples` overrides `batch_size`. `grad_norm` is for loops whose optimizer runs no hooks (a replayed CUDA
-        graph): it means that a step was made, and gives its norm.
+        If a step has several micro-batches, call this method for each of them, for the last one after `optimizer.step()`: the mean
+        loss is logged for the step. `examples` overrides `batch_size`. `grad_norm` is for loops whose optimizer runs no
+        hooks (a replayed CUDA graph): it states that a step was made, and the step's gradient norm.
         """
         if not self._capture.alive:
             return
@@ -293,26 +294,26 @@ class TuningLogger:
             values = check_metrics(metrics, self._refusals.add_metric)
             has_objective = self._objective in metrics
             if values:
-                self._missing_objective.look({*values, self._objective} if has_objective else values)
+                self._missing_objective.note_metrics({*values, self._objective} if has_objective else values)
         except Exception as error:
             self._refusals.add("evaluation", error)
             return
         if values:
             self._capture.flush()
-            self.hand_over(evaluation(step, time.time() * 1e3, values))
+            self.hand_over(evaluation_chunk(step, time.time() * 1e3, values))
         if has_objective and self._keeper.checkpoints.keep:
-            self._keep(step, last_step, values.get(self._objective))
+            self._save_checkpoint(step, last_step, values.get(self._objective))
         self._capture.restart_clock()
 
-    def _sum_up_lost(self) -> None:
-        """Warn about all that could not be logged, if that is more than the warnings before have shown."""
+    def _warn_about_losses(self) -> None:
+        """Warn about values that could not be logged, unless earlier warnings have covered them all."""
         if missing := self._capture.missing():
             self.warn("missing", missing)
         lost = self._refusals.sum_up(self._capture.failures)
         if self._recorder is not None:
             self._recorder.count_lost(lost + self._capture.losses_without_step)
 
-    def _keep(self, step: int, last_step: int, value: Value | None) -> None:
+    def _save_checkpoint(self, step: int, last_step: int, value: Value | None) -> None:
         if step != last_step:
             self.warn("earlier step", f"no checkpoint is kept of step {step}: the last one made is {last_step}")
             return
@@ -321,11 +322,11 @@ class TuningLogger:
             self._recorder.note(tags={contract.TAG_CHECKPOINTS: self._keeper.checkpoints.describe()})
 
     def add_batch(self, waited_s: float, examples: int | None = None) -> None:
-        """Record a batch that arrived after a wait, and its examples; for loops that `batches` cannot wrap."""
+        """Record a batch, for loops that `batches` cannot wrap. waited_s: seconds until it arrived. examples: their number."""
         self._capture.add_batch(waited_s, examples)
 
     def note(self, facts: Mapping[str, object]) -> None:
-        """Log tags by the names of `advisor.contract`; they override observed ones. Values are logged as texts."""
+        """Log tags under the names in `advisor.contract`. They override observed tags. Values are logged as texts."""
         if self._recorder is None or not self._is_active():
             return
         try:
@@ -349,19 +350,19 @@ class TuningLogger:
         try:
             self._capture.stop()
             self._closed = True
-            self._sum_up_lost()
+            self._warn_about_losses()
             atexit.unregister(self._close_at_exit)
             _open_loggers.discard(self)
             if self._recorder is not None:
-                self._end(self._recorder, status, error)
+                self._end_run(self._recorder, status, error)
             self._ranks.close()
         except Exception as problem:
             self.warn("close", f"the run could not be ended properly ({one_line(problem)})")
 
-    def _end(self, recorder: Recorder, status: str | None, error: BaseException | None) -> None:
-        recorder.drain(DRAIN_S)  # the last values determine the status
+    def _end_run(self, recorder: Recorder, status: str | None, error: BaseException | None) -> None:
+        recorder.drain(MAX_DRAIN_S)  # the last values determine the status
         trained_to = self._outcome.final_status(self.steps + self._capture.skipped, self._max_train_steps)
-        exit_status = exit_status_of(error) or without_exception(trained_to, self._capture.missing())
+        exit_status = exit_status_of(error) or exit_status_without_exception(trained_to, self._capture.missing())
         status = status or exit_status.status
         if error is None and status != "diverged":
             self._keeper.on_end(max(self.steps - 1, 0), self.steps)
@@ -377,7 +378,7 @@ class TuningLogger:
         self._keeper.note(run_id=recorder.run_id)  # the id of a short run is known only now
 
     def __enter__(self) -> Self:
-        """Raises RuntimeError if the run is closed; the outermost of nested blocks closes it."""
+        """Raises RuntimeError if the run is closed. Blocks can be nested: the outermost one closes the run."""
         if self._closed:
             raise RuntimeError("this TuningLogger is closed: make a new one, with run_id=... to continue its run")
         self._blocks += 1
@@ -407,15 +408,15 @@ class TuningLogger:
         (self._recorder or self._ranks).put(chunk)
 
     def noticed(self, tag: str, value: str) -> None:
-        """Log a fact that the step capture observed, unless the user gave it."""
+        """Log a fact that the step capture observed, unless the user passed it."""
         if tag == contract.TAG_BATCH_SIZE and self._ranks.send({"batch_size": int(value)}):
             return  # rank 0 logs the sum over all ranks
         if self._observations is not None:
             self._observations.noticed(tag, value)
-        self._note_observed({tag: value})
+        self._log_observed_tags({tag: value})
 
     def replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """Learn that the training goes on with another optimizer."""
+        """Record that `optimizer` replaces optimizer k."""
         self._state.replace_optimizer(k, optimizer)
         if self._observations is not None:
             self._observations.replaced(k, optimizer)
@@ -426,14 +427,14 @@ class TuningLogger:
             "the run's tags describe the first optimizer",
         )
 
-    def _note_observed(self, tags: Mapping[str, str]) -> None:
-        self._note({tag: value for tag, value in tags.items() if tag not in self._user_tags})
+    def _log_observed_tags(self, tags: Mapping[str, str]) -> None:
+        self._log_tags({tag: value for tag, value in tags.items() if tag not in self._user_tags})
 
     def warn(self, key: str, message: str) -> None:
         """Log one line, once per `key`."""
         (self._recorder or self._ranks).warn(key, message)
 
-    def _note(self, tags: Mapping[str, str]) -> None:
+    def _log_tags(self, tags: Mapping[str, str]) -> None:
         if self._recorder is not None:
             self._recorder.note(tags=tags)
 

@@ -15,7 +15,7 @@ def plain_params(params: Mapping[str, object]) -> dict[str, str]:
 
 
 def _plain_text(value: object) -> str:
-    """Return a hyperparameter as the text for MLflow; NumPy's and PyTorch's scalars as plain numbers."""
+    """Return a hyperparameter as text for MLflow. Scalars of NumPy and PyTorch become plain numbers."""
     with contextlib.suppress(Exception):  # an object of the user's own class
         item = getattr(value, "item", None)
         value = item() if callable(item) and getattr(value, "shape", None) == () else value

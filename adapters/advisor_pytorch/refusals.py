@@ -1,4 +1,4 @@
-"""Counts what could not be logged, and warns about the first of each kind and about the sum."""
+"""Counts values that could not be logged. It warns about the first value of each kind, and at the end about the total."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from advisor.contract.redact import one_line
 
-_PLURAL = {"loss": "losses"}
-_NOT_LOST = "tag"
-"""Kind that is no point of a metric."""
+_IRREGULAR_PLURALS = {"loss": "losses"}
+_KIND_WITHOUT_POINTS = "tag"
+"""The kind whose values are not points of a metric."""
 
 
 class Refusals:
@@ -21,24 +21,24 @@ class Refusals:
         self._warn = warn
 
     def add(self, kind: str, error: Exception) -> None:
-        """Count something that could not be logged; warn about the first of its kind."""
+        """Count a value that could not be logged, and warn about the first one of its kind."""
         self._counts[kind] += 1
         article = "an" if kind[0] in "aeiou" else "a"
         self._warn(kind, f"{article} {kind} could not be logged ({one_line(error)}); training goes on")
 
     def add_metric(self, name: str, error: Exception) -> None:
-        """Count a value of an evaluation that could not be logged; warn about the first of each metric."""
+        """Count a value of an evaluation that could not be logged, and warn about the first one of each metric."""
         self._counts["metric value"] += 1
         self._warn(f"evaluate {name}", f"{name!r} could not be logged ({one_line(error)}); training goes on")
 
     def sum_up(self, failed_steps: int) -> int:
-        """Warn about everything that could not be logged, if any kind occurred twice; return the number of lost points."""
+        """Warn about all counted values, if a kind occurred more than once. Return the number of lost points."""
         counts = self._counts + Counter({"step": failed_steps})
         if any(number > 1 for number in counts.values()):
-            parts = ", ".join(_counted(number, kind) for kind, number in counts.items())
+            parts = ", ".join(_count_phrase(number, kind) for kind, number in counts.items())
             self._warn("sum", f"{parts} could not be logged in this run")
-        return counts.total() - counts[_NOT_LOST]
+        return counts.total() - counts[_KIND_WITHOUT_POINTS]
 
 
-def _counted(number: int, kind: str) -> str:
-    return f"{number:,} {kind if number == 1 else _PLURAL.get(kind, kind + 's')}"
+def _count_phrase(number: int, kind: str) -> str:
+    return f"{number:,} {kind if number == 1 else _IRREGULAR_PLURALS.get(kind, kind + 's')}"

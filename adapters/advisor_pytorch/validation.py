@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from advisor.contract.metric_direction import Direction, contradicts, direction_of
+from advisor.contract.metric_direction import Direction, contradicts_direction, direction_of
 from advisor_logging.limits import MAX_STEP
 
-_BETTER = {"minimize": "higher", "maximize": "lower"}
-"""The better values if the stated direction (the key) is wrong."""
-_NAME = re.compile(r"[/\w.\- :]{1,250}")
+_BETTER_VALUES = {"minimize": "higher", "maximize": "lower"}
+"""By stated direction: the values that are better if this direction is wrong."""
+_NAME_PATTERN = re.compile(r"[/\w.\- :]{1,250}")
 
 
-def is_name(name: object) -> bool:
+def is_mlflow_name(name: object) -> bool:
     """Return whether MLflow accepts the name of a metric or param: letters, digits, `_ - . : /`, spaces, no paths like `..`."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME_PATTERN.fullmatch(name):
         return False
     return posixpath.normpath(name) == name and name != "." and not name.startswith(("..", "/"))
 
@@ -37,19 +37,19 @@ def check_training(model: object, optimizers: Sequence[object]) -> None:
 
 
 def check_objective(params: object, objective: object, direction: object) -> Direction:
-    """Return the objective's direction: as given, else as its name says.
+    """Return the objective's direction: `direction`, or else the one that the objective's name implies.
 
     Raises TypeError or ValueError unless the hyperparameters and the objective can be logged unchanged, and the direction is known
     and does not contradict the objective's name.
     """
     if not isinstance(params, Mapping):
         raise TypeError(f"params must be a mapping of names to values, such as vars(args), not {type(params).__name__}")
-    wrong = [name for name in params if not is_name(name)]
+    wrong = [name for name in params if not is_mlflow_name(name)]
     if wrong:
         raise ValueError(
             f"MLflow does not accept {wrong[0]!r} as the name of a parameter: use letters, digits and _ - . : /"
         )
-    if not isinstance(objective, str) or not is_name(objective):
+    if not isinstance(objective, str) or not is_mlflow_name(objective):
         raise ValueError(
             f"MLflow does not accept {objective!r} as the name of a metric: use letters, digits and _ - . : /"
         )
@@ -64,10 +64,10 @@ def check_objective(params: object, objective: object, direction: object) -> Dir
     if direction not in ("minimize", "maximize"):
         raise ValueError(f'direction must be "minimize" or "maximize", not {direction!r}')
     stated: Direction = "minimize" if direction == "minimize" else "maximize"
-    if contradicts(objective, stated):
+    if contradicts_direction(objective, stated):
         raise ValueError(
-            f"direction={direction!r} contradicts the name of the objective {objective!r}, whose {_BETTER[stated]} values are "
-            "better: leave direction out, or rename the metric"
+            f"direction={direction!r} contradicts the name of the objective {objective!r}, whose {_BETTER_VALUES[stated]} values "
+            "are better: leave direction out, or rename the metric"
         )
     return stated
 
@@ -81,7 +81,7 @@ def check_count(name: str, value: object, least: int) -> None:
 
 
 def check_step(step: object) -> int:
-    """Return a step number, also from NumPy or PyTorch integers. Raises TypeError or ValueError for others and above 2**53."""
+    """Return a step as a plain integer. Raises TypeError or ValueError if it is not an integer from 0 to 2**53."""
     number = operator.index(step)  # type: ignore[arg-type]  # raises for other types
     check_count("step", number, 0)
     if number > MAX_STEP:
@@ -98,7 +98,7 @@ def count_classes(classes: int | Sequence[str] | None) -> int | None:
     return int(number)
 
 
-def make_writable(folder: str | os.PathLike[str]) -> None:
+def make_writable_folder(folder: str | os.PathLike[str]) -> None:
     """Create the folder if it is missing. Raises OSError if files cannot be written in it."""
     try:
         os.makedirs(folder, exist_ok=True)

@@ -29,10 +29,10 @@ def hyperparameters(arguments: Any, model: Any) -> dict[str, object]:
         chosen.pop("num_train_epochs", None)  # the Trainer ignores it
     else:
         chosen.pop("max_steps", None)
-    return _of_model(model) | plain_values(chosen)
+    return _model_hyperparameters(model) | plain_values(chosen)
 
 
-def _of_model(model: Any) -> dict[str, object]:
+def _model_hyperparameters(model: Any) -> dict[str, object]:
     config: Any = getattr(model, "config", None)
     own = plain_values(config.to_diff_dict()) if hasattr(config, "to_diff_dict") else {}
     return {

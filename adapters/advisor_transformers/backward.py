@@ -1,6 +1,6 @@
-"""Observes the loss of every micro-batch when the Trainer passes it to Accelerate for the backward pass.
+"""Observes the loss of each micro-batch when the Trainer passes it to Accelerate for the backward pass.
 
-This is the loss that is trained, regardless of its source: the model, label smoothing, a custom loss, an overridden method.
+This is the trained loss, whether it comes from the model, label smoothing, a custom loss or an overridden method.
 The loss is scaled so that the micro-batches of an optimizer step add up to the loss of the step.
 """
 
@@ -14,10 +14,12 @@ from accelerate import Accelerator  # type: ignore[import-untyped]
 
 from advisor_pytorch.steps.patches import Patches
 
-patches: Patches[Callable[[torch.Tensor], None]] = Patches(lambda: patches.replace(Accelerator, "backward", _observe))
+patches: Patches[Callable[[torch.Tensor], None]] = Patches(
+    lambda: patches.replace(Accelerator, "backward", _observe_backward)
+)
 
 
-def _observe(original: Any) -> Any:
+def _observe_backward(original: Any) -> Any:
     def backward(self: Accelerator, loss: Any, **kwargs: Any) -> Any:
         if isinstance(loss, torch.Tensor):
             for listener in list(patches.listeners):

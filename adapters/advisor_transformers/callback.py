@@ -52,24 +52,24 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close(error)
+        self._close_log(error)
 
     @override
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Prepare for a training. Recording starts later, because other callbacks may have to start their MLflow run first."""
-        self._close(None)  # an earlier training may have ended with an exception
+        """Prepare for a training. Recording starts later, so that other callbacks can start their MLflow run first."""
+        self._close_log(None)  # an earlier training may have ended with an exception
         self._is_training = True
 
     @override
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self._begin(args, state, kwargs)
+        self._begin_recording(args, state, kwargs)
         self._waiting_since = time.perf_counter()
 
-    def _begin(self, args: TrainingArguments, state: TrainerState, kwargs: Mapping[str, Any]) -> None:
+    def _begin_recording(self, args: TrainingArguments, state: TrainerState, kwargs: Mapping[str, Any]) -> None:
         if not self._is_training or self._log is not None:
             return
         model, micro_batches = kwargs["model"], args.gradient_accumulation_steps
@@ -81,7 +81,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
             "scheduler": kwargs.get("lr_scheduler"),
         }
         params = hyperparameters(args, model) if self._params is None else self._params
-        log = self._open(model, kwargs["optimizer"], params, state.global_step, known)
+        log = self._start_recording(model, kwargs["optimizer"], params, state.global_step, known)
         self._losses: list[Value] = []
         backward.patches.listen(self._on_backward)
         loader: Any = kwargs.get("train_dataloader")
@@ -98,9 +98,9 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
         if self._log is not None:
             with guard_training("the checkpoints"):
                 self._log_remaining_checkpoints(args, state)
-        self._close(None)
+        self._close_log(None)
 
-    def _close(self, error: BaseException | None) -> None:
+    def _close_log(self, error: BaseException | None) -> None:
         log, self._log, self._is_training = self._log, None, False
         if log is not None:
             backward.patches.ignore(self._on_backward)
@@ -137,7 +137,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
 
     @override
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._begin(args, state, kwargs)
+        self._begin_recording(args, state, kwargs)
         metrics = kwargs.get("metrics")
         if self._log is None or not metrics:
             return
@@ -154,7 +154,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
         if self._log is not None:
             with guard_training("a checkpoint"):
                 path = os.path.join(args.output_dir or "", f"checkpoint-{state.global_step}")
-                self._files.look([path], state.global_step)
+                self._files.record_files([path], state.global_step)
             self._log.evaluate({})  # exclude the time of saving, which is not training
         self._waiting_since = time.perf_counter()
 

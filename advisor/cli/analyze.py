@@ -19,7 +19,7 @@ from advisor.report.formats.terminal import print_report
 from advisor.report.publish import log_to_mlflow as publish
 from advisor.report.save import save_report
 from advisor.system import shell
-from advisor.system.atomic import write
+from advisor.system.atomic import write_files
 
 MAX_BROKEN_RULE_CHARS = 400
 """Maximum number of characters of a line about a broken rule."""
@@ -81,14 +81,14 @@ def analyze(
 
 def _write_markdown(report: Report, file: Path) -> None:
     try:
-        write({file: encodable(report.to_markdown())})
+        write_files({file: encodable(report.to_markdown())})
     except OSError as error:
         raise AdvisorError(f"cannot write {str(file)!r}: {error.strerror or error}") from None
 
 
 def make_report(experiment: str, options: AnalysisOptions, study_file: Path | None, *, show_progress: bool) -> Report:
     """Analyze the experiment and return its report."""
-    command = shell.line(["advisor", "analyze", experiment, *options.words(study_file)])
+    command = shell.command_line(["advisor", "analyze", experiment, *options.words(study_file)])
     with progress_bar(enabled=show_progress) as on_progress:
         return run_analysis(
             experiment,

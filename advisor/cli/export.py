@@ -14,7 +14,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import load
 from advisor.planning.sampling.halton import sample
-from advisor.system.atomic import write
+from advisor.system.atomic import write_files
 from advisor.tracking import read_study
 
 
@@ -71,7 +71,7 @@ def export(
         return
     try:
         if out.is_file() or not out.exists():
-            write({out.resolve(): text})
+            write_files({out.resolve(): text})
         else:
             out.write_text(text, encoding="utf-8")  # `out` is a pipe or a terminal
     except OSError as error:

@@ -25,7 +25,7 @@ from advisor.planning.designs.one_each import one_each
 from advisor.planning.designs.per_optimizer import first_studies
 from advisor.planning.designs.steps_initial import sweep_first
 from advisor.system import shell
-from advisor.system.atomic import write
+from advisor.system.atomic import write_files
 
 OPTIMIZERS = tuple(sorted(LADDERS))
 OPTIMIZER_QUESTION = (
@@ -247,7 +247,7 @@ def _write_study_files(
         raise AdvisorError(f"{', '.join(existing)} exists already; pass another --out, or --force to overwrite it")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write({file.resolve(): dump(spec) for file, spec in zip(files, named, strict=True)})
+        write_files({file.resolve(): dump(spec) for file, spec in zip(files, named, strict=True)})
     except OSError as error:
         raise AdvisorError(f"cannot write {str(out)!r}: {error.strerror or error}; pass another --out") from None
     for file, spec in zip(files, named, strict=True):
@@ -255,7 +255,7 @@ def _write_study_files(
     passed = [_training_options(spec, explicit) for spec in specs]
     shown = files if any(options != passed[0] for options in passed) else files[:1]
     for file, options in zip(shown, passed, strict=False):
-        click.echo(f"\nadvisor run {shell.quote(str(file))} -- python train.py {options}")
+        click.echo(f"\nadvisor run {shell.quote_word(str(file))} -- python train.py {options}")
 
 
 def _training_options(spec: StudySpec, explicit: Collection[str]) -> str:

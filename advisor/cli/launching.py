@@ -15,14 +15,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from advisor.cli.options import dataclass_options, quiet_option, ray_address_option, tracking_option
 from advisor.contract.redact import redact
 from advisor.execution import LaunchPlan, Ledger, Summary, jobs, launch, queue
-from advisor.execution.command import fingerprint
+from advisor.execution.command import command_fingerprint
 from advisor.execution.engines import Engine
 from advisor.execution.engines.devices import find_gpus, make_slots
 from advisor.execution.engines.local import Local
 from advisor.execution.engines.ray import Ray
 from advisor.execution.engines.slurm import Slurm
 from advisor.execution.job import job_name
-from advisor.execution.job_env import job_command, warnings
+from advisor.execution.job_env import command_warnings, job_command
 from advisor.execution.ledger.retries import Retry
 from advisor.execution.plan import OnUpdate
 from advisor.execution.progress import EndedTrials
@@ -174,7 +174,7 @@ class Launcher:
     def train(self, spec: StudySpec, trials: int | None, first_seed: int, folder: Path) -> tuple[LaunchPlan, Summary]:
         """Train those trials of a study that have not ended yet. trials: number of trials in all; None for the study file's."""
         engine = _make_engine(spec, self.options, folder)
-        ledger = Ledger(self.location, self.experiment, spec, Retry(fingerprint(self.words), self.retry))
+        ledger = Ledger(self.location, self.experiment, spec, Retry(command_fingerprint(self.words), self.retry))
         plan = LaunchPlan(
             spec=spec,
             queue=queue.make_queue(spec, trials, first_seed=first_seed, read_earlier=ledger.earlier),
@@ -188,7 +188,7 @@ class Launcher:
             keep_going=self.options.keep_going,
         )
         with _progress_bar(plan, first_seed, enabled=not self.options.quiet) as on_update:
-            unpassed = warnings(spec, self.words, append=self.options.append) if self.warns else ()
+            unpassed = command_warnings(spec, self.words, append=self.options.append) if self.warns else ()
             return plan, launch(plan, ledger, _after_warnings(on_update, unpassed))
 
 
@@ -202,7 +202,7 @@ def print_commands(
             "to try one"
         )
     for job in jobs(spec, trials, first_seed=seed):
-        click.echo(shell.line(job_command(spec, job, command, folder / f"{job.name}.json", append=append)))
+        click.echo(shell.command_line(job_command(spec, job, command, folder / f"{job.name}.json", append=append)))
 
 
 @contextmanager
@@ -225,7 +225,7 @@ def _progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[OnU
 
         def update(summary: Summary, news: str, /) -> None:
             bar.update(task, completed=len(summary.outcomes), description=state_text(plan, summary, seed))
-            ended = lines.new(summary)
+            ended = lines.new_lines(summary)
             for line in (news, *(() if console.is_terminal else ended)):
                 if line and enabled:
                     console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -246,4 +246,4 @@ def print_next(experiment: str, location: Location) -> None:
     words = ["advisor", "analyze", experiment]
     if redact(location.uri) == location.uri:  # print the URI only if it holds no password
         words += ["--tracking-uri", location.uri]
-    click.echo(f"Next: {shell.line(words)}")
+    click.echo(f"Next: {shell.command_line(words)}")

@@ -18,7 +18,7 @@ from advisor.cli.launching import (
 )
 from advisor.execution import LaunchPlan, Summary, queue
 from advisor.execution.job import default_seed
-from advisor.execution.job_env import check, study_folder, warnings
+from advisor.execution.job_env import check_command, command_warnings, study_folder
 from advisor.model.spec_yaml import load
 from advisor.model.words import spelled
 from advisor.tracking.stores.location import default_for_writing, locate
@@ -73,14 +73,14 @@ def run(
     status is 1 if a trial failed.
     """
     spec = load(study)
-    check(spec, command, append=options.append)
+    check_command(spec, command, append=options.append)
     folder = study_folder(out, spec.study)
     first_seed = default_seed(spec) if seed is None else seed
     if dry_run:
         print_commands(spec, trials, first_seed, command, folder, append=options.append)
-        print_warnings(warnings(spec, command, append=options.append))
+        warn(command_warnings(spec, command, append=options.append))
         return
-    queue.check(spec, trials)
+    queue.check_trial_count(spec, trials)
     uri = options.tracking_uri
     launcher = Launcher(
         words=command,

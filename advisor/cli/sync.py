@@ -12,7 +12,7 @@ import click
 from advisor.cli.options import quiet_option
 from advisor.cli.progress import progress_bar
 from advisor.model.errors import AdvisorError
-from advisor_logging.sync import NotDelivered, Spool, deliver, find, find_mine, inspect
+from advisor_logging.sync import NotDelivered, Spool, deliver, find_own_spools, find_spools, inspect_spool
 
 
 @click.command()
@@ -38,7 +38,7 @@ def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, 
     advisor sync node7/spool --tracking-uri http://...   deliver a copy from another machine
     """
     try:
-        found = [inspect(folder) for folder in (find(spools) if spools else find_mine())]
+        found = [inspect_spool(folder) for folder in (find_spools(spools) if spools else find_own_spools())]
     except ValueError as error:
         raise AdvisorError(str(error)) from None
     if not quiet:

@@ -10,7 +10,7 @@ SCHEMA = "1"
 """Version of the names in this module, logged as the tag `TAG_SCHEMA`."""
 
 DENSE_STEPS = 500
-"""Number of optimizer steps at the start of training that are logged one by one; later steps are logged in windows."""
+"""Number of optimizer steps at the start of a training that are logged one by one. Later steps are logged in windows."""
 
 # Metrics of the training loop. After the first DENSE_STEPS steps, a metric NAME is the mean of a window, and NAME.min and NAME.max
 # are its extremes, all logged at the window's last step. (A file store cannot hold both "a" and "a/b", hence the dot.)
@@ -36,8 +36,8 @@ SLOWEST_RANK = "train/slowest_rank_s"
 FASTEST_RANK = "train/fastest_rank_s"
 """Step times of the slowest and the fastest rank in seconds. They are equal if ranks wait for each other in each step."""
 OPTIMIZER_SUFFIX = ".optimizer"
-"""In `train/grad_norm.optimizer<k>` and `train/learning_rate.optimizer<k>`, k > 0 numbers the optimizer (`.group<j>` may follow);
-`train/grad_norm` is the gradient norm over all optimizers that made a step."""
+"""Suffix of the metrics of optimizer k > 0: `train/grad_norm.optimizer<k>` and `train/learning_rate.optimizer<k>` (`.group<j>` may
+follow). `train/grad_norm` is the gradient norm over all optimizers that made a step."""
 
 # Metrics of the device, logged at intervals that grow with the length of the run.
 DEVICE_MEMORY_PEAK = "device/memory_peak_bytes"
@@ -48,9 +48,9 @@ DEVICE_UTILISATION = "device/utilisation"
 """Share of the time since the previous point during which the device was computing, from 0 to 1."""
 
 FULL_SUFFIX = ".full"
-"""If a metric is computed on a sample of the validation set during training, NAME.full is its value on the whole set."""
+"""NAME.full is a metric's value on the whole validation set, if NAME is its value on a sample of the set."""
 STD_SUFFIX = ".std"
-"""If a metric is a mean over validation examples, NAME.std is its standard deviation over the examples."""
+"""NAME.std is the standard deviation over the validation examples, if the metric NAME is a mean over them."""
 MIN_SUFFIX = ".min"
 MAX_SUFFIX = ".max"
 GROUP_SUFFIX = ".group"

@@ -24,7 +24,7 @@ SPLITS: Mapping[str, Split] = {
     "holdout": "valid",
     "test": "test",
 }
-_ALIASES = {
+_WORD_ALIASES = {
     "acc": "accuracy",
     "err": "error",
     "ppl": "perplexity",
@@ -33,7 +33,7 @@ _ALIASES = {
     "nll": "loss",
     "xent": "loss",
 }
-_FILLERS = frozenset({"batch", "step", "epoch", "mean", "avg", "metrics", "metric", "set"})
+_FILLER_WORDS = frozenset({"batch", "step", "epoch", "mean", "avg", "metrics", "metric", "set"})
 
 _LOWER_IS_BETTER = frozenset(
     "loss error perplexity wer cer mse mae rmse mape bpb bpc fid entropy divergence regret cost time latency ctc rank brier "
@@ -43,11 +43,11 @@ _HIGHER_IS_BETTER = frozenset(
     "accuracy f1 auc auroc auprc bleu rouge ssim psnr map precision recall score reward return r2 ndcg top1 top5 iou miou dice "
     "mrr hits kappa mcc elbo likelihood throughput average match success win pearson spearman correlation corr".split()
 )
-_VAGUE = frozenset("score average match".split())
+_VAGUE_WORDS = frozenset("score average match".split())
 """Words that mean "higher is better" only if no other word names the quantity: not in "FID score" or "loss average"."""
-_NEGATABLE = frozenset("likelihood elbo reward return error mse mae rmse brier".split())
+_NEGATABLE_WORDS = frozenset("likelihood elbo reward return error mse mae rmse brier".split())
 """Words whose direction a preceding "negative" reverses. Before "precision" or "loss" it may mean negative examples instead."""
-_EFFORT = frozenset("time seconds step steps epochs iterations updates samples examples".split())
+_EFFORT_WORDS = frozenset("time seconds step steps epochs iterations updates samples examples".split())
 
 
 def words(name: str) -> tuple[str, ...]:
@@ -56,42 +56,47 @@ def words(name: str) -> tuple[str, ...]:
     return tuple(w.lower() for w in re.split(r"[^A-Za-z0-9]+", spaced) if w)
 
 
+def split_of(name: str) -> Split | None:
+    """Return the data split of the metric; None if its name does not contain one."""
+    return next((SPLITS[word] for word in words(name) if word in SPLITS), None)
+
+
 def quantity(name: str) -> tuple[str, ...]:
     """Return the quantity of the metric: the words of its name without the split and fillers such as "batch" or "epoch"."""
-    return tuple(_ALIASES.get(w, w) for w in words(name) if w not in SPLITS and w not in _FILLERS)
+    return tuple(_WORD_ALIASES.get(w, w) for w in words(name) if w not in SPLITS and w not in _FILLER_WORDS)
 
 
 def direction_of(name: str) -> Direction | None:
     """Return the direction in which the metric improves; None if its name does not determine it."""
     # Splitting by case would cut "mAP" and "mIoU" into several words.
     whole = [w for w in re.split(r"[^a-z0-9]+", name.lower()) if w not in SPLITS]
-    if "to" in whole[1:] and _EFFORT & set(whole[: whole.index("to", 1)]):
+    if "to" in whole[1:] and _EFFORT_WORDS & set(whole[: whole.index("to", 1)]):
         return "minimize"  # for example, time_to_accuracy
     word = _deciding_word(whole, quantity(name))
     if word is None:
         return None
-    negated = bool({"neg", "negative"} & set(whole)) and (word in _NEGATABLE or {"log", "loss"} <= set(whole))
+    negated = bool({"neg", "negative"} & set(whole)) and (word in _NEGATABLE_WORDS or {"log", "loss"} <= set(whole))
     return "minimize" if (word in _LOWER_IS_BETTER) != negated else "maximize"
 
 
-def contradicts(name: str, direction: Direction) -> bool:
-    """Return True if the name clearly states the other direction: val_accuracy to minimize. Vague words state nothing clearly."""
+def contradicts_direction(name: str, direction: Direction) -> bool:
+    """Return True if the name clearly implies the other direction, such as val_accuracy to minimize. Vague words do not count."""
     clear = direction_of(name)
     return clear is not None and clear != direction and not _is_vague(name)
 
 
 def _is_vague(name: str) -> bool:
     whole = [w for w in re.split(r"[^a-z0-9]+", name.lower()) if w not in SPLITS]
-    return _deciding_word(whole, quantity(name)) in _VAGUE
+    return _deciding_word(whole, quantity(name)) in _VAGUE_WORDS
 
 
 def _deciding_word(whole: Sequence[str], parts: Sequence[str]) -> str | None:
-    """Return the last word with a known direction; a vague word counts only if there is no other."""
-    directed = [word for w in (*reversed(whole), *reversed(parts)) if (word := _directed(w))]
-    return next((w for w in directed if w not in _VAGUE), directed[0] if directed else None)
+    """Return the last word with a known direction. A vague word counts only if there is no other."""
+    directed = [word for w in (*reversed(whole), *reversed(parts)) if (word := _base_word_with_direction(w))]
+    return next((w for w in directed if w not in _VAGUE_WORDS), directed[0] if directed else None)
 
 
-def _directed(word: str) -> str | None:
+def _base_word_with_direction(word: str) -> str | None:
     """Return the base word with a known direction: accuracy for acc1, map for map50. None if there is none."""
-    plain = (_ALIASES.get(w, w) for w in (word, word.rstrip("0123456789")))
+    plain = (_WORD_ALIASES.get(w, w) for w in (word, word.rstrip("0123456789")))
     return next((w for w in plain if w in _LOWER_IS_BETTER or w in _HIGHER_IS_BETTER), None)

@@ -1,7 +1,7 @@
 """Removes passwords from messages, tags and files, in the analysis and in training processes; uses only the standard library.
 
-`learn` parses each address that the user provides. After that, the address's password is hidden by value wherever it appears, in
-any quoting. Regular-expression patterns are used only for text of unknown origin; their time grows in proportion to the text.
+`learn_address` parses each address that the user provides. Then the address's password is hidden by value wherever it appears, in
+any quoting. Regular expressions are used only for text of unknown origin; their time is proportional to the length of the text.
 """
 
 from __future__ import annotations
@@ -14,50 +14,60 @@ from functools import lru_cache
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 _USERINFO = re.compile(r"(?<=://)(?:[^/\s'\"]*|[^/\s'\":@\[]{0,128}:(?!\d{1,5}[/?#])[^\s'\"]{0,2048})@")
-"""User and password of an address inside a text. A password may hold a slash or an @; its length is bounded."""
-_ASSIGNED = re.compile(r"(?<![\w.-])(?P<name>[\w.-]++)=(?P<value>'[^'\n]*'|\"[^\"\n]*\"|[^&;\s'\"]+)")
-_ENVIRONMENT = re.compile(
+"""Pattern of user and password of an address inside a text. A password may contain a slash or an @; its length is limited."""
+_ASSIGNMENT = re.compile(r"(?<![\w.-])(?P<name>[\w.-]++)=(?P<value>'[^'\n]*'|\"[^\"\n]*\"|[^&;\s'\"]+)")
+_SECRET_VARIABLE_NAME = re.compile(
     r"(?i)(token|password|passwd|passphrase|secret|credentials?|apikey|[a-z0-9]_(pwd|pass|key|pat))$"
 )
 """Pattern of environment variables with secret values: PGPASSWORD, MLFLOW_TRACKING_TOKEN, SSH_KEY, MYSQL_PWD."""
-_MIN_LENGTH = 6
+_MIN_SECRET_CHARS = 6
 """Minimum characters of an environment value that is hidden wherever it appears; shorter values may be ordinary words."""
-_MAX_ERROR = 20_000
-"""Maximum characters of an error that are read: an error may quote all the data that it is about."""
-_MIN_LEARNED = 3
+_MAX_ERROR_CHARS = 20_000
+"""Maximum characters of an error's text that are read. Some errors quote large data."""
+_MIN_PASSWORD_CHARS = 3
 """Minimum characters of a password to hide if it belongs to an address that the user provided."""
-HIDDEN = "***"
-_DATABASES = {"postgresql", "postgres", "mysql", "mariadb", "mssql", "oracle", "cockroachdb", "redshift", "snowflake"}
-"""Dialects of SQLAlchemy whose addresses have a password; their drivers accept more characters in it than a parser."""
+HIDDEN_TEXT = "***"
+_DATABASE_DIALECTS = {
+    "postgresql",
+    "postgres",
+    "mysql",
+    "mariadb",
+    "mssql",
+    "oracle",
+    "cockroachdb",
+    "redshift",
+    "snowflake",
+}
+"""SQLAlchemy dialects whose addresses may have a password. Their drivers accept passwords that `urllib` would parse differently."""
 
 _learned: dict[str, str] = {}
 """Texts to hide, with their replacements: the user's addresses, and their passwords in every form of quoting."""
 
 
-def learn(address: str) -> str:
+def learn_address(address: str) -> str:
     """Hide the secrets of an address wherever they appear from now on; return the address without its secrets.
 
     address: one complete address as the user provided it, such as the value of an option. In web addresses, user and password end
     as `urllib` parses them. In database addresses, they end at the last @, even if they contain special characters. A value that is
     not an address is returned unchanged.
     """
-    scheme, user, host = _parts(address)
+    scheme, user, host = _split_address(address)
     if scheme is None:
         return address
     password = user.partition(":")[2]
-    hidden = [value for name, value in _query(address) if _names_secret(name) and len(value) >= _MIN_LENGTH]
-    _learn(password, _MIN_LEARNED)
+    hidden = [value for name, value in _query_items(address) if _names_secret(name) and len(value) >= _MIN_SECRET_CHARS]
+    _learn_secret(password, _MIN_PASSWORD_CHARS)
     for value in hidden:
-        _learn(value)
-    safe = f"{scheme}://{HIDDEN}@{host}" if user else address
-    safe = _assigned(safe)
+        _learn_secret(value)
+    safe = f"{scheme}://{HIDDEN_TEXT}@{host}" if user else address
+    safe = _hide_assigned_values(safe)
     if safe != address:
         _learned[address] = safe
     return safe
 
 
-def _learn(secret: str, shortest: int = _MIN_LENGTH) -> None:
-    _learned.update({form: HIDDEN for form in _forms(secret) if len(form) >= shortest})
+def _learn_secret(secret: str, shortest: int = _MIN_SECRET_CHARS) -> None:
+    _learned.update({form: HIDDEN_TEXT for form in _forms_of_secret(secret) if len(form) >= shortest})
 
 
 def redact(text: str) -> str:
@@ -66,69 +76,71 @@ def redact(text: str) -> str:
     Hidden are passwords of learned addresses, `user:password@` and `password=...` in other addresses, and the values of
     this process's environment variables whose names denote passwords, tokens or keys.
     """
-    return _assigned(_without_values_and_userinfo(text))
+    return _hide_assigned_values(_hide_known_values_and_userinfo(text))
 
 
 def redact_value(value: str) -> str:
     """Redact a whole value, such as a parameter or an argument. If the value is an address, learn its secrets first."""
-    return redact(learn(value))
+    return redact(learn_address(value))
 
 
-def _assigned(text: str) -> str:
-    """The text without the values that it assigns to names of secrets, as `password=…` in an address's query."""
+def _hide_assigned_values(text: str) -> str:
+    """Return the text without values that are assigned to names of secrets, such as `password=…` in an address."""
 
     def hide(found: re.Match[str]) -> str:
         name = found["name"]
-        return f"{name}={HIDDEN}" if _names_secret(name.lstrip("0123456789_.-")) else found.group()
+        return f"{name}={HIDDEN_TEXT}" if _names_secret(name.lstrip("0123456789_.-")) else found.group()
 
-    return _ASSIGNED.sub(hide, text)
+    return _ASSIGNMENT.sub(hide, text)
 
 
-def _without_values_and_userinfo(text: str) -> str:
+def _hide_known_values_and_userinfo(text: str) -> str:
     if _learned:
-        text = _pattern(tuple(_learned)).sub(lambda found: _learned[found.group()], text)
-    values = _values(tuple(os.environ.items()))
-    text = values.sub(HIDDEN, text) if values is not None else text
-    return _USERINFO.sub(f"{HIDDEN}@", text) if "@" in text else text
+        text = _any_text_pattern(tuple(_learned)).sub(lambda found: _learned[found.group()], text)
+    values = _environment_pattern(tuple(os.environ.items()))
+    text = values.sub(HIDDEN_TEXT, text) if values is not None else text
+    return _USERINFO.sub(f"{HIDDEN_TEXT}@", text) if "@" in text else text
 
 
 @lru_cache(maxsize=1)
-def _pattern(texts: tuple[str, ...]) -> re.Pattern[str]:
+def _any_text_pattern(texts: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, sorted(texts, key=lambda text: (-len(text), text)))))
 
 
 @lru_cache(maxsize=2)
-def _values(environment: tuple[tuple[str, str], ...]) -> re.Pattern[str] | None:
+def _environment_pattern(environment: tuple[tuple[str, str], ...]) -> re.Pattern[str] | None:
     """Return a pattern of the environment's secrets, raw and URL-quoted, longest first; None if there are no secrets."""
-    found = {form for value in _environment_secrets(environment) for form in _forms(value)}
-    longest = sorted((value for value in found if len(value) >= _MIN_LENGTH), key=lambda value: (-len(value), value))
+    found = {form for value in _environment_secrets(environment) for form in _forms_of_secret(value)}
+    longest = sorted(
+        (value for value in found if len(value) >= _MIN_SECRET_CHARS), key=lambda value: (-len(value), value)
+    )
     return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest))})(?!\w)") if longest else None
 
 
 def _environment_secrets(environment: tuple[tuple[str, str], ...]) -> Iterator[str]:
     for name, value in environment:
-        if _ENVIRONMENT.search(name):
+        if _SECRET_VARIABLE_NAME.search(name):
             yield value.strip()
         else:
-            yield _parts(value)[1].partition(":")[2]
+            yield _split_address(value)[1].partition(":")[2]
 
 
-def _forms(secret: str) -> set[str]:
+def _forms_of_secret(secret: str) -> set[str]:
     """Return the forms in which a secret may appear: raw, quoted, unquoted, on one line, in `repr`, and line by line."""
     plain = {secret, unquote(secret)}
     lines = {line.strip() for form in plain for line in form.splitlines()} if "\n" in secret else set()
     plain |= {" ".join(form.split()) for form in plain} | lines
-    escaped = {escape(form)[1:-1] for form in plain for escape in (repr, json.dumps, _json_of_any_script)}
+    escaped = {escape(form)[1:-1] for form in plain for escape in (repr, json.dumps, _json_without_escapes)}
     # The bytes of a variable that are not UTF-8 are surrogates, which `quote` refuses by default.
     quoted = {form(text, errors="surrogatepass") for text in plain for form in (quote, quote_plus)}
     return quoted | {quote(text, safe="", errors="surrogatepass") for text in plain} | plain | escaped
 
 
-def _json_of_any_script(text: str) -> str:
+def _json_without_escapes(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _parts(address: str) -> tuple[str | None, str, str]:
+def _split_address(address: str) -> tuple[str | None, str, str]:
     """Return (scheme, user and password, rest) of an address; the scheme is None if the text is not an address."""
     scheme, found, rest = address.partition("://")
     if not found or not re.fullmatch(r"\s*[\w.+-]+", scheme):
@@ -136,12 +148,12 @@ def _parts(address: str) -> tuple[str | None, str, str]:
     dialect = scheme.strip().lower().partition("+")[0]
     if dialect in ("sqlite", "file"):
         return scheme, "", rest
-    authority = rest if dialect in _DATABASES else re.split(r"[/?#]", rest, maxsplit=1)[0]
+    authority = rest if dialect in _DATABASE_DIALECTS else re.split(r"[/?#]", rest, maxsplit=1)[0]
     user, _, host = authority.rpartition("@")
     return scheme, user, host + rest[len(authority) :]
 
 
-def _query(address: str) -> list[tuple[str, str]]:
+def _query_items(address: str) -> list[tuple[str, str]]:
     try:
         return parse_qsl(urlsplit(address).query)
     except ValueError:  # an invalid bracket or port
@@ -150,18 +162,18 @@ def _query(address: str) -> list[tuple[str, str]]:
 
 def one_line(error: BaseException | str, limit: int = 300) -> str:
     """Return an error as one redacted line of at most `limit` characters, its class first."""
-    return redact(" ".join(redact(_text_of(error)).split()))[:limit]
+    return redact(" ".join(redact(_error_text(error)).split()))[:limit]
 
 
-def _text_of(error: BaseException | str) -> str:
+def _error_text(error: BaseException | str) -> str:
     try:
-        return (error if isinstance(error, str) else f"{type(error).__name__}: {error}")[:_MAX_ERROR]
+        return (error if isinstance(error, str) else f"{type(error).__name__}: {error}")[:_MAX_ERROR_CHARS]
     except Exception:  # a user's class whose text cannot be made
         return type(error).__name__
 
 
-def reason(error: BaseException) -> str:
-    """Return an error as `one_line` does; for a network error, only the operating system's reason without libraries' wrappers."""
+def error_reason(error: BaseException) -> str:
+    """Return the same as `one_line`. For a network error, return only the operating system's reason."""
     innermost = error
     while (deeper := innermost.__cause__ or innermost.__context__) is not None:
         innermost = deeper
@@ -170,7 +182,7 @@ def reason(error: BaseException) -> str:
     return one_line(error)
 
 
-_SECRET = re.compile(
+_SECRET_NAME = re.compile(
     r"(?i)(^|[-_.\s])((?:ssl)?passwords?|passwd|passphrase|pwd|secrets?|credentials?|apikey"
     r"|(api|access|private|secret|account|auth|ssh|storage|wandb|azure|encryption|signing|client|master)[-_]?keys?"
     r"|(api|access|auth|bearer|hf|hub|wandb|github|session|refresh|id)[-_]?token"
@@ -182,73 +194,90 @@ def _names_secret(name: str) -> bool:
     """Return whether this is the name of a secret, or of an environment variable that holds one."""
     return (
         is_secret(name)
-        or (name.isupper() and _ENVIRONMENT.search(name) is not None)
+        or (name.isupper() and _SECRET_VARIABLE_NAME.search(name) is not None)
         or name in ("token", "sig", "pass")
     )
 
 
 def is_secret(name: str) -> bool:
     """Return whether the name denotes a password, a key or a token."""
-    return _SECRET.search(name) is not None
+    return _SECRET_NAME.search(name) is not None
 
 
-_QUOTED = re.compile(
+_QUOTED_ASSIGNMENT = re.compile(
     r"""(?<![\w.-])([\w.-]++)(["']?\]?\s*+(?::\s{0,20}[\w.\[\]| ]{1,80}?\s{0,20})?[:=]\s*+[rbfuRBFU]{0,2})"""
     r"""(\"{3}|'{3}|["'])(.+?)\3""",
     re.DOTALL,
 )
-"""A quoted text that code or configuration assigns to a name, a subscript or a key."""
-_UNQUOTED = re.compile(
+"""Pattern of a quoted text that code or configuration assigns to a name, a subscript or a key."""
+_UNQUOTED_ASSIGNMENT = re.compile(
     r"(?m)^([+ -]?[ \t]*+(?:export[ \t]++)?)([\w.-]++)([ \t]*+[:=]\s{0,100}+)([^\s#'\"(){}\[\],]++)[ \t]*+$"
 )
-"""An unquoted text that a line of configuration assigns to a name."""
-_NO_VALUES = {"None", "True", "False", "null", "true", "false", "str", "bytes", "int", "float", "bool", HIDDEN}
+"""Pattern of an unquoted text that a line of configuration assigns to a name."""
+_HARMLESS_VALUES = {
+    "None",
+    "True",
+    "False",
+    "null",
+    "true",
+    "false",
+    "str",
+    "bytes",
+    "int",
+    "float",
+    "bool",
+    HIDDEN_TEXT,
+}
 
 
 def redact_code(text: str) -> str:
-    """As `redact`, for code or configuration: texts that are assigned to passwords, keys and tokens are hidden.
+    """Return code or configuration with its secrets hidden: texts that are assigned to passwords, keys and tokens.
 
     Code without a secret stays unchanged: `def f(token=None)`, `password: str`, `key = args.key`.
     """
 
     def hide_quoted(found: re.Match[str]) -> str:
         name, between, mark, _ = found.groups()
-        return f"{name}{between}{mark}{HIDDEN}{mark}" if _names_secret(name) else found.group()
+        return f"{name}{between}{mark}{HIDDEN_TEXT}{mark}" if _names_secret(name) else found.group()
 
     def hide_line(found: re.Match[str]) -> str:
         start, name, between, value = found.groups()
-        harmless = value in _NO_VALUES or re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", value)
-        return f"{start}{name}{between}{HIDDEN}" if _names_secret(name) and not harmless else found.group()
+        harmless = value in _HARMLESS_VALUES or re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", value)
+        return f"{start}{name}{between}{HIDDEN_TEXT}" if _names_secret(name) and not harmless else found.group()
 
-    return _UNQUOTED.sub(hide_line, _QUOTED.sub(hide_quoted, _without_values_and_userinfo(text)))
+    return _UNQUOTED_ASSIGNMENT.sub(
+        hide_line, _QUOTED_ASSIGNMENT.sub(hide_quoted, _hide_known_values_and_userinfo(text))
+    )
 
 
 def learn_arguments(arguments: Iterable[str]) -> None:
     """Hide the secrets of all addresses in a command line wherever they appear from now on."""
     for argument in arguments:
-        learn(argument)
-        learn(argument.partition("=")[2])
+        learn_address(argument)
+        learn_address(argument.partition("=")[2])
 
 
-_HEADER = re.compile(
+_CREDENTIAL_HEADER = re.compile(
     r"(?i)\b(authorization[\"']?\s{0,9}[:=]\s{0,9}[\"']?(?:[a-z]{1,20}\s{1,9})?|bearer\s{1,9})[^\s'\"]++"
 )
-"""An HTTP header with a credential, or only its scheme and the credential."""
-_KEYWORD = re.compile(r"\b(key\s{0,9}=\s{0,9})('[^'\n]*+'|\"[^\"\n]*+\")")
-"""A quoted text in the keyword `key` of a call, as in `wandb.login(key="...")`."""
-_ENTRY = re.compile(r"(?<![\w.-])([\w.-]++)([\"']?\s{0,9}+:\s{0,9}+)([^\s'\"(){}\[\],]++)")
-"""An unquoted value in JSON or YAML within one line."""
+"""Pattern of an HTTP header with a credential, or of its scheme and credential alone."""
+_KEY_ARGUMENT = re.compile(r"\b(key\s{0,9}=\s{0,9})('[^'\n]*+'|\"[^\"\n]*+\")")
+"""Pattern of a quoted text as the argument `key` of a call, as in `wandb.login(key="...")`."""
+_UNQUOTED_ENTRY = re.compile(r"(?<![\w.-])([\w.-]++)([\"']?\s{0,9}+:\s{0,9}+)([^\s'\"(){}\[\],]++)")
+"""Pattern of an unquoted value in JSON or YAML within one line."""
 
 
 def _redact_argument(argument: str) -> str:
-    """As `redact`, for one argument, which may contain code, configuration or an HTTP header."""
+    """Return an argument with its secrets hidden. It may contain code, configuration or an HTTP header."""
 
     def hide(found: re.Match[str]) -> str:
         name, between, value = found.groups()
-        return f"{name}{between}{HIDDEN}" if _names_secret(name) and value not in _NO_VALUES else found.group()
+        return (
+            f"{name}{between}{HIDDEN_TEXT}" if _names_secret(name) and value not in _HARMLESS_VALUES else found.group()
+        )
 
-    text = _ENTRY.sub(hide, redact(redact_code(argument)))
-    return _HEADER.sub(rf"\1{HIDDEN}", _KEYWORD.sub(rf"\1'{HIDDEN}'", text))
+    text = _UNQUOTED_ENTRY.sub(hide, redact(redact_code(argument)))
+    return _CREDENTIAL_HEADER.sub(rf"\1{HIDDEN_TEXT}", _KEY_ARGUMENT.sub(rf"\1'{HIDDEN_TEXT}'", text))
 
 
 def redact_arguments(arguments: Sequence[str]) -> list[str]:
@@ -259,11 +288,11 @@ def redact_arguments(arguments: Sequence[str]) -> list[str]:
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if hide_next and not argument.startswith("--"):
-            _learn(argument)
-            safe.append(HIDDEN)
+            _learn_secret(argument)
+            safe.append(HIDDEN_TEXT)
         elif equals and value and _names_secret(name.lstrip("-")):
-            _learn(value)
-            safe.append(f"{name}={HIDDEN}")
+            _learn_secret(value)
+            safe.append(f"{name}={HIDDEN_TEXT}")
         else:
             safe.append(_redact_argument(argument))
         option = argument.lstrip("-")

@@ -14,6 +14,8 @@ from advisor.engine.registry import BUILT_IN
 FILE = "measured.csv"
 SIZES: Sequence[tuple[int, str]] = ((1, "1"), (8, "2 to 8"), (32, "9 to 32"), (10**9, "over 32"))
 """Groups of study sizes that are counted separately: (maximum number of trials, size in words)."""
+MIN_STUDIES = 10
+"""Minimum number of studies for a rate in words; with fewer, "1 of 1" says almost nothing."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,11 @@ def measured(rule: str) -> tuple[Measured, ...]:
 
 
 def in_words(rows: Iterable[Measured]) -> str | None:
-    """Return the rates over all study sizes in one sentence; None if there are no counts."""
+    """Return the rates over all study sizes in one sentence; None if there are too few studies."""
     rows = list(rows)
     positives, detected = sum(r.positives for r in rows), sum(r.detected for r in rows)
     negatives, alarms = sum(r.negatives for r in rows), sum(r.false_alarms for r in rows)
+    positives, negatives = (n if n >= MIN_STUDIES else 0 for n in (positives, negatives))
     hits = f"{_count(detected)} of {_count(positives)} labelled studies that have it"
     errors = f"{_count(alarms)} of {_count(negatives)}"
     if positives and negatives:

@@ -16,7 +16,8 @@ Shared = Literal["study", "trials", "a trial", "subject", "end", "axis", "rates"
 - trials: at least half of the effect's trials show the cause; a trial: at least one of the effect's trials shows the cause
 - subject: the same hyperparameter or metric, or one of a pair; end: the same subject and the same side of its range
 - axis: the effect's subject is a hyperparameter whose axis the cause shows as evidence
-- rates: the effect concerns a learning rate; low rates, high rates: the cause concerns the low or high end of a learning rate
+- rates: the effect concerns a learning rate; low rates, high rates: the cause concerns the low or high end of a learning rate, and
+  the effect does not concern low rates only, because too high a rate is no cause there
 """
 
 Place = Literal["somewhere", "everywhere"]
@@ -96,7 +97,7 @@ def _share(effect: Finding, cause: Finding, what: Shared) -> bool:
     if what == "rates":
         return is_learning_rate(effect.subject or "")
     if what in ("low rates", "high rates"):
-        return is_learning_rate(cause.subject or "") and cause.side == what.partition(" ")[0]
+        return is_learning_rate(cause.subject or "") and cause.side == what.partition(" ")[0] and effect.side != "low"
     return True
 
 

@@ -21,14 +21,14 @@ from advisor.execution.job_env import job_environment, study_folder
 from advisor.execution.ledger import Ledger
 from advisor.execution.ledger.claims import HEARTBEAT_S
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
-from advisor.execution.ledger.ledger import TAKEN
+from advisor.execution.ledger.ledger import TAKEN_STATES
 from advisor.execution.ledger.record import (
     LaterError,
     Outcome,
     RefusedError,
-    patiently,
+    retry_while_unreachable,
 )
-from advisor.execution.queue import JobQueue, check, make_queue
+from advisor.execution.queue import JobQueue, check_trial_count, make_queue
 from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.model.space import Value
 from advisor.model.spec import StudySpec
@@ -80,39 +80,39 @@ class OpenStudy:
         self._current: Trial | None = None
 
     def trials(self, count: int | None = None, *, seed: int | None = None) -> Iterator[Trial]:
-        """Yield each trial that has not ended and that no other launcher is training. Each gets its own MLflow run.
+        """Yield each trial that has not ended and that no other launcher is training. Each trial gets its own MLflow run.
 
         count: number of trials in the study (None: as in its file). seed: first seed (None: as for `advisor run`). MLflow and our
         hook log to the run of the current trial. If the loop ends or crashes during a trial, the next iteration restarts that
         trial. Raises AdvisorError if the store is unreachable for ten minutes.
         """
-        check(self.spec, count)
+        check_trial_count(self.spec, count)
         if self._current is not None:
             self._current.record(Exit(1, interrupted=True))  # a loop that an exception ended may still be open
-        patiently(lambda: self._ledger.take_over(self._records))
+        retry_while_unreachable(lambda: self._ledger.deliver_left_records(self._records))
         first_seed = default_seed(self.spec) if seed is None else seed
         queue = make_queue(
-            self.spec, count, first_seed=first_seed, read_earlier=lambda: patiently(self._ledger.earlier)
+            self.spec, count, first_seed=first_seed, read_earlier=lambda: retry_while_unreachable(self._ledger.earlier)
         )
-        done = {entry.key for entry in patiently(self._ledger.entries) if entry.state == "done"}
-        while (job := self._next(queue)) is not None:
+        done = {entry.key for entry in retry_while_unreachable(self._ledger.entries) if entry.state == "done"}
+        while (job := self._next_job(queue)) is not None:
             if job.key in done:
                 continue
-            ((begun, run_id),) = patiently(partial(self._ledger.begin, [job]))
-            if run_id in TAKEN:
+            ((begun, run_id),) = retry_while_unreachable(partial(self._ledger.begin, [job]))
+            if run_id in TAKEN_STATES:
                 queue.refused(job, silent=run_id == "silent")
                 continue
-            yield from self._train(Trial(begun, run_id, self.spec, self._ledger, self._records), begun)
+            yield from self._yield_trial(Trial(begun, run_id, self.spec, self._ledger, self._records), begun)
 
-    def _next(self, queue: JobQueue) -> Job | None:
-        while not (jobs := patiently(lambda: queue.next(self._ledger.entries))) and queue.waits():
+    def _next_job(self, queue: JobQueue) -> Job | None:
+        while not (jobs := retry_while_unreachable(lambda: queue.next(self._ledger.entries))) and queue.waits():
             time.sleep(1.0)
         return jobs[0] if jobs else None
 
-    def _train(self, trial: Trial, job: Job) -> Iterator[Trial]:
+    def _yield_trial(self, trial: Trial, job: Job) -> Iterator[Trial]:
         self._current = trial
         variables = self._environment(job, trial.run_id)
-        with _logging_into(absolute_uri(self._location), variables), _heartbeat(self._ledger, trial.run_id):
+        with _logging_to_run(from_anywhere(self._location), variables), _heartbeat(self._ledger, trial.run_id):
             try:
                 yield trial
             except GeneratorExit:
@@ -165,7 +165,7 @@ class Trial:
         _end_active_run(self.run_id, exit)
         at, record = time.monotonic(), ExitRecord(self.name, self.run_id, exit, status, error, self._points)
         try:
-            self.outcome = patiently(
+            self.outcome = retry_while_unreachable(
                 lambda: self._ledger.deliver(record, since_s=time.monotonic() - at),
                 on_failure=lambda: self._records.keep(record),
                 patience_s=0.0 if exit.interrupted else None,
@@ -225,8 +225,8 @@ def _error_text(error: BaseException | str) -> str:
 
 
 @contextmanager
-def _logging_into(uri: str, variables: Mapping[str, str]) -> Iterator[None]:
-    """Make MLflow and our hook in this process log to the run that the environment variables identify."""
+def _logging_to_run(uri: str, variables: Mapping[str, str]) -> Iterator[None]:
+    """Make MLflow and our hook log to the run that `variables` (for the environment) identify, in this process during the block."""
     import mlflow
 
     before = {name: os.environ.get(name) for name in (*variables, "MLFLOW_EXPERIMENT_ID")}
@@ -257,11 +257,11 @@ def _end_active_run(run_id: str, exit: Exit) -> None:
 def _heartbeat(ledger: Ledger, run_id: str) -> Iterator[None]:
     """Send heartbeats for the run from a background thread during the block."""
     ended = threading.Event()
-    ledger.beat_from_thread(run_id)
+    ledger.send_heartbeat_from_thread(run_id)
 
     def beat() -> None:
         while not ended.wait(HEARTBEAT_S):
-            ledger.beat_from_thread(run_id)
+            ledger.send_heartbeat_from_thread(run_id)
 
     thread = threading.Thread(target=beat, name="advisor-heartbeat", daemon=True)
     thread.start()

@@ -5,7 +5,7 @@
     python train.py --config {json}                                          path of a JSON file with all of them
     python train.py {args} --max-train-steps {max_train_steps} --schedule {schedule} --decay-steps {schedule.decay_steps}
 
-`{{` and `}}` produce literal braces. `BUILT_IN` lists the placeholders that are not hyperparameters.
+`{{` and `}}` produce literal braces. `BUILT_IN_PLACEHOLDERS` lists the placeholders that are not hyperparameters.
 """
 
 from __future__ import annotations
@@ -21,12 +21,22 @@ from advisor.model.errors import AdvisorError
 from advisor.model.placeholders import SCHEDULE, option
 from advisor.model.space import Value
 
-BUILT_IN = ("trial", "seed", "json", "args", "study", "run_id", "max_train_steps", "evaluate_every", SCHEDULE)
+BUILT_IN_PLACEHOLDERS = (
+    "trial",
+    "seed",
+    "json",
+    "args",
+    "study",
+    "run_id",
+    "max_train_steps",
+    "evaluate_every",
+    SCHEDULE,
+)
 """Placeholders that are not hyperparameters. A hyperparameter with the same name takes precedence."""
-_COLLECTIVE = {"json", "args"}
+_COLLECTIVE_PLACEHOLDERS = {"json", "args"}
 """Placeholders that expand to all hyperparameters at once."""
 _MAX_FILE_BYTES = 1_000_000
-"""Maximum size of a file on the command line that counts as a part of the command: a script or a configuration, no data."""
+"""Maximum size of a file on the command line whose content counts as part of the command. Larger files are assumed to be data."""
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w./-]*)\}")
 
 
@@ -35,11 +45,11 @@ def placeholders(words: Iterable[str]) -> set[str]:
     return {m.group(1) for word in words for m in _PLACEHOLDER.finditer(word) if m.group(1)}
 
 
-def check(words: Sequence[str], parameters: Iterable[str], available: Iterable[str]) -> None:
-    """Raise AdvisorError for an unknown placeholder. available: the names in `BUILT_IN` that have a value for this job."""
+def check_placeholders(words: Sequence[str], parameters: Iterable[str], available: Iterable[str]) -> None:
+    """Raise AdvisorError for an unknown placeholder. available: names of built-in placeholders that have a value for this job."""
     known = {*parameters, *available}
     for name in sorted(placeholders(words) - known):
-        if name.partition(".")[0] in BUILT_IN:
+        if name.partition(".")[0] in BUILT_IN_PLACEHOLDERS:
             raise AdvisorError(
                 f"the command asks for {{{name}}}, which the study does not say; add it to the study file"
             )
@@ -48,13 +58,13 @@ def check(words: Sequence[str], parameters: Iterable[str], available: Iterable[s
         raise AdvisorError(f"the command asks for {{{name}}}, which is no hyperparameter of the study; {hint}")
 
 
-def check_all(words: Sequence[str], searched: Mapping[str, str], parameters: Iterable[str]) -> None:
+def check_passes_searched(words: Sequence[str], searched: Mapping[str, str], parameters: Iterable[str]) -> None:
     """Raise AdvisorError if the command passes some hyperparameters but omits one of the searched ones.
 
     searched: maps each searched hyperparameter to a derived one that may be passed instead, or to itself.
     """
     names = placeholders(words)
-    if appends(words, parameters) or "{args}" in words or "json" in names:
+    if must_append(words, parameters) or "{args}" in words or "json" in names:
         return
     missing = [substitute for name, substitute in searched.items() if not {name, substitute} & names]
     if missing:
@@ -65,27 +75,27 @@ def check_all(words: Sequence[str], searched: Mapping[str, str], parameters: Ite
         )
 
 
-def appends(words: Sequence[str], parameters: Iterable[str]) -> bool:
-    """Return True if the hyperparameters must be appended, because the command has no placeholder for any of them."""
+def must_append(words: Sequence[str], parameters: Iterable[str]) -> bool:
+    """Return True if the command has no placeholder for any hyperparameter, so that all of them must be appended."""
     names = {n.partition(".")[0] if n.startswith(f"{SCHEDULE}.") else n for n in placeholders(words)}
-    return names <= set(BUILT_IN) - _COLLECTIVE - set(parameters)
+    return names <= set(BUILT_IN_PLACEHOLDERS) - _COLLECTIVE_PLACEHOLDERS - set(parameters)
 
 
-def fill(
+def fill_placeholders(
     words: Sequence[str], params: Mapping[str, Value], built_in: Mapping[str, str], *, append: bool = True
 ) -> list[str]:
     """Return the command line of a job. append: append the hyperparameters if the command has no placeholder for them.
 
-    If a hyperparameter's condition does not hold, the word with its placeholder is omitted, and so is the option before it:
-    both words of `--momentum {momentum}`.
+    If a hyperparameter has no value in this trial, the word with its placeholder is omitted, and so is the option before it: both
+    words of `--momentum {momentum}`.
     """
     values = {**built_in, **{name: as_text(value) for name, value in params.items()}}
-    if append and appends(words, params):
-        return [*(_fill_word(word, values) for word in words), *arguments(params)]
+    if append and must_append(words, params):
+        return [*(_fill_word(word, values) for word in words), *option_words(params)]
     out: list[str] = []
     for word in words:
         if word == "{args}" and "args" not in params:
-            out += arguments(params)
+            out += option_words(params)
         elif placeholders([word]) <= set(values):
             out.append(_fill_word(word, values))
         elif out and re.fullmatch(r"\{[^{}]+\}", word) and re.fullmatch(r"--?[A-Za-z][^=\s]*", out[-1]):
@@ -93,12 +103,12 @@ def fill(
     return out
 
 
-def arguments(params: Mapping[str, Value]) -> list[str]:
+def option_words(params: Mapping[str, Value]) -> list[str]:
     """Return the words `--name value` for every hyperparameter."""
     return [word for name, value in params.items() for word in (f"--{name}", as_text(value))]
 
 
-def fingerprint(words: Sequence[str]) -> str:
+def command_fingerprint(words: Sequence[str]) -> str:
     """Return a digest of the command and of the scripts and configuration files that it names."""
     digest = hashlib.sha256("\0".join(words).encode(errors="surrogateescape"))
     for part in (part for word in words for part in word.split("=")):

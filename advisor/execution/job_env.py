@@ -17,30 +17,32 @@ from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
 from advisor.tracking.stores.location import Location, absolute_uri
 
-OUT = Path("advisor-runs")
-_NUMBERS = ("max_train_steps", "evaluate_every")
+DEFAULT_OUTPUT_FOLDER = Path("advisor-runs")
+_NUMBER_PLACEHOLDERS = ("max_train_steps", "evaluate_every")
 
 
-def check(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> None:
+def check_command(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> None:
     """Raise AdvisorError if the command has an unknown placeholder or omits a searched hyperparameter.
 
     append: False if the training reads the hyperparameters from its environment variables.
     """
-    if any("\0" in text for text in _texts(spec)):
+    if any("\0" in text for text in _study_texts(spec)):
         raise AdvisorError("the study contains a text with a zero byte, which no command line can pass; remove it")
-    command.check(words, spec.parameters, {*placeholders.values(spec), "trial", "seed", "json", "args", "run_id"})
+    command.check_placeholders(
+        words, spec.parameters, {*placeholders.values(spec), "trial", "seed", "json", "args", "run_id"}
+    )
     if append:
-        command.check_all(words, _substitutes(spec), spec.parameters)
-        if "seed" in not_passed(spec, words):
+        command.check_passes_searched(words, _derived_substitutes(spec), spec.parameters)
+        if "seed" in unpassed_placeholders(spec, words):
             raise AdvisorError(
                 f"the study repeats each trial with {spec.seeds} seeds, and the command does not pass them; add --seed {{seed}}, "
                 "or pass --no-args if the training reads ADVISOR_SEED from its environment"
             )
 
 
-def warnings(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> list[str]:
-    """Return a warning, if necessary: the command does not pass the length of training or the schedule that the study sets."""
-    missing = [name for name in not_passed(spec, words) if name != "seed"] if append else []
+def command_warnings(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> list[str]:
+    """Return a warning if the command does not pass the training length or the schedule that the study sets, else an empty list."""
+    missing = [name for name in unpassed_placeholders(spec, words) if name != "seed"] if append else []
     if not missing:
         return []
     values = placeholders.values(spec)
@@ -54,17 +56,17 @@ def warnings(spec: StudySpec, words: Sequence[str], *, append: bool = True) -> l
 
 def passes_seed(spec: StudySpec, words: Sequence[str]) -> bool:
     """Return whether the command passes the seed of a trial to the training."""
-    return "seed" not in not_passed(spec.model_copy(update={"seeds": 2}), words)
+    return "seed" not in unpassed_placeholders(spec.model_copy(update={"seeds": 2}), words)
 
 
-def not_passed(spec: StudySpec, words: Sequence[str]) -> list[str]:
+def unpassed_placeholders(spec: StudySpec, words: Sequence[str]) -> list[str]:
     """Return the placeholders of what the study sets that are not in the command, neither as placeholders nor as values."""
     values, passed = placeholders.values(spec), command.placeholders(words)
     stated = {part for word in words for part in re.split(r"[=\s]", word)}
     return [n for n in placeholders.to_pass(spec) if n not in passed and values.get(n) not in stated]
 
 
-def _texts(spec: StudySpec) -> Iterator[str]:
+def _study_texts(spec: StudySpec) -> Iterator[str]:
     """Yield all texts of the study that may become words of a command."""
     yield spec.study
     for name, parameter in spec.parameters.items():
@@ -72,8 +74,8 @@ def _texts(spec: StudySpec) -> Iterator[str]:
         yield from (v for v in (parameter.value, *parameter.options) if isinstance(v, str))
 
 
-def _substitutes(spec: StudySpec) -> dict[str, str]:
-    """Map each searched hyperparameter to the most similarly named hyperparameter derived from it, or else to itself.
+def _derived_substitutes(spec: StudySpec) -> dict[str, str]:
+    """Map each searched hyperparameter to a hyperparameter derived from it (with the most similar name), or else to itself.
 
     A training that accepts `learning_rate` need not accept `effective_learning_rate`, even if the study searches the latter.
     """
@@ -91,7 +93,7 @@ def job_command(
 ) -> list[str]:
     """Return the command line of a job. file: path of the file with its hyperparameters."""
     job_values = {"trial": str(job.number), "seed": str(job.seed), "json": str(file.resolve()), "run_id": run_id}
-    return command.fill(words, job.params, {**placeholders.values(spec), **job_values}, append=append)
+    return command.fill_placeholders(words, job.params, {**placeholders.values(spec), **job_values}, append=append)
 
 
 def job_environment(spec: StudySpec, job: Job, run_id: str, location: Location, experiment: str) -> dict[str, str]:
@@ -104,22 +106,26 @@ def job_environment(spec: StudySpec, job: Job, run_id: str, location: Location, 
         "ADVISOR_TRIAL": str(job.number),
         "ADVISOR_SEED": str(job.seed),
         "ADVISOR_PARAMS": job.params_json(),
-        **{f"ADVISOR_{name.upper()}": value for name in _NUMBERS if (value := placeholders.values(spec).get(name))},
+        **{
+            f"ADVISOR_{name.upper()}": value
+            for name in _NUMBER_PLACEHOLDERS
+            if (value := placeholders.values(spec).get(name))
+        },
         **({"ADVISOR_SCHEDULE": json.dumps(dict(spec.schedule))} if spec.schedule else {}),
     }
 
 
-_RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
+_RESERVED_NAMES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
 """File names that Windows keeps for devices."""
 
 
 def study_folder(base: Path | None, study: str) -> Path:
-    """Return the study's output folder in `base` (None: `OUT`). It is unique even if the name contains invalid characters."""
+    """Return the study's output folder in `base` (None: `DEFAULT_OUTPUT_FOLDER`). It is unique for every study name."""
     name = re.sub(r"[^\w.-]+", "-", study).strip("-.") or "study"
-    if _RESERVED.fullmatch(name):
+    if _RESERVED_NAMES.fullmatch(name):
         name = f"study-{name}"
     suffix = "" if name == study else f"-{hashlib.sha256(study.encode()).hexdigest()[:6]}"
-    return (OUT if base is None else base) / f"{name}{suffix}"
+    return (DEFAULT_OUTPUT_FOLDER if base is None else base) / f"{name}{suffix}"
 
 
 def make_private(folder: Path) -> None:

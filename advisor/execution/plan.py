@@ -11,7 +11,7 @@ from typing import Protocol
 from advisor.execution.engines import Engine
 from advisor.execution.job import Key
 from advisor.execution.ledger.record import Outcome
-from advisor.execution.ledger.retries import FAILED
+from advisor.execution.ledger.retries import FAILED_STATUSES
 from advisor.execution.queue import JobQueue
 from advisor.model.spec import StudySpec
 from advisor.tracking.stores.location import Location
@@ -57,7 +57,7 @@ class Summary:
     @property
     def failed(self) -> int:
         """Number of jobs that gave no result because the training or its command is wrong."""
-        return sum(outcome.status in FAILED for outcome in self.outcomes.values())
+        return sum(outcome.status in FAILED_STATUSES for outcome in self.outcomes.values())
 
     def counts(self) -> Mapping[str, int]:
         """Return the number of jobs with each status."""

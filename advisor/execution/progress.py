@@ -13,15 +13,17 @@ class EndedTrials:
         self._metric, self._seed = metric, first_seed
         self._known: set[Key] | None = None
 
-    def new(self, summary: Summary) -> list[str]:
+    def new_lines(self, summary: Summary) -> list[str]:
         """Return the new lines. Trainings that ended before the first call get none."""
         before, self._known = self._known, set(summary.outcomes)
         if before is None:
             return []
         places = ((place, key) for place, key in enumerate(summary.outcomes, start=1) if key not in before)
-        return [self._line(summary, key, place) for place, key in places if summary.outcomes[key].status == "complete"]
+        return [
+            self._trial_line(summary, key, place) for place, key in places if summary.outcomes[key].status == "complete"
+        ]
 
-    def _line(self, summary: Summary, key: Key, place: int) -> str:
+    def _trial_line(self, summary: Summary, key: Key, place: int) -> str:
         outcome, best = summary.outcomes[key], summary.best
         value = "complete" if outcome.best is None else f"{self._metric} {outcome.best:.3g}"
         leads = "" if best is None or best[0] == key else f" (best {best[1]:.3g}, {job_name(best[0], self._seed)})"

@@ -17,7 +17,7 @@ from advisor.planning.sampling import adaptive
 from advisor.planning.sampling.adaptive import Observation
 from advisor.tracking.study.inference import parse_value
 
-_RETRY_S = 15.0
+_RETRY_INTERVAL_S = 15.0
 """Seconds before retrying a job whose launcher has sent no recent heartbeat."""
 
 ReadEntries = Callable[[], Sequence[Entry]]
@@ -42,7 +42,7 @@ class JobQueue(Protocol):
         """Return True if the queue has no job now but may have one later."""
 
 
-def check(spec: StudySpec, trials: int | None) -> None:
+def check_trial_count(spec: StudySpec, trials: int | None) -> None:
     """Raise AdvisorError if the number of trials is unknown."""
     trial_count(spec, trials)
 
@@ -52,11 +52,11 @@ def make_queue(
 ) -> JobQueue:
     """Return the job queue of a study. trials: number of trials (None: as in the study file).
 
-    read_earlier: reads the trials of the preceding studies for adaptive samplers. Raises AdvisorError as `check` does.
+    read_earlier: reads the trials of the preceding studies for adaptive samplers. Raises AdvisorError as `check_trial_count` does.
     """
     if spec.sampler.kind != "adaptive":
         return ListedQueue(jobs(spec, trials, first_seed=first_seed))
-    return AdaptiveQueue(spec, trial_count(spec, trials), first_seed, as_history(spec, read_earlier()))
+    return AdaptiveQueue(spec, trial_count(spec, trials), first_seed, as_observations(spec, read_earlier()))
 
 
 class ListedQueue:
@@ -78,7 +78,7 @@ class ListedQueue:
     def refused(self, job: Job, *, silent: bool) -> None:
         """Remove the job from the queue, or retry it later if its launcher is silent."""
         if silent:
-            self._silent.append((time.monotonic() + _RETRY_S, job))
+            self._silent.append((time.monotonic() + _RETRY_INTERVAL_S, job))
 
     def again(self, job: Job) -> None:
         """Put the job at the front of the queue."""
@@ -108,12 +108,12 @@ class AdaptiveQueue:
         free = ((n, r) for n in range(self._trials) for r in range(self._repeats) if (n, r) not in taken)
         key = next(free, None)
         if key is None:
-            self._retry_at = time.monotonic() + _RETRY_S
+            self._retry_at = time.monotonic() + _RETRY_INTERVAL_S
             return ()
         number, repeat = key
         params = self._first_params(number, begun) if repeat else None
         if params is None:
-            history = [*self._earlier, *self._history(begun, number)]
+            history = [*self._earlier, *self._observations(begun, number)]
             (params,) = adaptive.suggest(self._spec, history, number=len(self._earlier) + number)
         return (Job(number, repeat, job_seed(self._spec, key, self._seed), params),)
 
@@ -132,7 +132,7 @@ class AdaptiveQueue:
         first = begun.get((number, 0))
         return None if first is None else parse_params(self._spec, first.params)
 
-    def _history(self, begun: Mapping[Key, Entry], number: int) -> Iterable[Observation]:
+    def _observations(self, begun: Mapping[Key, Entry], number: int) -> Iterable[Observation]:
         """Yield the study's trials so far as observations for the sampler, except the trial to suggest."""
         for n in range(self._trials):
             entries = [begun[n, r] for r in range(self._repeats) if (n, r) in begun and begun[n, r].state != "open"]
@@ -140,21 +140,21 @@ class AdaptiveQueue:
             if params is None:
                 continue
             outcomes = [entry.outcome for entry in entries if entry.outcome is not None]
-            yield Observation(params, _mean_value(outcomes), running=len(outcomes) < self._repeats)
+            yield Observation(params, _mean_objective(outcomes), running=len(outcomes) < self._repeats)
 
 
-def as_history(spec: StudySpec, entries: Iterable[Entry]) -> list[Observation]:
+def as_observations(spec: StudySpec, entries: Iterable[Entry]) -> list[Observation]:
     """Return the trials of other studies, also those outside this study's ranges, as observations for the sampler."""
     parsed = ((parse_params(spec, entry.params, anywhere=True), entry.outcome) for entry in entries)
     return [
-        Observation(params, _mean_value([outcome]))
+        Observation(params, _mean_objective([outcome]))
         for params, outcome in parsed
         if params is not None and outcome is not None
     ]
 
 
-def _mean_value(outcomes: Sequence[Outcome]) -> float | None:
-    """Return the mean best value of a trial's trainings; None if one failed, because a setting that may fail is unsuitable."""
+def _mean_objective(outcomes: Sequence[Outcome]) -> float | None:
+    """Return the mean best value of a trial's trainings; None if a training failed, because such a setting is unsuitable."""
     values = [o.best for o in outcomes if o.best is not None and o.status in ("complete", "stopped")]
     return fmean(values) if values and len(values) == len(outcomes) else None
 
@@ -168,21 +168,21 @@ def parse_params(spec: StudySpec, texts: Mapping[str, str], *, anywhere: bool = 
     for name, parameter in spec.parameters.items():
         if name not in texts:
             continue
-        value = _parse(parameter, texts[name], anywhere=anywhere)
+        value = _parse_value(parameter, texts[name], anywhere=anywhere)
         if value is None:
             return None
         params[name] = value
-    required = (n for n, p in spec.parameters.items() if p.role != "derived" and _applies(p, params))
+    required = (n for n, p in spec.parameters.items() if p.role != "derived" and _is_active(p, params))
     if any(n not in params for n in required):
         return None
     return params if anywhere or spec.forbids(params) is None else None
 
 
-def _applies(parameter: Parameter, params: Mapping[str, Value]) -> bool:
+def _is_active(parameter: Parameter, params: Mapping[str, Value]) -> bool:
     return all(params.get(parent) == value for parent, value in (parameter.when or {}).items())
 
 
-def _parse(parameter: Parameter, text: str, *, anywhere: bool) -> Value | None:
+def _parse_value(parameter: Parameter, text: str, *, anywhere: bool) -> Value | None:
     """Parse the text of a value. Return None if the parameter does not allow the value; `anywhere` as in `parse_params`."""
     allowed = (parameter.value,) if parameter.role == "fixed" and parameter.value is not None else parameter.options
     parsed = parse_value(text)

@@ -25,12 +25,12 @@ class StopSignals:
             return
         # Signals that were ignored when the process started (by `nohup`, for example) stay ignored.
         used = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-        before = {number: signal.signal(number, self._count) for number in used}
+        before = {number: signal.signal(number, self._count_signal) for number in used}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _count(self, *_: Any) -> None:
+    def _count_signal(self, *_: Any) -> None:
         self.count += 1

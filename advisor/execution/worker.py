@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from advisor.execution.engines import Exit, Task, Training
-from advisor.execution.engines.local import cannot_write
+from advisor.execution.engines.local import unwritable_folder_error
 from advisor.execution.job import Job, Key
-from advisor.execution.job_env import check, job_command, job_environment, make_private
+from advisor.execution.job_env import check_command, job_command, job_environment, make_private
 from advisor.execution.ledger import Ledger
 from advisor.execution.ledger.claims import HEARTBEAT_S
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
-from advisor.execution.ledger.ledger import TAKEN
+from advisor.execution.ledger.ledger import TAKEN_STATES
 from advisor.execution.ledger.record import (
     DELIVERY_POLL_S,
-    MAX_PAUSE_S,
-    PATIENCE_S,
+    MAX_RETRY_PAUSE_S,
+    MAX_STORE_WAIT_S,
     DeliveringError,
     LaterError,
     Outcome,
@@ -34,8 +34,8 @@ _POLL_S = 0.1
 _MIN_POLL_S = 0.005
 """Minimum seconds between two polls. The pause doubles while nothing ends, so that short trainings follow each other closely."""
 MAX_FIRST_FAILURES = 3
-"""Number of first trials of a launch that, if they all fail or log nothing and no trial has a result yet, end the launch."""
-MAX_LOST = 3
+"""Number of trials after which a launch ends if all of them fail or log nothing, and no earlier trial has a result."""
+MAX_RESTARTS_AFTER_LOSS = 3
 """Maximum number of restarts of a job whose machine was lost. Then the job is recorded as stopped."""
 
 
@@ -44,11 +44,11 @@ def launch(plan: LaunchPlan, ledger: Ledger, on_update: OnUpdate) -> Summary:
 
     Raises KeyboardInterrupt after a clean stop, and AdvisorError if further trials would fail too.
     """
-    check(plan.spec, plan.words)
+    check_command(plan.spec, plan.words)
     try:
         make_private(plan.folder)
     except OSError as error:
-        raise cannot_write(plan.folder, error) from None
+        raise unwritable_folder_error(plan.folder, error) from None
     summary = Summary(plan.queue.total, maximize=plan.spec.objective.direction == "maximize")
     worker = _Worker(plan, ledger, summary, on_update)
     signals = StopSignals()
@@ -64,7 +64,7 @@ def launch(plan: LaunchPlan, ledger: Ledger, on_update: OnUpdate) -> Summary:
 
 
 @dataclass
-class _Begun:
+class _BegunJob:
     """A job that this launcher has begun."""
 
     job: Job
@@ -84,7 +84,7 @@ class _Worker:
     def __init__(self, plan: LaunchPlan, ledger: Ledger, summary: Summary, on_update: OnUpdate) -> None:
         self._plan, self._ledger, self._summary, self._on_update = plan, ledger, summary, on_update
         self._records = ExitRecords(plan.folder, plan.location, plan.experiment)
-        self._begun: list[_Begun] = []
+        self._begun: list[_BegunJob] = []
         self._next_beat = time.monotonic() + HEARTBEAT_S
         self._unanswered_since: float | None = None
         self._retry_at = 0.0
@@ -94,23 +94,23 @@ class _Worker:
     def read_record(self) -> None:
         """Deliver the exit records that earlier launchers left, then read the outcomes recorded so far."""
         try:
-            self._ledger.take_over(self._records)
+            self._ledger.deliver_left_records(self._records)
         except LaterError as error:
-            raise _unanswered(error) from None
+            raise _unanswered_error(error) from None
         self._read_outcomes()
         count = len(self._summary.outcomes)
-        self._news(f"{count} of {self._summary.total} had ended before." if count else "")
+        self._report_news(f"{count} of {self._summary.total} had ended before." if count else "")
 
-    def _news(self, text: str) -> None:
+    def _report_news(self, text: str) -> None:
         self._on_update(self._summary, text)
 
     def _read_outcomes(self) -> None:
         """Read the outcomes of the jobs of all launchers, including failed launchers."""
         try:
-            self._ledger.take_in_orphans()
+            self._ledger.record_orphans()
             entries = self._ledger.entries()
         except LaterError as error:
-            raise _unanswered(error) from None
+            raise _unanswered_error(error) from None
         repeats = self._plan.spec.seeds or 1
         of_study = (e for e in entries if e.key[1] < repeats and e.key[0] * repeats < self._summary.total)
         self._summary.outcomes |= {e.key: e.outcome for e in of_study if e.outcome is not None}
@@ -121,8 +121,10 @@ class _Worker:
         while not signals.count:
             began = len(self._begun)
             more = self._begin()
-            pause = _MIN_POLL_S if self._collect() or len(self._begun) > began else min(2 * pause, _POLL_S)
-            self._heartbeat()
+            pause = (
+                _MIN_POLL_S if self._record_ended_trainings() or len(self._begun) > began else min(2 * pause, _POLL_S)
+            )
+            self._send_due_heartbeats()
             if not (more or self._begun or self._plan.queue.waits()):
                 self._read_outcomes()
                 return
@@ -144,36 +146,36 @@ class _Worker:
                     more = self._plan.queue.waits()
                     break
                 new = [job for job in jobs if job.key not in self._summary.outcomes]
-                claimed += self._claim(new)
+                claimed += self._claim_jobs(new)
                 if not new:  # the queue repeats jobs that have ended here, as after a run was deleted in MLflow
                     break
             self._store_answered()
         except LaterError:
             self._store_unreachable()
-        self._start(claimed)
+        self._start_claimed(claimed)
         return more
 
-    def _claim(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
+    def _claim_jobs(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
         """Claim jobs. Return those that no other launcher has, each with its run's id."""
         try:
             if self._records.others:
-                self._ledger.take_over(self._records)
+                self._ledger.deliver_left_records(self._records)
             begun = self._ledger.begin(jobs)
         except LaterError:
             for job in reversed(jobs):
                 self._plan.queue.again(job)
             raise
         for job, state in begun:
-            if state in TAKEN:
+            if state in TAKEN_STATES:
                 self._plan.queue.refused(job, silent=state == "silent")
             if state in ("done", "busy"):
-                self._news(f"{job.name} is or was trained by another launcher.")
-        return [(job, run_id) for job, run_id in begun if run_id not in TAKEN]
+                self._report_news(f"{job.name} is or was trained by another launcher.")
+        return [(job, run_id) for job, run_id in begun if run_id not in TAKEN_STATES]
 
-    def _start(self, claimed: Sequence[tuple[Job, str]]) -> None:
+    def _start_claimed(self, claimed: Sequence[tuple[Job, str]]) -> None:
         if not claimed:
             return
-        tasks = [self._task(job, run_id) for job, run_id in claimed]
+        tasks = [self._make_task(job, run_id) for job, run_id in claimed]
         try:
             started = self._plan.engine.start(tasks)
         except BaseException:
@@ -183,14 +185,14 @@ class _Worker:
             raise
         until = None if self._plan.timeout_s is None else time.time() + self._plan.timeout_s
         begun = [
-            _Begun(job, run_id, training, task.log, until)
+            _BegunJob(job, run_id, training, task.log, until)
             for (job, run_id), training, task in zip(claimed, started, tasks, strict=True)
         ]
         self._begun += begun
         for item in begun:
-            self._beat(item)
+            self._send_heartbeat(item)
 
-    def _task(self, job: Job, run_id: str) -> Task:
+    def _make_task(self, job: Job, run_id: str) -> Task:
         plan = self._plan
         log, file = plan.folder / f"{job.name}.log", plan.folder / f"{job.name}.json"
         words = job_command(plan.spec, job, plan.words, file, run_id, append=plan.append)
@@ -199,19 +201,19 @@ class _Worker:
 
     # --- keeping the record -----------------------------------------------------------------------------------------------------
 
-    def _heartbeat(self) -> None:
+    def _send_due_heartbeats(self) -> None:
         if time.monotonic() < max(self._next_beat, self._retry_at):
             return
         self._next_beat = time.monotonic() + HEARTBEAT_S
         for item in self._begun:
-            if item.exit is None and not self._beat(item):
+            if item.exit is None and not self._send_heartbeat(item):
                 return
 
-    def _beat(self, item: _Begun) -> bool:
+    def _send_heartbeat(self, item: _BegunJob) -> bool:
         """Send a job's heartbeat. Return True if the store responded."""
         details = {**item.training.note(), **({} if item.until is None else {"until": item.until})}
         try:
-            self._ledger.beat(item.run_id, details)
+            self._ledger.send_heartbeat(item.run_id, details)
             self._store_answered()
         except RefusedError:
             pass  # the run was deleted, which is reported when the job ends
@@ -220,7 +222,7 @@ class _Worker:
             return False
         return True
 
-    def _collect(self) -> bool:
+    def _record_ended_trainings(self) -> bool:
         """Record all trainings that have ended since the last call. Return True if any was recorded."""
         before = len(self._begun)
         for item in list(self._begun):
@@ -229,19 +231,21 @@ class _Worker:
                 if item.exit is None:
                     continue
                 item.ended_at = time.monotonic()
-                with suppress(OSError):  # disk full: the end is still recorded unless this launcher is killed first
+                with suppress(
+                    OSError
+                ):  # disk full: the end is only lost if this launcher is killed before it reaches MLflow
                     self._records.keep(ExitRecord(item.job.name, item.run_id, item.exit))
             if time.monotonic() >= max(item.retry_at, self._retry_at):
-                self._record(item, item.exit)
+                self._record_end(item, item.exit)
         return len(self._begun) < before
 
-    def _record(self, item: _Begun, exit: Exit) -> None:
+    def _record_end(self, item: _BegunJob, exit: Exit) -> None:
         lost, since = self._lost.get(item.job.key, 0), time.monotonic() - item.ended_at
         try:
-            outcome = self._ledger.end(item.run_id, exit, since_s=since, final=lost >= MAX_LOST)
+            outcome = self._ledger.end(item.run_id, exit, since_s=since, final=lost >= MAX_RESTARTS_AFTER_LOSS)
             self._store_answered()
         except RefusedError as error:
-            self._news(f"{item.job.name} cannot be recorded; the next launch begins it again: {error}")
+            self._report_news(f"{item.job.name} cannot be recorded; the next launch begins it again: {error}")
             outcome, exit = None, Exit(1, interrupted=True)
         except DeliveringError:
             item.retry_at = time.monotonic() + DELIVERY_POLL_S
@@ -253,17 +257,17 @@ class _Worker:
         self._records.forget(item.job.name)
         if outcome is not None:
             self._summary.outcomes[item.job.key] = outcome
-            self._news(_describe(item, outcome))
+            self._report_news(_describe_failure(item, outcome))
             self._new_outcomes.append(outcome)
             self._check_first_outcomes()
         elif exit.lost:
             self._lost[item.job.key] = lost + 1
-            self._news(f"{item.job.name}: {exit.reason}; it is begun again.")
+            self._report_news(f"{item.job.name}: {exit.reason}; it is begun again.")
             self._plan.queue.again(item.job)
 
     def _store_answered(self) -> None:
         if self._unanswered_since is not None:
-            self._news("The store answers again.")
+            self._report_news("The store answers again.")
         self._unanswered_since, self._retry_at = None, 0.0
 
     def _store_unreachable(self) -> None:
@@ -271,14 +275,14 @@ class _Worker:
         now = time.monotonic()
         if self._unanswered_since is None:
             self._unanswered_since = now
-            self._news("The store does not answer; trainings continue, and how they end is kept until it does.")
-        self._retry_at = now + min(max(1.0, (now - self._unanswered_since) / 4), MAX_PAUSE_S)
+            self._report_news("The store does not answer; trainings continue, and how they end is kept until it does.")
+        self._retry_at = now + min(max(1.0, (now - self._unanswered_since) / 4), MAX_RETRY_PAUSE_S)
 
     def _check_patience(self) -> None:
         since, running = self._unanswered_since, any(item.exit is None for item in self._begun)
-        if since is not None and not running and time.monotonic() - since > PATIENCE_S:
+        if since is not None and not running and time.monotonic() - since > MAX_STORE_WAIT_S:
             raise AdvisorError(
-                f"the store has not answered for {PATIENCE_S / 60:.0f} minutes; run the same command again when it does: "
+                f"the store has not answered for {MAX_STORE_WAIT_S / 60:.0f} minutes; run the same command again when it does: "
                 f"how {len(self._begun)} trainings ended is kept in {self._plan.folder}"
             )
 
@@ -306,8 +310,8 @@ class _Worker:
             if signals.count > max(handled, 1):
                 handled = signals.count
                 self._stop_trainings()
-            with suppress(AdvisorError):  # stopping goes on whatever the first trials came to
-                self._collect()
+            with suppress(AdvisorError):  # continue to stop even if the first trials all failed
+                self._record_ended_trainings()
             time.sleep(_POLL_S)
         self._records.close()
         self._plan.engine.close()
@@ -318,7 +322,7 @@ class _Worker:
                 item.training.stop()
 
 
-def _describe(item: _Begun, outcome: Outcome) -> str:
+def _describe_failure(item: _BegunJob, outcome: Outcome) -> str:
     """Return one line about a failed job, or an empty string if the job did not fail."""
     if outcome.status == "complete":
         return ""
@@ -327,5 +331,5 @@ def _describe(item: _Begun, outcome: Outcome) -> str:
     return f"{item.job.name} {verbs.get(outcome.status, outcome.status)}{reason} ({item.log})"
 
 
-def _unanswered(error: Exception) -> UnansweredError:
+def _unanswered_error(error: Exception) -> UnansweredError:
     return UnansweredError(f"the store does not answer: {error}; run the same command again when it does")

@@ -29,6 +29,7 @@ from advisor.model.prediction import (
     ShareOfTrials,
     significant,
 )
+from advisor.model.space import counts_training
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.planning.base import base
@@ -58,7 +59,7 @@ class _Case:
     after: StudySpec
     """Spec of the next study."""
     inside: Sequence[Trial]
-    """Ended trials whose settings lie in the next search space."""
+    """Ended trials whose settings lie in the next search space, whatever their length."""
 
 
 def predicted(
@@ -72,7 +73,8 @@ def predicted(
         if spec.probe is not None:
             result.append(spec)
             continue
-        inside = trials_inside(spec, _ended(study))
+        settings = {n: p for n, p in spec.parameters.items() if not counts_training(n)}
+        inside = trials_inside(spec.model_copy(update={"parameters": settings}), _ended(study))
         followed = [f for f in findings if any(_follows(study, c, before, spec) for c in f.changes)]
         made = [p for f in followed for p in _of_finding(_Case(study, f, spec, inside), kinds.get(f.rule, "settled"))]
         result.append(spec.model_copy(update={"predictions": tuple(_rounded(p) for p in made[:MAX_PREDICTIONS])}))
@@ -149,18 +151,26 @@ def _moves_range(change: SetRange, old: Parameter | None, new: Parameter) -> boo
 
 
 def _beyond(case: _Case) -> Estimate | None:
-    """Predict that the best trial of the next study is beyond the old range end and better than the best trial inside."""
+    """Predict that the best trial of the next study is beyond the old range end and better than the best trial inside.
+
+    That is at most as probable as the finding, which says that the best value lies there.
+    """
     study, finding, after = case.study, case.finding, case.after
     name, old = finding.subject, study.spec.parameters.get(finding.subject or "")
     new = after.parameters.get(name or "")
     if name is None or finding.side is None or old is None or new is None or old.low is None or old.high is None:
         return None
     end = old.low if finding.side == "low" else old.high
-    if not new.numeric or not new.contains(end) or end in (new.low, new.high):
+    if (
+        not new.numeric
+        or not new.contains(end)
+        or any(math.isclose(end, e or 0, rel_tol=0.01) for e in (new.low, new.high))
+    ):
         return None
     than = _best(study) if _alike(study.spec, after) else None
     expects = BestBeyond(parameter=name, side=finding.side, end=end, than=than, noise=_noise(study))
-    return expects, forecast.chance_beyond(study, after, expects)
+    chance = forecast.chance_beyond(study, after, expects)
+    return expects, None if chance is None else min(chance, finding.confidence)
 
 
 def _longer(case: _Case) -> Estimate | None:

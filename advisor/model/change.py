@@ -133,20 +133,43 @@ class SetSchedule(FrozenModel):
 
 
 class RepeatTrial(FrozenModel):
-    """Change that repeats one setting with other seeds to measure the variation between seeds."""
+    """Change that repeats a setting with other seeds: to measure the variation between seeds, or to compare it with others."""
 
     kind: Literal["repeat-trial"] = "repeat-trial"
     parameters: dict[str, Value]
+    rivals: tuple[dict[str, Value], ...] = ()
+    """Other settings to repeat as often, because the first one is compared with them."""
     seeds: Annotated[int, Field(ge=1)]
-    """Number of seeds to train the setting with."""
+    """Number of seeds to train each setting with."""
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec of a study that repeats this setting with every hyperparameter fixed."""
-        fixed = {n: spec.fixed_at(n, v, why="as in the best trial so far") for n, v in self.parameters.items()}
+        """Return the spec of a study that repeats these settings; every hyperparameter in which they agree is fixed."""
+        tried = (self.parameters, *self.rivals)
+        names = dict.fromkeys(name for setting in tried for name in setting)
+        differ = [n for n in names if any(n not in s or s[n] != tried[0].get(n) for s in tried)]
+        parameters = {
+            n: _compared(spec.parameters.get(n), tuple(dict.fromkeys(s[n] for s in tried if n in s)), self.why)
+            if n in differ
+            else spec.fixed_at(n, self.parameters[n], why="as in the best trial so far")
+            for n in names
+        }
         return spec.model_copy(
-            update={"parameters": fixed, "forbidden": (), "trials": 1, "seeds": self.seeds, "notes": ()}
+            update={
+                "parameters": parameters,
+                "forbidden": (),
+                "settings": tuple({n: s[n] for n in differ if n in s} for s in tried) if self.rivals else (),
+                "trials": len(tried),
+                "seeds": self.seeds,
+                "notes": (),
+            }
         )
+
+
+def _compared(old: Parameter | None, values: tuple[Value, ...], why: str) -> Parameter:
+    """Return the parameter with these choices, which a study compares."""
+    kind = old.type if old is not None and old.type in ("float", "int") else None
+    return Parameter(role="scientific", type=kind, choices=values, when=old.when if old is not None else None, why=why)
 
 
 class Forbid(FrozenModel):

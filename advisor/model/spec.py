@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from advisor.contract.metric_direction import split_of
 from advisor.model import formula
 from advisor.model.prediction import Prediction
 from advisor.model.reading import Reading
@@ -33,6 +34,16 @@ class Objective(BaseModel):
 
     metric: Name
     direction: Direction
+
+    @property
+    def chosen_on_test_data(self) -> bool:
+        """Whether the metric is of test data by its name."""
+        return split_of(self.metric) == "test"
+
+    @property
+    def final_data(self) -> str:
+        """Noun for the data that show once, at the end, how good the chosen setting is."""
+        return "data that chose no trial" if self.chosen_on_test_data else "the test set"
 
 
 class MisplacedError(ValueError):

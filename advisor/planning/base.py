@@ -14,7 +14,14 @@ from advisor.model.study import Study
 from advisor.model.words import listed
 from advisor.planning import batch_sizes, roles
 
+VALIDATE = (
+    "Set a part of the training data aside, log the objective on it, and choose trials by that metric instead of {metric}: data "
+    "that chose the best trial make it look better than it is."
+)
 ROLE = "Fixed, because it changes the cost of training and serving: {names}. To compare values, give it the role scientific."
+
+SHORTER = 0.9
+"""Ratio of a trial's last step to the study's length below which it trained for another length."""
 
 MIN_TRIALS = 5
 """Minimum number of trials of a search; with fewer, no rule about the space has enough data."""
@@ -37,7 +44,7 @@ def base(study: Study) -> StudySpec:
         forbidden=spec.forbidden,
         trials=max(spec.trials or int(study.ended.sum()), 1, *choices),
         sampler=spec.sampler,
-        max_train_steps=spec.max_train_steps,
+        max_train_steps=_length(study, parameters),
         final_train_steps=spec.final_train_steps,
         evaluate_every=spec.evaluate_every or _evaluation_interval(study),
         checkpoints=spec.checkpoints,
@@ -106,12 +113,28 @@ def with_lengths(study: Study, spec: StudySpec) -> StudySpec:
 
 
 def _notes(study: Study, parameters: Mapping[str, Parameter]) -> Iterator[str]:
-    """Yield advice on hyperparameters that this study searched and the next one fixes."""
-    fixed = [n for n in study.searched if parameters[n].role == "fixed"]
+    """Yield advice on test data as the objective, and on hyperparameters that this study searched and the next one fixes."""
+    objective, fixed = study.spec.objective, [n for n in study.searched if parameters[n].role == "fixed"]
+    if objective.chosen_on_test_data:
+        yield VALIDATE.format(metric=objective.metric)
     if any(parameter_kinds.is_batch_size(n) for n in fixed) and batch_sizes.needs_throughput(study):
         yield batch_sizes.MEASURE
     if sizes := [n for n in fixed if parameter_kinds.searches_architecture(study, n)]:
         yield ROLE.format(names=listed(sizes))
+
+
+def _length(study: Study, parameters: Mapping[str, Parameter]) -> int | None:
+    """Return the length of training; if the next study fixes a batch size that was searched, that of the trials with this size.
+
+    With equal numbers of epochs, larger batches take fewer steps.
+    """
+    whole = study.spec.max_train_steps
+    fixed = {n for n in study.searched if parameter_kinds.is_batch_size(n) and parameters[n].role == "fixed"}
+    alike = [
+        t for t in study.trials if t.status == "complete" and all(t.params.get(n) == parameters[n].value for n in fixed)
+    ]
+    ends = [int(c.steps[-1]) for t in alike if len(c := study.cost_curve(t)) > 1]
+    return int(np.median(ends)) if fixed and whole and ends and max(ends) < SHORTER * whole else whole
 
 
 def _evaluation_interval(study: Study) -> int | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from advisor.model import parameter_kinds
 from advisor.model.change import (
     AddParameter,
     Change,
@@ -85,7 +86,7 @@ def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str
             shown = ", ".join(f"{clean(k)} {setting(v)}" for k, v in schedule.items() if k in change.schedule)
             return "Set", "the learning-rate schedule", shown
         case RepeatTrial():
-            verb, _, rest = repeat_goal(change.seeds).partition(" ")
+            verb, _, rest = repeat_goal(after).partition(" ")
             subject, _, numbers = rest.partition(": ")
             return verb, subject, numbers
         case Forbid():
@@ -96,8 +97,9 @@ def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str
 def _field(change: SetField, before: StudySpec, after: StudySpec) -> tuple[str, str, str]:
     old, new = getattr(before, change.field), getattr(after, change.field) or change.value
     if change.field == "max_train_steps":
-        verb = "Shorten" if old is not None and new < old else "Lengthen"
-        return verb, "training", f"{old:,} to {new:,} steps" if old and old != new else f"{new:,} steps"
+        if not old or old == new:
+            return "Fix", "the length of training", f"at {new:,} steps"
+        return "Shorten" if new < old else "Lengthen", "training", f"{old:,} to {new:,} steps"
     if change.field == "trials":
         verb, _, rest = explore.goal(after).partition(" ")
         subject, _, numbers = rest.partition(": ")
@@ -111,7 +113,9 @@ def _range(name: str, before: StudySpec, after: StudySpec) -> tuple[str, str, st
         return None
     if new.role == "scientific" and not new.numeric:
         return "Compare", clean(name), listed([setting(v) for v in new.options], limit=6)
-    return _verb(old, new), clean(name), domain(new)
+    # A threshold can have been there without a name among the hyperparameters.
+    verb = "Search" if old is None and parameter_kinds.clips_norm(name) else _verb(old, new)
+    return verb, clean(name), domain(new)
 
 
 def domain(parameter: Parameter) -> str:

@@ -8,7 +8,7 @@ stage with changes becomes one study with one goal, based on the study of the st
 - A finding may request a design of the playbook, such as a search for a warmup (`designs`). That design becomes the stage's study,
   and the stage's other changes go into its `baseline`, which is the study after it.
 - What costs nothing is done now: the first study includes hyperparameters to fix because they hardly matter, and, if it only
-  narrows the space, fewer steps.
+  narrows the space, fewer steps. If more trials of this space would gain nothing, narrower ranges are no goal either.
 - Advice stands in the notes of the study of its stage. Advice of a later stage without a study is deferred, unless it changes
   nothing about the training.
 - If only one setting was trained, a sweep of the learning rate comes first, after faults of the pipeline.
@@ -43,7 +43,7 @@ from advisor.planning.designs.rate_sweep import of_one_setting, rate_sweep
 from advisor.planning.draft import Conflict, Draft
 from advisor.planning.goals import goal_of, manual_goal
 from advisor.planning.ranges import narrowed
-from advisor.planning.stages import MIN_CONFIDENCE, SURE, Stage, in_order
+from advisor.planning.stages import MIN_CONFIDENCE, SURE, Stage, ends_tuning, in_order, only_narrows
 from advisor.planning.states import assess
 
 HARMLESS: frozenset[Goal] = frozenset({"pipeline", "efficiency"})
@@ -96,7 +96,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
         merger.add_last(last)
     unsized = frozenset(merger.specs[i].study for i in merger.drafted)
     specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(merger.specs))
-    if not any(f.goal == "pipeline" and f.severity == "critical" for f in findings):
+    if not merger.broken:
         specs = tuple(narrowed(study, spec, {part for part, _ in merger.draft.owners}) for spec in specs)
     return Plan(specs=specs, deferred=tuple(merger.deferred), unsized=unsized)
 
@@ -168,6 +168,11 @@ class _Merger:
     first: tuple[_StageEdits, StudySpec] | None = None
     """The edits that made the first study, and the draft before them."""
 
+    @property
+    def broken(self) -> bool:
+        """Whether a fault of the pipeline is critical, so that the results show nothing about space and length."""
+        return any(f.goal == "pipeline" and f.severity == "critical" for f in self.findings)
+
     # --- stages -----------------------------------------------------------------------------------------------------------------
 
     def add_sweep(self) -> None:
@@ -196,7 +201,9 @@ class _Merger:
             if edits.changes or by_hand is None
             else manual_goal(stage.subject, str(by_hand.action))
         )
-        saves = edits.only_fixes and by_hand is None and edits.request is None
+        idle = bool(self.study.searched) and not self.draft.current.searched and not edits.only_repeats
+        idle = idle or (ends_tuning(self.findings) and only_narrows(edits.changes, before, self.draft.current))
+        saves = (edits.only_fixes or idle) and by_hand is None and edits.request is None
         if self.drafted and self.specs[-1].probe is None and (saves or self._saves_steps(edits, before)):
             self._fold(edits)
         elif saves:
@@ -223,19 +230,20 @@ class _Merger:
         elif edits.only_trials or edits.shorter_than(before) or self.specs[0].searches_within(before):
             spec = more_telling(self.study, self.verdicts, self.rules, self.specs[0])
             if spec is not self.specs[0]:
-                self.specs, self.drafted = [spec], []
+                goal = spec.goal if edits.only_trials else edits.goal
+                self.specs, self.drafted = [spec.model_copy(update={"goal": goal})], []
 
     def add_savings(self) -> None:
-        """Add a study for the stages that only save trials, unless a study already includes their changes."""
-        if any(edits.changes for edits in self.savings):
-            changing = [edits for edits in self.savings if edits.changes]
-            self._add_study(_StageEdits(changing[-1].goal, ()))
+        """Add a study for the stages that only save trials, unless another study includes their changes or nothing is searched."""
+        goals = [edits.goal for edits in self.savings if edits.changes]
+        if self.draft.current.searched and goals:
+            self._add_study(_StageEdits(goals[-1], ()))
 
     def _saves_steps(self, edits: _StageEdits, before: StudySpec) -> bool:
         """Return whether the stage only shortens training, and the one study so far only narrows the space."""
         first, start = self.specs[0], self.draft.start
         narrows = len(self.specs) == 1 and first.searches_within(start) and first.schedule == start.schedule
-        return narrows and edits.request is None and edits.shorter_than(before) and edits.sure
+        return narrows and not self.broken and edits.request is None and edits.shorter_than(before) and edits.sure
 
     def _fold(self, edits: _StageEdits) -> None:
         """Make the stage's changes in the studies so far, because they cost nothing. Studies of designs keep their settings."""
@@ -298,10 +306,10 @@ class _Merger:
     def _add_finding(self, finding: Finding, edits: _StageEdits) -> None:
         """Apply the finding's changes to the draft, or defer the finding."""
         if finding.confidence < MIN_CONFIDENCE:
-            self._defer(finding, f"its confidence of {finding.confidence:.0%} is too low to change a study")
+            self._defer(finding, f"this advice is right with a probability of only {100 * finding.confidence:.0f} %")
             return
         if (cause := self._waits_for(finding)) is not None:
-            self._defer(finding, f"it follows from the finding of {cause.rule}; fix that first, this may then be gone")
+            self._defer(finding, f"it probably goes away if you follow the finding of {cause.rule}")
             self.settled.append(finding)
             return
         # Designs need the draft without this finding's changes, so create all changes before applying the first.
@@ -322,7 +330,8 @@ class _Merger:
             if not isinstance(made, StudySpec):
                 return made
             validate(made)
-            if change.plan == "exploit" and assess(self.study, self.verdicts, self.rules).state != "fine":
+            follows = {f.rule for e in self.savings for f in e.findings if any(c in e.changes for c in f.changes)}
+            if change.plan == "exploit" and assess(self.study, self.verdicts, self.rules, follows).state != "fine":
                 self._defer(finding, "an adaptive search needs a known effect, a known variation and a settled space")
                 return ()
         except ValidationError:

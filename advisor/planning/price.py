@@ -49,8 +49,8 @@ def cost(study: Study, spec: StudySpec) -> Cost:
     ended = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
     planned = [study.planned_steps(t) for t in ended]
     last = [float(study.cost_curve(t).steps[-1]) for t in ended]
-    # A result that was logged once, at step 0, tells no length.
-    lengths = [s for s in planned if s > 0] or [s for s in last if s > 0]
+    # A result that was logged once, at step 0 or 1, tells no length.
+    lengths = [s for s in planned if s > 0] or [s for s in last if s > 1]
     steps = float(spec.max_train_steps or (np.median(lengths) if lengths else math.nan))
     each = [s for t in ended if (s := _seconds_per_step(study, t.index)) > 0]
     seconds = steps * float(np.median(each)) if each else math.nan

@@ -31,6 +31,5 @@ def _why(study: Study, spec: StudySpec) -> str:
     """Return why the ranges are narrower, as a clause."""
     fit = promising.model_of(study)
     assert fit is not None
-    early = "" if fit.step is None else f", by their best results until {study.at(fit.step)}"
     more = ", with more room because training changes" if promising.trains_otherwise(study, spec) else ""
-    return f"{promising.LIES_HERE} of {fit.fitted} settings{early}{more}"
+    return f"{promising.LIES_HERE} of {fit.fitted} settings{more}"

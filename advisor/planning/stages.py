@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from advisor.model.change import Advise, only_saves
+from advisor.model.change import Advise, Change, RunPlan, SetRange, only_saves
 from advisor.model.finding import Finding, Goal
 from advisor.model.space import as_number, is_learning_rate
+from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 
 NEAR_BEST = 2.0
@@ -100,6 +101,17 @@ def _limits_training(study: Study, finding: Finding) -> bool:
     limit = NEAR_BEST * as_number(best[0].params[rate])
     unstable = [t for t in study.trials if t.id in finding.trials]
     return not unstable or any(not as_number(t.params.get(rate)) > limit for t in unstable)
+
+
+def only_narrows(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> bool:
+    """Return whether the changes only narrow ranges."""
+    return bool(changes) and all(isinstance(c, SetRange) for c in changes) and after.searches_within(before)
+
+
+def ends_tuning(findings: Sequence[Finding]) -> bool:
+    """Return whether a finding says that more trials of this space would gain nothing."""
+    plans = (c for f in findings if f.confidence >= SURE for c in f.changes if isinstance(c, RunPlan))
+    return any(change.plan == "exploit" for change in plans)
 
 
 def only_advice(finding: Finding) -> bool:

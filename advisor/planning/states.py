@@ -6,7 +6,7 @@ variation between seeds, and a settled search space. A check that could not run 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from math import comb
 from typing import Literal
@@ -52,9 +52,12 @@ class Evidence:
         return "wrong" if "wrong" in each else "fine" if set(each) == {"fine"} else "cannot be told"
 
 
-def assess(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> Evidence:
-    """Return what the study and the verdicts of the rules show."""
-    return Evidence(space=_space(study, verdicts, rules), effect=effect_of(study), variation=_variation(study))
+def assess(
+    study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule], followed: Collection[str] = ()
+) -> Evidence:
+    """Return what the study and the verdicts of the rules show, except those rules whose advice the next study follows."""
+    others = [v for v in verdicts if v.rule not in followed]
+    return Evidence(space=_space(study, others, rules), effect=effect_of(study), variation=_variation(study))
 
 
 def state_of(verdict: Verdict) -> State:

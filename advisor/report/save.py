@@ -12,7 +12,7 @@ from advisor.model.words import encodable
 from advisor.report.formats import FORMATS
 from advisor.report.formats.sarif import StudyFile, render_sarif
 from advisor.report.model import ReportData
-from advisor.system.atomic import write
+from advisor.system.atomic import write_files
 
 _MANIFEST = ".written-by-advisor"
 """File that lists the files written to `next/`, one `<SHA-256> <name>` per line: the next analysis removes unedited ones."""
@@ -34,10 +34,10 @@ def save_files(texts: Mapping[str, str], out: Path) -> None:
         before = manifest.read_text("utf-8", errors="replace").splitlines() if manifest.exists() else []
         # The manifest is written first: if this process is killed, the next analysis still knows the files in `next/`.
         every = {manifest: _lines([*before, *own])}
-        write(every | {out / path: text for path, text in texts.items()})
+        write_files(every | {out / path: text for path, text in texts.items()})
         _remove_stale(out / "next", before, {path.removeprefix("next/") for path in studies})
         with contextlib.suppress(OSError):  # if this fails, the longer manifest remains valid
-            write({manifest: _lines(own)})
+            write_files({manifest: _lines(own)})
     except OSError as error:
         reason = error.strerror or str(error)
         raise AdvisorError(f"cannot write the report to {str(out)!r}: {reason}; give another folder by --out") from None

@@ -10,6 +10,7 @@ and Duvenaud, Nickisch and Rasmussen, "Additive Gaussian processes".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from advisor.model.space import BoolArray, FloatArray, IntArray
+from advisor.stats import difference
 from advisor.stats.importance import coordinates, evenly_by_rank, squared_distances
 
 SEED = 0
@@ -28,6 +30,8 @@ _DRAWS = 40
 """Number of responses to draw for each draw of the relevances and variances."""
 _MAX_POINTS = 128
 """Number of settings to fit the response to; more only if small groups need them for `MIN_EACH`."""
+_REPEAT_DRAWS = 20_000
+"""Number of draws of the means of repeated settings."""
 MAX_PLACES = 240
 """Maximum product of the numbers of places and groups at which responses are drawn."""
 _CANDIDATES = 2400
@@ -77,6 +81,20 @@ def compare(groups: IntArray, numeric: list[FloatArray], choices: list[FloatArra
     model = _Model(blocks, groups, scale.scores(costs), scale.scatter(costs))
     best = scale.costs(model.best_values(_places(blocks, groups, costs)))
     return GroupEffect(best, float(scale.noise(model.mode[-1])))
+
+
+def of_repeats(groups: Sequence[FloatArray]) -> GroupEffect:
+    """Compare groups of one setting each by the costs (n,) of its repeats; at least one group has two or more.
+
+    The groups share one variance, so the draws of their means follow Student's t with the degrees of freedom of all repeats.
+    """
+    variance = difference.pooled(list(groups))
+    assert variance is not None
+    deviation, freedom = variance
+    rng = np.random.default_rng(SEED)
+    deviations = deviation * np.sqrt(freedom / rng.chisquare(freedom, (_REPEAT_DRAWS, 1)))
+    errors = rng.standard_normal((_REPEAT_DRAWS, len(groups))) / np.sqrt([len(g) for g in groups])
+    return GroupEffect(np.array([g.mean() for g in groups]) + deviations * errors, deviation)
 
 
 class _Scale:

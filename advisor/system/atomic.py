@@ -13,11 +13,11 @@ from pathlib import Path
 if sys.platform != "win32":  # Windows lacks these locks, so temporary files of killed processes remain
     import fcntl
 
-UNFINISHED = ".advisor-unfinished"
+UNFINISHED_SUFFIX = ".advisor-unfinished"
 """File name suffix of temporary files."""
 
 
-def write(texts: Mapping[Path, str], *, durable: bool = True, sweeps: bool = True) -> None:
+def write_files(texts: Mapping[Path, str], *, durable: bool = True, sweeps: bool = True) -> None:
     """Replace files in the given order, after the new content of all of them has been written to temporary files next to them.
 
     File modes are preserved; folders must exist. durable: flush to disk against power loss. sweeps: first remove temporary
@@ -25,11 +25,11 @@ def write(texts: Mapping[Path, str], *, durable: bool = True, sweeps: bool = Tru
     """
     with ExitStack() as stack:
         for folder in sorted({path.parent for path in texts}):
-            stack.enter_context(_locked(folder, sweeps=sweeps))
+            stack.enter_context(_lock_folder(folder, sweeps=sweeps))
         staged: dict[Path, Path] = {}
         try:
             for path, text in texts.items():
-                _stage(path, text, staged, durable=durable)
+                _write_temporary(path, text, staged, durable=durable)
             for path, temporary in staged.items():
                 temporary.replace(path)
         finally:
@@ -37,32 +37,32 @@ def write(texts: Mapping[Path, str], *, durable: bool = True, sweeps: bool = Tru
                 temporary.unlink(missing_ok=True)
 
 
-def _stage(path: Path, text: str, staged: dict[Path, Path], *, durable: bool) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
+def _write_temporary(path: Path, text: str, staged: dict[Path, Path], *, durable: bool) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED_SUFFIX)
     staged[path] = Path(temporary)
     with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
         file.write(text)
         file.flush()
         if durable:
             os.fsync(file.fileno())
-    Path(temporary).chmod(_mode(path))
+    Path(temporary).chmod(_file_mode(path))
 
 
-def _mode(path: Path) -> int:
+def _file_mode(path: Path) -> int:
     """Return the permissions of an existing file, or the default permissions for a new file: mkstemp creates private files."""
     with suppress(FileNotFoundError):
         return stat.S_IMODE(path.stat().st_mode)
-    return 0o666 & ~_umask()
+    return 0o666 & ~_current_umask()
 
 
-def _umask() -> int:
+def _current_umask() -> int:
     current = os.umask(0)
     os.umask(current)
     return current
 
 
 @contextmanager
-def _locked(folder: Path, *, sweeps: bool) -> Iterator[None]:
+def _lock_folder(folder: Path, *, sweeps: bool) -> Iterator[None]:
     """Hold a lock that protects this process's temporary files in the folder from other processes' sweeps."""
     if sys.platform == "win32":
         yield
@@ -72,7 +72,7 @@ def _locked(folder: Path, *, sweeps: bool) -> Iterator[None]:
         if sweeps:
             with suppress(OSError):  # another process is writing there, or the file system has no locks
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                for path in folder.glob(f".*{UNFINISHED}"):
+                for path in folder.glob(f".*{UNFINISHED_SUFFIX}"):
                     path.unlink(missing_ok=True)
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_SH)
@@ -81,7 +81,7 @@ def _locked(folder: Path, *, sweeps: bool) -> Iterator[None]:
         os.close(descriptor)
 
 
-def sweep(folder: Path) -> None:
+def remove_unfinished_files(folder: Path) -> None:
     """Remove temporary files of killed processes from a folder. The folder need not exist."""
-    with suppress(OSError), _locked(folder, sweeps=True):
+    with suppress(OSError), _lock_folder(folder, sweeps=True):
         pass

@@ -23,12 +23,12 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
-"""The signal that no process can ignore; Windows has one way to end a process, and calls it SIGTERM."""
+KILL_SIGNAL = getattr(signal, "SIGKILL", signal.SIGTERM)
+"""The signal that no process can ignore. On Windows, SIGTERM ends a process at once."""
 
 
 def signal_group(leader: int, number: int) -> None:
-    """Send a signal to the process group of `leader`; on Windows, which has none, end the process and its children."""
+    """Send a signal to the process group of `leader`. Windows has no process groups: there, end the process and its children."""
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):  # all of them have ended
             os.killpg(leader, number)
@@ -58,7 +58,7 @@ def map_in_processes(
     try:
         for task in tasks:
             if len(running) >= jobs:
-                yield from _completed(running, idle, failed)
+                yield from _yield_completed(running, idle, failed)
             while True:
                 try:
                     # One process per pool: a broken pool then identifies the failed task and affects no other task.
@@ -69,9 +69,9 @@ def map_in_processes(
                     if not running:
                         yield failed(task, error)
                         break
-                    yield from _completed(running, idle, failed)
+                    yield from _yield_completed(running, idle, failed)
         while running:
-            yield from _completed(running, idle, failed)
+            yield from _yield_completed(running, idle, failed)
     finally:
         for process in set(multiprocessing.active_children()) - before:
             process.kill()
@@ -79,7 +79,7 @@ def map_in_processes(
             pool.shutdown(cancel_futures=True)
 
 
-def _completed(
+def _yield_completed(
     running: dict[Future[Result], tuple[ProcessPoolExecutor, Any]],
     idle: list[ProcessPoolExecutor],
     failed: Callable[[Any, BaseException], Result],
@@ -97,10 +97,10 @@ def _completed(
 
 def _new_pool() -> ProcessPoolExecutor:
     # Use spawn, because a forked process would inherit locks held by its parent's threads.
-    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=_initialize)
+    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), initializer=_initialize_worker)
 
 
-def _initialize() -> None:
+def _initialize_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process stops its children itself
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes already use all CPUs
     threading.Thread(target=_exit_with_parent, daemon=True).start()

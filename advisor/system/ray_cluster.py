@@ -13,7 +13,7 @@ _CONNECT_TIMEOUT_S = 10.0
 
 
 class Cluster:
-    """A connection to a Ray cluster. `leave` closes it, unless the process was already connected before."""
+    """A connection to a Ray cluster. `disconnect` closes it, unless the process was already connected before."""
 
     def __init__(self, address: str | None) -> None:
         """address: address of the cluster's head node; or "auto"; or None for RAY_ADDRESS, or else a new cluster on this machine.
@@ -31,7 +31,7 @@ class Cluster:
             except (OSError, ValueError, RuntimeError) as error:
                 raise AdvisorError(f"no Ray cluster answers at {where}: {str(error).splitlines()[0]}") from None
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         """Close the connection. Ray then cancels all tasks and actors submitted through it."""
         if self._connected_here:
             self.ray.shutdown()

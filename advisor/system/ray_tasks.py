@@ -13,10 +13,10 @@ from advisor.system.ray_cluster import Cluster
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-_MIN_SUBMITTED = 64
+_MIN_SUBMITTED_TASKS = 64
 """Minimum number of tasks that are submitted at a time, so that an autoscaling cluster grows."""
-_MAX_NODES = 3
-"""Number of node failures during a task after which the task counts as failed; spot machines fail often."""
+_MAX_NODE_FAILURES = 3
+"""Number of node failures after which a task counts as failed. More than one, because spot machines fail often."""
 
 
 def map_on_ray(
@@ -37,20 +37,20 @@ def map_on_ray(
     cluster = Cluster(address)
     try:
         cpus = int(cluster.ray.cluster_resources().get("CPU", 0))
-        yield from _Tasks(cluster.ray, work, tasks, failed).results(jobs or max(_MIN_SUBMITTED, 2 * cpus))
+        yield from _RayTasks(cluster.ray, work, tasks, failed).results(jobs or max(_MIN_SUBMITTED_TASKS, 2 * cpus))
     finally:
-        cluster.leave()
+        cluster.disconnect()
 
 
-class _Tasks:
+class _RayTasks:
     """Tasks that are waiting for submission or running on Ray."""
 
     def __init__(self, ray: Any, work: Callable[[Any], Any], tasks: Iterable[Any], failed: Callable[[Any, str], Any]):
         self._ray, self._failed = ray, failed
         # Ray's own retries would repeat out-of-memory tasks forever. SPREAD distributes the tasks' disk and network load.
-        self._remote = ray.remote(num_cpus=1, max_retries=0, scheduling_strategy="SPREAD")(_call)
+        self._remote = ray.remote(num_cpus=1, max_retries=0, scheduling_strategy="SPREAD")(_call_work)
         self._work = ray.put(work)
-        self._waiting = deque((task, _MAX_NODES) for task in tasks)
+        self._waiting = deque((task, _MAX_NODE_FAILURES) for task in tasks)
         self._submitted: dict[Any, tuple[Any, int]] = {}
 
     def results(self, max_submitted: int) -> Iterator[Any]:
@@ -61,12 +61,12 @@ class _Tasks:
                     task, nodes = self._waiting.popleft()
                     self._submitted[self._remote.remote(self._work, task)] = task, nodes
                 (done, *_), _ = self._ray.wait(list(self._submitted), num_returns=1)
-                yield from self._result(done)
+                yield from self._yield_result(done)
         finally:
             for reference in self._submitted:  # cancel tasks, because the cluster may outlive this process
                 self._ray.cancel(reference, force=True)
 
-    def _result(self, done: Any) -> Iterator[Any]:
+    def _yield_result(self, done: Any) -> Iterator[Any]:
         """Yield a task's result. If its node failed and another node will run it, yield nothing."""
         errors = self._ray.exceptions
         task, nodes = self._submitted.pop(done)
@@ -76,7 +76,7 @@ class _Tasks:
             if nodes > 1:
                 self._waiting.append((task, nodes - 1))
             else:
-                yield self._failed(task, f"{_MAX_NODES} nodes of the Ray cluster failed while working on it")
+                yield self._failed(task, f"{_MAX_NODE_FAILURES} nodes of the Ray cluster failed while working on it")
         except errors.OutOfMemoryError:
             yield self._failed(task, "its node of the Ray cluster ran out of memory; try fewer --jobs")
         except errors.WorkerCrashedError:
@@ -84,16 +84,16 @@ class _Tasks:
                 task, "its process on the Ray cluster was killed, perhaps because memory ran out; try fewer --jobs"
             )
         except errors.RayError as error:
-            raise _unable(error) from None
+            raise _unusable_nodes_error(error) from None
         else:
             yield result
 
 
-def _call(work: Callable[[Task], Result], task: Task) -> Result:
+def _call_work(work: Callable[[Task], Result], task: Task) -> Result:
     return work(task)
 
 
-def _unable(error: Any) -> AdvisorError:
+def _unusable_nodes_error(error: Any) -> AdvisorError:
     """Return the AdvisorError for nodes that cannot start the work."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, AdvisorError):

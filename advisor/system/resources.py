@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_PACKAGE = Path(__file__).resolve().parents[1]
+_PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 
 
-def directory(name: str) -> Path:
-    """Return the folder `advisor/_NAME` of the installed wheel, or NAME of the source checkout."""
-    packed = _PACKAGE / f"_{name}"
-    return packed if packed.is_dir() else _PACKAGE.parent / name
+def resource_folder(name: str) -> Path:
+    """Return the folder `advisor/_NAME` if the package is installed from a wheel, else the folder NAME of the source checkout."""
+    packed = _PACKAGE_FOLDER / f"_{name}"
+    return packed if packed.is_dir() else _PACKAGE_FOLDER.parent / name

@@ -6,17 +6,17 @@ import shlex
 from collections.abc import Iterable
 
 
-def line(words: Iterable[str]) -> str:
+def command_line(words: Iterable[str]) -> str:
     """Return the words as one quoted command line for a POSIX shell."""
-    return " ".join(map(quote, words))
+    return " ".join(map(quote_word, words))
 
 
-def quote(word: str) -> str:
+def quote_word(word: str) -> str:
     """Return the word, quoted if necessary. Unprintable characters use the `$'...'` syntax of bash, zsh and ksh."""
-    return shlex.quote(word) if word.isprintable() else "$'" + "".join(map(_escape, word)) + "'"
+    return shlex.quote(word) if word.isprintable() else "$'" + "".join(map(_escape_char, word)) + "'"
 
 
-def _escape(char: str) -> str:
+def _escape_char(char: str) -> str:
     if char in "\\'":
         return f"\\{char}"
     if char.isprintable():

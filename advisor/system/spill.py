@@ -21,8 +21,8 @@ Columns = tuple[NDArray[Any], ...]
 """Arrays of the same shape (n,), one per column."""
 MAX_POINTS_IN_MEMORY = 10_000_000
 """Maximum number of points of a study that stay in memory; each takes 32 bytes."""
-_MIN_POINTS = 20_000
-"""Minimum number of points of a metric for moving it to a file."""
+_MIN_FILE_POINTS = 20_000
+"""Minimum number of points of a metric to move it to a file."""
 
 
 def offload(columns: Columns, *, fits: bool) -> Columns:
@@ -30,24 +30,24 @@ def offload(columns: Columns, *, fits: bool) -> Columns:
 
     fits: True if the whole study fits into memory. Raises AdvisorError if the file cannot be written.
     """
-    return columns if fits or len(columns[0]) < _MIN_POINTS else offload_all([columns])[0]
+    return columns if fits or len(columns[0]) < _MIN_FILE_POINTS else offload_all([columns])[0]
 
 
 def offload_all(tables: Sequence[Columns]) -> list[Columns]:
     """Move tables with equal column types to one file and return them read-only. Raises AdvisorError if writing fails."""
     if os.name != "posix":  # Windows cannot remove the name of an open file
         return list(tables)
-    folder = _folder()
+    folder = _temporary_folder()
     try:
-        return _through_file(tables, folder)
+        return _map_through_file(tables, folder)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise AdvisorError(
-            f"cannot keep the study's curves, which are too many for memory, in {folder}: {reason}; let TMPDIR name another folder"
+            f"cannot keep the study's curves, which are too many for memory, in {folder}: {reason}; set TMPDIR to another folder"
         ) from error
 
 
-def _through_file(tables: Sequence[Columns], folder: Path) -> list[Columns]:
+def _map_through_file(tables: Sequence[Columns], folder: Path) -> list[Columns]:
     import pyarrow as pa
 
     names = [str(i) for i in range(len(tables[0]))]
@@ -64,7 +64,7 @@ def _through_file(tables: Sequence[Columns], folder: Path) -> list[Columns]:
     return [tuple(column.to_numpy() for column in batch.columns) for batch in mapped_batches]
 
 
-def _folder() -> Path:
+def _temporary_folder() -> Path:
     """Return a folder for temporary files that is on disk, because /tmp is in memory on many systems."""
     large = Path("/var/tmp")  # noqa: S108 - the files there have no names
     return Path(tempfile.gettempdir()) if "TMPDIR" in os.environ or not os.access(large, os.W_OK) else large

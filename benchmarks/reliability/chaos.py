@@ -231,10 +231,10 @@ def _spools(stage: Disturbed) -> list[Path]:
 
 
 def _is_at_work(folder: Path) -> bool:
-    from advisor_logging.shipper import lock
+    from advisor_logging.shipper import lock_spool
 
     try:
-        held = lock(folder)
+        held = lock_spool(folder)
     except OSError:
         return False
     if held is not None:

@@ -15,7 +15,7 @@ import torch
 from models import Training
 
 from advisor_pytorch import TuningLogger
-from advisor_pytorch.steps.gradients import norm_of
+from advisor_pytorch.steps.gradients import gradient_norm
 
 Step = Callable[[], object]
 """Trains and logs one step."""
@@ -43,7 +43,7 @@ def contestants(training: Training, others: bool) -> Iterator[list[Contestant]]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         parameters = list(training.model.parameters())
         bare = Contestant("bare", training.step)
-        norm = Contestant("the gradient norm by itself", lambda: training.step(lambda: norm_of(parameters)))
+        norm = Contestant("the gradient norm by itself", lambda: training.step(lambda: gradient_norm(parameters)))
         listed = [bare, norm]
         for name, takes_norm in (("our hook without the norm", False), ("our hook", True)):
             listed.append(stack.enter_context(_our_hook(name, training, folder, takes_norm)))

@@ -87,7 +87,7 @@ def test_a_zero_byte_in_a_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["\x1b[31m", "\u202eevil", "a\u2028b\n'", "\\", "\udcff", "$(touch x)", ""])
 def test_a_word_that_is_shown_is_one_word_of_a_shell(word: str) -> None:
-    shown = shell.line(["printf", "%s", word])
+    shown = shell.command_line(["printf", "%s", word])
     assert shown.isprintable()
     assert subprocess.run(["bash", "-c", shown], capture_output=True, check=True).stdout == word.encode(
         "utf-8", "surrogateescape"

@@ -24,11 +24,11 @@ def test_what_the_page_names_is_there(file: str, test: str) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes of files are POSIX's")
 def test_a_spool_is_its_users_alone(tmp_path: Path) -> None:
-    from advisor_logging.recorder import _make_folder
+    from advisor_logging.recorder import _make_spool_folder
 
     before = os.umask(0)
     try:
-        made = _make_folder(tmp_path / "spools", "identity")
+        made = _make_spool_folder(tmp_path / "spools", "identity")
     finally:
         os.umask(before)
     assert made.stat().st_mode & 0o077 == 0

@@ -192,7 +192,7 @@ def test_the_page_stays_small(page: str) -> None:
 
 
 def test_every_class_of_the_pictures_has_a_style(page: str) -> None:
-    css = (resources.directory("templates") / "report.css").read_text("utf-8")
+    css = (resources.resource_folder("templates") / "report.css").read_text("utf-8")
     styled = set(re.findall(r"\.([a-z][\w-]*)", css))
     used = {
         c
@@ -205,7 +205,7 @@ def test_every_class_of_the_pictures_has_a_style(page: str) -> None:
 
 def test_elements_drawn_by_reference_have_simple_selectors() -> None:
     """Copies that `use` draws have none of the ancestors that a selector could ask for."""
-    folder = resources.directory("templates")
+    folder = resources.resource_folder("templates")
     css = re.sub(r"/\*.*?\*/", "", (folder / "report.css").read_text("utf-8"), flags=re.DOTALL)
     shared = set(re.findall(r'class="([^"{]+)"', (folder / "_symbols.html.j2").read_text("utf-8"))) - {"sr"}
     names = {c for classes in shared for c in classes.split()} | {"axis", "gridline", "lane", "outside"}
@@ -233,7 +233,7 @@ def contrast(a: str, b: str) -> float:
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_colours_have_enough_contrast(theme: int) -> None:
-    css = (resources.directory("templates") / "report.css").read_text("utf-8")
+    css = (resources.resource_folder("templates") / "report.css").read_text("utf-8")
     pairs = re.findall(r"--([\w]+):light-dark\((#\w+),(#\w+)\)", css)
     colour = {name: (light, dark)[theme] for name, light, dark in pairs}
     for name in ("ink", "muted", "link", "critical", "warning", "note", "passed"):

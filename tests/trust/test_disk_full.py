@@ -86,12 +86,12 @@ def test_curves_too_many_for_memory(
 ) -> None:
     ballast = fill(disk)
     monkeypatch.setattr("advisor.system.spill.MAX_POINTS_IN_MEMORY", 1)
-    monkeypatch.setattr("advisor.system.spill._MIN_POINTS", 1)
+    monkeypatch.setattr("advisor.system.spill._MIN_FILE_POINTS", 1)
     monkeypatch.setenv("TMPDIR", str(disk))
     monkeypatch.setattr("tempfile.tempdir", str(disk))  # as found before the disk was full
     monkeypatch.setenv("ADVISOR_CACHE", "off")
     words = ["analyze", "e", "--tracking-uri", store, "--out", tmp_path / "report"]
-    assert f"in {disk}: no space left on device; let TMPDIR name another folder" in refused(*words)
+    assert f"in {disk}: no space left on device; set TMPDIR to another folder" in refused(*words)
     ballast.unlink()
     assert advisor(*words)[0] == 0
     assert [*disk.iterdir()] == []

@@ -77,7 +77,7 @@ def train(folder: Path) -> None:
     def unavailable(*_: object) -> None:
         raise OSError("no shipper here")
 
-    recorder.acquire = unavailable  # type: ignore[assignment]
+    recorder.acquire_shipper = unavailable  # type: ignore[assignment]
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     uri = f"sqlite:///{folder / 'hook.db'}"
@@ -92,8 +92,8 @@ def train(folder: Path) -> None:
             log.step(loss)
         log.evaluate({"val/error": 0.5})
     assert spool.user_id()
-    (left,) = sync.find([folder / "spool"])
-    assert sync.deliver(sync.inspect(left), uri) == ""
+    (left,) = sync.find_spools([folder / "spool"])
+    assert sync.deliver(sync.inspect_spool(left), uri) == ""
     assert not list((folder / "spool").iterdir())
 
 

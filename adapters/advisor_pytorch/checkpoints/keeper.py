@@ -1,4 +1,4 @@
-"""Decides when a training is saved and by which ranks, and finds an interrupted training to resume."""
+"""Decides when and by which ranks a training is saved, and finds an interrupted run to resume."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from advisor_logging.checkpoints import Checkpoints
 from advisor_logging.manifest import Checkpoint, RunInfo
 from advisor_pytorch.checkpoints.state import TrainingState
 from advisor_pytorch.steps.device import Value
-from advisor_pytorch.validation import check_count, make_writable
+from advisor_pytorch.validation import check_count, make_writable_folder
 
 Save = Callable[[Path], object]
 """The user's function that writes the training state to a file or folder at the given path."""
@@ -26,7 +26,7 @@ Write = Callable[[Path, Mapping[str, object]], object]
 """Function that writes the training state and its metadata to a path."""
 Warn = Callable[[str, str], None]
 """Function that logs a one-line warning, at most once per key."""
-_INTERRUPTED = (None, "stopped", "infeasible")
+_INTERRUPTED_STATUSES = (None, "stopped", "infeasible")
 
 
 class EarlierRun(NamedTuple):
@@ -38,7 +38,7 @@ class EarlierRun(NamedTuple):
 
 
 class CheckpointKeeper:
-    """Saves a training at its evaluations and at its end. A failure to save becomes a warning.
+    """Saves a training at its evaluations and at its end. If saving fails, it logs a warning.
 
     Rank 0 decides and writes. With `together`, all ranks call `save` for each checkpoint that rank 0 chooses, so that `save` can
     gather a sharded state.
@@ -56,34 +56,34 @@ class CheckpointKeeper:
         return None if best is None or best.value is None else (best.step, best.value)
 
     def on_evaluation(self, step: int, steps_made: int, value: Value | None) -> bool:
-        """Save a checkpoint after an evaluation and return whether it was saved. Reading `value` waits for the device.
+        """Save a checkpoint after an evaluation and return whether it was saved. This waits for the device, to read `value`.
 
-        `value` is None if it could not be read. With `together`, every rank must call this, whatever its own value is.
+        `value` is None if it could not be read. With `together`, every rank must call this method, because rank 0 decides.
         """
         if not self.checkpoints.keep:
             return False
         try:
             if self._together:
                 return self._save_together(step, steps_made, value)
-            return self._leads and value is not None and self._offer(step, steps_made, float(value))
+            return self._leads and value is not None and self._save_alone(step, steps_made, float(value))
         except Exception as error:
             self._warn("checkpoint", f"a checkpoint could not be kept ({one_line(error)}); training goes on")
             return False
 
     def on_end(self, step: int, steps_made: int) -> None:
-        """Save the training at its end. Skip this if it needs all ranks: some may have exited."""
+        """Save the training at its end, unless all ranks must take part: some of them may have exited."""
         last = self.checkpoints.current.last
         if not self.checkpoints.keep or not self._leads or self._together:
             return
         if last is not None and last.steps_made >= steps_made:
             return
         try:
-            self._offer(step, steps_made, None)
+            self._save_alone(step, steps_made, None)
         except Exception as error:
             self._warn("checkpoint", f"the last checkpoint could not be kept ({one_line(error)})")
 
     def note(self, **fields: str | None) -> None:
-        """Update the description of the run that is stored with its checkpoints. A field given as None stays unchanged."""
+        """Update fields of the run's description, which is stored with its checkpoints. Fields that are None stay unchanged."""
         changes = {name: text for name, text in fields.items() if text is not None}
         about = replace(self.checkpoints.about, **changes)  # type: ignore[arg-type]  # only text fields change
         if not self._leads or about == self.checkpoints.about:
@@ -93,7 +93,7 @@ class CheckpointKeeper:
         except OSError as error:
             self._warn("checkpoint list", f"the list of checkpoints could not be written ({one_line(error)})")
 
-    def _offer(self, step: int, steps_made: int, value: float | None) -> bool:
+    def _save_alone(self, step: int, steps_made: int, value: float | None) -> bool:
         metadata = self._metadata(step, steps_made, value)
         return self.checkpoints.offer(step, steps_made, value, lambda path: self._write(path, metadata))
 
@@ -106,7 +106,7 @@ class CheckpointKeeper:
 
         number = None if value is None or not self._leads else float(value)
         where: list[str | None] = [None]
-        if self._leads and number is not None and self.checkpoints.wants(number):
+        if self._leads and number is not None and self.checkpoints.would_save(number):
             try:
                 where = [str(self.checkpoints.begin(step))]
             except OSError as error:
@@ -126,7 +126,7 @@ class CheckpointKeeper:
             self.checkpoints.complete(Path(where[0]), step, steps_made, number)
             return True
         finally:
-            self.checkpoints.clear()
+            self.checkpoints.delete_unfinished()
 
     def _try_to_write(self, path: Path, metadata: Mapping[str, object]) -> str | None:
         try:
@@ -153,7 +153,7 @@ class CheckpointSettings(NamedTuple):
             if function is not None and not callable(function):
                 raise TypeError(f"{name} must be a function of a path, not {function!r}")
         if self.resume and not self.keep:
-            raise ValueError("resume needs checkpoints: say how many to keep, checkpoints=3")
+            raise ValueError("resume needs checkpoints: pass the number to keep, for example checkpoints=3")
         if self.resume and start_step:
             raise ValueError("resume sets the step itself: omit start_step")
         if self.resume and self.save is not None and self.load is None:
@@ -163,7 +163,7 @@ class CheckpointSettings(NamedTuple):
         if self.keep and self.save is None and is_sharded(model):
             raise ValueError("no rank alone has the whole model: give a `save` of your own and save_on_all_ranks=True")
         if self.keep:
-            make_writable(self.root)
+            make_writable_folder(self.root)
 
     def find(self, run_id: str | None, about: RunInfo) -> EarlierRun | None:
         """Return the run to continue, or None. Raises FileNotFoundError if `resume` is a path without a checkpoint."""
@@ -182,7 +182,7 @@ class CheckpointSettings(NamedTuple):
     def keeper(
         self, before: EarlierRun | None, about: RunInfo, identity: str, state: TrainingState, *, leads: bool, warn: Warn
     ) -> CheckpointKeeper:
-        """Return the keeper of this run's checkpoints. They are stored in the folder of the run to continue, or in a new one."""
+        """Return the keeper of this run's checkpoints. Their folder is that of the run to continue, or a new one."""
         folder = before.folder if before is not None else self.root / identity
         keep = self.keep if leads or self.on_all_ranks else 0
         checkpoints = Checkpoints(folder, keep, about, ".pt" if self.save is None else "", owner=leads)
@@ -199,14 +199,16 @@ def find_earlier_run(
     Raises FileNotFoundError if `resume` is a path without checkpoints.
     """
     if not isinstance(resume, bool):
-        return _run_at(Path(resume).absolute(), about.objective)
-    folder = manifest.find(root, lambda known: known.run_id == run_id) if run_id else None
+        return _run_at_path(Path(resume).absolute(), about.objective)
+    folder = manifest.find_checkpoint_folder(root, lambda known: known.run_id == run_id) if run_id else None
     if folder is None and resume:
-        folder = manifest.find(root, lambda known: _is_like(known, about) and known.status in _INTERRUPTED)
+        folder = manifest.find_checkpoint_folder(
+            root, lambda known: _is_same_training(known, about) and known.status in _INTERRUPTED_STATUSES
+        )
     return None if folder is None else _earlier_run(folder, about.objective)
 
 
-def _run_at(path: Path, objective: str) -> EarlierRun:
+def _run_at_path(path: Path, objective: str) -> EarlierRun:
     for folder in (path, path.parent):
         earlier = _earlier_run(folder, objective)
         if earlier is None:
@@ -231,7 +233,7 @@ def _earlier_run(folder: Path, objective: str) -> EarlierRun | None:
     return EarlierRun(folder, about, last or max(listed, key=lambda c: c.steps_made, default=None))
 
 
-def _is_like(known: RunInfo, about: RunInfo) -> bool:
+def _is_same_training(known: RunInfo, about: RunInfo) -> bool:
     return (known.objective, known.direction, known.params, known.seed) == (
         about.objective,
         about.direction,
@@ -241,6 +243,6 @@ def _is_like(known: RunInfo, about: RunInfo) -> bool:
 
 
 def is_sharded(model: torch.nn.Module) -> bool:
-    """Return whether the model's parameters are sharded, so that no rank has all of them."""
+    """Return whether the model's parameters are sharded: no rank has all of them."""
     whole = not any(hasattr(p, "to_local") for p in model.parameters())
     return not whole or any(type(m).__name__ == "FullyShardedDataParallel" for m in model.modules())

@@ -45,12 +45,12 @@ class TrainingState:
     ) -> None:
         self._model, self._scaler = model, scaler
         self._several: dict[str, list[Stateful]] = {
-            "optimizers": _listed(optimizer),
-            "schedulers": _listed(scheduler),
+            "optimizers": _as_list(optimizer),
+            "schedulers": _as_list(scheduler),
         }
 
     def replace_optimizer(self, k: int, optimizer: Stateful) -> None:
-        """Save this optimizer in the place of optimizer k from now on."""
+        """Save `optimizer` instead of optimizer k from now on."""
         self._several["optimizers"][k] = optimizer
 
     def save(self, path: Path, metadata: Mapping[str, object]) -> None:
@@ -80,7 +80,7 @@ class TrainingState:
             raise ValueError(f"the checkpoint {path} does not fit this training: {one_line(error)}") from None
 
 
-def _listed(objects: Stateful | Sequence[Stateful] | None) -> list[Stateful]:
+def _as_list(objects: Stateful | Sequence[Stateful] | None) -> list[Stateful]:
     if objects is None:
         return []
     return list(objects) if isinstance(objects, Sequence) else [objects]
@@ -98,7 +98,7 @@ def random_states() -> dict[str, Any]:
 
 
 def restore_random_states(states: Mapping[str, Any]) -> None:
-    """Restore the states of the random generators. States of devices that do not exist here are ignored."""
+    """Restore the states of the random generators. States of devices that this machine lacks are ignored."""
     torch.set_rng_state(states["torch"])
     for i, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(state, i)

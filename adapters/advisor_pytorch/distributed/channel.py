@@ -1,10 +1,10 @@
-"""The channel between the ranks of a distributed training. It uses the key-value store that the job already has.
+"""Sends values of the other ranks to rank 0, through the key-value store of the distributed training.
 
     rank 1, 2, ...: RankSender ──► one slot per rank in the store ──► rank 0: RankReceiver ──► merging ──► spool
 
-No collective is used, and only our own threads access the store, over their own connection if PyTorch can open one. A rank that
-has exited, hangs or logs nothing therefore delays the other ranks' logs by a bounded time and never delays the training. A slot
-is written only after rank 0 has emptied it, so the store holds at most one message and one final message per rank.
+No collective is used. Only our own threads access the store, over a separate connection if PyTorch can open one. So a rank that has
+exited, hangs or logs nothing never delays the training, and delays the other ranks' logs only for a limited time. A rank writes to
+its slot only after rank 0 has emptied it. So the store holds at most one message and one final message per rank.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from advisor.contract.redact import one_line
 from advisor_logging.recorder import Chunk
 from advisor_logging.table import Row, Table, rows_to_tables
 from advisor_pytorch.distributed import rank_facts
-from advisor_pytorch.distributed.merging import WAIT_S, Merger, Values
+from advisor_pytorch.distributed.merging import MAX_WAIT_S, Merger, Values
 from advisor_pytorch.distributed.rank_facts import Facts
-from advisor_pytorch.steps.shard_names import is_sent
+from advisor_pytorch.steps.shard_names import is_sent_to_rank_0
 
-MIN_INTERVAL_S = 0.125
-MESSAGES_PER_S = 256
-"""Maximum store requests per second of all ranks together; the more ranks there are, the less often each one sends."""
+MIN_SEND_INTERVAL_S = 0.125
+MAX_MESSAGES_PER_S = 256
+"""Maximum messages per second of all ranks together. With more ranks, each one sends less often."""
 MAX_UNSENT_STEPS = 20_000
-"""Maximum unsent steps, and chunks, of a rank. Beyond it, the oldest steps and the newest chunks are dropped."""
-CLOSING_S = 5.0
+"""Maximum number of unsent steps of a rank, and of unsent chunks. Beyond it, the oldest steps and the newest chunks are dropped."""
+MAX_CLOSING_S = 5.0
 """Maximum seconds that the end of a run waits for the other ranks."""
 FINAL_MESSAGE_S = 1.0
-"""Seconds of `CLOSING_S` that are reserved for messages after the last steps."""
+"""Part of `MAX_CLOSING_S` that is reserved for messages after the last steps (seconds)."""
 
 _numbers = itertools.count()
-"""Numbers the runs of this process: the n-th run of rank 0 belongs to the n-th run of each other rank."""
+"""Counts the runs of this process. The n-th run of rank 0 belongs with the n-th run of each other rank."""
 
 
 class _Slots:
-    """The slots of one run in the job's store. If the store is no longer available, every method can hang or raise."""
+    """The slots of one run in the job's store. If the store is unavailable, every method may hang or raise an error."""
 
     def __init__(self, number: int) -> None:
         from torch.distributed import distributed_c10d  # missing in some builds of PyTorch
 
         shared = distributed_c10d._get_default_store()
-        # The job's connection blocks while a thread waits on it. Before PyTorch 2.8 it cannot be cloned.
+        # While one thread waits on the job's connection, others block, so we clone it. This needs PyTorch 2.8.
         own = shared.clone() if hasattr(shared, "clone") else shared
         self._store = distributed_c10d.PrefixStore(f"tuning-advisor/{number}", own)
 
@@ -69,16 +69,16 @@ class _Slots:
 
 
 def _is_store_up() -> bool:
-    """Return whether the store is reachable. It ends with the process group, unless the launcher owns it."""
+    """Return whether the store is available. It ends with the process group, unless the launcher owns it."""
     launcher_owns_it = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     return torch.distributed.is_initialized() or launcher_owns_it
 
 
 class _ChannelThread:
-    """A thread that calls `_tick` periodically after the process group has been initialised, until `stop` is called."""
+    """A thread that calls `_exchange_messages` periodically, from the start of the process group until `stop` is called."""
 
     def __init__(self, world_size: int) -> None:
-        self._interval_s = max(MIN_INTERVAL_S, world_size / MESSAGES_PER_S)
+        self._interval_s = max(MIN_SEND_INTERVAL_S, world_size / MAX_MESSAGES_PER_S)
         self._backend = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="advisor-ranks", daemon=True)
@@ -88,7 +88,7 @@ class _ChannelThread:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Stop the thread. Otherwise an interpreter that exits while the thread uses the store can crash."""
+        """Stop the thread. If it used the store while the interpreter exits, the process could crash."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -105,13 +105,13 @@ class _ChannelThread:
                     self._on_store_lost(None)
                     return
                 if slots is not None:
-                    self._tick(slots, stopping)
+                    self._exchange_messages(slots, stopping)
                 if stopping:
                     return
         except Exception as error:  # the store is gone, or the network failed
             self._on_store_lost(error)
 
-    def _tick(self, slots: _Slots, stopping: bool) -> None:
+    def _exchange_messages(self, slots: _Slots, stopping: bool) -> None:
         raise NotImplementedError
 
     def _on_store_lost(self, error: Exception | None) -> None:
@@ -119,7 +119,7 @@ class _ChannelThread:
 
 
 class RankSender(_ChannelThread):
-    """Replaces the recorder on every rank except 0: sends steps, facts and warnings to rank 0."""
+    """Sends steps, facts and warnings to rank 0. It replaces the recorder on every other rank."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         super().__init__(world_size)
@@ -144,12 +144,12 @@ class RankSender(_ChannelThread):
         """Make rank 0 log a one-line warning, at most once per `key` for all ranks together."""
         self._warnings = {key: message, **self._warnings}
 
-    def close(self, timeout_s: float = CLOSING_S) -> None:
+    def close(self, timeout_s: float = MAX_CLOSING_S) -> None:
         """Send the remaining data without waiting until rank 0 has read it."""
         self.stop(timeout_s)
 
-    def _tick(self, slots: _Slots, stopping: bool) -> None:
-        self._collect(time.monotonic() + (CLOSING_S / 2 if stopping else 0.0))
+    def _exchange_messages(self, slots: _Slots, stopping: bool) -> None:
+        self._collect_rows(time.monotonic() + (MAX_CLOSING_S / 2 if stopping else 0.0))
         state = self._facts, len(self._warnings)
         slot = str(self._rank)
         if stopping:
@@ -158,7 +158,7 @@ class RankSender(_ChannelThread):
             slots.write(slot, self._message())
             self._unsent, self._last_sent = [], state
 
-    def _collect(self, deadline: float) -> None:
+    def _collect_rows(self, deadline: float) -> None:
         while True:
             try:
                 chunk = self._in_flight or self._chunks.get_nowait()
@@ -171,7 +171,7 @@ class RankSender(_ChannelThread):
                 time.sleep(0.002)
             self._in_flight = None
             self._unsent += [
-                (step, {k: v for k, v in values.items() if is_sent(k)})
+                (step, {k: v for k, v in values.items() if is_sent_to_rank_0(k)})
                 for table in chunk.tables()
                 for step, _, values in table.rows()
             ]
@@ -183,13 +183,13 @@ class RankSender(_ChannelThread):
         return {"names": names, "rows": rows, "facts": self._facts, "warnings": self._warnings}
 
 
-def _rows_of(message: Mapping[str, Any]) -> list[tuple[int, Values]]:
+def _decode_message_rows(message: Mapping[str, Any]) -> list[tuple[int, Values]]:
     names = message["names"]
     return [(row[0], {n: v for n, v in zip(names, row[1:], strict=True) if v is not None}) for row in message["rows"]]
 
 
 class RankReceiver(_ChannelThread):
-    """Receives the other ranks' values on rank 0 and holds rank 0's steps until they arrive. Implements `table.Completion`."""
+    """Receives the other ranks' values on rank 0, and keeps rank 0's steps until these arrive. Implements `table.Completion`."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class RankReceiver(_ChannelThread):
         self._connected = set(range(1, world_size))
         self._facts: list[Facts | None] = [{}] + [None] * (world_size - 1)
         self._noted: dict[str, str] = {}
-        self._note_after = time.monotonic() + WAIT_S
+        self._note_after = time.monotonic() + MAX_WAIT_S
         self._merger = Merger()
         self._merger.connect(world_size)
 
@@ -215,29 +215,29 @@ class RankReceiver(_ChannelThread):
 
     def take(self, tables: Sequence[Table]) -> list[Table]:
         """Add rank 0's new steps. Return the steps that are complete or have waited long enough for other ranks."""
-        merged = self._merge([row for table in tables for row in table.rows()])
+        merged = self._merge_received([row for table in tables for row in table.rows()])
         if tags := self._new_tags():
             self._note(tags)
         return rows_to_tables(merged)
 
     def finish(self) -> list[Table]:
-        """Wait at most `CLOSING_S` for the other ranks and return the remaining steps. Afterwards `tags` no longer changes."""
+        """Wait at most `MAX_CLOSING_S` for the other ranks and return the remaining steps. Afterwards `tags` no longer changes."""
         start = time.monotonic()
-        rows = self._merge([])
+        rows = self._merge_received([])
         while not self._merger.silent >= self._connected:
             speaking = any(self._facts[rank] is not None for rank in self._connected - self._merger.silent)
-            if time.monotonic() - start > (CLOSING_S if self._merger.holds and speaking else FINAL_MESSAGE_S):
+            if time.monotonic() - start > (MAX_CLOSING_S if self._merger.is_waiting and speaking else FINAL_MESSAGE_S):
                 break
             time.sleep(0.02)
-            rows += self._merge([])
+            rows += self._merge_received([])
         self.stop(FINAL_MESSAGE_S)
         for rank in self._connected:
-            self._merger.leave(rank)
-        return rows_to_tables(rows + self._merge([]))
+            self._merger.stop_waiting_for(rank)
+        return rows_to_tables(rows + self._merge_received([]))
 
     def tags(self) -> dict[str, str]:
         """Return tags with the facts of all ranks received so far."""
-        tags = {contract.TAG_RANKS: rank_facts.describe(self._parallel, self._backend, self._facts)}
+        tags = {contract.TAG_RANKS: rank_facts.describe_ranks(self._parallel, self._backend, self._facts)}
         if (examples := rank_facts.global_batch(self._facts)) is not None:
             tags[contract.TAG_BATCH_SIZE] = str(examples)
         return tags
@@ -249,12 +249,12 @@ class RankReceiver(_ChannelThread):
         self._noted |= new
         return new
 
-    def _merge(self, rows: Sequence[Row]) -> list[Row]:
+    def _merge_received(self, rows: Sequence[Row]) -> list[Row]:
         now = time.monotonic()
         while not self._inbox.empty():
-            self._receive(*self._inbox.get())
+            self._process_message(*self._inbox.get())
         self._merger.add(rows, now)
-        merged = self._merger.take(now)
+        merged = self._merger.take_ready_steps(now)
         if self._merger.incomplete is not None:
             silent = ", ".join(map(str, sorted(self._merger.silent))) or "others"
             self._warn(
@@ -264,18 +264,18 @@ class RankReceiver(_ChannelThread):
             )
         return merged
 
-    def _receive(self, rank: int, message: dict[str, Any]) -> None:
+    def _process_message(self, rank: int, message: dict[str, Any]) -> None:
         if not message:
-            self._merger.leave(rank)
+            self._merger.stop_waiting_for(rank)
             return
-        self._merger.add_remote(rank, _rows_of(message))
+        self._merger.add_steps_of_rank(rank, _decode_message_rows(message))
         self._facts[rank] = message["facts"]
         for key, text in message["warnings"].items():
             self._warn(key, f"rank {rank}: {text}")
 
     # The methods below run in the channel's thread.
 
-    def _tick(self, slots: _Slots, stopping: bool) -> None:  # noqa: ARG002 - the last call does the same as others
+    def _exchange_messages(self, slots: _Slots, stopping: bool) -> None:  # noqa: ARG002 - the last call does the same as others
         for rank in sorted(self._connected):
             slot = str(rank)
             is_final = slots.is_full(slot + "/final")  # checked before the slot, because the rank writes it last

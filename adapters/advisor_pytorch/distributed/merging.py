@@ -8,23 +8,23 @@ from collections.abc import Mapping, Sequence
 
 from advisor import contract
 from advisor_logging.table import Row
-from advisor_pytorch.steps.shard_names import LIMIT, NORM, PART, part_of
+from advisor_pytorch.steps.shard_names import LIMIT, NORM, PART_SUFFIX, part_name
 
-WAIT_S = 10.0
+MAX_WAIT_S = 10.0
 """Maximum seconds for which a step waits for the other ranks' values."""
-MAX_STEPS = 20_000
-"""Maximum number of steps that are kept of a rank ahead of rank 0; its oldest ones are dropped."""
+MAX_STEPS_AHEAD = 20_000
+"""Maximum number of steps that are stored for a rank that is ahead of rank 0. Beyond it, the oldest ones are dropped."""
 
 Values = Mapping[str, float]
 
 
 class Merger:
-    """Holds rank 0's steps until the other ranks' values arrive, and releases them in order. Times are seconds of any one clock.
+    """Keeps rank 0's steps until the other ranks' values arrive, and returns merged steps in order. Times are seconds of a clock.
 
-    If a rank delays a step by `wait_s` seconds, later steps no longer wait for that rank until it sends again.
+    If a step has waited `wait_s` seconds for a rank, later steps do not wait for that rank until it sends again.
     """
 
-    def __init__(self, wait_s: float = WAIT_S) -> None:
+    def __init__(self, wait_s: float = MAX_WAIT_S) -> None:
         self._wait_s = wait_s
         self._waiting: deque[tuple[float, Row]] = deque()
         self._others: dict[int, dict[int, Values]] = {}
@@ -36,7 +36,7 @@ class Merger:
         """First step whose gradient norm is missing because a rank did not send its part; None if there is none."""
 
     @property
-    def holds(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether any step is waiting for another rank."""
         return bool(self._waiting)
 
@@ -45,18 +45,18 @@ class Merger:
         self._others = {rank: {} for rank in range(1, world_size)}
         self._latest = dict.fromkeys(self._others, -1)
 
-    def add_remote(self, rank: int, rows: Sequence[tuple[int, Values]]) -> None:
+    def add_steps_of_rank(self, rank: int, rows: Sequence[tuple[int, Values]]) -> None:
         """Add steps of another rank, in order."""
         known = self._others.get(rank)
         if known is None or not rows:
             return
         known.update((step, values) for step, values in rows if step > self._last_released)
-        for step in list(known)[:-MAX_STEPS]:
+        for step in list(known)[:-MAX_STEPS_AHEAD]:
             del known[step]
         self._latest[rank] = max(self._latest[rank], rows[-1][0])
         self.silent.discard(rank)
 
-    def leave(self, rank: int) -> None:
+    def stop_waiting_for(self, rank: int) -> None:
         """Stop waiting for a rank that will send no more steps."""
         self.silent.add(rank)
 
@@ -64,7 +64,7 @@ class Merger:
         """Add steps of rank 0 itself, in order."""
         self._waiting.extend((now, row) for row in rows)
 
-    def take(self, now: float) -> list[Row]:
+    def take_ready_steps(self, now: float) -> list[Row]:
         """Return the steps that are complete or have waited `wait_s` seconds, merged."""
         ready: list[Row] = []
         while self._waiting:
@@ -77,27 +77,27 @@ class Merger:
             self._waiting.popleft()
             others = [known.pop(step, None) for known in self._others.values()]
             self._last_released = max(self._last_released, step)
-            merged = merge(values, others)
-            if self.incomplete is None and part_of(contract.GRAD_NORM) in values and contract.GRAD_NORM not in merged:
+            merged = merge_step(values, others)
+            if self.incomplete is None and part_name(contract.GRAD_NORM) in values and contract.GRAD_NORM not in merged:
                 self.incomplete = step
             ready.append((step, time_ms, merged))
         return ready
 
 
-def merge(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
-    """Return one step of rank 0 merged with the other ranks' values; None stands for a rank whose values were not received.
+def merge_step(own: Values, others: Sequence[Values | None]) -> dict[str, float]:
+    """Merge the values of one step of rank 0 with those of the other ranks. others: None for a rank whose values are missing.
 
-    If a rank is missing, values that need all ranks are omitted. Examples per second are summed over the ranks; a missing rank
-    counts as the mean of the others.
+    If a rank is missing, values that need all ranks are omitted. Examples per second are summed over the ranks: for a missing rank,
+    the mean of the others is used.
     """
     known = [values for values in others if values is not None]
     complete = len(known) == len(others)
     merged: dict[str, float] = {}
     for name, value in own.items():
-        if not name.endswith(PART):
+        if not name.endswith(PART_SUFFIX):
             merged[name] = value
         elif complete and all(name in values for values in known):
-            merged[name.removesuffix(PART)] = math.hypot(value, *(values[name] for values in known))
+            merged[name.removesuffix(PART_SUFFIX)] = math.hypot(value, *(values[name] for values in known))
     _merge_clippings(merged)
     if not others:
         return merged

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from advisor_logging.limits import MAX_VALUE
+from advisor_logging.limits import MAX_VALUE_CHARS
 from advisor_pytorch.steps.device import model_device
-from advisor_pytorch.steps.sharding import is_flattened, is_sharded
+from advisor_pytorch.steps.sharding import is_flattened_by_fsdp1, is_sharded
 
 Facts = dict[str, Any]
 """Facts of one rank by name, with JSON-compatible values, for `contract.TAG_RANKS`."""
@@ -24,32 +24,32 @@ def own_rank() -> int:
     """Return this process's rank: from the process group, else from the launcher's variable RANK, else 0."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank()
-    return _number("RANK", 0)
+    return _integer_variable("RANK", 0)
 
 
 def own_world_size() -> int:
     """Return the number of ranks: from the process group, else from the launcher's variable WORLD_SIZE, else 1."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_world_size()
-    return _number("WORLD_SIZE", 1)
+    return _integer_variable("WORLD_SIZE", 1)
 
 
-def _number(variable: str, default: int) -> int:
+def _integer_variable(variable: str, default: int) -> int:
     try:
         return int(os.environ.get(variable) or default)
     except ValueError:
         return default
 
 
-def of_process(model: torch.nn.Module, seed: int | None, *, leads: bool, checkpoints: bool) -> Facts:
-    """Return the facts known before the training. If `seed` is None, PyTorch's is used; `leads` marks the rank that logs."""
+def process_facts(model: torch.nn.Module, seed: int | None, *, leads: bool, checkpoints: bool) -> Facts:
+    """Return the facts that are known before the training. seed: None means PyTorch's seed. leads: whether this is rank 0."""
     device = model_device(model)
     facts: Facts = {
         "seed": torch.initial_seed() if seed is None else seed,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "host": socket.gethostname(),
         "checkpoints": checkpoints,
-        "logs": leads or is_logging(),
+        "logs": leads or has_own_logging(),
     }
     batch_norms = [m for m in model.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
     if batch_norms:
@@ -57,7 +57,7 @@ def of_process(model: torch.nn.Module, seed: int | None, *, leads: bool, checkpo
     return facts
 
 
-def of_loader(loader: object) -> Facts:
+def loader_facts(loader: object) -> Facts:
     """Return the shuffle seed of a training loader and the number of examples per epoch on this rank, if known."""
     facts: Facts = {}
     with contextlib.suppress(Exception):  # a custom sampler can raise anything
@@ -74,7 +74,7 @@ def _loader_seed(loader: Any) -> int:
     return int(sampler.seed)  # `seed` is an attribute of DistributedSampler
 
 
-def is_logging() -> bool:
+def has_own_logging() -> bool:
     """Return whether the user's code in this process logs to MLflow or Weights & Biases."""
     mlflow, wandb = sys.modules.get("mlflow"), sys.modules.get("wandb")
     with contextlib.suppress(Exception):  # MLflow is partially imported, or its server is unreachable
@@ -85,26 +85,26 @@ def is_logging() -> bool:
 
 
 def parallelism(model: torch.nn.Module) -> str:
-    """Return the kind of parallelism: "fsdp", "ddp", or "other", which includes a model given without its DDP wrapper."""
+    """Return the kind of parallelism: "fsdp", "ddp" or "other". A DDP model that is passed without its wrapper is "other"."""
     parameters = list(model.parameters())
-    if any(is_sharded(p) for p in parameters) or is_flattened(parameters):
+    if any(is_sharded(p) for p in parameters) or is_flattened_by_fsdp1(parameters):
         return "fsdp"
     if any(isinstance(m, torch.nn.parallel.DistributedDataParallel) for m in model.modules()):
         return "ddp"
     return "other"
 
 
-def describe(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any] | None]) -> str:
+def describe_ranks(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any] | None]) -> str:
     """Return the value of `contract.TAG_RANKS`. Missing facts become null, and lists that are too long for a tag are truncated."""
     length = len(by_rank)
     while True:
-        text = _describe(parallel, backend, by_rank, length)
-        if len(text) <= MAX_VALUE or length == 0:
+        text = _ranks_json(parallel, backend, by_rank, length)
+        if len(text) <= MAX_VALUE_CHARS or length == 0:
             return text
         length //= 2
 
 
-def _describe(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any] | None], length: int) -> str:
+def _ranks_json(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any] | None], length: int) -> str:
     names = sorted({name for facts in by_rank if facts for name in facts})
     combined: dict[str, Any] = {}
     for name in names:
@@ -117,6 +117,7 @@ def _describe(parallel: str, backend: str, by_rank: Sequence[Mapping[str, Any] |
 
 
 def global_batch(by_rank: Sequence[Mapping[str, Any] | None]) -> int | None:
-    """Return the examples per optimizer step over all ranks. A rank without a batch size counts as the mean of the others."""
+    """Return the number of examples per optimizer step of all ranks. For a rank of unknown batch size, the mean of the others is
+    used."""
     known = [int(facts["batch_size"]) for facts in by_rank if facts and facts.get("batch_size")]
     return round(sum(known) / len(known) * len(by_rank)) if known else None

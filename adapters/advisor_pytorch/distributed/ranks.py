@@ -1,6 +1,6 @@
-"""The role of this process among the ranks of a distributed training.
+"""The role of this process in a distributed training.
 
-Rank 0 records one run for all ranks, using values that the others send (`channel`, `merging`). Loss, evaluations, data wait and
+Rank 0 records one run for all ranks. The other ranks send it their values (`channel`, `merging`). Loss, evaluations, data wait and
 device memory are those of rank 0. Gradient norm, batch size and examples per second cover all ranks.
 
 | training | logged gradient norm |
@@ -27,12 +27,12 @@ from advisor_pytorch.distributed.channel import RankReceiver, RankSender
 
 
 class Ranks:
-    """The role of this rank in the run. In a single-process training, it is the leading rank and has nothing to send."""
+    """The role of this rank in the run: rank 0 records, other ranks send. In a single-process training, there is only rank 0."""
 
     def __init__(
         self, model: torch.nn.Module, note: Callable[[Mapping[str, str]], None], warn: Callable[[str, str], None]
     ) -> None:
-        """On rank 0, `note` receives tags and `warn` a key and a one-line message."""
+        """note: logs tags on rank 0. warn: logs a one-line warning with a key on rank 0."""
         self._model, self._note = model, note
         self.rank, self.world_size = rank_facts.own_rank(), rank_facts.own_world_size()
         self.leads = self.rank == 0
@@ -51,11 +51,11 @@ class Ranks:
         """Open the channel to the other ranks and send the facts of this rank."""
         for channel in (self.receiver, self._sender):
             if channel is not None:
-                channel.send(rank_facts.of_process(self._model, seed, leads=self.leads, checkpoints=checkpoints))
+                channel.send(rank_facts.process_facts(self._model, seed, leads=self.leads, checkpoints=checkpoints))
                 channel.start()
 
     def send(self, facts: rank_facts.Facts) -> bool:
-        """Send facts of this rank. Return whether there are other ranks."""
+        """Send facts of this rank to rank 0. Return whether there are other ranks."""
         for channel in (self.receiver, self._sender):
             if channel is not None:
                 channel.send(facts)

@@ -11,7 +11,7 @@ from torch import nn
 
 from advisor_pytorch.facts.residuals import is_norm
 
-_CLASSIFIERS = tuple(f"For{kind}Classification" for kind in ("Sequence", "Image", "Audio", "Video"))
+_CLASSIFIER_SUFFIXES = tuple(f"For{kind}Classification" for kind in ("Sequence", "Image", "Audio", "Video"))
 
 
 def name(model: nn.Module) -> str:
@@ -25,7 +25,7 @@ def name(model: nn.Module) -> str:
 
 
 def norm_layers(model: nn.Module) -> dict[str, int]:
-    """Return the number of normalisation layers by class name. Every class with "norm" in its name counts, also custom ones."""
+    """Return the number of normalisation layers by class name. A layer counts if its class name contains "norm"."""
     return dict(sorted(Counter(type(m).__name__ for m in model.modules() if is_norm(m)).items()))
 
 
@@ -50,10 +50,10 @@ def declared_norm_order(model: nn.Module) -> str | None:
     return None if not orders else orders.pop() if len(orders) == 1 else "mixed"
 
 
-def classes(model: nn.Module) -> int | None:
+def number_of_classes(model: nn.Module) -> int | None:
     """Return the number of classes of a Transformers classification model; None for other models and tasks."""
     model = getattr(model, "module", model)  # use the model inside a wrapper
-    if not type(model).__name__.endswith(_CLASSIFIERS):
+    if not type(model).__name__.endswith(_CLASSIFIER_SUFFIXES):
         return None
     config = getattr(model, "config", None)
     number, problem = getattr(config, "num_labels", None), getattr(config, "problem_type", None)

@@ -10,41 +10,41 @@ import torch
 from torch import nn
 from torch.optim import swa_utils
 
-_NAMES = re.compile(
+_AVERAGING_NAMES = re.compile(
     r"(EMA|Ema)(?![a-z])|MovingAverage|Averaged?(Model|Weights?)|WeightAverag|Polyak|(^|_)SWA(?![A-Z]*LR)|(^|_)Swa[A-Z]"
 )
-_KINDS = (("ema|exponential|movingaverage", "ema"), ("swa|stochasticweight", "swa"))
+_KIND_PATTERNS = (("ema|exponential|movingaverage", "ema"), ("swa|stochasticweight", "swa"))
 
 
-def classes() -> list[type]:
-    """Return the classes in this process that are named like weight averaging, including PyTorch's own."""
-    bases = [c for base in (object, nn.Module) for c in base.__subclasses__() if _NAMES.search(c.__name__)]
+def averaging_classes() -> list[type]:
+    """Return all loaded classes whose names suggest weight averaging, including PyTorch's own, with their subclasses."""
+    bases = [c for base in (object, nn.Module) for c in base.__subclasses__() if _AVERAGING_NAMES.search(c.__name__)]
     return list({c for base in [*bases, swa_utils.AveragedModel] for c in _with_subclasses(base)})
 
 
-def describe(candidates: Iterable[Any], model: nn.Module) -> dict[str, str] | None:
-    """Return the value of `contract.TAG_AVERAGING` for the first candidate with tensors of the model's shapes; None without one."""
+def describe_averaging(candidates: Iterable[Any], model: nn.Module) -> dict[str, str] | None:
+    """Return the value of `contract.TAG_AVERAGING` for the first candidate with tensors of all the model's shapes, else None."""
     own = {tuple(p.shape) for p in model.parameters()}
     count = sum(1 for p in model.parameters() if p.requires_grad)
     for one in candidates:
-        shapes = [tuple(t.shape) for t in _tensors(one)]
-        if own and own <= set(shapes) and len(shapes) >= count and not _is_part(one, model):
-            return {"class": type(one).__name__, "kind": _kind(one)}
+        shapes = [tuple(t.shape) for t in _tensors_of(one)]
+        if own and own <= set(shapes) and len(shapes) >= count and not _is_part_of_model(one, model):
+            return {"class": type(one).__name__, "kind": _averaging_kind(one)}
     return None
 
 
-def _kind(one: Any) -> str:
+def _averaging_kind(one: Any) -> str:
     if isinstance(one, swa_utils.AveragedModel):
         function = one.multi_avg_fn or one.avg_fn
         name = getattr(function, "__qualname__", "swa" if function is None else "")  # PyTorch's default is the mean
     else:
         name = ""
     text = f"{name} {type(one).__name__}".lower().replace("_", "")
-    return next((kind for pattern, kind in _KINDS if re.search(pattern, text)), "other")
+    return next((kind for pattern, kind in _KIND_PATTERNS if re.search(pattern, text)), "other")
 
 
-def _tensors(one: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors of a module, or those in another object's attributes and in lists and mappings there."""
+def _tensors_of(one: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors of a module. For another object, yield the tensors in its attributes, including lists and mappings."""
     if isinstance(one, nn.Module):
         yield from one.parameters()
         yield from one.buffers()
@@ -57,10 +57,10 @@ def _tensors(one: Any) -> Iterator[torch.Tensor]:
         yield from (part for part in parts if isinstance(part, torch.Tensor))
 
 
-def _is_part(one: Any, model: nn.Module) -> bool:
-    """Return whether the object is the model or holds only the trained parameters themselves, not copies."""
+def _is_part_of_model(one: Any, model: nn.Module) -> bool:
+    """Return whether all tensors of the object are the trained parameters themselves, not copies."""
     trained = {id(p) for p in model.parameters()}
-    return all(id(t) in trained for t in _tensors(one))
+    return all(id(t) in trained for t in _tensors_of(one))
 
 
 def _with_subclasses(cls: type) -> Iterator[type]:

@@ -6,33 +6,33 @@ import math
 import re
 from collections.abc import Mapping
 
-_PERCENT = 1.5
-"""Minimum accuracy or error rate at which the metric must be in percent, because a share is at most 1."""
-_RATE = re.compile(
+_MIN_PERCENT = 1.5
+"""Accuracy or error rate above which the metric must be in percent, because a share is at most 1."""
+_RATE_NAMES = re.compile(
     r"(^|[^a-z])(acc|accuracy|top_?\d+|top_?\d+_?acc(uracy)?|err|error|error_rate|top_?\d+_?err(or)?)($|[^a-z])"
 )
-_ENTROPY = re.compile(r"(^|[^a-z])(loss|nll|ce|xent|cross_?entropy|log_?loss|nll_loss|ce_loss)($|[^a-z])")
-_PERPLEXITY = re.compile(r"(^|[^a-z])(ppl|perplexity)($|[^a-z])")
-_OTHER_METRICS = re.compile("mse|mae|rmse|squared|absolute|angular|relative|pixel|recon")
-"""Parts of the names of errors and losses that are unrelated to classes."""
+_ENTROPY_NAMES = re.compile(r"(^|[^a-z])(loss|nll|ce|xent|cross_?entropy|log_?loss|nll_loss|ce_loss)($|[^a-z])")
+_PERPLEXITY_NAMES = re.compile(r"(^|[^a-z])(ppl|perplexity)($|[^a-z])")
+_REGRESSION_NAMES = re.compile("mse|mae|rmse|squared|absolute|angular|relative|pixel|recon")
+"""Words in names of errors and losses that do not concern classification."""
 
 
-def level(metric: str, classes: int, *, percent: bool = False) -> float | None:
+def chance_level_of(metric: str, classes: int, *, percent: bool = False) -> float | None:
     """Return the chance level of `metric` for `classes` equally frequent classes; None if the name does not identify the metric.
 
     With C classes: accuracy 1/C, error rate 1 - 1/C (top-k: accuracy k/C), cross-entropy ln C in nats, perplexity C.
     """
     name = metric.lower()
-    if _OTHER_METRICS.search(name):
+    if _REGRESSION_NAMES.search(name):
         return None
-    if match := _RATE.search(name):
+    if match := _RATE_NAMES.search(name):
         k = int(digits.group(1)) if (digits := re.search(r"top_?(\d+)", name)) else 1
         right = min(k / classes, 1.0)
         share = 1 - right if "err" in name[match.start() :] else right
         return 100 * share if percent else share
-    if _PERPLEXITY.search(name):
+    if _PERPLEXITY_NAMES.search(name):
         return float(classes)
-    return math.log(classes) if _ENTROPY.search(name) else None
+    return math.log(classes) if _ENTROPY_NAMES.search(name) else None
 
 
 class ChanceLevels:
@@ -47,11 +47,11 @@ class ChanceLevels:
         """Process the values of an evaluation. Return whether `levels` changed."""
         changed = False
         for name, value in values.items():
-            percent = self._percent.get(name, False) or value > _PERCENT
+            percent = self._percent.get(name, False) or value > _MIN_PERCENT
             if self._percent.get(name) is percent:
                 continue
             self._percent[name] = percent
-            chance = level(name, self._classes, percent=percent)
+            chance = chance_level_of(name, self._classes, percent=percent)
             if chance is not None and self.levels.get(name) != chance:
                 self.levels[name], changed = chance, True
         return changed

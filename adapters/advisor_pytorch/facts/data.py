@@ -23,8 +23,8 @@ MAX_TARGETS = 1_000_000
 """Maximum number of targets for which examples per class are counted; counting more takes too long."""
 
 
-def unwrap(loader: object) -> object:
-    """Return the `DataLoader` inside a wrapper of ours, Accelerate's or Lightning's. Any other object is returned unchanged."""
+def unwrap_loader(loader: object) -> object:
+    """Return the `DataLoader` inside a wrapper (ours, Accelerate's or Lightning's). Return any other object unchanged."""
     for _ in range(4):
         if isinstance(loader, DataLoader):
             break
@@ -37,30 +37,30 @@ def unwrap(loader: object) -> object:
     return loader
 
 
-def examples(loader: object) -> int | None:
+def dataset_size(loader: object) -> int | None:
     """Return the number of examples in the data set, for all ranks together; None for a stream."""
-    dataset = getattr(unwrap(loader), "dataset", None)
-    return None if dataset is None or isinstance(dataset, IterableDataset) else _length(dataset)
+    dataset = getattr(unwrap_loader(loader), "dataset", None)
+    return None if dataset is None or isinstance(dataset, IterableDataset) else _length_or_none(dataset)
 
 
-def batches(loader: object) -> int | None:
+def batches_per_epoch(loader: object) -> int | None:
     """Return the number of batches per epoch on this rank; None if unknown."""
-    if isinstance(getattr(unwrap(loader), "dataset", None), IterableDataset):
+    if isinstance(getattr(unwrap_loader(loader), "dataset", None), IterableDataset):
         return None  # the length of an iterable can be a guess
-    return _length(loader)
+    return _length_or_none(loader)
 
 
 def batch_size(loader: object) -> int | None:
     """Return the number of examples per batch on this rank; None if the loader does not form batches itself."""
-    inner = unwrap(loader)
+    inner = unwrap_loader(loader)
     size = getattr(inner, "batch_size", None)
     size = getattr(getattr(inner, "batch_sampler", None), "batch_size", None) if size is None else size
     return size if isinstance(size, int) and size > 0 else None
 
 
-def shuffles(loader: object) -> bool | None:
-    """Return whether the order of examples is random; None if the sampler or source does not reveal it."""
-    sampler = _sampler(loader)
+def is_shuffled(loader: object) -> bool | None:
+    """Return whether the order of examples is random; None if unknown."""
+    sampler = _ordering_sampler(loader)
     if isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
         return True
     if isinstance(sampler, SequentialSampler):
@@ -69,12 +69,12 @@ def shuffles(loader: object) -> bool | None:
     return flag if isinstance(flag, bool) else None
 
 
-def settings(loader: object) -> dict[str, Any] | None:
+def loader_settings(loader: object) -> dict[str, Any] | None:
     """Return the value of `contract.TAG_LOADER`; None if the object is not a `DataLoader`."""
-    inner = unwrap(loader)
+    inner = unwrap_loader(loader)
     if not isinstance(inner, DataLoader):
         return None
-    sampler = _sampler(inner)
+    sampler = _ordering_sampler(inner)
     return {
         "workers": inner.num_workers,
         "prefetch_factor": inner.prefetch_factor,
@@ -86,19 +86,24 @@ def settings(loader: object) -> dict[str, Any] | None:
     }
 
 
-def classes(loader: object) -> int | None:
-    """Return the number of classes stated by the data set, as in torchvision and `datasets`; None if it states none."""
-    return _classes_of(getattr(unwrap(loader), "dataset", None))
+def number_of_classes(loader: object) -> int | None:
+    """Return the number of classes that the data set declares, as in torchvision and `datasets`; None if it declares none."""
+    return _classes_of_dataset(getattr(unwrap_loader(loader), "dataset", None))
 
 
 def class_counts(loader: object) -> list[int] | None:
     """Return the number of examples per class if the data set has its targets in memory, as in torchvision; else None."""
-    dataset, indices = getattr(unwrap(loader), "dataset", None), None
+    dataset, indices = getattr(unwrap_loader(loader), "dataset", None), None
     if isinstance(dataset, Subset):
         indices = dataset.indices
         dataset = dataset.dataset
-    targets, number = getattr(dataset, "targets", None), _classes_of(dataset)
-    if targets is None or number is None or number > MAX_CLASSES or not 0 < (_length(targets) or 0) <= MAX_TARGETS:
+    targets, number = getattr(dataset, "targets", None), _classes_of_dataset(dataset)
+    if (
+        targets is None
+        or number is None
+        or number > MAX_CLASSES
+        or not 0 < (_length_or_none(targets) or 0) <= MAX_TARGETS
+    ):
         return None
     numbers = torch.as_tensor(targets)
     if numbers.dim() != 1 or numbers.is_floating_point():
@@ -107,7 +112,7 @@ def class_counts(loader: object) -> list[int] | None:
     return [int(n) for n in counts] if len(counts) == number else None
 
 
-def _classes_of(dataset: object) -> int | None:
+def _classes_of_dataset(dataset: object) -> int | None:
     for _ in range(8):
         if isinstance(dataset, Subset):
             dataset = dataset.dataset
@@ -123,9 +128,9 @@ def _classes_of(dataset: object) -> int | None:
     return None
 
 
-def _sampler(loader: object) -> object:
+def _ordering_sampler(loader: object) -> object:
     """Return the sampler that orders the examples: the loader's own, or the one inside its batch sampler."""
-    inner = unwrap(loader)
+    inner = unwrap_loader(loader)
     if not isinstance(inner, DataLoader) or isinstance(inner.dataset, IterableDataset):
         return None
     sampler: object = inner.sampler
@@ -137,7 +142,7 @@ def _sampler(loader: object) -> object:
     return sampler if ordering is None else ordering
 
 
-def _length(what: object) -> int | None:
+def _length_or_none(what: object) -> int | None:
     if not isinstance(what, Sized):
         return None
     try:

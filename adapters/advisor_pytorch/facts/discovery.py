@@ -1,8 +1,8 @@
 """Finds objects that a training holds besides its model and optimizer: schedulers and weight averaging.
 
 A search is one pass of Python's garbage collector over all objects. It takes about 0.1 µs per object (30 ms in a process with
-Transformers). If code has accessed a scheduler's `__dict__`, as its `state_dict` does, a second pass follows. The writer thread
-searches once after the first steps and once at the end, and keeps no reference to the results.
+Transformers). If code has accessed a scheduler's `__dict__`, as its `state_dict` does, a second pass is needed. The writer thread
+searches once after the first steps and once at the end. It keeps no reference to the objects.
 """
 
 from __future__ import annotations
@@ -18,34 +18,38 @@ from torch.optim import lr_scheduler
 from advisor_pytorch.facts import averaging, schedules
 
 
-class Discovery(NamedTuple):
+class ScheduleAndAveraging(NamedTuple):
     """Values of `contract.TAG_SCHEDULE` and `contract.TAG_AVERAGING`; each is None if nothing was found."""
 
     schedule: dict[str, str] | None
     averaging: dict[str, str] | None
 
 
-def discover(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], steps: int | None) -> Discovery:
-    """Search for schedulers and weight averaging; `steps` is the planned number of optimizer steps."""
+def find_schedule_and_averaging(
+    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], steps: int | None
+) -> ScheduleAndAveraging:
+    """Search this process for schedulers and weight averaging. steps: planned number of optimizer steps."""
     held = [inner for o in optimizers if isinstance(inner := getattr(o, "optimizer", None), torch.optim.Optimizer)]
     sought = {id(o): o for o in [*optimizers, *held]}  # Accelerate wraps the optimizer that the scheduler holds
-    averages = averaging.classes()
+    averages = averaging.averaging_classes()
     near = gc.get_referrers(*sought.values(), *averages)
-    owners = _owners([held for held in near if type(held) is dict and id(held.get("optimizer")) in sought])
+    owners = _owners_of_attributes(
+        [held for held in near if type(held) is dict and id(held.get("optimizer")) in sought]
+    )
     schedulers = [o for o in (*near, *owners) if is_scheduler(o) and id(getattr(o, "optimizer", None)) in sought]
     kinds = tuple(averages)
-    average = averaging.describe((o for o in near if isinstance(o, kinds)), model)
-    return Discovery(schedules.describe(schedulers, steps), average)
+    average = averaging.describe_averaging((o for o in near if isinstance(o, kinds)), model)
+    return ScheduleAndAveraging(schedules.describe_schedule(schedulers, steps), average)
 
 
-def _owners(attributes: Sequence[dict[str, Any]]) -> list[Any]:
-    """Return the objects that own these `__dict__`s; once accessed, a `__dict__` hides its object. Dicts of modules are skipped."""
+def _owners_of_attributes(attributes: Sequence[dict[str, Any]]) -> list[Any]:
+    """Return the objects that own these `__dict__`s, which the first pass cannot find. The `__dict__`s of modules are skipped."""
     of_objects = [held for held in attributes if "__builtins__" not in held]
     return gc.get_referrers(*of_objects) if of_objects else []
 
 
 def is_scheduler(thing: Any) -> bool:
-    """Return whether the object sets learning rates: a PyTorch scheduler, or an object of a class with such a name."""
+    """Return whether the object is a PyTorch scheduler, or an object whose class is named like one."""
     if isinstance(thing, lr_scheduler.LRScheduler):
         return True
     name = type(thing).__name__.lower()

@@ -13,10 +13,10 @@ import torch
 from advisor import contract
 from advisor_pytorch.steps.device import model_device
 
-SAMPLE_S = 5.0
+SAMPLE_INTERVAL_S = 5.0
 """Minimum seconds between two rows of device metrics."""
-_ROWS = 500
-"""Number of rows after which the interval between rows grows: a week yields 3,000 rows instead of 120,000."""
+_MAX_REGULAR_ROWS = 500
+"""Number of rows after which the interval between rows grows, so that a week yields 3,000 rows instead of 120,000."""
 
 
 class DeviceSampler:
@@ -39,10 +39,10 @@ class DeviceSampler:
         self._broken: set[str] = set()
 
     def sample(self) -> Mapping[str, float] | None:
-        """Return a row of device metrics if one is due, else None. Must be called about once per second."""
-        self._note_utilisation()
+        """Return a row of device metrics if one is due, else None. To be called about once per second."""
+        self._record_utilisation()
         now = self._clock()
-        if now - self._sampled < max(SAMPLE_S, (now - self._started) / _ROWS):
+        if now - self._sampled < max(SAMPLE_INTERVAL_S, (now - self._started) / _MAX_REGULAR_ROWS):
             return None
         self._sampled = now
         return self.read() or None
@@ -50,11 +50,13 @@ class DeviceSampler:
     def read(self) -> dict[str, float]:
         """Return a row of the current device metrics."""
         row: dict[str, float] = {}
-        stats = self._ask("memory_stats", torch.cuda.memory_stats)
+        stats = self._read_counter("memory_stats", torch.cuda.memory_stats)
         if stats:
             self._peak = max(self._peak, int(stats.get("allocated_bytes.all.peak", 0)))
             row[contract.DEVICE_MEMORY_PEAK] = float(self._peak)
-        used = self._ask("memory_used", getattr(torch.cuda, "device_memory_used", None))  # requires PyTorch 2.6
+        used = self._read_counter(
+            "memory_used", getattr(torch.cuda, "device_memory_used", None)
+        )  # requires PyTorch 2.6
         if used is not None:
             row[contract.DEVICE_MEMORY_USED] = float(used)
         if self._busy:
@@ -62,12 +64,12 @@ class DeviceSampler:
             self._busy = []
         return row
 
-    def _note_utilisation(self) -> None:
-        percent = self._ask("utilization", torch.cuda.utilization)
+    def _record_utilisation(self) -> None:
+        percent = self._read_counter("utilization", torch.cuda.utilization)
         if percent is not None:
             self._busy.append(percent / 100)
 
-    def _ask(self, name: str, function: Callable[[torch.device], Any] | None) -> Any:
+    def _read_counter(self, name: str, function: Callable[[torch.device], Any] | None) -> Any:
         if function is None or name in self._broken:
             return None
         try:
@@ -85,12 +87,12 @@ def sampler_of(model: torch.nn.Module) -> DeviceSampler | None:
     return DeviceSampler(device) if device.type == "cuda" else None
 
 
-def memory(device: torch.device) -> int | None:
+def device_memory_bytes(device: torch.device) -> int | None:
     """Return the total memory of the device in bytes; None if it is not a CUDA device."""
     return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else None
 
 
-def backends() -> dict[str, Any]:
+def backend_settings() -> dict[str, Any]:
     """Return the value of `contract.TAG_BACKENDS`, the settings of the numeric backends."""
     return {
         "cudnn_benchmark": torch.backends.cudnn.benchmark,

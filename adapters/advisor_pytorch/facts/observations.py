@@ -31,7 +31,7 @@ class Observations:
     def __init__(
         self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], note: Note, warn: Warn, steps: int | None
     ) -> None:
-        """Log the facts known before the first of the `steps` planned optimizer steps."""
+        """Log the facts that are known before the training. steps: planned number of optimizer steps."""
         self._model, self._optimizers, self._steps = model, list(optimizers), steps
         self._log_tags, self._warn = note, warn
         self._has_classes = self._has_scheduler = False
@@ -42,42 +42,42 @@ class Observations:
         self.wants_loss = True
         self._tags: dict[str, str] = {}
         self._device = machine.sampler_of(model)
-        with self._guarded("the model"):
-            self._log_tags(run_tags.gather(model, optimizers))
+        with self._warn_on_error("the model"):
+            self._log_tags(run_tags.setup_tags(model, optimizers))
 
     def describe_setup(self, scheduler: Any, classes: int | None) -> None:
         """Log the schedulers and the number of classes if the user gave them."""
         self._has_classes, self._has_scheduler = classes is not None, scheduler is not None
-        with self._guarded("the scheduler"):
-            if (known := classes or architecture.classes(self._model)) is not None:
-                self._count_classes(known)
+        with self._warn_on_error("the scheduler"):
+            if (known := classes or architecture.number_of_classes(self._model)) is not None:
+                self._set_classes(known)
             if scheduler is not None:
                 several = list(scheduler) if isinstance(scheduler, Sequence) else [scheduler]
-                self._note(_json(contract.TAG_SCHEDULE, schedules.describe(several, self._steps)))
+                self._log_new_tags(_json_tag(contract.TAG_SCHEDULE, schedules.describe_schedule(several, self._steps)))
 
     def loaders(self, train: object = None, valid: object = None) -> None:
-        """Log facts about the training and validation loaders that are given. The loaders are not iterated."""
-        with self._guarded("a loader"):
+        """Log facts about a training loader, a validation loader or both. The loaders are not iterated."""
+        with self._warn_on_error("a loader"):
             if train is not None:
-                self._batches = data.batches(train)
-                self._note(run_tags.training_loader_tags(train))
+                self._batches = data.batches_per_epoch(train)
+                self._log_new_tags(run_tags.training_loader_tags(train))
             if valid is not None:
-                self._note(run_tags.validation_loader_tags(valid))
-            classes = data.classes(train) or data.classes(valid)
+                self._log_new_tags(run_tags.validation_loader_tags(valid))
+            classes = data.number_of_classes(train) or data.number_of_classes(valid)
             if classes is not None and not self._has_classes:
-                self._count_classes(classes)
+                self._set_classes(classes)
 
     def loss(self, loss: object) -> None:
         """Inspect the autograd graph of the first loss, if that loss is a tensor that depends on the parameters."""
         self.wants_loss = False
-        with self._guarded("the order of normalisation"):
+        with self._warn_on_error("the order of normalisation"):
             if isinstance(loss, torch.Tensor) and loss.grad_fn is not None:
-                self._see_graph(Graph([loss]))
+                self._inspect_graph(Graph([loss]))
             elif (order := architecture.declared_norm_order(self._model)) is not None:
-                self._note({contract.TAG_NORM_ORDER: order})
+                self._log_new_tags({contract.TAG_NORM_ORDER: order})
 
     def replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """Observe `optimizer` in the place of optimizer k; its tags stay those of the first one."""
+        """Observe `optimizer` instead of optimizer k. The tags still describe the first optimizer."""
         self._optimizers[k] = optimizer
 
     def noticed(self, tag: str, value: str) -> None:
@@ -86,63 +86,63 @@ class Observations:
             self._micro_batches = max(int(value), 1)
 
     def tags(self) -> dict[str, str]:
-        """Search a last time for schedulers and weight averaging, and return all observed facts as tags."""
-        self._discover()
+        """Search once more for schedulers and weight averaging. Return all observed facts as tags."""
+        self._log_found_objects()
         return dict(self._tags)
 
-    def _see_graph(self, graph: Graph) -> None:
+    def _inspect_graph(self, graph: Graph) -> None:
         order = norm_order(graph, self._model) or architecture.declared_norm_order(self._model)
         tags = {} if order is None else {contract.TAG_NORM_ORDER: order}
         if (computed := compute_dtype(graph)) is not None:
             tags[contract.TAG_PRECISION] = json.dumps(
-                {"parameters": run_tags.precision(self._model), "compute": computed}
+                {"parameters": run_tags.parameter_dtype(self._model), "compute": computed}
             )
         if graph.is_compiled() or architecture.is_compiled(self._model):
             tags[contract.TAG_COMPILED] = "true"
-        self._note(tags)
+        self._log_new_tags(tags)
 
     # The methods below run in the writer thread.
 
     def on_rows(self, table: Table) -> None:
         """Process logged rows of metrics."""
         if self._chance is not None and self._chance.update({name: v[-1] for name, v in table.columns.items()}):
-            self._note({contract.TAG_CHANCE: json.dumps(self._chance.levels)})
+            self._log_new_tags({contract.TAG_CHANCE: json.dumps(self._chance.levels)})
 
     def sample(self, last: bool) -> Mapping[str, float] | None:
         """Return device metrics if they are due, else None. Called about once per second, and once at the end with `last`."""
         if not self._has_discovered and not last:
             self._has_discovered = True
-            self._discover()
+            self._log_found_objects()
         if self._device is None:
             return None
         return self._device.read() if last else self._device.sample()
 
-    def _discover(self) -> None:
-        with self._guarded("the schedule and the averages"):
-            objects = discovery.discover(self._model, self._optimizers, self._steps)
+    def _log_found_objects(self) -> None:
+        with self._warn_on_error("the schedule and the averages"):
+            objects = discovery.find_schedule_and_averaging(self._model, self._optimizers, self._steps)
             schedule = None if self._has_scheduler else objects.schedule
-            tags = _json(contract.TAG_SCHEDULE, schedule) | _json(contract.TAG_AVERAGING, objects.averaging)
+            tags = _json_tag(contract.TAG_SCHEDULE, schedule) | _json_tag(contract.TAG_AVERAGING, objects.averaging)
             if self._batches is not None:
                 tags[contract.TAG_STEPS_PER_EPOCH] = str(max(self._batches // self._micro_batches, 1))
-            self._note(tags)
+            self._log_new_tags(tags)
 
-    def _count_classes(self, classes: int) -> None:
+    def _set_classes(self, classes: int) -> None:
         self._chance = ChanceLevels(classes)
-        self._note({contract.TAG_CLASSES: str(classes)})
+        self._log_new_tags({contract.TAG_CLASSES: str(classes)})
 
-    def _note(self, tags: Mapping[str, str]) -> None:
+    def _log_new_tags(self, tags: Mapping[str, str]) -> None:
         new = {tag: value for tag, value in tags.items() if self._tags.get(tag) != value}
         self._tags |= new
         if new:
             self._log_tags(new)
 
     @contextmanager
-    def _guarded(self, what: str) -> Iterator[None]:
+    def _warn_on_error(self, what: str) -> Iterator[None]:
         try:
             yield
         except Exception as error:
             self._warn(what, f"{what} could not be described ({one_line(error)}); training goes on")
 
 
-def _json(tag: str, value: Mapping[str, str] | None) -> dict[str, str]:
+def _json_tag(tag: str, value: Mapping[str, str] | None) -> dict[str, str]:
     return {} if value is None else {tag: json.dumps(value)}

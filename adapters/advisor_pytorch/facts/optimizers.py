@@ -42,15 +42,15 @@ import torch
 from advisor import contract
 from advisor_pytorch.steps.rates import MAX_GROUPS, MAX_OPTIMIZERS
 
-_NAMES = {"lr": "learning_rate", "eps": "epsilon"}
+_PLAYBOOK_NAMES = {"lr": "learning_rate", "eps": "epsilon"}
 _EXCLUDED_ENTRIES = frozenset(("params", "foreach", "maximize", "capturable", "differentiable", "fused", "initial_lr"))
 """Entries of a parameter group that select an implementation rather than an update rule."""
 
 
 def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> dict[str, str]:
-    """Return a parameter group's hyperparameters with plain values, as text by the playbook's names."""
+    """Return the hyperparameters of a parameter group that have plain values, as texts under the playbook's names."""
     group: Mapping[str, Any] = optimizer.param_groups[group_index]
-    renamed = dict(_NAMES)
+    renamed = dict(_PLAYBOOK_NAMES)
     if "alpha" in group and isinstance(optimizer, torch.optim.RMSprop):
         renamed["alpha"] = "rho"
     values = {"update_rule": update_rule(optimizer)}
@@ -58,11 +58,11 @@ def hyperparameters(optimizer: torch.optim.Optimizer, group_index: int = 0) -> d
         if name in _EXCLUDED_ENTRIES:
             continue
         if name == "betas" and isinstance(value, (tuple, list)):
-            values |= {f"beta{i}": _text(beta) for i, beta in enumerate(value, start=1)}
+            values |= {f"beta{i}": _value_as_text(beta) for i, beta in enumerate(value, start=1)}
             continue
         chosen = group.get("initial_lr", value) if name == "lr" else value
-        if _is_plain(chosen):
-            values[renamed.get(name, name)] = _text(chosen)
+        if _is_plain_value(chosen):
+            values[renamed.get(name, name)] = _value_as_text(chosen)
     return values
 
 
@@ -94,16 +94,16 @@ def further_optimizer_tags(optimizers: Sequence[torch.optim.Optimizer]) -> dict[
 
 
 def unwrap_optimizer(optimizer: Any) -> Any:
-    """Return the optimizer inside a framework's wrapper, since PyTorch runs the hooks of the inner optimizer only."""
+    """Return the optimizer inside a framework's wrapper: PyTorch only runs the hooks of the inner optimizer."""
     inner = getattr(optimizer, "optimizer", None)
     return unwrap_optimizer(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
 
 
-def _is_plain(value: object) -> bool:
+def _is_plain_value(value: object) -> bool:
     if isinstance(value, (tuple, list)):  # such as Adafactor's eps or Rprop's etas
         return all(part is None or isinstance(part, (bool, int, float, str)) for part in value)
     return isinstance(value, (bool, int, float, str)) or (isinstance(value, torch.Tensor) and value.numel() == 1)
 
 
-def _text(value: Any) -> str:
+def _value_as_text(value: Any) -> str:
     return str(value.item() if isinstance(value, torch.Tensor) else value)

@@ -1,9 +1,9 @@
-"""Reads from the autograd graph of a loss where residual blocks normalise and in which precision the network computes.
+"""Reads two facts from the autograd graph of a loss: where residual blocks normalise, and in which precision the network computes.
 
 The graph leads from the loss to the parameters. It is only inspected: no part of the model is called, wrapped or changed, and the
 graph remains usable for the backward pass. It lacks operations that `torch.compile` fused or that activation checkpointing hides.
 
-A residual addition adds the output of a branch with weights to a tensor x. With n(.) for a normalisation, a block is:
+A residual addition adds the output of a branch with weights to the branch's input x. If n is a normalisation, a block is:
 
 - *pre-norm*, x + f(n(x)) or x + n(f(x)): normalisation happens in the branch, and not between one addition and the next;
 - *post-norm*, n(x + f(x)): the sum is normalised before the next addition;
@@ -24,17 +24,24 @@ Node = Any
 
 MAX_NODES = 10_000
 """Maximum number of nodes of a graph. Larger graphs (unrolled recurrences) are not read, because a node takes about 5 µs."""
-MAX_LOOKS = 100_000
+MAX_NODE_VISITS = 100_000
 """Maximum node visits per search, about 0.1 s. Overlapping branches, as in recurrences, visit the same nodes repeatedly."""
-_MIN_AGREEMENT = 0.8
-"""Minimum share of a model's residual additions of one kind; below it, the model counts as mixed."""
-_MIN_COVERAGE = 0.9
-"""Minimum share of trainable parameters that a graph must contain to prove that the model has no residual blocks."""
+_MIN_SHARE_OF_ONE_KIND = 0.8
+"""Minimum share of the most frequent kind among a model's residual blocks. Below it, the model counts as mixed."""
+_MIN_PARAMETER_COVERAGE = 0.9
+"""Minimum share of the trainable parameters in the graph for the conclusion that the model has no residual blocks."""
 _MAX_NORM_NODES = 16
-"""Maximum number of nodes of a normalisation that is written out in elementary operations."""
-_LEAF = "torch::autograd::AccumulateGrad"
-_NORMALISES = re.compile("(Layer|Batch|Group|Instance|R[Mm][Ss])Norm")
-_MULTIPLIES = ("AddmmBackward", "MmBackward", "BmmBackward", "BaddbmmBackward", "ConvolutionBackward", "LinearBackward")
+"""Maximum number of nodes of a normalisation that consists of elementary operations."""
+_LEAF_NODE_NAME = "torch::autograd::AccumulateGrad"
+_NORM_NODE_NAMES = re.compile("(Layer|Batch|Group|Instance|R[Mm][Ss])Norm")
+_MATRIX_PRODUCT_NAMES = (
+    "AddmmBackward",
+    "MmBackward",
+    "BmmBackward",
+    "BaddbmmBackward",
+    "ConvolutionBackward",
+    "LinearBackward",
+)
 
 
 class Graph:
@@ -60,10 +67,10 @@ class Graph:
                 stack.extend((parent, False) for parent in parents if parent not in self.parents)
         self.names = {node: str(node.name()) for node in self.rank}
         self.parameters: dict[Node, torch.Tensor] = {}
-        """The parameter of each node that is a parameter, possibly transposed, converted or shifted by a constant."""
+        """By node: the parameter that it represents, possibly transposed, converted or shifted by a constant."""
         for node, name in self.names.items():
             parents = self.parents[node]
-            if name == _LEAF:
+            if name == _LEAF_NODE_NAME:
                 self.parameters[node] = node.variable
             elif len(parents) == 1 and parents[0] in self.parameters:
                 self.parameters[node] = self.parameters[parents[0]]
@@ -76,15 +83,15 @@ class Graph:
         """Return whether the graph contains parts that were compiled into one node."""
         return any("Compiled" in name for name in self.names.values())
 
-    def is_opaque(self) -> bool:
-        """Return whether the graph hides parts: it is too large, or parts of it were compiled or will be recomputed."""
+    def is_incomplete(self) -> bool:
+        """Return whether the graph is incomplete: it is too large, or parts of it were compiled or will be recomputed."""
         recomputed = any("CheckpointFunction" in name for name in self.names.values())
         return not self.names or recomputed or self.is_compiled()
 
 
 def norm_order(graph: Graph, model: torch.nn.Module) -> str | None:
     """Return the value of `contract.TAG_NORM_ORDER`; None if the graph does not reveal it."""
-    if graph.is_opaque():
+    if graph.is_incomplete():
         return None
     norms = _norm_nodes(graph, model)
     additions = _residual_additions(graph, norms)
@@ -93,17 +100,17 @@ def norm_order(graph: Graph, model: torch.nn.Module) -> str | None:
     if not additions:
         trained = {id(p) for p in model.parameters() if p.requires_grad}
         seen = trained & {id(p) for p in graph.parameters.values()}
-        return "no-residuals" if len(seen) >= _MIN_COVERAGE * len(trained) else None
-    kinds = Counter(_kind(graph, node, additions, norms) for node in additions)
+        return "no-residuals" if len(seen) >= _MIN_PARAMETER_COVERAGE * len(trained) else None
+    kinds = Counter(_block_kind(graph, node, additions, norms) for node in additions)
     kind, count = kinds.most_common(1)[0]
-    return kind if count >= _MIN_AGREEMENT * len(additions) else "mixed"
+    return kind if count >= _MIN_SHARE_OF_ONE_KIND * len(additions) else "mixed"
 
 
 def compute_dtype(graph: Graph) -> str | None:
     """Return the dtype of most matrix products and convolutions, such as `bfloat16` under autocast; None if there are none."""
     dtypes: Counter[torch.dtype] = Counter()
     for node, name in graph.names.items():
-        if name.startswith(_MULTIPLIES) and (inputs := getattr(node, "_input_metadata", ())):
+        if name.startswith(_MATRIX_PRODUCT_NAMES) and (inputs := getattr(node, "_input_metadata", ())):
             dtypes[inputs[0].dtype] += 1
     return str(dtypes.most_common(1)[0][0]).removeprefix("torch.") if dtypes else None
 
@@ -115,13 +122,13 @@ def is_norm(module: torch.nn.Module) -> bool:
 
 
 def _norm_nodes(graph: Graph, model: torch.nn.Module) -> set[Node]:
-    """Return the nodes that normalise: PyTorch's own norms, and nodes with parameters of a module whose class is named "norm"."""
+    """Return the nodes that normalise: PyTorch's own norms, and nodes that use parameters of a norm module (see `is_norm`)."""
     scales = {id(p) for m in model.modules() if is_norm(m) for p in m.parameters(recurse=False)}
     scaling = {node for node, parameter in graph.parameters.items() if id(parameter) in scales}
     return {
         node
         for node, name in graph.names.items()
-        if node not in scaling and (_NORMALISES.search(name) or not scaling.isdisjoint(graph.parents[node]))
+        if node not in scaling and (_NORM_NODE_NAMES.search(name) or not scaling.isdisjoint(graph.parents[node]))
     }
 
 
@@ -134,17 +141,17 @@ def _residual_additions(graph: Graph, norms: set[Node]) -> dict[Node, tuple[Node
         if not name.startswith("AddBackward") or len(parents) != 2 or parents[0] is parents[1]:
             continue
         skip, end = sorted(parents, key=graph.rank.__getitem__)
-        branch, looked = _between(graph, skip, end)
+        branch, looked = _nodes_between(graph, skip, end)
         looks += looked
-        if looks > MAX_LOOKS:
+        if looks > MAX_NODE_VISITS:
             return None
         if branch is not None and any(graph.parameters[n].dim() >= 2 for n in branch if n in graph.parameters):
             additions[node] = (skip, any(n in norms and graph.rank[n] > graph.rank[skip] for n in branch))
     return additions
 
 
-def _between(graph: Graph, first: Node, last: Node) -> tuple[set[Node] | None, int]:
-    """Return the nodes from `first` to `last` with their parameters, or None if they are unconnected, and the number of visits."""
+def _nodes_between(graph: Graph, first: Node, last: Node) -> tuple[set[Node] | None, int]:
+    """Return (nodes computed between `first` and `last`, with their parameters, or None without a path; number of node visits)."""
     lowest, seen, stack, reached = graph.rank[first], {last}, [last], False
     while stack:
         for parent in graph.parents[stack.pop()]:
@@ -157,12 +164,12 @@ def _between(graph: Graph, first: Node, last: Node) -> tuple[set[Node] | None, i
     return (seen if reached else None), len(seen)
 
 
-def _kind(graph: Graph, node: Node, additions: Mapping[Node, tuple[Node, bool]], norms: set[Node]) -> str:
+def _block_kind(graph: Graph, node: Node, additions: Mapping[Node, tuple[Node, bool]], norms: set[Node]) -> str:
     skip, in_branch = additions[node]
-    before, on_the_way = _origin(skip, graph, additions, norms)
+    before, on_the_way = _trace_to_addition(skip, graph, additions, norms)
     if before is None and not in_branch:  # the model's first block: look at how its sum is used
         after = norms.union(s for s, _ in additions.values())
-        on_the_way = (node, True) in [_origin(n, graph, additions, norms) for n in after]
+        on_the_way = (node, True) in [_trace_to_addition(n, graph, additions, norms) for n in after]
     if before is not None and in_branch and on_the_way:
         return "mixed"
     if in_branch:
@@ -170,8 +177,13 @@ def _kind(graph: Graph, node: Node, additions: Mapping[Node, tuple[Node, bool]],
     return "post-norm" if on_the_way else "none"
 
 
-def _origin(node: Node, graph: Graph, additions: Mapping[Node, Any], norms: set[Node]) -> tuple[Node | None, bool]:
-    """Return the residual addition that the value comes from without weights in between, and whether a norm lies in between."""
+def _trace_to_addition(
+    node: Node, graph: Graph, additions: Mapping[Node, Any], norms: set[Node]
+) -> tuple[Node | None, bool]:
+    """Trace a value back to a residual addition, through norms but not through weights.
+
+    Return (the addition or None, whether a norm lies between).
+    """
     met = False
     while node not in additions:
         if node in norms:
@@ -185,9 +197,9 @@ def _origin(node: Node, graph: Graph, additions: Mapping[Node, Any], norms: set[
 
 
 def _input_of_norm(node: Node, graph: Graph, additions: Mapping[Node, Any]) -> Node | None:
-    """Return the input of a norm node. If the norm is written out, return the residual addition at which all its paths meet."""
+    """Return the input of a norm node. If the norm consists of elementary operations, return the residual addition before them."""
     ways = set(graph.inputs(node))
-    if _NORMALISES.search(graph.names[node]):
+    if _NORM_NODE_NAMES.search(graph.names[node]):
         return ways.pop() if len(ways) == 1 else None
     for _ in range(_MAX_NORM_NODES):
         last = max(ways, key=graph.rank.__getitem__, default=None)

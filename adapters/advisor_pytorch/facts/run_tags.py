@@ -15,18 +15,18 @@ from importlib import metadata
 import torch
 
 from advisor import contract
-from advisor_logging.command_line import command
+from advisor_logging.command_line import shell_command
 from advisor_pytorch.facts import architecture, data, machine
 from advisor_pytorch.facts.optimizers import further_optimizer_tags, hyperparameters
 from advisor_pytorch.steps.device import model_device
 
-_LIBRARIES = (
+_REPORTED_LIBRARIES = (
     "tuning-advisor torch numpy mlflow mlflow-skinny torchvision torchaudio lightning pytorch-lightning transformers accelerate "
     "datasets timm deepspeed apex triton scikit-learn"
 ).split()
 
 
-def gather(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
+def setup_tags(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, str]:
     """Return the tags of `advisor.contract` that are known before the first training step."""
     at = model_device(model)
     tags = {
@@ -36,18 +36,18 @@ def gather(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) 
         contract.TAG_NORM_LAYERS: json.dumps(architecture.norm_layers(model)),
         contract.TAG_PARAMETERS: str(sum(p.numel() for p in model.parameters() if p.requires_grad)),
         contract.TAG_REGULARISERS: json.dumps(architecture.regularisers(model, optimizers)),
-        contract.TAG_COMPILED: text(architecture.is_compiled(model)),
-        contract.TAG_PRECISION: json.dumps({"parameters": precision(model)}),
-        contract.TAG_BACKENDS: json.dumps(machine.backends()),
-        contract.TAG_COMMAND: command(),
-        contract.TAG_DEVICE: device(at),
-        contract.TAG_LIBRARIES: json.dumps(libraries()),
+        contract.TAG_COMPILED: tag_text(architecture.is_compiled(model)),
+        contract.TAG_PRECISION: json.dumps({"parameters": parameter_dtype(model)}),
+        contract.TAG_BACKENDS: json.dumps(machine.backend_settings()),
+        contract.TAG_COMMAND: shell_command(),
+        contract.TAG_DEVICE: describe_device(at),
+        contract.TAG_LIBRARIES: json.dumps(library_versions()),
     }
     if files := config_files(sys.orig_argv):
         tags[contract.TAG_CONFIG] = json.dumps(files)
     if batch_norm := architecture.batch_norm(model):
         tags[contract.TAG_BATCH_NORM] = json.dumps(batch_norm)
-    if memory := machine.memory(at):
+    if memory := machine.device_memory_bytes(at):
         tags[contract.TAG_DEVICE_MEMORY] = str(memory)
     names = hyperparameters(optimizers[0])
     tags |= {f"{contract.TAG_OPTIMIZER}.{name}": value for name, value in names.items()}
@@ -57,7 +57,9 @@ def gather(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) 
 def training_tags(
     objective: str, direction: str, seed: int | None, study: str | None, counts: Mapping[str, int | None]
 ) -> dict[str, str]:
-    """Return the tags of the logger's arguments; `counts` are by tag. Defaults: PyTorch's seed, and ADVISOR_STUDY for the study."""
+    """Return the logger's arguments as tags. counts: further values by tag. Defaults: PyTorch's seed, the variable
+    ADVISOR_STUDY.
+    """
     facts = {
         contract.TAG_OBJECTIVE: objective,
         contract.TAG_DIRECTION: direction,
@@ -65,37 +67,37 @@ def training_tags(
         contract.TAG_STUDY: study or os.environ.get("ADVISOR_STUDY") or None,
         **counts,
     }
-    return {tag: text(value) for tag, value in facts.items() if value is not None}
+    return {tag: tag_text(value) for tag, value in facts.items() if value is not None}
 
 
 def training_loader_tags(loader: object) -> dict[str, str]:
     """Return tags on the training loader. Unknown facts are omitted."""
-    settings = data.settings(loader)
+    settings = data.loader_settings(loader)
     facts = {
-        contract.TAG_N_TRAIN: data.examples(loader),
-        contract.TAG_SHUFFLE: data.shuffles(loader),
+        contract.TAG_N_TRAIN: data.dataset_size(loader),
+        contract.TAG_SHUFFLE: data.is_shuffled(loader),
         contract.TAG_LOADER: None if settings is None else json.dumps(settings),
     }
-    return {tag: text(value) for tag, value in facts.items() if value is not None}
+    return {tag: tag_text(value) for tag, value in facts.items() if value is not None}
 
 
 def validation_loader_tags(loader: object) -> dict[str, str]:
     """Return tags on the validation loader, which is not iterated."""
     counts = data.class_counts(loader)
     facts = {
-        contract.TAG_N_VALID: data.examples(loader),
+        contract.TAG_N_VALID: data.dataset_size(loader),
         contract.TAG_EVAL_BATCH_SIZE: data.batch_size(loader),
         contract.TAG_VALID_COUNTS: None if counts is None else json.dumps(counts),
     }
-    return {tag: text(value) for tag, value in facts.items() if value is not None}
+    return {tag: tag_text(value) for tag, value in facts.items() if value is not None}
 
 
-def text(value: object) -> str:
+def tag_text(value: object) -> str:
     """Return the value of a fact as the text of a tag."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def precision(model: torch.nn.Module) -> str | None:
+def parameter_dtype(model: torch.nn.Module) -> str | None:
     """Return the dtype of most of the model's parameters; None if it has no parameters."""
     sizes: Counter[torch.dtype] = Counter()
     for parameter in model.parameters():
@@ -113,8 +115,8 @@ def config_files(arguments: Sequence[str]) -> list[str]:
     ]
 
 
-def device(at: torch.device) -> str:
-    """Return a description of the model's device, the number of such devices, and the host: `cuda: NVIDIA H200 x 8 on node17`."""
+def describe_device(at: torch.device) -> str:
+    """Return the model's device, the number of such devices and the host, as in `cuda: NVIDIA H200 x 8 on node17`."""
     if at.type == "cuda":
         name = f"{torch.cuda.get_device_name(at)} x {torch.cuda.device_count()}"
     else:
@@ -123,10 +125,10 @@ def device(at: torch.device) -> str:
 
 
 @lru_cache(maxsize=1)
-def libraries() -> dict[str, str]:
+def library_versions() -> dict[str, str]:
     """Return the versions of Python, CUDA and common libraries. An artifact of the run contains the complete list."""
     versions = {"python": platform.python_version()}
-    for name in _LIBRARIES:
+    for name in _REPORTED_LIBRARIES:
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

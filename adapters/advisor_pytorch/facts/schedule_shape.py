@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-POINTS = 257
-_EQUAL_SHARE = 2e-3
+GRID_POINTS = 257
+_MAX_EQUAL_DIFFERENCE = 2e-3
 """Maximum difference between values that count as equal, as a share of the peak value."""
-_FIT_SHARE = 0.03
+_MAX_FIT_ERROR = 0.03
 """Maximum distance between a curve and a functional form, as a share of the curve's fall."""
 _DEFAULT_STEPS = 1 << 20
 """Number of steps over which a schedule is evaluated if the planned number of steps is unknown."""
@@ -18,13 +18,13 @@ _DEFAULT_STEPS = 1 << 20
 def kind_of_function(factor: Callable[[int], float], steps: int | None) -> str:
     """Return the kind of the schedule that multiplies the learning rate by `factor(step)`. Errors of `factor` propagate.
 
-    `factor` can count epochs while `steps` counts optimizer steps. Only the part up to its last change is therefore used.
+    `factor` may count epochs although `steps` counts optimizer steps. So only the part up to the factor's last change is used.
     """
     end = steps or _DEFAULT_STEPS
     ahead = [0] + [1 << i for i in range(end.bit_length()) if 1 << i < end] + [end]
     end = _last_change(ahead, [float(factor(i)) for i in ahead])
     for _ in range(3):  # each pass narrows the range to the part that changes
-        grid = sorted({round(end * i / (POINTS - 1)) for i in range(POINTS)})
+        grid = sorted({round(end * i / (GRID_POINTS - 1)) for i in range(GRID_POINTS)})
         values = [float(factor(i)) for i in grid]
         nearer = _last_change(grid, values)
         if nearer > 0.8 * end:
@@ -34,25 +34,25 @@ def kind_of_function(factor: Callable[[int], float], steps: int | None) -> str:
 
 
 def kind_of_values(steps: Sequence[int], values: Sequence[float]) -> str:
-    """Return the kind of schedule of the learning rates `values` (n,) at `steps` (n,). A common factor of all values is ignored."""
+    """Return the kind of schedule, given the learning rates `values` (n,) at `steps` (n,) up to a common factor."""
     if not all(math.isfinite(v) for v in values):
         return "other"
     peak = max(values, key=abs)
     if peak <= 0:
         return "constant" if max(values) - min(values) == 0 else "other"
-    top = next(i for i, v in enumerate(values) if v >= peak * (1 - _EQUAL_SHARE))
-    if top and not _rises(values[: top + 1]):
-        return "cyclic" if _turns(values, peak) > 1 else "other"
+    top = next(i for i, v in enumerate(values) if v >= peak * (1 - _MAX_EQUAL_DIFFERENCE))
+    if top and not _never_falls(values[: top + 1]):
+        return "cyclic" if _count_rises_after_falls(values, peak) > 1 else "other"
     kind = _kind_of_fall(steps[top:], values[top:], peak)
     return "warmup+" + kind if top and kind != "cyclic" else kind
 
 
 def _kind_of_fall(steps: Sequence[int], values: Sequence[float], peak: float) -> str:
     """Return the kind of schedule of a curve that begins at its peak."""
-    tolerance = peak * _EQUAL_SHARE
+    tolerance = peak * _MAX_EQUAL_DIFFERENCE
     if max(values) - min(values) <= tolerance:
         return "constant"
-    if _turns(values, peak):
+    if _count_rises_after_falls(values, peak):
         return "cyclic"
     changes = [not math.isclose(a, b) for a, b in pairwise(values)]
     if len(values) >= 8 and not any(a and b for a, b in pairwise(changes)):
@@ -64,14 +64,14 @@ def _kind_of_fall(steps: Sequence[int], values: Sequence[float], peak: float) ->
     ts = [(s - steps[first]) / (steps[last] - steps[first]) for s in steps[first : last + 1]]
     falling = values[first : last + 1]
     down = [(v - falling[-1]) / (falling[0] - falling[-1]) for v in falling]
-    return _form(ts, down, falling)
+    return _form_of_fall(ts, down, falling)
 
 
-def _form(ts: Sequence[float], down: Sequence[float], values: Sequence[float]) -> str:
-    """Return the form of a fall: `down` (n,) runs from 1 to 0 and `ts` (n,) from 0 to 1; `values` are the original values."""
+def _form_of_fall(ts: Sequence[float], down: Sequence[float], values: Sequence[float]) -> str:
+    """Return the form of a fall. ts: time (n,) from 0 to 1. down: rate (n,), scaled to fall from 1 to 0. values: unscaled rate."""
 
     def fits(form: Callable[[float], float]) -> bool:
-        return all(abs(d - form(t)) <= _FIT_SHARE for t, d in zip(ts, down, strict=True))
+        return all(abs(d - form(t)) <= _MAX_FIT_ERROR for t, d in zip(ts, down, strict=True))
 
     if fits(lambda t: 1 - t):
         return "linear"
@@ -90,16 +90,16 @@ def _last_change(steps: Sequence[int], values: Sequence[float]) -> int:
     """Return the step from which the values stay constant."""
     peak = max(abs(v) for v in values)
     for i in range(len(values) - 1, 0, -1):
-        if abs(values[i - 1] - values[-1]) > peak * _EQUAL_SHARE:
+        if abs(values[i - 1] - values[-1]) > peak * _MAX_EQUAL_DIFFERENCE:
             return steps[i]
     return steps[min(1, len(steps) - 1)]
 
 
-def _rises(values: Sequence[float]) -> bool:
+def _never_falls(values: Sequence[float]) -> bool:
     return all(b >= a for a, b in pairwise(values))
 
 
-def _turns(values: Sequence[float], peak: float) -> int:
+def _count_rises_after_falls(values: Sequence[float], peak: float) -> int:
     """Return the number of times that the values rise again after a fall."""
-    signs = [b > a for a, b in pairwise(values) if abs(b - a) > peak * _EQUAL_SHARE]
+    signs = [b > a for a, b in pairwise(values) if abs(b - a) > peak * _MAX_EQUAL_DIFFERENCE]
     return sum(up and not before for before, up in pairwise(signs))

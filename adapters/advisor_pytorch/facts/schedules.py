@@ -15,7 +15,7 @@
 | `ReduceLROnPlateau`, and others that watch a metric | plateau |
 | any other class | from its name |
 
-A kind describes how the learning rate falls, even if a constant phase precedes the fall (warmup, stable, decay). A function is
+The kind describes how the learning rate falls. A constant phase before the fall is ignored (warmup, stable, decay). A function is
 only evaluated if its code shows no side effects (`advisor_pytorch.facts.side_effects`).
 """
 
@@ -30,7 +30,7 @@ from torch.optim import lr_scheduler
 from advisor_pytorch.facts.schedule_shape import kind_of_function
 from advisor_pytorch.facts.side_effects import is_pure
 
-_BY_CLASS = {
+_KIND_BY_CLASS = {
     "StepLR": "step",
     "MultiStepLR": "step",
     "ExponentialLR": "exponential",
@@ -40,7 +40,7 @@ _BY_CLASS = {
     "OneCycleLR": "one-cycle",
     "ReduceLROnPlateau": "plateau",
 }
-_BY_NAME = (
+_KIND_BY_NAME_PATTERN = (
     ("plateau|greedy|adaptive", "plateau"),
     ("one_?cycle", "one-cycle"),
     ("cyclic|restart", "cyclic"),
@@ -53,28 +53,31 @@ _BY_NAME = (
 )
 
 
-def describe(schedulers: Sequence[Any], steps: int | None) -> dict[str, str] | None:
-    """Return the value of `contract.TAG_SCHEDULE` for all schedulers combined; None without any. `steps` are the planned steps."""
-    inner = [unwrap(s) for s in schedulers]
+def describe_schedule(schedulers: Sequence[Any], steps: int | None) -> dict[str, str] | None:
+    """Return the value of `contract.TAG_SCHEDULE` for all schedulers combined; None without any. steps: number of planned steps."""
+    inner = [unwrap_scheduler(s) for s in schedulers]
     nested = {id(part) for s in inner for part in getattr(s, "_schedulers", ())}
     outer = list({id(s): s for s in inner if id(s) not in nested}.values())
     if not outer:
         return None
-    return {"class": "+".join(type(s).__name__ for s in outer), "kind": _together([kind(s, steps) for s in outer])}
+    return {
+        "class": "+".join(type(s).__name__ for s in outer),
+        "kind": _combine_kinds([schedule_kind(s, steps) for s in outer]),
+    }
 
 
-def unwrap(scheduler: Any) -> Any:
+def unwrap_scheduler(scheduler: Any) -> Any:
     """Return the scheduler inside a wrapper of Accelerate or another library, or the object itself if it is not wrapped."""
     held = getattr(scheduler, "scheduler", None)
     return held if isinstance(held, lr_scheduler.LRScheduler) else scheduler
 
 
-def kind(scheduler: Any, steps: int | None) -> str:
+def schedule_kind(scheduler: Any, steps: int | None) -> str:
     """Return the kind of the scheduler's schedule, as defined for `contract.TAG_SCHEDULE`."""
-    known = _torch_class(scheduler)
+    known = _torch_class_name(scheduler)
     try:
-        if known in _BY_CLASS:
-            return _BY_CLASS[known]
+        if known in _KIND_BY_CLASS:
+            return _KIND_BY_CLASS[known]
         if (kind_of := _KIND_BY_SETTINGS.get(known)) is not None:
             return kind_of(scheduler, steps)
     except Exception:  # the subclass is incomplete, or its function is undefined at some steps
@@ -84,7 +87,7 @@ def kind(scheduler: Any, steps: int | None) -> str:
     return "warmup+" + base if warms_up else base
 
 
-def _torch_class(scheduler: Any) -> str:
+def _torch_class_name(scheduler: Any) -> str:
     """Return the name of the PyTorch class whose rule the scheduler follows; empty if it defines its own rule."""
     for cls in type(scheduler).__mro__:
         if cls.__module__ == lr_scheduler.__name__:
@@ -94,35 +97,35 @@ def _torch_class(scheduler: Any) -> str:
     return ""
 
 
-def _linear(scheduler: Any, _steps: int | None) -> str:
+def _kind_of_linear(scheduler: Any, _steps: int | None) -> str:
     if scheduler.start_factor == scheduler.end_factor:
         return "constant"
     return "warmup+constant" if scheduler.start_factor < scheduler.end_factor else "linear"
 
 
-def _constant(scheduler: Any, _steps: int | None) -> str:
+def _kind_of_constant(scheduler: Any, _steps: int | None) -> str:
     if scheduler.factor == 1:
         return "constant"
     return "warmup+constant" if scheduler.factor < 1 else "step"
 
 
-def _polynomial(scheduler: Any, _steps: int | None) -> str:
+def _kind_of_polynomial(scheduler: Any, _steps: int | None) -> str:
     return "linear" if scheduler.power == 1 else "polynomial"
 
 
-def _multiplicative(scheduler: Any, _steps: int | None) -> str:
+def _kind_of_multiplicative(scheduler: Any, _steps: int | None) -> str:
     function = scheduler.lr_lambdas[0]
     if not is_pure(function):
-        return _kind_of_name(_name_of(function))
+        return _kind_of_name(_function_name(function))
     factors = [float(function(i)) for i in range(1, 101)]
     if any(f != factors[0] for f in factors):
         return "other"
     return "constant" if factors[0] == 1 else "exponential"
 
 
-def _lambda(scheduler: Any, steps: int | None) -> str:
+def _kind_of_lambda(scheduler: Any, steps: int | None) -> str:
     function = scheduler.lr_lambdas[0]
-    named = _kind_of_name(_name_of(function))
+    named = _kind_of_name(_function_name(function))
     if not is_pure(function):
         return named
     keywords = getattr(function, "keywords", {})
@@ -130,22 +133,22 @@ def _lambda(scheduler: Any, steps: int | None) -> str:
     return named if seen.endswith("other") and not named.endswith("other") else seen
 
 
-def _several(scheduler: Any, steps: int | None) -> str:
-    return _together([kind(part, steps) for part in scheduler._schedulers])
+def _kind_of_composite(scheduler: Any, steps: int | None) -> str:
+    return _combine_kinds([schedule_kind(part, steps) for part in scheduler._schedulers])
 
 
 _KIND_BY_SETTINGS = {
-    "LinearLR": _linear,
-    "ConstantLR": _constant,
-    "PolynomialLR": _polynomial,
-    "MultiplicativeLR": _multiplicative,
-    "LambdaLR": _lambda,
-    "SequentialLR": _several,
-    "ChainedScheduler": _several,
+    "LinearLR": _kind_of_linear,
+    "ConstantLR": _kind_of_constant,
+    "PolynomialLR": _kind_of_polynomial,
+    "MultiplicativeLR": _kind_of_multiplicative,
+    "LambdaLR": _kind_of_lambda,
+    "SequentialLR": _kind_of_composite,
+    "ChainedScheduler": _kind_of_composite,
 }
 
 
-def _together(kinds: Sequence[str]) -> str:
+def _combine_kinds(kinds: Sequence[str]) -> str:
     """Return the kind of several schedulers that are applied in sequence or multiplied."""
     warmup = "warmup+" if any(k.startswith("warmup+") for k in kinds) else ""
     falls = [fall for k in kinds if (fall := k.removeprefix("warmup+")) != "constant"]
@@ -158,10 +161,10 @@ def _together(kinds: Sequence[str]) -> str:
 
 def _kind_of_name(name: str) -> str:
     lower = name.lower()
-    base = next((k for pattern, k in _BY_NAME if re.search(pattern, lower)), "other")
+    base = next((k for pattern, k in _KIND_BY_NAME_PATTERN if re.search(pattern, lower)), "other")
     return "warmup+" + base if "warmup" in lower and base != "other" else base
 
 
-def _name_of(function: Any) -> str:
+def _function_name(function: Any) -> str:
     function = getattr(function, "func", function)  # the function inside a partial
     return str(getattr(function, "__qualname__", type(function).__name__))

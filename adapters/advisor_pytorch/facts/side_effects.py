@@ -10,27 +10,27 @@ import math
 import types
 from collections.abc import Callable, Iterable
 
-_PURE_BUILTINS = frozenset(
+_ALLOWED_BUILTINS = frozenset(
     getattr(builtins, name) for name in "abs bool float int len max min pow range round sum".split()
 )
-_PURE_NAMES = frozenset(dir(math)) | frozenset(
+_ALLOWED_MATH_NAMES = frozenset(dir(math)) | frozenset(
     "clip cos exp interp linspace log maximum minimum pi power real sin sqrt tanh".split()
 )
-_DEPTH = 3
+_MAX_CALL_DEPTH = 3
 """Maximum depth of nested function calls to inspect."""
 
 
-def is_pure(function: object, depth: int = _DEPTH) -> bool:
-    """Return whether the function's code has no visible side effects: it writes only local variables and calls only mathematics.
+def is_pure(function: object, depth: int = _MAX_CALL_DEPTH) -> bool:
+    """Return whether the function has no visible side effects: it only writes local variables and only calls mathematics.
 
     Only plain Python functions and `functools.partial`s of them can pass. Their globals and closures may only contain numbers,
-    texts, objects with such values as attributes, the modules math and numpy, and further functions that pass.
+    texts, objects whose attributes are numbers and texts, the modules math and numpy, and functions that pass too.
     """
     if isinstance(function, functools.partial):
         bound = [*function.args, *function.keywords.values()]
-        return all(_is_plain(value) for value in bound) and is_pure(function.func, depth)
+        return all(_is_plain_value(value) for value in bound) and is_pure(function.func, depth)
     if isinstance(function, types.BuiltinFunctionType):
-        return function.__module__ == "math" or function in _PURE_BUILTINS
+        return function.__module__ == "math" or function in _ALLOWED_BUILTINS
     if not isinstance(function, types.FunctionType) or depth == 0:
         return False
     try:
@@ -39,12 +39,14 @@ def is_pure(function: object, depth: int = _DEPTH) -> bool:
         return False
     used = [*seen.nonlocals.values(), *seen.globals.values(), *seen.builtins.values()]
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    if not all(_may_be_used(value, depth) for value in [*used, *defaults]):
+    if not all(_is_safe_value(value, depth) for value in [*used, *defaults]):
         return False
-    return _only_computes(function.__code__, lambda name: name in _PURE_NAMES or _is_setting(name, used))
+    return _has_only_pure_instructions(
+        function.__code__, lambda name: name in _ALLOWED_MATH_NAMES or _is_plain_attribute(name, used)
+    )
 
 
-def _only_computes(code: types.CodeType, may_load: Callable[[str], bool]) -> bool:
+def _has_only_pure_instructions(code: types.CodeType, may_load: Callable[[str], bool]) -> bool:
     if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
         return False
     if any(isinstance(constant, types.CodeType) for constant in code.co_consts):
@@ -59,28 +61,28 @@ def _only_computes(code: types.CodeType, may_load: Callable[[str], bool]) -> boo
     return True
 
 
-def _may_be_used(value: object, depth: int) -> bool:
+def _is_safe_value(value: object, depth: int) -> bool:
     if isinstance(value, type):
-        return value in _PURE_BUILTINS or issubclass(value, Exception)
+        return value in _ALLOWED_BUILTINS or issubclass(value, Exception)
     if isinstance(value, types.ModuleType):
         return value.__name__ in ("math", "numpy")
     if callable(value):
         return is_pure(value, depth - 1)
-    return _is_plain(value) or hasattr(value, "__dict__")
+    return _is_plain_value(value) or hasattr(value, "__dict__")
 
 
-def _is_setting(name: str, holders: Iterable[object]) -> bool:
-    """Return whether at least one holder has `name` as a plain value, and none of the holders computes it as a property."""
+def _is_plain_attribute(name: str, holders: Iterable[object]) -> bool:
+    """Return whether the attribute `name` is a plain value in at least one holder, and a property in none."""
     missing = object()
     values = [inspect.getattr_static(holder, name, missing) for holder in holders]
-    return all(value is missing or _is_plain(value) for value in values) and any(
+    return all(value is missing or _is_plain_value(value) for value in values) and any(
         value is not missing for value in values
     )
 
 
-def _is_plain(value: object) -> bool:
+def _is_plain_value(value: object) -> bool:
     if isinstance(value, (tuple, list)):
-        return all(_is_plain(part) for part in value)
+        return all(_is_plain_value(part) for part in value)
     if isinstance(value, dict):
-        return all(_is_plain(part) for part in value.values())
+        return all(_is_plain_value(part) for part in value.values())
     return value is None or isinstance(value, (bool, int, float, str))

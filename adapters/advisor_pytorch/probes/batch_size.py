@@ -16,7 +16,7 @@ from advisor_pytorch.exit_status import is_out_of_memory
 from advisor_pytorch.probes.bench import Bench, Step, check_counts, check_functions
 from advisor_pytorch.probes.throughput import MIN_INTERVAL_BLOCKS, Stopwatch, median_interval, quartiles
 
-MIN_GAIN = 0.1
+MIN_THROUGHPUT_GAIN = 0.1
 """Minimum relative gain in throughput at which a larger batch counts as useful. This value is our choice."""
 MIN_DOUBLING_GAIN = 1.5
 """Minimum ratio of throughputs at which doubling the batch size counts as nearly doubling the throughput."""
@@ -33,7 +33,7 @@ class Throughput:
     interval: tuple[float, float] = (math.nan, math.nan)
     """95 % interval of the true median throughput; with fewer than six blocks, the range of the blocks."""
     blocks: int = 0
-    """Number of timed blocks (`blocks`) and number of steps in them (`steps`), both without warmup."""
+    """Number of timed blocks (`blocks`) and of steps in them (`steps`). Neither includes the warmup."""
     steps: int = 0
     memory_peak_bytes: int | None = None
     """Peak memory of tensors on a CUDA device in bytes; None on other devices."""
@@ -68,14 +68,14 @@ class BatchSizeSweep:
             return None
         chosen = self.measured[0]
         for size in self.measured[1:]:
-            material = size.examples_per_s >= (1 + MIN_GAIN) * chosen.examples_per_s
+            material = size.examples_per_s >= (1 + MIN_THROUGHPUT_GAIN) * chosen.examples_per_s
             if material and size.interval[0] > chosen.interval[1]:
                 chosen = size
         return chosen.batch_size
 
     def __str__(self) -> str:
         head = f"{'batch size':>10}  {'examples/s':>12}  {'middle half':>25}  {'step time':>10}  {'memory peak':>11}"
-        return "\n".join([head, *map(_row, self.sizes), "", *self._conclusions()])
+        return "\n".join([head, *map(_table_row, self.sizes), "", *self._conclusions()])
 
     def _conclusions(self) -> Iterator[str]:
         useful, measured = self.largest_useful, self.measured
@@ -165,27 +165,31 @@ def batch_size_sweep(
         sizes: list[Throughput] = []
         size = start
         while maximum is None or size <= maximum:
-            bench.say(f"batch size {size}")
-            sizes.append(_try(bench, make_step, size, precision, seconds_per_size))
+            bench.show_progress(f"batch size {size}")
+            sizes.append(_measure_unless_out_of_memory(bench, make_step, size, precision, seconds_per_size))
             if sizes[-1].out_of_memory:
                 break
             size *= 2
     return BatchSizeSweep(tuple(sizes), experiment)
 
 
-def _try(bench: Bench, make_step: Callable[[int], Step], size: int, precision: float, seconds: float) -> Throughput:
-    """Measure one batch size. If it does not fit into memory, free all memory that it took."""
+def _measure_unless_out_of_memory(
+    bench: Bench, make_step: Callable[[int], Step], size: int, precision: float, seconds: float
+) -> Throughput:
+    """Measure one batch size. If it does not fit into memory, free the memory that it used."""
     try:
-        return _measure(bench, make_step, size, precision, seconds)
+        return _measure_size(bench, make_step, size, precision, seconds)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-    # Not in the handler: there, the exception's frames still hold the step's tensors.
+    # This runs after the handler, because within it the exception's frames still hold the step's tensors.
     _free_memory(bench)
     return Throughput(size, out_of_memory=True)
 
 
-def _measure(bench: Bench, make_step: Callable[[int], Step], size: int, precision: float, seconds: float) -> Throughput:
+def _measure_size(
+    bench: Bench, make_step: Callable[[int], Step], size: int, precision: float, seconds: float
+) -> Throughput:
     objective = contract.EXAMPLES_PER_SECOND
     on_cuda = bench.device.type == "cuda"
     if on_cuda:
@@ -213,17 +217,17 @@ def _free_memory(bench: Bench) -> None:
         torch.cuda.empty_cache()
 
 
-def _row(size: Throughput) -> str:
+def _table_row(size: Throughput) -> str:
     if size.out_of_memory:
         return f"{size.batch_size:>10,}  out of memory"
-    low, high = size.quartiles
+    low, high = map(_format_number, size.quartiles)
     peak = "" if size.memory_peak_bytes is None else f"{size.memory_peak_bytes / 2**30:.2f} GiB"
     return (
-        f"{size.batch_size:>10,}  {_plain(size.examples_per_s):>12}  {f'{_plain(low)} to {_plain(high)}':>25}  "
+        f"{size.batch_size:>10,}  {_format_number(size.examples_per_s):>12}  {f'{low} to {high}':>25}  "
         f"{1000 * size.step_time_s:>7.4g} ms  {peak:>11}"
     )
 
 
-def _plain(number: float) -> str:
+def _format_number(number: float) -> str:
     """Return the number with four significant digits and without an exponent."""
     return f"{float(f'{number:.4g}'):,.10g}"

@@ -1,4 +1,4 @@
-"""The code that all probes share: the probed training, its restoration, and the study of its trials."""
+"""Code that all probes share: the probed training, its restoration, and the study of the probe's trials."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Step = Callable[[], Value]
 
 
 class Bench:
-    """A training on which trials are made, each from the same state. The training is restored when the context exits."""
+    """A training on which a probe runs its trials, each from the same state. The training is restored when the context exits."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Bench:
         self._experiment, self._tracking_uri = experiment, tracking_uri
         self._snapshot = Snapshot(model, self.optimizers, also)
         self.device = model_device(model)
-        self.rates = Rates(self.optimizers)
+        self.rates = RateSetter(self.optimizers)
         self._trials, self._shown = 0, False
 
     @contextmanager
@@ -90,7 +90,7 @@ class Bench:
         """Restore the training's initial state."""
         self._snapshot.restore()
 
-    def say(self, text: str) -> None:
+    def show_progress(self, text: str) -> None:
         """Show the progress on a single line if standard error is a terminal."""
         if sys.stderr.isatty():
             self._shown = True
@@ -136,7 +136,7 @@ def read_number(value: Value) -> float:
     return value.detach().item() if isinstance(value, torch.Tensor) else float(value)
 
 
-class Rates:
+class RateSetter:
     """Sets the learning rate of the first parameter group, and scales the other groups' rates in the initial proportion."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
@@ -144,7 +144,7 @@ class Rates:
         self._groups = [g for o in optimizers for g in o.param_groups]
         if any("lr" not in g for g in self._groups):
             raise ValueError("a probe can set the learning rate only in group['lr'], which an optimizer lacks")
-        rates = [self._base(g) for g in self._groups]
+        rates = [self._base_rate(g) for g in self._groups]
         self.first = rates[0]
         self._shares = [rate / rates[0] if rates[0] > 0 else 1.0 for rate in rates]
 
@@ -157,7 +157,7 @@ class Rates:
                 group["lr"] = rate * share
 
     @staticmethod
-    def _base(group: Mapping[str, object]) -> float:
+    def _base_rate(group: Mapping[str, object]) -> float:
         """Return the group's learning rate or, if a warmup starts it at 0, the base rate that a scheduler stored."""
         rate = float(group["lr"])  # type: ignore[arg-type]
         return rate if rate > 0 else float(group.get("initial_lr", 0.0))  # type: ignore[arg-type]

@@ -17,14 +17,15 @@ from advisor_pytorch.steps.device import Value
 from advisor_pytorch.validation import check_count
 
 AVERAGING_STEPS = 10
-"""Number of steps over which a loss is averaged: even the playbook's shortest warmup would not prevent shorter rises."""
+"""Number of steps over which losses are averaged. Shorter rises are ignored: even the playbook's shortest warmup would not
+prevent them."""
 MAX_NONFINITE = 3
 """Number of consecutive non-finite losses after which a trial stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartTrial:
-    """Result of the first steps at one learning rate. Losses are averages over ten steps, except the loss before the first step."""
+    """Result of the first steps at one learning rate. Each loss is an average over ten steps, except the first one."""
 
     learning_rate: float
     multiple: float
@@ -55,7 +56,7 @@ class EarlyInstability:
         head = (
             f"{'learning rate':>13}  {'times best':>10}  {'first':>10}  {'highest':>10}  {'at step':>7}  {'last':>10}"
         )
-        return "\n".join([head, *map(_row, self.trials), "", *self._conclusions()])
+        return "\n".join([head, *map(_table_row, self.trials), "", *self._conclusions()])
 
     def _conclusions(self) -> Iterator[str]:
         higher = [t for t in self.trials if t.diverged_at is None and t.highest > t.first]
@@ -129,16 +130,16 @@ def early_instability(
         best = bench.rates.first if learning_rate is None else learning_rate
         if not (best > 0 and math.isfinite(best)):
             raise ValueError(f"learning_rate must be positive, not {best:g}")
-        starts = _Starts(bench, step, evaluate, reset, steps, warmup_steps, max_train_steps)
+        starts = _StartTrials(bench, step, evaluate, reset, steps, warmup_steps, max_train_steps)
         made: list[StartTrial] = []
         for multiple in sorted(multiples):
-            bench.say(f"learning rate {best * multiple:.3g}, {len(made) + 1} of {len(multiples)}")
+            bench.show_progress(f"learning rate {best * multiple:.3g}, {len(made) + 1} of {len(multiples)}")
             made.append(starts.trial(best * multiple, multiple))
     return EarlyInstability(tuple(made), experiment)
 
 
 @dataclass(frozen=True)
-class _Starts:
+class _StartTrials:
     bench: Bench
     step: Step
     evaluate: Callable[[], Value] | None
@@ -158,7 +159,7 @@ class _Starts:
             losses = self._losses(log, rate)
             diverged = not math.isfinite(losses[-1])
             log.close("diverged" if diverged else "complete")
-        return _read(rate, multiple, losses, diverged, first_step=0 if self.evaluate is not None else 1)
+        return _summarise_losses(rate, multiple, losses, diverged, first_step=0 if self.evaluate is not None else 1)
 
     def _losses(self, log: TuningLogger, rate: float) -> list[float]:
         """Return the loss after each step, preceded by the loss before the first step if there is an `evaluate` function."""
@@ -166,23 +167,23 @@ class _Starts:
             self.reset()
         losses: list[float] = []
         if self.evaluate is not None:
-            losses.append(_log(log, self.evaluate()))
+            losses.append(_log_loss(log, self.evaluate()))
         for i in range(self.steps):
             self.bench.rates.set(warmup_rate(rate, i, self.warmup_steps))
             loss = self.step()
             log.step(loss)
-            losses.append(_log(log, loss if self.evaluate is None else self.evaluate()))
+            losses.append(_log_loss(log, loss if self.evaluate is None else self.evaluate()))
             if len(losses) >= MAX_NONFINITE and not any(map(math.isfinite, losses[-MAX_NONFINITE:])):
                 break
         return losses
 
 
-def _log(log: TuningLogger, loss: Value) -> float:
+def _log_loss(log: TuningLogger, loss: Value) -> float:
     log.evaluate({OBJECTIVE: loss})
     return read_number(loss)
 
 
-def _read(rate: float, multiple: float, losses: list[float], diverged: bool, first_step: int) -> StartTrial:
+def _summarise_losses(rate: float, multiple: float, losses: list[float], diverged: bool, first_step: int) -> StartTrial:
     finite = [loss for loss in losses if math.isfinite(loss)]
     if not finite:
         return StartTrial(rate, multiple, math.nan, math.nan, first_step, math.nan, first_step)
@@ -196,7 +197,7 @@ def _read(rate: float, multiple: float, losses: list[float], diverged: bool, fir
     return StartTrial(rate, multiple, finite[0], levels[highest], at, levels[-1], diverged_at)
 
 
-def _row(trial: StartTrial) -> str:
+def _table_row(trial: StartTrial) -> str:
     row = f"{trial.learning_rate:>13.3g}  {trial.multiple:>10.3g}  {trial.first:>10.4g}  {trial.highest:>10.4g}  "
     end = f"not finite from step {trial.diverged_at:,} on" if trial.diverged_at is not None else f"{trial.last:>10.4g}"
     return f"{row}{trial.highest_step:>7,}  {end}"

@@ -16,10 +16,10 @@ from advisor_pytorch.validation import check_count
 
 OBJECTIVE = "probe/loss"
 """Metric: mean training loss over the last tenth of the steps, logged ten times per trial."""
-MIN_GAIN = 0.1
-"""Minimum fall of the loss, as a share of the largest fall, at which a learning rate counts as working. Our choice."""
+MIN_SHARE_OF_LARGEST_FALL = 0.1
+"""Minimum fall of the loss at which a learning rate counts as working, as a share of the largest fall of all rates. Our choice."""
 DIVERGENCE_FACTOR = 4.0
-"""Ratio to the untrained loss above which a loss, averaged over a tenth of the steps, counts as diverged. Our choice."""
+"""Ratio of the loss to the untrained loss above which a trial counts as diverged. Both are averages. Our choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class RateTrial:
 
     learning_rate: float
     loss: float
-    """Mean loss over the last tenth of the steps, or over those before a divergence. It may be non-finite."""
+    """Mean loss over the last tenth of the steps, or before a divergence over as many steps. It may be non-finite."""
     fall: float
-    """Fall of the loss below that of the untrained model on the same batches."""
+    """Untrained model's loss on the same batches minus the trial's loss."""
     error: float  # standard error of `fall`
     diverged_at: int | None = None
     """Number of the step at which the trial diverged and was stopped; None if it did not diverge."""
@@ -48,7 +48,7 @@ class LearningRateRange:
         """The trials whose loss fell by over two standard errors and by at least a tenth of the largest fall."""
         fine = [t for t in self.trials if t.diverged_at is None]
         largest = max((t.fall for t in fine), default=0.0)
-        return tuple(t for t in fine if t.fall > 2 * t.error and t.fall >= MIN_GAIN * largest)
+        return tuple(t for t in fine if t.fall > 2 * t.error and t.fall >= MIN_SHARE_OF_LARGEST_FALL * largest)
 
     @property
     def best(self) -> float | None:
@@ -68,7 +68,7 @@ class LearningRateRange:
     def __str__(self) -> str:
         head = f"{'learning rate':>13}  {'loss':>11}  {'fall':>11}"
         works = {t.learning_rate for t in self.working}
-        rows = [_row(t, t.learning_rate in works) for t in self.trials]
+        rows = [_table_row(t, t.learning_rate in works) for t in self.trials]
         return "\n".join([head, *rows, "", *self._conclusions()])
 
     def _conclusions(self) -> Iterator[str]:
@@ -151,15 +151,15 @@ def learning_rate_range(
         experiment=experiment,
         tracking_uri=tracking_uri,
     ) as bench:
-        sweep = _Sweep(bench, step, reset, steps, warmup_steps, max_train_steps)
+        sweep = _RateSweep(bench, step, reset, steps, warmup_steps, max_train_steps)
         made = []
         for i, rate in enumerate(rates, 1):
-            bench.say(f"learning rate {rate:.3g}, {i} of {trials}")
+            bench.show_progress(f"learning rate {rate:.3g}, {i} of {trials}")
             made.append(sweep.trial(rate))
     return LearningRateRange(tuple(made), experiment)
 
 
-class _Sweep:
+class _RateSweep:
     """The trials of one probe, all of them on the same batches."""
 
     def __init__(
@@ -174,7 +174,7 @@ class _Sweep:
         self._bench, self._step, self._reset = bench, step, reset
         self._steps, self._warmup_steps, self._planned = steps, warmup_steps, planned
         self._tenth = max(steps // 10, 1)
-        bench.say("untrained")
+        bench.show_progress("untrained")
         bench.reset()
         self._untrained = self._losses(0.0, None)[0]
         if not all(map(math.isfinite, self._untrained)):
@@ -222,7 +222,7 @@ class _Sweep:
         )
 
 
-def _row(trial: RateTrial, works: bool) -> str:
+def _table_row(trial: RateTrial, works: bool) -> str:
     row = f"{trial.learning_rate:>13.3g}  {trial.loss:>11.4g}"
     if trial.diverged_at is not None:
         return f"{row}  diverged at step {trial.diverged_at}"

@@ -14,8 +14,8 @@ from advisor_pytorch.checkpoints.state import Stateful, random_states, restore_r
 class Snapshot:
     """A copy of the current state of the model, optimizers, random generators and further objects.
 
-    Tensors are copied to host memory to keep the device's memory free. `restore` writes into the original tensor objects,
-    to which other code or compiled graphs can hold references, and removes state that was added since.
+    Tensors are copied to host memory, to keep the device's memory free. `restore` writes into the original tensor objects,
+    because other code or compiled graphs may refer to them. It removes state that was added after the copy.
     """
 
     def __init__(
@@ -32,9 +32,9 @@ class Snapshot:
         self._gradients = [(t, t.grad) for t in own if t.is_leaf]
         self._values: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         for tensor in [*own, *(g for _, g in self._gradients if g is not None)]:
-            self._note(tensor)
-        self._groups = [[self._walk({**g}) for g in o.param_groups] for o in optimizers]
-        self._states = [{p: self._walk(state) for p, state in o.state.items()} for o in optimizers]
+            self._copy_tensor(tensor)
+        self._groups = [[self._copy_state({**g}) for g in o.param_groups] for o in optimizers]
+        self._states = [{p: self._copy_state(state) for p, state in o.state.items()} for o in optimizers]
         self._others = [copy.deepcopy(one.state_dict()) for one in also]
         self._random = random_states()
 
@@ -53,32 +53,32 @@ class Snapshot:
         for optimizer, groups, states in zip(self._optimizers, self._groups, self._states, strict=True):
             for group, before in zip(optimizer.param_groups, groups, strict=True):
                 group.clear()
-                group.update(_containers(before))
+                group.update(_copy_containers(before))
             optimizer.state.clear()
-            optimizer.state.update({p: _containers(state) for p, state in states.items()})
+            optimizer.state.update({p: _copy_containers(state) for p, state in states.items()})
         for one, state in zip(self._also, self._others, strict=True):
             one.load_state_dict(copy.deepcopy(state))
         restore_random_states(self._random)
 
-    def _note(self, tensor: torch.Tensor) -> None:
+    def _copy_tensor(self, tensor: torch.Tensor) -> None:
         self._values.setdefault(id(tensor), (tensor, tensor.detach().to("cpu", copy=True)))
 
-    def _walk(self, value: Any) -> Any:
-        """Save copies of the tensors in `value`, and return `value` with copied containers that hold the original tensors."""
+    def _copy_state(self, value: Any) -> Any:
+        """Save copies of the tensors in `value`. Return `value` with new containers that hold the original tensors."""
         if isinstance(value, torch.Tensor):
-            self._note(value)
+            self._copy_tensor(value)
             return value
         if isinstance(value, dict):
-            return {k: self._walk(v) for k, v in value.items()}
+            return {k: self._copy_state(v) for k, v in value.items()}
         if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-            return type(value)(self._walk(v) for v in value)
+            return type(value)(self._copy_state(v) for v in value)
         return value
 
 
-def _containers(value: Any) -> Any:
+def _copy_containers(value: Any) -> Any:
     """Return the value with new containers, so that changes during the training do not affect the stored copy."""
     if isinstance(value, dict):
-        return {k: _containers(v) for k, v in value.items()}
+        return {k: _copy_containers(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_containers(v) for v in value]
+        return [_copy_containers(v) for v in value]
     return value

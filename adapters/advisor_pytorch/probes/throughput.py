@@ -18,16 +18,16 @@ Stepped = Callable[[Value], object]
 
 WARMUP_STEPS = 3
 """Number of warmup steps before the first timed block, for caches, kernel selection and compilation."""
-BLOCK_S = 0.1
-"""Approximate seconds per block of steps. A block ends with a wait for the device, whose duration must be negligible."""
+TARGET_BLOCK_S = 0.1
+"""Approximate seconds per block of steps. The wait for the device at the end of a block must be negligible in comparison."""
 MIN_INTERVAL_BLOCKS = 6
-"""Minimum blocks for a 95 % interval: the range of six values contains the median with 97 % probability, of five with 94 %."""
+"""Minimum blocks for a 95 % interval. The range of six values contains the median with 97 % probability, that of five with 94 %."""
 MIN_BLOCKS = 3
 """Minimum number of blocks per measurement, regardless of the time limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class TimedBlock:
     """Consecutive training steps that are timed together."""
 
     steps: int
@@ -42,19 +42,21 @@ class Stopwatch:
     def __init__(self, step: Step, device: torch.device, precision: float, seconds: float) -> None:
         """precision: half width of the median's 95 % interval, as a share of the median. seconds: time limit of the measurement."""
         self._step, self._device, self._precision, self._seconds = step, device, precision, seconds
-        self.blocks: list[Block] = []
+        self.blocks: list[TimedBlock] = []
 
     def run(self, after_step: Stepped, last_step: Callable[[], int]) -> None:
         """Warm up, then measure. `after_step` receives the loss of each step; `last_step` returns the number of the last step."""
         started = time.perf_counter()
-        once = min(self._time(1, after_step) for _ in range(WARMUP_STEPS))
-        steps = max(1, round(min(BLOCK_S, self._seconds / (2 * MIN_INTERVAL_BLOCKS)) / once))
+        once = min(self._time_steps(1, after_step) for _ in range(WARMUP_STEPS))
+        steps = max(1, round(min(TARGET_BLOCK_S, self._seconds / (2 * MIN_INTERVAL_BLOCKS)) / once))
         while True:
-            self.blocks.append(Block(steps, self._time(steps, after_step), last_step()))
-            if self._is_known() or (len(self.blocks) >= MIN_BLOCKS and time.perf_counter() - started > self._seconds):
+            self.blocks.append(TimedBlock(steps, self._time_steps(steps, after_step), last_step()))
+            if self._is_precise_enough() or (
+                len(self.blocks) >= MIN_BLOCKS and time.perf_counter() - started > self._seconds
+            ):
                 return
 
-    def _time(self, steps: int, after_step: Stepped) -> float:
+    def _time_steps(self, steps: int, after_step: Stepped) -> float:
         wait_for(self._device)
         started = time.perf_counter()
         for _ in range(steps):
@@ -62,7 +64,7 @@ class Stopwatch:
         wait_for(self._device)
         return time.perf_counter() - started
 
-    def _is_known(self) -> bool:
+    def _is_precise_enough(self) -> bool:
         speeds = [b.steps / b.seconds for b in self.blocks]
         low, high = median_interval(speeds)
         return len(speeds) >= MIN_INTERVAL_BLOCKS and high - low <= 2 * self._precision * statistics.median(speeds)

@@ -1,4 +1,4 @@
-"""Capture one row per optimizer step from the optimizers' hooks and the loop's calls.
+"""Captures one row per optimizer step, from the optimizers' hooks and from the loop's calls.
 
 This code runs in the training thread at every step: it appends numbers and tensors to flat lists and leaves the rest to the
 writer thread (`rows`).
@@ -21,43 +21,43 @@ from advisor.contract.redact import one_line
 from advisor_pytorch.steps import clipping, scaling
 from advisor_pytorch.steps.clock import Clock
 from advisor_pytorch.steps.device import Value, detached_copy, logged_value
-from advisor_pytorch.steps.gradients import Measure, norm_of
+from advisor_pytorch.steps.gradients import Measure, gradient_norm
 from advisor_pytorch.steps.layouts import row_layout
 from advisor_pytorch.steps.norms import Norms
 from advisor_pytorch.steps.other_optimizers import OtherOptimizers
-from advisor_pytorch.steps.rates import Rates
-from advisor_pytorch.steps.rows import Layout, PendingChunk, Skips, Stretch
+from advisor_pytorch.steps.rates import RateReader
+from advisor_pytorch.steps.rows import Layout, PendingChunk, SkippedSteps, Stretch
 
-MIN_PENDING = 16
-"""Minimum losses without a step, and steps of an unknown optimizer, that raise a warning."""
-MAX_PENDING = 1024
-"""Maximum losses in memory that wait for their step: more micro-batches than any step has."""
-HAND_OVER_S = 0.25
-"""Maximum seconds for which points stay in the training thread, or one step if that takes longer."""
+MIN_PENDING_TO_WARN = 16
+"""Number of losses without a step, and of steps of an unknown optimizer, from which a warning is logged."""
+MAX_PENDING_LOSSES = 1024
+"""Maximum number of losses in memory that wait for their step. No step has that many micro-batches."""
+MAX_HAND_OVER_S = 0.25
+"""Seconds after which the training thread hands its points over, at the end of the current step."""
 
 
-class Owner(Protocol):
+class CaptureOwner(Protocol):
     """Receives the captured data."""
 
     def hand_over(self, chunk: PendingChunk) -> None:
         """Receive values that may still be on their way from the device."""
 
     def noticed(self, tag: str, value: str) -> None:
-        """Receive a fact observed during training, as a tag; a later value replaces an earlier one."""
+        """Receive a fact observed during training, as a tag. A later value replaces an earlier one."""
 
     def replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """Learn that `optimizer` has taken the place of optimizer k."""
+        """Receive the news that `optimizer` has replaced optimizer k."""
 
     def warn(self, key: str, message: str) -> None:
         """Log one line, once per key."""
 
 
 class StepCapture:
-    """Captures the steps of `optimizers`, from `start_step` until `stop`. The first optimizer leads: its steps are counted.
+    """Captures the steps of `optimizers` until `stop` is called. Only the steps of the first, leading optimizer are counted.
 
     A row opens after the leading optimizer's `step()` and closes with the loop's `add_loss` or, if the loop does not
-    log every step, before the next step. Losses of micro-batches logged before their optimizer step are averaged into
-    it. A row has the norms of all optimizers that stepped since the last row.
+    log every step, before the next step. If micro-batches log losses before their optimizer step, the row gets the
+    mean. A row has the norms of all optimizers that stepped since the last row.
 
     A step that a gradient scaler skips has no row. It has no number either, unless the optimizer is fused: then only
     the device knows about the skip, and the numbers have a gap.
@@ -68,21 +68,21 @@ class StepCapture:
     def __init__(
         self,
         optimizers: Sequence[torch.optim.Optimizer],
-        owner: Owner,
+        owner: CaptureOwner,
         start_step: int = 0,
         batch_size: int | None = None,
         *,
-        measure: Measure | None = norm_of,
+        measure: Measure | None = gradient_norm,
         in_parts: bool = False,
     ) -> None:
-        """`measure` computes gradient norms (None: no norms); `in_parts`: those are this rank's parts, see `merging`."""
+        """measure: computes gradient norms (None: no norms). in_parts: whether the norms are this rank's parts (see `merging`)."""
         self._optimizers, self._owner, self._batch_size = list(optimizers), owner, batch_size
         self._in_parts = in_parts
         self._index = {id(optimizer): k for k, optimizer in enumerate(optimizers)}
         device = next((p.device for o in optimizers for g in o.param_groups for p in g["params"] if p.is_cuda), None)
         self._on_cuda = device is not None
         self._norms = Norms(self._optimizers, measure)
-        self._rates = Rates(self._optimizers)
+        self._rates = RateReader(self._optimizers)
         self._clock = Clock(device)
         self.alive = True
         """Whether steps are captured: until `stop`, and in this process only."""
@@ -96,18 +96,21 @@ class StepCapture:
         self._key: object = None
         self._stretch = Stretch(Layout((), ()))
         self._stretches: list[Stretch] = []
-        self._skips = Skips()
+        self._skips = SkippedSteps()
         self._handed = time.perf_counter()
         self._row: list[float] | None = None
         self._losses: list[torch.Tensor] = []
         self._plain_losses: list[float] = []
         self._scale: torch.Tensor | None = None
         self._overflowed: torch.Tensor | None = None
-        self._begin_row()
-        self._guarded_add_batch = self._guard(self._add_batch)
-        self._handles = [self._hook(k) for k in range(len(self._optimizers))]
-        self._others = OtherOptimizers(self._optimizers, self._follow, self._guard)
-        self._clip_listener, self._scaler_listener = self._guard(self._on_clip), self._guard(self._on_scaler)
+        self._reset_row()
+        self._guarded_add_batch = self._guard_hook(self._add_batch)
+        self._handles = [self._register_hooks(k) for k in range(len(self._optimizers))]
+        self._others = OtherOptimizers(self._optimizers, self._follow_new_optimizer, self._guard_hook)
+        self._clip_listener, self._scaler_listener = (
+            self._guard_hook(self._on_clip),
+            self._guard_hook(self._on_scaler_step),
+        )
         clipping.listen(self._clip_listener)
         scaling.patches.listen(self._scaler_listener)
         _live.add(self)
@@ -119,42 +122,42 @@ class StepCapture:
         self._others.stop()
         clipping.ignore(self._clip_listener)
         scaling.patches.ignore(self._scaler_listener)
-        self._guard(self._close_row)()
+        self._guard_hook(self._close_row)()
         if self._others.steps or self.next_step == self._start_step:
             self._drop_losses()
-        self._guard(self.flush)()
+        self._guard_hook(self.flush)()
         self.alive = False
 
     def missing(self) -> str:
-        """Return one line about losses that no step was captured for; "" if there are none."""
+        """Return one line about losses without a captured step; "" if there are none."""
         if not self.losses_without_step:
             return ""
         by = f"; another optimizer, {name}, made steps" if (name := self._others.name) else ""
         return f"losses without a step of the optimizer that was given: {self.losses_without_step:,}{by}"
 
-    def _hook(self, k: int) -> tuple[Any, Any]:
+    def _register_hooks(self, k: int) -> tuple[Any, Any]:
         optimizer = self._optimizers[k]
-        before = optimizer.register_step_pre_hook(self._guard(partial(self._before_step, k)))
-        return before, optimizer.register_step_post_hook(self._guard(partial(self._after_step, k)))
+        before = optimizer.register_step_pre_hook(self._guard_hook(partial(self._before_step, k)))
+        return before, optimizer.register_step_post_hook(self._guard_hook(partial(self._after_step, k)))
 
-    def _follow(self, k: int, optimizer: torch.optim.Optimizer) -> None:
-        """Capture `optimizer` in the place of optimizer k, whose parameters it has begun to train. It has just stepped."""
+    def _follow_new_optimizer(self, k: int, optimizer: torch.optim.Optimizer) -> None:
+        """Capture `optimizer` instead of optimizer k. It has just made its first step on that optimizer's parameters."""
         if k == 0:
             self._close_row()
         for handle in self._handles[k]:
             handle.remove()
         self._optimizers[k] = optimizer
-        self._handles[k] = self._hook(k)
+        self._handles[k] = self._register_hooks(k)
         self._index = {id(one): j for j, one in enumerate(self._optimizers)}
         self._norms.replace(k)
-        self._rates = Rates(self._optimizers)
+        self._rates = RateReader(self._optimizers)
         if self._row is not None:
             self._read_rates()
-        self._others.learn()
+        self._others.read_captured_optimizers()
         self._owner.replaced(k, optimizer)
         self._end_step(k)
 
-    def _guard(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _guard_hook(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a hook: it does nothing after `stop` or in a forked process, and an error in it becomes a warning."""
 
         def guarded(*args: Any) -> Any:
@@ -172,7 +175,7 @@ class StepCapture:
     # Called by the loop.
 
     def add_loss(self, loss: Value, grad_norm: Value | None = None, examples: int | None = None) -> None:
-        """Add the loss of the last step, or of a micro-batch of the next; `grad_norm` means that a step was made."""
+        """Add the loss of the last step, or of a micro-batch of the next step. grad_norm: if given, a step was made."""
         if self._drops_loss:
             self._drops_loss = False
             return
@@ -191,18 +194,18 @@ class StepCapture:
             self._open_row()
         if self._row is not None:
             self._close_row()
-        elif len(self._losses) + len(self._plain_losses) >= MIN_PENDING:
+        elif len(self._losses) + len(self._plain_losses) >= MIN_PENDING_TO_WARN:
             self._check_pending()
 
     def _check_pending(self) -> None:
         """Warn if losses arrive without steps, and keep their number bounded."""
         pending = len(self._losses) + len(self._plain_losses)
-        if self._others.steps >= MIN_PENDING:
+        if self._others.steps >= MIN_PENDING_TO_WARN:
             self._owner.warn(
                 "other optimizer",
                 f"steps of another optimizer, {self._others.name}, are not logged: give TuningLogger all optimizers",
             )
-        if pending >= MAX_PENDING:
+        if pending >= MAX_PENDING_LOSSES:
             self._drop_losses()
             self._owner.warn("no step", f"losses are dropped: {pending:,} were logged without an optimizer step")
 
@@ -222,7 +225,7 @@ class StepCapture:
         self._clock.batch(waited_s, examples)
 
     def restart_clock(self) -> None:
-        """Start the next step's time now: the time before was not training."""
+        """Start the next step's time now, because the time before was not training."""
         self._clock.restart()
 
     def flush(self) -> None:
@@ -266,7 +269,7 @@ class StepCapture:
             loss = closure()
             if not evaluated:
                 evaluated = True
-                self._guard(self._norms.before_step)(k)
+                self._guard_hook(self._norms.before_step)(k)
             return loss
 
         return wrapped
@@ -282,18 +285,18 @@ class StepCapture:
             self._open_row()
 
     def _on_clip(self, event: clipping.Clipping) -> None:
-        scope = self._norms.scope(event)
+        scope = self._norms.clip_scope(event)
         if not scope.optimizers:
             return
         if 0 in scope.optimizers:
             self._close_row()
         tag = contract.TAG_GRAD_CLIP if event.by == "norm" else contract.TAG_GRAD_CLIP_VALUE
         if tag not in self._noticed:
-            self._notice(tag, str(event.limit))
+            self._report_fact(tag, str(event.limit))
         if not self._is_capturing():
-            self._norms.clipped(event, scope)
+            self._norms.record_clipping(event, scope)
 
-    def _on_scaler(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer, begins: bool) -> None:
+    def _on_scaler_step(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer, begins: bool) -> None:
         k = self._index.get(id(optimizer))
         if k is not None and scaler.is_enabled():
             if begins:
@@ -309,21 +312,21 @@ class StepCapture:
             self._scaled = True
             self._scale = detached_copy(scale) if scale is not None else None
         if scale is not None and not scaling.is_unscaled(scaler, optimizer):
-            self._norms.unscale(k, scale)
+            self._norms.unscale_norms(k, scale)
 
     def _after_skipped_step(self, k: int) -> None:
-        self._norms.drop(k)
+        self._norms.drop_norms(k)
         if k == 0:
             self.skipped += 1
             self._pending_skips += 1
-            self._begin_row()
+            self._reset_row()
             self._clock.restart()
             self._clock.forget_batches()
             self._drops_loss = True  # the loss of the batch that overflowed
 
     # Rows.
 
-    def _begin_row(self) -> None:
+    def _reset_row(self) -> None:
         self._row = self._scale = self._overflowed = None
         self._losses, self._plain_losses = [], []
         self._explicit_examples = self._nominal_examples = 0
@@ -358,7 +361,7 @@ class StepCapture:
             scaled: object = (self._scale is not None, self._overflowed is not None)
         else:
             scaled = None
-        norm_key = self._norms.append_to(tensors, row)
+        norm_key = self._norms.append_values(tensors, row)
         plain = len(self._plain_losses)
         key = (self._times, *self._rate_names, losses, plain, examples > 0, scaled, norm_key)
         events = self._clock.events
@@ -371,9 +374,9 @@ class StepCapture:
             stretch.events.append(events)
         if self._closed_rows < 2:  # a loop that logs before its steps logs two losses for the first
             self._closed_rows += 1
-            self._notice_batch(examples, max(losses + plain, self._batches))
-        self._begin_row()
-        if self._clock.last - self._handed >= HAND_OVER_S:
+            self._report_batch_facts(examples, max(losses + plain, self._batches))
+        self._reset_row()
+        if self._clock.last - self._handed >= MAX_HAND_OVER_S:
             self.flush()
 
     def _begin_stretch(self, key: Any, timed: bool) -> None:
@@ -388,13 +391,13 @@ class StepCapture:
         """Return whether a CUDA graph is being recorded; then no step is made."""
         return self._on_cuda and torch.cuda.is_current_stream_capturing()
 
-    def _notice_batch(self, examples: int, micro_batches: int) -> None:
+    def _report_batch_facts(self, examples: int, micro_batches: int) -> None:
         if examples:
-            self._notice(contract.TAG_BATCH_SIZE, str(examples))
+            self._report_fact(contract.TAG_BATCH_SIZE, str(examples))
         if micro_batches > 1 or contract.TAG_MICRO_BATCHES in self._noticed:
-            self._notice(contract.TAG_MICRO_BATCHES, str(micro_batches))
+            self._report_fact(contract.TAG_MICRO_BATCHES, str(micro_batches))
 
-    def _notice(self, tag: str, value: str) -> None:
+    def _report_fact(self, tag: str, value: str) -> None:
         if self._noticed.get(tag) != value:
             self._noticed[tag] = value
             self._owner.noticed(tag, value)

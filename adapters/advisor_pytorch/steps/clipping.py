@@ -1,9 +1,9 @@
-"""Observe `torch.nn.utils.clip_grad_norm_` and `clip_grad_value_`, which change the gradient before the optimizer's hook.
+"""Observes `torch.nn.utils.clip_grad_norm_` and `clip_grad_value_`, which change the gradient before the optimizer's hook.
 
 Most code imports these functions by name before we listen, so replacing them in their module is not enough. `clip_grad_norm_`
-looks up two helpers in its module at each call: we wrap those and also get the norm that it computes. `clip_grad_value_`, and
-`clip_grad_norm_` before PyTorch 2.6, have no such helpers, but are thin wrappers that disable gradients: we replace the function
-inside their closure, which every importer shares.
+looks up two helpers in its module at each call. We wrap these helpers, and so also get the norm that it computes. There are no
+such helpers for `clip_grad_value_`, and before PyTorch 2.6 none for `clip_grad_norm_`. But these functions are thin wrappers that
+disable gradients: we replace the function inside their closure, which all importers share.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from advisor_pytorch.steps.patches import Patches
 
 
 class Clipping(NamedTuple):
-    """A clipping that is about to happen, while the gradient is still whole."""
+    """A clipping that is about to happen. The gradient is not yet changed."""
 
     parameters: Sequence[torch.Tensor]
     limit: float
     by: Literal["norm", "value"]
     norm: torch.Tensor | None = None
-    """Norm of all their gradients together, which is about to be compared with the limit; None if unknown."""
+    """Total norm of the gradients, which the clipping compares with the limit; None if unknown."""
     is_l2: bool = False
     """Whether `norm` is the L2 norm."""
 
@@ -33,36 +33,36 @@ class Clipping(NamedTuple):
 Listener = Callable[[Clipping], None]
 
 _last_norm: tuple[torch.Tensor, float] | None = None
-"""The last total norm that PyTorch's helper returned, and its order."""
+"""(last total norm that PyTorch's helper returned, order of that norm)."""
 
 
 def listen(listener: Listener) -> None:
-    """Call `listener` before each clipping until `ignore`. It must not raise."""
+    """Call `listener` before each clipping until `ignore` is called. The listener must not raise an error."""
     _patches.listen(listener)
 
 
 def ignore(listener: Listener) -> None:
-    """Undo `listen`."""
+    """Stop calling `listener`."""
     global _last_norm  # noqa: PLW0603 - as global as the patched functions
     _patches.ignore(listener)
     if not _patches.listeners:
         _last_norm = None
 
 
-def _install() -> None:
+def _install_wrappers() -> None:
     if hasattr(clip_grad, "_clip_grads_with_norm_"):
         _patches.replace(clip_grad, "_get_total_norm", _remember_norm)
         _patches.replace(clip_grad, "_clip_grads_with_norm_", _observe_norm)
         _patches.replace(utils, "clip_grads_with_norm_", _observe_norm)
     else:
-        _replace_inside(clip_grad.clip_grad_norm_, lambda original: _observe_limit(original, "norm"))
-    _replace_inside(clip_grad.clip_grad_value_, lambda original: _observe_limit(original, "value"))
+        _replace_in_closure(clip_grad.clip_grad_norm_, lambda original: _observe_limit(original, "norm"))
+    _replace_in_closure(clip_grad.clip_grad_value_, lambda original: _observe_limit(original, "value"))
 
 
-_patches: Patches[Listener] = Patches(_install)
+_patches: Patches[Listener] = Patches(_install_wrappers)
 
 
-def _replace_inside(function: Any, wrap: Callable[[Any], Any]) -> None:
+def _replace_in_closure(function: Any, wrap: Callable[[Any], Any]) -> None:
     """Wrap the function that a decorated function calls."""
     for cell in function.__closure__ or ():
         if getattr(cell.cell_contents, "__name__", None) == function.__name__:
@@ -70,7 +70,7 @@ def _replace_inside(function: Any, wrap: Callable[[Any], Any]) -> None:
             return
 
 
-def _notify(clipping: Clipping) -> None:
+def _notify_listeners(clipping: Clipping) -> None:
     for listener in list(_patches.listeners):
         listener(clipping)
 
@@ -93,7 +93,7 @@ def _observe_norm(original: Any) -> Any:
     def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: torch.Tensor, foreach: Any = None) -> None:
         parameters = _as_list(parameters)
         is_l2 = _last_norm is not None and _last_norm[0] is total_norm and _last_norm[1] == 2.0
-        _notify(Clipping(parameters, float(max_norm), "norm", total_norm, is_l2))
+        _notify_listeners(Clipping(parameters, float(max_norm), "norm", total_norm, is_l2))
         original(parameters, max_norm, total_norm, foreach)
 
     return clip_grads_with_norm_
@@ -105,8 +105,8 @@ def _observe_limit(original: Any, by: Literal["norm", "value"]) -> Any:
     def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
         parameters = _as_list(parameters)
         if (limit := args[0] if args else kwargs.get(name)) is not None:
-            _notify(Clipping(parameters, float(limit), by))
+            _notify_listeners(Clipping(parameters, float(limit), by))
         return original(parameters, *args, **kwargs)
 
-    clip.__name__ = original.__name__  # by which `_replace_inside` finds it
+    clip.__name__ = original.__name__  # by which `_replace_in_closure` finds it
     return clip

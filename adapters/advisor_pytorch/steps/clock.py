@@ -1,4 +1,4 @@
-"""Step times: from one step to the next, waiting for batches, computing."""
+"""Measures times per step: from one step to the next, for waiting for batches, and for computing."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ EventPair = tuple[torch.cuda.Event, torch.cuda.Event]
 
 
 class Clock:
-    """Measures on the host; on a GPU, computing is measured there by events, without waiting."""
+    """Measures times on the host. On a GPU, CUDA events measure the compute time, without waiting for the GPU."""
 
     def __init__(self, device: torch.device | None) -> None:
-        """`device` is the CUDA device that computes; None for others."""
+        """device: the CUDA device that computes; None if the training uses no CUDA device."""
         self._device = device
         self._last: float | None = None
         self._waits = False
         self.events: EventPair | None = None
-        """Events of the last step: arrival of its first batch and its end."""
+        """Two events of the last step: the arrival of its first batch, and the step's end."""
         self.forget_batches()
 
     def forget_batches(self) -> None:
@@ -45,10 +45,10 @@ class Clock:
             return
         self._arrived = time.perf_counter()
         if self._device is not None and not torch.cuda.is_current_stream_capturing():
-            self._arrival = _now_on(self._device)
+            self._arrival = _record_event(self._device)
 
     def step(self, row: list[float]) -> int:
-        """Append the times of a finished step to its row and return how many of TIME_METRICS they are."""
+        """Append the times of a finished step to its row. Return their number: they are the first ones of TIME_METRICS."""
         now, last = time.perf_counter(), self._last
         self._last = now
         self.events = None
@@ -60,7 +60,7 @@ class Clock:
                 row.append(self._waited)
                 known = 2
                 if self._arrival is not None and self._device is not None:
-                    self.events = self._arrival, _now_on(self._device)
+                    self.events = self._arrival, _record_event(self._device)
                 elif self._arrived is not None and self._device is None:
                     row.append(now - self._arrived - self._waited_within)
                     known = 3
@@ -69,7 +69,7 @@ class Clock:
         return known
 
     def restart(self) -> None:
-        """Start the next step's time now: the time before was not training."""
+        """Start the next step's time now, because the time before was not training."""
         if self._last is not None:
             self._last = time.perf_counter()
             self._waited = self._waited_within = 0.0
@@ -82,7 +82,7 @@ class Clock:
         return self._last or 0.0
 
 
-def _now_on(device: torch.device) -> torch.cuda.Event:
+def _record_event(device: torch.device) -> torch.cuda.Event:
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
     event.record(torch.cuda.current_stream(device))
     return event

@@ -1,4 +1,4 @@
-"""Batched transfers of values from the device to the host, without waiting for the device."""
+"""Transfers values from a device to the host in batches, without waiting for the device."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
-from advisor_pytorch.steps.sharding import local_value
+from advisor_pytorch.steps.sharding import replicated_value
 
 Value = float | torch.Tensor
-"""A number, or a tensor of one element that may still be computed."""
+"""A number, or a tensor of one element whose computation may not have finished."""
 
 
 def model_device(model: torch.nn.Module) -> torch.device:
@@ -18,12 +18,12 @@ def model_device(model: torch.nn.Module) -> torch.device:
 
 
 def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a scalar copy on the tensor's device, without graph or shared storage.
+    """Return a scalar copy on the tensor's device, without an autograd graph and with its own storage.
 
-    Raises ValueError unless the tensor has one element, and this rank all of it.
+    Raises ValueError if the tensor has several elements, or if this rank has only a part of it.
     """
     if type(tensor) is not torch.Tensor:
-        tensor = local_value(tensor)
+        tensor = replicated_value(tensor)
     if tensor.dim():
         if tensor.numel() != 1:
             raise ValueError(f"expected one number, got a tensor of shape {tuple(tensor.shape)}")
@@ -32,9 +32,9 @@ def detached_copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def read_or_copy(value: Value) -> Value:
-    """Return an immutable value: the number for plain and CPU values, which need no wait, else `detached_copy`.
+    """Return a number if reading the value needs no wait (plain numbers, CPU tensors), else a `detached_copy`.
 
-    Raises ValueError, TypeError or RuntimeError for values that are no number.
+    Raises ValueError, TypeError or RuntimeError if the value is not a number.
     """
     if not isinstance(value, torch.Tensor):
         return float(value)
@@ -44,9 +44,9 @@ def read_or_copy(value: Value) -> Value:
 
 
 def logged_value(value: Value) -> Value:
-    """Return what `read_or_copy` does for a value that the user logs. Raises ValueError also for tensors without data.
+    """Return the same as `read_or_copy`, for a value that the user logs. Also raises ValueError for tensors without data.
 
-    Those would fail only in the writer thread, together with all points beside them.
+    Such a tensor would otherwise fail later, in the writer thread, together with all points of its chunk.
     """
     if isinstance(value, torch.Tensor) and value.is_meta:
         raise ValueError("expected one number, got a tensor without data")
@@ -56,8 +56,8 @@ def logged_value(value: Value) -> Value:
 class Transfer:
     """Scalars on their way to the host: sent in the training thread, read in the writer thread.
 
-    Scalars of a CUDA device are stacked and copied to pinned memory behind its queued work, with an event to poll. Scalars of other
-    devices are read in `numbers`, so that only the writer thread may wait.
+    Scalars of a CUDA device are stacked and copied to pinned memory after the device's queued work. An event shows when the copy is
+    done. Scalars of other devices are read in `numbers`, so only the writer thread may wait.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -65,7 +65,7 @@ class Transfer:
         by_device: dict[torch.device, list[int]] = {}
         for i, tensor in enumerate(tensors):
             by_device.setdefault(tensor.device, []).append(i)
-        self._parts = [(at, _OneDevice([tensors[i] for i in at])) for at in by_device.values()]
+        self._parts = [(at, _DeviceTransfer([tensors[i] for i in at])) for at in by_device.values()]
 
     def ready(self) -> bool:
         """Return whether everything has arrived."""
@@ -82,7 +82,7 @@ class Transfer:
         return result
 
 
-class _OneDevice:
+class _DeviceTransfer:
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self._tensors = tensors
         self._event: torch.cuda.Event | None = None

@@ -8,16 +8,16 @@ from typing import NamedTuple
 import torch
 
 Measure = Callable[[Sequence[torch.Tensor]], "torch.Tensor | None"]
-"""Computes the L2 norm of the gradients of parameters together, a scalar; None if they have none."""
+"""Returns the total L2 norm of the parameters' gradients as a scalar tensor; None if there are no gradients."""
 
 
-def norm_of(parameters: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """Compute the norm of parameters that this rank holds whole: the default `Measure`."""
+def gradient_norm(parameters: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """Return the total gradient norm of unsharded parameters: the default `Measure`."""
     return global_norm([gradient for p in parameters if (gradient := p.grad) is not None])
 
 
 def global_norm(gradients: list[torch.Tensor]) -> torch.Tensor | None:
-    """Compute the L2 norm of all gradients together, a scalar on the first one's device; None without any. Never waits."""
+    """Return the total L2 norm as a scalar tensor on the first gradient's device; None without gradients. It never waits."""
     if not gradients:
         return None
     with torch.no_grad():
@@ -42,9 +42,9 @@ class ClipScope(NamedTuple):
     """The optimizers that a list of parameters belongs to."""
 
     optimizers: tuple[int, ...]
-    """Indexes of the optimizers that train any of them."""
+    """Indexes of the optimizers that train at least one of the parameters."""
     is_all: bool
-    """Whether the list has exactly the parameters that these optimizers train."""
+    """Whether the list contains exactly the parameters that these optimizers train."""
 
 
 class ClipScopes:
@@ -54,17 +54,17 @@ class ClipScopes:
         self._optimizers = optimizers
         self._known: dict[tuple[int, ...], ClipScope] = {}
 
-    def of(self, parameters: Sequence[torch.Tensor]) -> ClipScope:
+    def scope_of(self, parameters: Sequence[torch.Tensor]) -> ClipScope:
         """Return the scope of a list of parameters."""
         if not parameters:
             return ClipScope((), False)
         groups = (len(group["params"]) for optimizer in self._optimizers for group in optimizer.param_groups)
         key = (id(parameters[0]), id(parameters[-1]), len(parameters), sum(groups))
         if key not in self._known:
-            self._known[key] = self._look(parameters)
+            self._known[key] = self._find_scope(parameters)
         return self._known[key]
 
-    def _look(self, parameters: Sequence[torch.Tensor]) -> ClipScope:
+    def _find_scope(self, parameters: Sequence[torch.Tensor]) -> ClipScope:
         ids = {id(p) for p in parameters}
         trained = [
             {id(p): p.requires_grad for group in optimizer.param_groups for p in group["params"]}

@@ -12,7 +12,7 @@ Batch = TypeVar("Batch")
 
 
 class MeasuredLoader(Generic[Batch]):
-    """Yields the loader's batches; calls `add_batch` with the wait in seconds and the examples (None: unknown) of each."""
+    """Yields the loader's batches. For each, it calls `add_batch` with the wait (seconds) and the number of examples, if known."""
 
     def __init__(self, loader: Iterable[Batch], add_batch: Callable[[float, int | None], None]) -> None:
         self._loader, self._add_batch = loader, add_batch
@@ -42,7 +42,7 @@ class _MeasuredIterator(Iterator[Batch]):
 
 
 def count_examples(batch: object) -> int | None:
-    """Return the first dimension of the first tensor in a nested batch; None if there is none or the batch cannot be read."""
+    """Return the size of the first dimension of the first tensor in a nested batch; None if no tensor is found."""
     try:
         return _first_dimension(batch)
     except Exception:  # a batch of the user's own class, or one that contains itself

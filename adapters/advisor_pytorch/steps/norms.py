@@ -1,4 +1,4 @@
-"""Gradient norms that steps used, before clipping, and whether the gradients were clipped."""
+"""Collects the gradient norms of steps before clipping, and whether the gradients were clipped."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from advisor import contract
 from advisor_pytorch.steps.clipping import Clipping
 from advisor_pytorch.steps.device import Value
 from advisor_pytorch.steps.gradients import ClipScope, ClipScopes, Measure
-from advisor_pytorch.steps.rates import own_names
-from advisor_pytorch.steps.rows import Column, Role
+from advisor_pytorch.steps.rates import metric_names_by_optimizer
+from advisor_pytorch.steps.rows import Column, ColumnRole
 from advisor_pytorch.steps.sharding import NormPart
 
 
@@ -20,40 +20,40 @@ class Norms:
     """Collects the norms of the optimizers' steps since the last row; never waits for the device."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer], measure: Measure | None) -> None:
-        """`measure` computes norms, or this rank's part of them; None: no norms."""
+        """measure: computes a norm, or this rank's part of it; None: no norms are computed."""
         self._optimizers, self._measure = optimizers, measure
         self._scopes = ClipScopes(optimizers)
         self._own = [(k,) for k in range(len(optimizers))]
-        self._names = own_names(contract.GRAD_NORM, len(optimizers))
+        self._names = metric_names_by_optimizer(contract.GRAD_NORM, len(optimizers))
         self._known: set[int] = set()
-        """Optimizers whose next step's norm is known already."""
+        """Indexes of the optimizers for whose next step the norm is already known."""
         self._by_value: dict[int, torch.Tensor] = {}
-        """Norms before clipping by value, by optimizer."""
+        """By optimizer: norm before the gradient was clipped by value."""
         self.forget()
 
     def replace(self, k: int) -> None:
-        """Learn that another optimizer has taken the place of optimizer k."""
+        """Discard what is known about optimizer k, because another optimizer has replaced it."""
         self._scopes = ClipScopes(self._optimizers)
         self._known.discard(k)
 
     def forget(self) -> None:
-        """Begin another row."""
+        """Discard the norms of the last row, to begin the next one."""
         self._norms: dict[tuple[int, ...], torch.Tensor] = {}
         self._clips: list[tuple[torch.Tensor, Value]] = []
 
-    def scope(self, clipping: Clipping) -> ClipScope:
+    def clip_scope(self, clipping: Clipping) -> ClipScope:
         """Return the optimizers that a clipping affects."""
-        return self._scopes.of(clipping.parameters)
+        return self._scopes.scope_of(clipping.parameters)
 
-    def clipped(self, clipping: Clipping, scope: ClipScope) -> None:
+    def record_clipping(self, clipping: Clipping, scope: ClipScope) -> None:
         """Record that the gradients of these optimizers are about to be clipped."""
         if self._measure is None:
             return
-        own = None if clipping.norm is None else self._own_norm(clipping.norm)
+        own = None if clipping.norm is None else self._norm_on_this_rank(clipping.norm)
         if own is not None and clipping.is_l2 and scope.is_all:
-            self._set(scope.optimizers, own)
+            self._record_norm(scope.optimizers, own)
         for k in scope.optimizers:
-            self._take(k)
+            self._measure_norm(k)
         if clipping.by == "value":
             self._by_value |= {k: norm for k in scope.optimizers if (norm := self._norms.get(self._own[k])) is not None}
             return
@@ -64,9 +64,9 @@ class Norms:
             self._clips.append((compared, clipping.limit))
 
     def before_step(self, k: int) -> None:
-        """Record the gradients with which optimizer k is about to step."""
+        """Record the norm of the gradient with which optimizer k is about to step."""
         if self._measure is not None:
-            self._take(k)
+            self._measure_norm(k)
             if self._by_value and (before := self._by_value.pop(k, None)) is not None:
                 after = self._measure(self._parameters(k))
                 if after is not None:
@@ -78,7 +78,7 @@ class Norms:
         if self._by_value:
             self._by_value.pop(k, None)
 
-    def unscale(self, k: int, scale: torch.Tensor) -> None:
+    def unscale_norms(self, k: int, scale: torch.Tensor) -> None:
         """Correct the recorded norms of optimizer k, whose gradients were `scale` times too large."""
         if k in self._known:
             for key in self._norms:
@@ -86,18 +86,18 @@ class Norms:
                     self._norms[key] = self._norms[key] / scale
         self._by_value.pop(k, None)
 
-    def drop(self, k: int) -> None:
+    def drop_norms(self, k: int) -> None:
         """Discard the norms of a step that optimizer k skips."""
         self.after_step(k)
         self._norms = {key: norm for key, norm in self._norms.items() if k not in key}
         self._clips = []
 
     def set_whole(self, norm: torch.Tensor) -> None:
-        """Set the row's norm, instead of measuring it."""
+        """Set the row's total norm, which the caller measured."""
         self._norms = {self._own[0]: norm}
 
-    def append_to(self, tensors: list[torch.Tensor], numbers: list[float]) -> Hashable:
-        """Append the row's values to its tensors and numbers; return the key for `columns`."""
+    def append_values(self, tensors: list[torch.Tensor], numbers: list[float]) -> Hashable:
+        """Append the row's norms and limits to its tensors and numbers. Return the key for `columns`."""
         tensors += self._norms.values()
         if not self._clips:
             return tuple(self._norms), ()
@@ -110,19 +110,19 @@ class Norms:
         return tuple(self._norms), tuple(isinstance(limit, torch.Tensor) for _, limit in self._clips)
 
     def columns(self, key: Any) -> tuple[list[Column], list[Column]]:
-        """Return the number and tensor columns of an `append_to` that returned this key."""
+        """Return (number columns, tensor columns) of the values that an `append_values` call with this key appended."""
         measured, limits = key
         numbers: list[Column] = []
-        tensors = [Column(Role.NORM, self._names[ks[0]] if len(ks) == 1 else "") for ks in measured]
+        tensors = [Column(ColumnRole.NORM, self._names[ks[0]] if len(ks) == 1 else "") for ks in measured]
         for i, in_tensor in enumerate(limits):
-            tensors.append(Column(Role.CLIPPED_NORM, str(i)))
-            (tensors if in_tensor else numbers).append(Column(Role.LIMIT, str(i)))
+            tensors.append(Column(ColumnRole.CLIPPED_NORM, str(i)))
+            (tensors if in_tensor else numbers).append(Column(ColumnRole.LIMIT, str(i)))
         return numbers, tensors
 
-    def _own_norm(self, whole: torch.Tensor) -> torch.Tensor | None:
-        return self._measure.of_whole(whole) if isinstance(self._measure, NormPart) else whole.detach()
+    def _norm_on_this_rank(self, whole: torch.Tensor) -> torch.Tensor | None:
+        return self._measure.part_of_whole(whole) if isinstance(self._measure, NormPart) else whole.detach()
 
-    def _take(self, k: int) -> None:
+    def _measure_norm(self, k: int) -> None:
         if k in self._known or self._measure is None:
             return
         norm = self._measure(self._parameters(k))
@@ -130,9 +130,9 @@ class Norms:
             return
         # A gradient scaler sets it if a fused optimizer unscales by itself.
         scale = getattr(self._optimizers[k], "grad_scale", None)
-        self._set(self._own[k], norm / scale if isinstance(scale, torch.Tensor) else norm)
+        self._record_norm(self._own[k], norm / scale if isinstance(scale, torch.Tensor) else norm)
 
-    def _set(self, key: tuple[int, ...], norm: torch.Tensor) -> None:
+    def _record_norm(self, key: tuple[int, ...], norm: torch.Tensor) -> None:
         if self._known.isdisjoint(key):
             self._known.update(key)
             if all(key == other or set(key).isdisjoint(other) for other in self._norms):  # no optimizer counts twice

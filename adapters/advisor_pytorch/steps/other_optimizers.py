@@ -1,4 +1,4 @@
-"""Notice steps of optimizers that are not captured, such as a new one that trains the same parameters from now on."""
+"""Detects steps of optimizers that are not captured, for example of a new optimizer for the same parameters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 
 class OtherOptimizers:
-    """Calls `follow` with k and an unknown optimizer after its first step on parameters of the captured optimizer k.
+    """Detects a first step of an unknown optimizer on parameters of a captured optimizer k, and then calls `follow(k, optimizer)`.
 
     Steps within a step of a captured optimizer, and steps that contain one, are not counted: they belong to wrappers such as SAM.
     """
@@ -22,22 +22,22 @@ class OtherOptimizers:
         follow: Callable[[int, torch.optim.Optimizer], None],
         guard: Callable[[Callable[..., Any]], Callable[..., Any]],
     ) -> None:
-        """`optimizers` are the captured ones, also after `follow` has replaced one; `guard` wraps the hooks."""
+        """optimizers: the captured ones, in a list that `follow` updates. guard: wraps each hook."""
         self._optimizers, self._follow = optimizers, follow
         self.steps = 0
-        """Steps of unknown optimizers since the last step of a captured one."""
+        """Number of steps of unknown optimizers since the last step of a captured one."""
         self.name = ""
-        """Class of the unknown optimizer that stepped last."""
+        """Class name of the unknown optimizer that made the last such step."""
         self._own_steps = 0
         self._begun: dict[int, int] = {}
         self._unrelated: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-        self.learn()
+        self.read_captured_optimizers()
         self._handles = [
             register_optimizer_step_pre_hook(guard(self._before_step)),
             register_optimizer_step_post_hook(guard(self._after_step)),
         ]
 
-    def learn(self) -> None:
+    def read_captured_optimizers(self) -> None:
         """Read the captured optimizers again, after one was replaced."""
         self._own = {id(optimizer) for optimizer in self._optimizers}
         self.is_stepping = False
@@ -63,12 +63,12 @@ class OtherOptimizers:
         elif not self.is_stepping and self._begun.pop(id(optimizer), None) == self._own_steps:
             self.steps += 1
             self.name = type(optimizer).__name__
-            if (k := self._shared_with(optimizer)) is not None:
+            if (k := self._first_sharing_parameters(optimizer)) is not None:
                 self.steps = 0
                 self._follow(k, optimizer)
 
-    def _shared_with(self, optimizer: torch.optim.Optimizer) -> int | None:
-        """Return the index of the first captured optimizer that has a parameter of this one; None if none has."""
+    def _first_sharing_parameters(self, optimizer: torch.optim.Optimizer) -> int | None:
+        """Return the index of the first captured optimizer that shares a parameter with `optimizer`; None if none does."""
         if optimizer in self._unrelated:
             return None
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}

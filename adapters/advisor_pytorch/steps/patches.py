@@ -1,4 +1,4 @@
-"""Replace library functions while anyone listens to them."""
+"""Replaces library functions as long as there are listeners."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Listener = TypeVar("Listener")
 
 
 class Patches(Generic[Listener]):
-    """Replaces some functions from the first `listen` to the last `ignore`. A wrapper calls `listeners`, which must not raise."""
+    """Replaces functions by wrappers while there are listeners. A wrapper calls `listeners`, which must not raise errors."""
 
     def __init__(self, install: Callable[[], None]) -> None:
-        """`install` calls `replace` for each function."""
+        """install: function that calls `replace` for each function to replace."""
         self._install = install
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         self.listeners: list[Listener] = []
@@ -28,10 +28,10 @@ class Patches(Generic[Listener]):
         if listener in self.listeners:
             self.listeners.remove(listener)
         if not self.listeners:
-            self._replaced = [entry for entry in reversed(self._replaced) if not self._restored(*entry)]
+            self._replaced = [entry for entry in reversed(self._replaced) if not self._restore_original(*entry)]
 
     def replace(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-        """Replace the attribute `name` of `owner` by `wrap` of it, unless an earlier wrapper is still in place."""
+        """Replace `owner.name` by `wrap(owner.name)`, unless an earlier wrapper is still in place."""
         if any(one is owner and known == name for one, known, *_ in self._replaced):
             return
         original = getattr(owner, name)
@@ -40,7 +40,7 @@ class Patches(Generic[Listener]):
         self._replaced.append((owner, name, original, wrapper))
 
     @staticmethod
-    def _restored(owner: Any, name: str, original: Any, wrapper: Any) -> bool:
+    def _restore_original(owner: Any, name: str, original: Any, wrapper: Any) -> bool:
         """Restore the original and return True, unless another library has wrapped our wrapper."""
         if getattr(owner, name) is not wrapper:
             return False

@@ -1,4 +1,4 @@
-"""Learning rates as used by the steps."""
+"""Reads the learning rates that steps use."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from advisor import contract
 from advisor_pytorch.steps.device import Value, detached_copy
 
 MAX_OPTIMIZERS = 8
-"""Maximum optimizers with metrics of their own; a loop with one optimizer per parameter would have too many."""
+"""Maximum number of optimizers with separate metrics: a loop may have one optimizer per parameter."""
 MAX_GROUPS = 16
-"""Maximum parameter groups of an optimizer whose rates are logged."""
+"""Maximum number of parameter groups per optimizer whose learning rates are logged."""
 
 
-def own_names(metric: str, optimizers: int) -> list[str]:
-    """Return each optimizer's own name of a metric; "" for the first and for those beyond the limit."""
+def metric_names_by_optimizer(metric: str, optimizers: int) -> list[str]:
+    """Return the name of each optimizer's separate metric; "" for the first optimizer and for those beyond `MAX_OPTIMIZERS`."""
     names = [f"{metric}{contract.OPTIMIZER_SUFFIX}{k}" for k in range(optimizers)]
     return [name if 0 < k < MAX_OPTIMIZERS else "" for k, name in enumerate(names)]
 
 
-class Rates:
-    """Reads the learning rates of all parameter groups; the names are those of the rates that are numbers and tensors."""
+class RateReader:
+    """Reads the learning rates of all parameter groups. Attributes: metric names of rates that are numbers, and of those that are
+    tensors."""
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._optimizers = tuple(optimizers[:MAX_OPTIMIZERS])
@@ -34,17 +35,17 @@ class Rates:
         self.tensor_names: tuple[str, ...] = ()
 
     def read(self) -> tuple[list[float], list[torch.Tensor]]:
-        """Return the rates that are numbers, and copies of those that are tensors, which schedulers change in place."""
+        """Return (rates that are numbers, copies of rates that are tensors). Schedulers change such tensors in place."""
         rates: list[Any] = [group.get("lr") for optimizer in self._optimizers for group in optimizer.param_groups]
         if len(rates) != self._count:
-            self._learn(rates)
+            self._assign_names(rates)
         if len(self._in_numbers) == self._count:
             return rates, []
         return [rates[i] for i in self._in_numbers], [detached_copy(rates[i]) for i in self._in_tensors]
 
-    def _learn(self, rates: Sequence[Value | None]) -> None:
+    def _assign_names(self, rates: Sequence[Value | None]) -> None:
         self._count = len(rates)
-        suffixes = own_names("", len(self._optimizers))
+        suffixes = metric_names_by_optimizer("", len(self._optimizers))
         groups = [(k, j) for k, optimizer in enumerate(self._optimizers) for j in range(len(optimizer.param_groups))]
         names = [contract.LEARNING_RATE + suffixes[k] + (f"{contract.GROUP_SUFFIX}{j}" if j else "") for k, j in groups]
         logged = [i for i, (_, j) in enumerate(groups) if j < MAX_GROUPS and rates[i] is not None]

@@ -1,7 +1,7 @@
-"""Rows as the training thread leaves them, flat and unfinished, and their conversion to metrics in the writer thread.
+"""Stores the raw rows of the training thread, and converts them to metrics in the writer thread.
 
-The training thread only appends: a row's numbers to one list, its tensors to another. A `Layout` says once what they are; a row
-with another layout begins another `Stretch`. All arithmetic happens in the writer thread, column by column.
+The training thread only appends a row's numbers to one list and its tensors to another. A `Layout` describes them. A row with
+another layout begins another `Stretch`. All arithmetic happens in the writer thread, column by column.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import torch
 from advisor import contract
 from advisor_logging.table import Row, Table
 from advisor_pytorch.steps.device import Transfer, Value
-from advisor_pytorch.steps.shard_names import clipped_norm, clipping_limit, part_of
+from advisor_pytorch.steps.shard_names import clipped_norm_name, clipping_limit_name, part_name
 
 
-class Role(Enum):
+class ColumnRole(Enum):
     """The use of a column."""
 
     VALUE = "a metric, logged unchanged"
     LOSS = "loss of a micro-batch; the mean is logged"
     NORM = "gradient norm of one or more optimizers; the root of the sum of squares is logged"
-    CLIPPED_NORM = "norm that was clipped if it exceeds the LIMIT of the same name"
+    CLIPPED_NORM = "norm before a clipping; the gradient was clipped if it exceeds the LIMIT of the same name"
     LIMIT = "threshold of a norm"
     EXAMPLES = "number of examples of the step"
     SKIPPED = "number of steps that a gradient scaler skipped before this one"
@@ -34,9 +34,9 @@ class Role(Enum):
 
 
 class Column(NamedTuple):
-    """One number or tensor in every row of a stretch."""
+    """A number or a tensor that each row of a stretch contains."""
 
-    role: Role
+    role: ColumnRole
     name: str = ""
 
 
@@ -45,7 +45,7 @@ class Layout:
     """The contents of each row of a stretch, in order."""
 
     numbers: tuple[Column, ...]
-    """Columns after step and wall-clock time (ms), with which every row begins."""
+    """Number columns after the first two, which are the step and the wall-clock time (ms)."""
     tensors: tuple[Column, ...]
     timed: bool = False
     """Whether a pair of CUDA events measures the row's compute time."""
@@ -55,7 +55,7 @@ class Layout:
 
 @dataclass(slots=True)
 class Stretch:
-    """Rows of one layout. The training thread appends until the writer thread takes it."""
+    """Consecutive rows of one layout. The training thread appends to it until it hands it to the writer thread."""
 
     layout: Layout
     numbers: list[float] = field(default_factory=list)
@@ -66,18 +66,18 @@ class Stretch:
         return len(self.numbers) // (2 + len(self.layout.numbers))
 
 
-class Skips:
-    """Steps that fused optimizers skipped since the last row; the writer thread carries them from chunk to chunk."""
+class SkippedSteps:
+    """Counts steps that fused optimizers skipped after the last row. The writer thread carries the count from chunk to chunk."""
 
     count = 0.0
 
 
 class PendingChunk:
-    """Stretches whose tensors are in transfer: made in the training thread, read in the writer thread."""
+    """Stretches whose tensors are being transferred. The training thread creates a chunk, the writer thread reads it."""
 
-    def __init__(self, stretches: Sequence[Stretch], *, windowed: bool, skips: Skips | None = None) -> None:
+    def __init__(self, stretches: Sequence[Stretch], *, windowed: bool, skips: SkippedSteps | None = None) -> None:
         self.windowed = windowed
-        self._stretches, self._skips = stretches, skips or Skips()
+        self._stretches, self._skips = stretches, skips or SkippedSteps()
         self._transfers = [Transfer(stretch.tensors) for stretch in stretches]
 
     def __len__(self) -> int:
@@ -88,21 +88,23 @@ class PendingChunk:
         return all(transfer.ready() for transfer in self._transfers)
 
     def tables(self) -> list[Table]:
-        """Return the finished rows. To be called once."""
+        """Return the rows as tables of metrics. To be called once."""
         both = zip(self._stretches, self._transfers, strict=True)
-        tables = [finish(stretch, transfer.numbers(), self._skips) for stretch, transfer in both]
+        tables = [to_metrics_table(stretch, transfer.numbers(), self._skips) for stretch, transfer in both]
         return [table for table in tables if len(table)]
 
     def rows(self) -> list[Row]:
-        """Return the same, row by row."""
+        """Return the same as `tables`, row by row."""
         return [row for table in self.tables() for row in table.rows()]
 
 
-def evaluation(step: int, time_ms: float, values: Mapping[str, Value]) -> PendingChunk:
+def evaluation_chunk(step: int, time_ms: float, values: Mapping[str, Value]) -> PendingChunk:
     """Return the chunk of an evaluation."""
     tensors = {name: v for name, v in values.items() if isinstance(v, torch.Tensor)}
     numbers = {name: v for name, v in values.items() if not isinstance(v, torch.Tensor)}
-    layout = Layout(tuple(Column(Role.VALUE, n) for n in numbers), tuple(Column(Role.VALUE, n) for n in tensors))
+    layout = Layout(
+        tuple(Column(ColumnRole.VALUE, n) for n in numbers), tuple(Column(ColumnRole.VALUE, n) for n in tensors)
+    )
     return PendingChunk([Stretch(layout, [step, time_ms, *numbers.values()], list(tensors.values()))], windowed=False)
 
 
@@ -110,40 +112,40 @@ Values = Sequence[float]
 """Values of one column, shape (rows,)."""
 
 
-def finish(stretch: Stretch, on_device: Values, skips: Skips) -> Table:
-    """Return the metrics of a stretch; `on_device` are the values of its tensors."""
+def to_metrics_table(stretch: Stretch, on_device: Values, skips: SkippedSteps) -> Table:
+    """Return the metrics of a stretch. on_device: values of its tensors, row by row, shape (rows * tensors,)."""
     layout = stretch.layout
     width, depth = 2 + len(layout.numbers), len(layout.tensors)
-    by_role: dict[Role, list[tuple[str, Values]]] = {role: [] for role in Role}
+    by_role: dict[ColumnRole, list[tuple[str, Values]]] = {role: [] for role in ColumnRole}
     for i, (role, name) in enumerate(layout.numbers):
         by_role[role].append((name, stretch.numbers[2 + i :: width]))
     for i, (role, name) in enumerate(layout.tensors):
         by_role[role].append((name, on_device[i::depth]))
-    columns: dict[str, Values] = dict(by_role[Role.VALUE])
-    if losses := [values for _, values in by_role[Role.LOSS]]:
+    columns: dict[str, Values] = dict(by_role[ColumnRole.VALUE])
+    if losses := [values for _, values in by_role[ColumnRole.LOSS]]:
         columns[contract.TRAIN_LOSS] = (
             losses[0] if len(losses) == 1 else [sum(row) / len(row) for row in zip(*losses, strict=True)]
         )
-    columns |= _norms(by_role[Role.NORM], layout.in_parts)
+    columns |= _norm_columns(by_role[ColumnRole.NORM], layout.in_parts)
     if layout.in_parts:
-        columns |= _clippings_in_parts(layout, by_role)
+        columns |= _clipping_part_columns(layout, by_role)
     else:
-        columns |= _clippings(by_role[Role.CLIPPED_NORM], by_role[Role.LIMIT])
-    if by_role[Role.EXAMPLES] and contract.STEP_TIME in columns:
-        both = zip(by_role[Role.EXAMPLES][0][1], columns[contract.STEP_TIME], strict=True)
+        columns |= _clipping_columns(by_role[ColumnRole.CLIPPED_NORM], by_role[ColumnRole.LIMIT])
+    if by_role[ColumnRole.EXAMPLES] and contract.STEP_TIME in columns:
+        both = zip(by_role[ColumnRole.EXAMPLES][0][1], columns[contract.STEP_TIME], strict=True)
         columns[contract.EXAMPLES_PER_SECOND] = [examples / seconds for examples, seconds in both]
     if layout.timed:
-        columns[contract.COMPUTE_TIME] = [_seconds(*pair) for pair in stretch.events]
+        columns[contract.COMPUTE_TIME] = [_elapsed_seconds(*pair) for pair in stretch.events]
     steps = [int(step) for step in stretch.numbers[::width]]
     table = Table(steps, [int(time_ms) for time_ms in stretch.numbers[1::width]], columns)
-    if by_role[Role.SKIPPED]:
-        columns[contract.SKIPPED_STEPS] = by_role[Role.SKIPPED][0][1]
-        if overflowed := by_role[Role.OVERFLOWED]:
-            return _without_skipped(table, overflowed[0][1], skips)
+    if by_role[ColumnRole.SKIPPED]:
+        columns[contract.SKIPPED_STEPS] = by_role[ColumnRole.SKIPPED][0][1]
+        if overflowed := by_role[ColumnRole.OVERFLOWED]:
+            return _drop_skipped_steps(table, overflowed[0][1], skips)
     return table
 
 
-def _norms(parts: Sequence[tuple[str, Values]], in_parts: bool) -> dict[str, Values]:
+def _norm_columns(parts: Sequence[tuple[str, Values]], in_parts: bool) -> dict[str, Values]:
     if not parts:
         return {}
     whole = (
@@ -152,10 +154,10 @@ def _norms(parts: Sequence[tuple[str, Values]], in_parts: bool) -> dict[str, Val
         else [math.hypot(*row) for row in zip(*(values for _, values in parts), strict=True)]
     )
     norms = {contract.GRAD_NORM: whole, **{name: values for name, values in parts if name}}
-    return {part_of(name): values for name, values in norms.items()} if in_parts else norms
+    return {part_name(name): values for name, values in norms.items()} if in_parts else norms
 
 
-def _clippings(norms: Sequence[tuple[str, Values]], limits: Sequence[tuple[str, Values]]) -> dict[str, Values]:
+def _clipping_columns(norms: Sequence[tuple[str, Values]], limits: Sequence[tuple[str, Values]]) -> dict[str, Values]:
     if not norms:
         return {}
     limit_of = dict(limits)
@@ -163,15 +165,17 @@ def _clippings(norms: Sequence[tuple[str, Values]], limits: Sequence[tuple[str, 
     return {contract.CLIPPED: [0.0 if all(row) else 1.0 for row in zip(*unclipped, strict=True)]}
 
 
-def _clippings_in_parts(layout: Layout, by_role: Mapping[Role, Sequence[tuple[str, Values]]]) -> dict[str, Values]:
-    norms = {clipped_norm(i): values for i, values in by_role[Role.CLIPPED_NORM]}
-    measured = {name for role, name in layout.tensors if role is Role.LIMIT}
-    limits = {clipping_limit(i, in_parts=i in measured): values for i, values in by_role[Role.LIMIT]}
+def _clipping_part_columns(
+    layout: Layout, by_role: Mapping[ColumnRole, Sequence[tuple[str, Values]]]
+) -> dict[str, Values]:
+    norms = {clipped_norm_name(i): values for i, values in by_role[ColumnRole.CLIPPED_NORM]}
+    measured = {name for role, name in layout.tensors if role is ColumnRole.LIMIT}
+    limits = {clipping_limit_name(i, in_parts=i in measured): values for i, values in by_role[ColumnRole.LIMIT]}
     return norms | limits
 
 
-def _without_skipped(table: Table, overflowed: Values, skips: Skips) -> Table:
-    """Return the rows of steps that were made; the number of skipped ones goes to the next of these rows."""
+def _drop_skipped_steps(table: Table, overflowed: Values, skips: SkippedSteps) -> Table:
+    """Return the rows without skipped steps. Each row counts the steps skipped just before it."""
     before = list(table.columns[contract.SKIPPED_STEPS])
     made = []
     for i, overflow in enumerate(overflowed):
@@ -181,10 +185,10 @@ def _without_skipped(table: Table, overflowed: Values, skips: Skips) -> Table:
             before[i] += skips.count
             skips.count = 0.0
             made.append(i)
-    return Table(table.steps, table.times_ms, {**table.columns, contract.SKIPPED_STEPS: before}).only(made)
+    return Table(table.steps, table.times_ms, {**table.columns, contract.SKIPPED_STEPS: before}).select_rows(made)
 
 
-def _seconds(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
+def _elapsed_seconds(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
     try:
         return float(begin.elapsed_time(end)) / 1e3
     except RuntimeError:  # recorded on an unfinished stream

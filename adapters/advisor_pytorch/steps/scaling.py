@@ -1,4 +1,4 @@
-"""Observe `torch.amp.GradScaler.step`, which skips an optimizer's step if its gradients overflowed."""
+"""Observes `torch.amp.GradScaler.step`, which skips an optimizer's step if gradients overflowed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 from advisor_pytorch.steps.patches import Patches
 
 Listener = Callable[[torch.amp.GradScaler, torch.optim.Optimizer, bool], None]
-"""Called with True before and with False after each step of any gradient scaler, also a disabled one. Must not raise."""
+"""Function called before (True) and after (False) each step of a gradient scaler, even a disabled one. It must not raise errors."""
 
 patches: Patches[Listener] = Patches(lambda: patches.replace(torch.amp.GradScaler, "step", _observe_step))
 
 
 def is_unscaled(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether `unscale_` was called for the optimizer's next step; True if PyTorch no longer shows it."""
+    """Return whether `unscale_` was called for the optimizer's next step."""
     states: Any = getattr(scaler, "_per_optimizer_states", {})
     return getattr(states[id(optimizer)].get("stage"), "name", "") != "READY" if id(optimizer) in states else False
 

@@ -1,30 +1,30 @@
-"""Names of values that each rank holds a part of; the parts are merged before logging."""
+"""Names of values of which each rank has a part. The parts are merged before logging."""
 
 from __future__ import annotations
 
 from advisor import contract
 
-PART = "~part"
-"""Suffix of a value in parts: the squares of all ranks' parts add up to the square of the whole. Never logged."""
+PART_SUFFIX = "~part"
+"""Suffix of the name of a rank's part. The squares of all parts add up to the square of the total. Parts are never logged."""
 NORM, LIMIT = contract.CLIPPED + "~norm", contract.CLIPPED + "~limit"
-"""Prefixes for the norm and the threshold of a clipping."""
+"""Prefixes of the names for the norm and for the threshold of a clipping."""
 
 
-def part_of(name: str) -> str:
+def part_name(name: str) -> str:
     """Return the name for a rank's part of the metric `name`."""
-    return name + PART
+    return name + PART_SUFFIX
 
 
-def clipped_norm(clipping: str) -> str:
-    """Return the name for a rank's part of the norm that a step's clipping compared."""
-    return f"{NORM}{clipping}{PART}"
+def clipped_norm_name(clipping: str) -> str:
+    """Return the name for a rank's part of the norm that a clipping compared with its threshold."""
+    return f"{NORM}{clipping}{PART_SUFFIX}"
 
 
-def clipping_limit(clipping: str, *, in_parts: bool) -> str:
-    """Return the name of the threshold: the same on all ranks, or in parts as well."""
-    return f"{LIMIT}{clipping}{PART if in_parts else ''}"
+def clipping_limit_name(clipping: str, *, in_parts: bool) -> str:
+    """Return the name for the threshold of a clipping. in_parts: whether the threshold consists of parts too."""
+    return f"{LIMIT}{clipping}{PART_SUFFIX if in_parts else ''}"
 
 
-def is_sent(name: str) -> bool:
+def is_sent_to_rank_0(name: str) -> bool:
     """Return whether rank 0 needs this value from other ranks."""
-    return name.endswith(PART) or name in (contract.STEP_TIME, contract.EXAMPLES_PER_SECOND)
+    return name.endswith(PART_SUFFIX) or name in (contract.STEP_TIME, contract.EXAMPLES_PER_SECOND)

@@ -1,7 +1,7 @@
-"""The gradient norm if no rank holds the whole gradient: each rank's part of it, without a collective.
+"""Measures each rank's part of the gradient norm, without a collective, if no rank has the whole gradient.
 
-A collective needs every rank at the same point: it would hang if a rank is dead or does not log, and it would queue up with the
-training's own communication. So each rank measures its shards with weights such that the squares of all ranks' parts add up to
+A collective needs all ranks. It would hang if a rank has exited or does not log, and it would delay the training's own
+communication. So each rank measures its shards with weights such that the squares of all ranks' parts add up to
 the square of the global norm; `advisor_pytorch.distributed.merging` adds them later.
 
 | gradient | weight of a rank's squares |
@@ -21,20 +21,20 @@ from typing import Any
 
 import torch
 
-from advisor_pytorch.steps.gradients import Measure, global_norm, norm_of
+from advisor_pytorch.steps.gradients import Measure, global_norm, gradient_norm
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:
-    """Return whether it is a DTensor, which is distributed over ranks."""
+    """Return whether the tensor is a DTensor, which is distributed over ranks."""
     return hasattr(tensor, "to_local") and hasattr(tensor, "placements")
 
 
-def is_flattened(parameters: Iterable[torch.Tensor]) -> bool:
-    """Return whether FSDP1 manages them, which hides its shards in plain tensors."""
+def is_flattened_by_fsdp1(parameters: Iterable[torch.Tensor]) -> bool:
+    """Return whether FSDP1 manages the parameters. It hides its shards in plain tensors."""
     return any(hasattr(p, "_fsdp_flattened") or type(p).__name__ == "FlatParameter" for p in parameters)
 
 
-def local_value(tensor: torch.Tensor) -> torch.Tensor:
+def replicated_value(tensor: torch.Tensor) -> torch.Tensor:
     """Return a plain tensor with the value of `tensor`, which must be the same on all ranks.
 
     Raises ValueError if this rank has only a part of it.
@@ -42,26 +42,26 @@ def local_value(tensor: torch.Tensor) -> torch.Tensor:
     if not is_sharded(tensor):
         return tensor
     distributed: Any = tensor.detach()
-    if not _is_same_everywhere(distributed):
+    if not _is_replicated(distributed):
         raise ValueError(f"this rank has only a part of it ({distributed.placements}): give its full_tensor()")
     local: torch.Tensor = distributed.to_local()
     return local
 
 
-def _is_same_everywhere(tensor: Any) -> bool:
+def _is_replicated(tensor: Any) -> bool:
     return all(placement.is_replicate() for placement in tensor.placements)
 
 
-def measure_for(
+def choose_norm_measure(
     parameters: Sequence[torch.Tensor], world_size: int, warn: Callable[[str, str], None]
 ) -> tuple[Measure | None, bool]:
-    """Return the function that computes the norm of these parameters' gradients, and whether it computes only a part."""
-    if is_flattened(parameters):
+    """Return (function that computes the norm of these parameters' gradients, whether it computes only this rank's part)."""
+    if is_flattened_by_fsdp1(parameters):
         warn("fsdp1", "no gradient norm is logged: FSDP1 hides its shards; shard with fully_shard (FSDP2) to have it")
         return None, False
     if any(is_sharded(p) for p in parameters):
         return NormPart(world_size), world_size > 1
-    return norm_of, False
+    return gradient_norm, False
 
 
 class NormPart:
@@ -84,7 +84,7 @@ class NormPart:
                     continue
                 known = self._weights.get(id(parameter))
                 if known is None:
-                    known = self._weights[id(parameter)] = self._weigh(gradient), is_sharded(gradient)
+                    known = self._weights[id(parameter)] = self._norm_weight(gradient), is_sharded(gradient)
                 weight, sharded = known
                 by_weight.setdefault(weight, []).append(gradient.to_local() if sharded else gradient)
             measured = [(global_norm(local), weight) for weight, local in by_weight.items()]
@@ -98,13 +98,13 @@ class NormPart:
             total: torch.Tensor = torch.linalg.vector_norm(torch.stack([p.to(parts[0].device) for p in parts]))
             return total
 
-    def of_whole(self, norm: torch.Tensor) -> torch.Tensor | None:
-        """Return this rank's part of a known whole norm; None if this rank does not know it."""
-        if is_sharded(norm) and not _is_same_everywhere(norm):
+    def part_of_whole(self, norm: torch.Tensor) -> torch.Tensor | None:
+        """Return this rank's part of a norm that was computed for all ranks; None if this rank does not have the norm."""
+        if is_sharded(norm) and not _is_replicated(norm):
             return None
-        return local_value(norm.detach()) / math.sqrt(self._world_size)
+        return replicated_value(norm.detach()) / math.sqrt(self._world_size)
 
-    def _weigh(self, gradient: Any) -> float:
+    def _norm_weight(self, gradient: Any) -> float:
         if not is_sharded(gradient):
             return 1.0 / self._world_size
         copies = 1

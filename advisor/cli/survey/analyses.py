@@ -22,7 +22,7 @@ from advisor.report.formats.html import render_index
 from advisor.report.formats.index import Outcome, make_outcome, sort_outcomes
 from advisor.report.save import files, save_files
 from advisor.system import shell
-from advisor.system.atomic import write
+from advisor.system.atomic import write_files
 from advisor.system.processes import map_in_processes, usable_cpus
 from advisor.system.ray_tasks import map_on_ray
 
@@ -59,9 +59,9 @@ def analyze_all(pattern: str, options: AnalysisOptions, *, workers: Workers, on_
     for result in (_analyze_on_ray if workers.on == "ray" else _analyze_locally)(experiments, options, workers):
         outcomes.append(result)
         on_progress("Analyzing experiments", len(outcomes), len(experiments))
-    with _explain_write_errors(out):
-        write({out / INDEX_FILE: encodable(render_index(outcomes))})
-    return sort_outcomes(outcomes)
+    with _writing_to(out):
+        write_files({out / INDEX: encodable(render_index(outcomes))})
+    return in_order(outcomes)
 
 
 @contextmanager
@@ -102,7 +102,7 @@ def _analyze_remotely(experiment: Experiment, *, words: Sequence[str], job: Remo
 
 
 def _analyze(experiment: Experiment, words: Sequence[str], arguments: Mapping[str, Any]) -> _Analysis:
-    command = shell.line(["advisor", "analyze", experiment.reference, *words])
+    command = shell.command_line(["advisor", "analyze", experiment.reference, *words])
     try:
         report = analyze(experiment.reference, command=command, **arguments)
         return _Analysis(make_outcome(experiment.name, experiment.folder, report), files(report))

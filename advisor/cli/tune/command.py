@@ -17,7 +17,7 @@ from advisor.engine.registry import load_rules
 from advisor.engine.settings import find_settings
 from advisor.execution.engines.devices import find_gpus, make_slots
 from advisor.execution.job import default_seed, trial_count
-from advisor.execution.job_env import check, passes_seed, study_folder
+from advisor.execution.job_env import check_command, passes_seed, study_folder
 from advisor.model.errors import AdvisorError
 from advisor.model.optimizers import shared_rate
 from advisor.model.spec import Sampler, StudySpec
@@ -105,9 +105,9 @@ def tune(
         sys.exit(1)
 
 
-def _search_start(spec: StudySpec, command: Sequence[str], *, append: bool) -> StudySpec:
-    """Return the study that the search starts from. Raises AdvisorError if it cannot be searched in blocks."""
-    check(spec, command, append=append)
+def _start(spec: StudySpec, command: Sequence[str], *, append: bool) -> StudySpec:
+    """Return the study that the search starts from. Raises AdvisorError if it is not one to search in blocks."""
+    check_command(spec, command, append=append)
     name = repr(spec.study)
     if spec.probe is not None or spec.settings:
         raise AdvisorError(f"study {name} states what to train instead of a space; train it with `advisor run`")

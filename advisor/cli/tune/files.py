@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 
-from advisor.execution.engines.local import cannot_write
+from advisor.execution.engines.local import unwritable_folder_error
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import dump, load
@@ -65,9 +65,9 @@ def write_block_file(folder: Path, number: int, block: Block, subject: str) -> B
     path = folder / f"{'-'.join(filter(None, [f'{number:02}', block.kind, slug(subject) if subject else '']))}.yaml"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        atomic.write({path: dump(block.spec)})
+        atomic.write_files({path: dump(block.spec)})
     except OSError as error:
-        raise cannot_write(folder, error) from None
+        raise unwritable_folder_error(folder, error) from None
     return BlockFile(path, block.kind, load(path))
 
 
@@ -94,7 +94,7 @@ def correct_objective(files: Sequence[BlockFile], start: StudySpec) -> list[Bloc
         for s in specs
     ]
     try:
-        atomic.write({file.path: dump(spec) for file, spec in zip(files, specs, strict=True)})
+        atomic.write_files({file.path: dump(spec) for file, spec in zip(files, specs, strict=True)})
     except OSError as error:
-        raise cannot_write(files[0].path.parent, error) from None
+        raise unwritable_folder_error(files[0].path.parent, error) from None
     return [replace(file, spec=spec) for file, spec in zip(files, specs, strict=True)]

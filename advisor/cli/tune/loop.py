@@ -15,7 +15,7 @@ from advisor.cli.tune.files import BlockFile
 from advisor.cli.tune.record import Record
 from advisor.execution import Summary
 from advisor.execution.job import SEEDS_PER_ROUND
-from advisor.execution.ledger.record import patiently
+from advisor.execution.ledger.record import retry_while_unreachable
 from advisor.execution.worker import MAX_FIRST_FAILURES
 from advisor.model.errors import TrialsFailed
 from advisor.planning.blocks import Block, Search
@@ -66,7 +66,7 @@ class Loop:
     def _repeat_until_store_answers(self, call: Callable[[], Result]) -> Result:
         """Return the result of `call`, and repeat it while the store does not answer. Every call of a search can be repeated."""
         waits = "The store does not answer; the search waits for it and then goes on."
-        return patiently(call, on_failure=lambda: self.say(waits))
+        return retry_while_unreachable(call, on_failure=lambda: self.say(waits))
 
     def _resume(self, known: list[BlockFile]) -> list[BlockFile]:
         """Train the remaining trials of the last block. If the user corrected the objective, first correct all blocks."""

@@ -14,7 +14,7 @@ from advisor import contract
 from advisor.analysis import first_study
 from advisor.cli.tune.files import BlockFile
 from advisor.engine.rule import Rule
-from advisor.execution.job_env import check, not_passed
+from advisor.execution.job_env import check_command, unpassed_placeholders
 from advisor.execution.queue import parse_params
 from advisor.history import pool
 from advisor.history.rounds import changes
@@ -117,7 +117,7 @@ class Record:
         """
         if self.start.max_train_steps is None:
             spec = spec.model_copy(update={"max_train_steps": None})
-        unpassed = [n for n in not_passed(spec, self.words) if n != "seed"] if self.append else []
+        unpassed = [n for n in unpassed_placeholders(spec, self.words) if n != "seed"] if self.append else []
         if unpassed and not trains_alike(spec, before):
             self.declined.append(_declined_sentence(spec, before, unpassed))
             if spec.probe is not None:
@@ -129,7 +129,7 @@ class Record:
         baseline = None if spec.baseline is None else self.legal(spec.baseline, before)
         try:
             spec = validate(spec.model_copy(update={"parameters": parameters, "baseline": baseline}))
-            check(spec, self.words, append=self.append)
+            check_command(spec, self.words, append=self.append)
         except (ValidationError, AdvisorError):
             return before
         return spec

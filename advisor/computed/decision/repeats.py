@@ -26,6 +26,10 @@ Our choice: 0.007 of a loss of 3.28, or 0.01 percentage points of an accuracy of
 """
 
 
+MAX_COMPARED = 4
+"""Maximum number of settings of a study that compares them instead of searching. Our choice."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """One setting of the hyperparameters and the trials that ran it."""
@@ -59,6 +63,18 @@ class Setting:
 def settings(study: Study) -> tuple[Setting, ...]:
     """Return the settings with at least one result at full length, in the order in which they were first tried."""
     return tuple(settings_of(study, study.trials))
+
+
+@computed
+def compared(study: Study) -> tuple[Setting, ...]:
+    """Return the settings of a study that compares a few settings and does not search; empty if it searches.
+
+    A study compares if it repeated each of its settings, or if it varies no number that is tuned.
+    """
+    tried = settings(study)
+    tuned = any(p.numeric and p.role != "scientific" for p in study.searched.values())
+    repeated = all(len(s.trials) > 1 for s in tried)
+    return tried if 2 <= len(tried) <= MAX_COMPARED and (repeated or not tuned) else ()
 
 
 def settings_of(study: Study, trials: Sequence[Trial]) -> list[Setting]:

@@ -5,7 +5,8 @@ its posterior, the best of many points in the space of the next study is found. 
 best setting so far and some room: near the best, results hardly differ, and the next change may move it. It does not go beyond all
 trials unless the best may well lie there.
 
-*Unequal trials.* If many trials were pruned, all are compared by their best results until a step that nine in ten of them reached.
+*Pruned trials.* If many trials were pruned, there is no model: until any step that most of them reached, settings that learn fast
+early look best, and the ranges would leave out the others.
 
 *How good it is.* `benchmarks/quality/ranges.py` counts how often a range leaves out settings that are better beyond noise.
 """
@@ -20,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.computed import computed
-from advisor.computed.space import failures, settings
+from advisor.computed.space import settings
 from advisor.computed.space.inside import exists, trials_inside
 from advisor.model import parameter_kinds
 from advisor.model.finding import MissingData
@@ -42,7 +43,7 @@ BEYOND = 0.25
 ROOM = (0.25, 0.1)
 """Room on each side, in decades on a log scale, or as a share of a range on a linear scale. Our choice."""
 MORE_ROOM = (0.5, 0.25)
-"""Room if the best values may have moved: the next study trains otherwise, or early results of pruned trials were compared."""
+"""Room if the best values may have moved, because the next study trains otherwise."""
 MIN_CUT = 0.1
 """Minimum share of a range that is cut off at one end. Our choice: less is not worth a change."""
 MAX_P = 0.05
@@ -53,8 +54,6 @@ MAX_NAMES = 20
 """Maximum number of hyperparameters of a model. With more, the trials of a study hardly rule anything out."""
 MAX_CASES = 8
 """Maximum number of combinations of scientific values: each of them needs a good range."""
-REACHED = 0.1
-"""Quantile of the last steps of pruned and complete trials at which they are compared."""
 SEED = 0
 _UNIFORM = 300
 """Number of points that are spread over the whole space."""
@@ -72,8 +71,6 @@ class Fit(NamedTuple):
 
     trials: Sequence[Trial]
     """The trials, best first; failed ones last."""
-    step: int | None
-    """The step until which results count; None for full length."""
     surface: Surface
     fitted: int
     """Number of trials that the model is fitted to."""
@@ -97,7 +94,7 @@ def ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
     inside = trials_inside(spec, fit.trials)
     if not tuned or len(cases) > MAX_CASES or (not inside and _other_constants(study, spec)):
         return {}
-    room = MORE_ROOM if fit.step is not None or trains_otherwise(study, spec) else ROOM
+    room = MORE_ROOM if trains_otherwise(study, spec) else ROOM
     draws = _best_settings(study, spec, fit, cases)
     new: dict[str, tuple[float, float]] = {}
     for name in tuned:
@@ -126,15 +123,18 @@ def _other_constants(study: Study, spec: StudySpec) -> bool:
 
 @computed
 def model_of(study: Study) -> Fit | None:
-    """Return the trials that are compared, and their model; None if they are too few, show no effect, or serve a special study."""
+    """Return the trials that are compared, and their model; None if they show no effect, or serve a special study.
+
+    None also if they are too few or many were pruned.
+    """
     if study.probe is not None or study.feasible.sum() < MIN_RESULTS:
         return None
     tried = settings.read(study)
     try:
         settings.require_unpruned(study)
-        trials, costs, step = [group[0] for group in tried.trials], tried.costs, None
     except MissingData:
-        trials, costs, step = _at_common_step(study)
+        return None
+    trials, costs = [group[0] for group in tried.trials], tried.costs
     names = tuple(n for names in (tried.numeric, tried.choices) for n in names)
     done = np.isfinite(costs)
     if len(names) > MAX_NAMES or done.sum() < MIN_RESULTS or not np.ptp(costs[done]) > 0:
@@ -148,7 +148,7 @@ def model_of(study: Study) -> Fit | None:
     if _p_of_no_effect(numeric, choices, values[chosen]) > MAX_P:
         return None
     best_first = [trials[i] for i in np.lexsort((~done, values))]
-    return Fit(best_first, step, Surface(numeric, choices, values[chosen]), len(chosen), names)
+    return Fit(best_first, Surface(numeric, choices, values[chosen]), len(chosen), names)
 
 
 def _p_of_no_effect(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray) -> float:
@@ -164,24 +164,6 @@ def _p_of_no_effect(numeric: list[FloatArray], choices: list[FloatArray], values
     rng = np.random.default_rng(SEED)
     smooth = importance.p_of_blocks([*blocks, np.hstack(blocks)], importance.normal_scores(values), rng)
     return 2 * min(alone, smooth)
-
-
-def _at_common_step(study: Study) -> tuple[list[Trial], FloatArray, int]:
-    """Return (trials, their best costs until a common step, that step).
-
-    Failed trials have the cost NaN. Trials without a result until that step are left out: nothing is known about them.
-    """
-    failed = failures.failures(study).any
-    curves = {t.index: study.cost_curve(t).finite for t in study.trials if study.feasible[t.index]}
-    step = int(np.quantile([c.steps[-1] for c in curves.values()], REACHED, method="lower"))
-    costs: dict[int, float] = {}
-    for trial in study.trials:
-        curve = curves.get(trial.index)
-        if failed[trial.index] and trial.status != "pruned":
-            costs[trial.index] = math.nan
-        elif curve is not None and study.ended[trial.index] and curve.steps[0] <= step <= curve.steps[-1]:
-            costs[trial.index] = float(curve.values[curve.steps <= step].min())
-    return [study.trials[i] for i in costs], np.array(list(costs.values())), step
 
 
 # --- the next study's space -----------------------------------------------------------------------------------------------------

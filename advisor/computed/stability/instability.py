@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.model.change import Advise, Change, RunPlan
+from advisor.model.finding import Side
 from advisor.model.message import Message, Name, Number, say
 from advisor.model.space import FloatArray, as_number, is_learning_rate
 from advisor.model.study import Curve, Study, Trial
@@ -67,6 +68,10 @@ class Reach:
         if rate < self.best:
             return say("{place} (below the best trial's)", place=place)
         return say("{place} ({times} times the best trial's)", place=place, times=Number(rate / self.best, 2))
+
+    def side(self, trials: Sequence[Trial]) -> Side | None:
+        """Return "low" if all of these trials have learning rates below the best trial's, so that high rates are no cause."""
+        return "low" if all(float(self.rates[t.index]) < self.best for t in trials) else None
 
     def spares_best(self, trials: Sequence[Trial]) -> bool:
         """Return True if all of these trials have learning rates above the best trial's."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.computed import computed
-from advisor.model.space import FloatArray, words_of
+from advisor.model.space import FloatArray, as_number, words_of
 from advisor.model.study import Curve, Study, Trial
 
 MIN_RATES = 5
@@ -25,6 +25,8 @@ _WORDS = frozenset(
 _OFF = frozenset(("none", "off", "no", "false", "null", ""))
 STEADY = 0.1
 """Maximum fall of the learning rate, as a share of its peak, over a training whose rate counts as constant."""
+_ENDINGS = frozenset("cooldown warmdown".split())
+"""Words in names of hyperparameters for the length of a final phase in which the learning rate falls."""
 _KINDS = ("plateau", "cosine", "linear", "exponential", "polynomial", "step", "cyclic", "constant")
 
 
@@ -119,6 +121,8 @@ def _noted(study: Study, trial: Trial) -> str | None:
         if not kind and isinstance(value, str | bool) and (words := set(words_of(name))) <= _WORDS:
             named = words & {"scheduler", "schedule"}
             kind = str(value) if named or (words & {"decay", "annealing"} and _kind(str(value)) in _KINDS) else kind
+        elif not kind and _ENDINGS & set(words_of(name)) and as_number(value) > 0:
+            kind = "other"
     kind = kind or str((study.spec.schedule or {}).get("kind", ""))
     return _kind(kind) if kind else None
 

@@ -1,4 +1,4 @@
-"""Engines run trainings on this machine, a Ray cluster or SLURM. This module is their whole interface for launchers.
+"""Engines run trainings on this machine, a Ray cluster or SLURM. This module defines their interface for launchers.
 
 An engine starts training processes and reports how each ended. It does not use studies or MLflow; the launcher does.
 """
@@ -42,7 +42,7 @@ class Training(Protocol):
         """Request the training to stop, as Ctrl-C does. A second call kills it. `poll` reports its end."""
 
     def note(self) -> Mapping[str, Any]:
-        """Return plain values with which other launchers can check, after this launcher fails, if the training still runs."""
+        """Return plain values that identify the training, so that other launchers can check whether it still runs."""
 
 
 class Engine(Protocol):

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from advisor.execution.engines import Task
-from advisor.execution.engines.process import Exit, TrainingProcess, process_note
+from advisor.execution.engines.process import Exit, TrainingProcess, process_identity
 from advisor.model.errors import AdvisorError
-from advisor.system.atomic import write
+from advisor.system.atomic import write_files
 
 
 class Local:
@@ -24,11 +24,11 @@ class Local:
         return len(self._free)
 
     def start(self, tasks: Sequence[Task]) -> Sequence[LocalTraining]:
-        """Start each task in a free slot. If one cannot be started, none is."""
+        """Start each task in a free slot. If one cannot be started, stop those already started."""
         started: list[LocalTraining] = []
         try:
             for task in tasks:
-                started.append(self._start(task))
+                started.append(self._start_in_free_slot(task))
         except BaseException:
             for training in started:
                 training.stop()
@@ -36,7 +36,7 @@ class Local:
             raise
         return started
 
-    def _start(self, task: Task) -> LocalTraining:
+    def _start_in_free_slot(self, task: Task) -> LocalTraining:
         slot = self._free.pop()
         try:
             process = start_process(replace(task, environment={**task.environment, **slot}))
@@ -70,7 +70,7 @@ class LocalTraining:
 
     def note(self) -> Mapping[str, Any]:
         """Return the process's id and start time, by which other launchers recognise it."""
-        return process_note(self._process.pid)
+        return process_identity(self._process.pid)
 
 
 def start_process(task: Task) -> TrainingProcess:
@@ -78,13 +78,13 @@ def start_process(task: Task) -> TrainingProcess:
     try:
         task.params_file.parent.mkdir(parents=True, exist_ok=True)
         task.log.parent.mkdir(parents=True, exist_ok=True)
-        # The launcher removes temporary files once. After a power failure, the training restarts with a new file.
-        write({task.params_file: task.params_json}, durable=False, sweeps=False)
+        # Not durable: after a power failure, the training restarts with a new file. No sweep: the launcher sweeps once.
+        write_files({task.params_file: task.params_json}, durable=False, sweeps=False)
         return TrainingProcess(task.words, task.environment, task.log, task.timeout_s)
     except OSError as error:
-        raise cannot_write(task.log.parent, error) from None
+        raise unwritable_folder_error(task.log.parent, error) from None
 
 
-def cannot_write(folder: Path, error: OSError) -> AdvisorError:
+def unwritable_folder_error(folder: Path, error: OSError) -> AdvisorError:
     """Return the AdvisorError for an output folder that is not writable."""
     return AdvisorError(f"cannot write to {str(folder)!r}: {error.strerror or error}; choose another folder with --out")

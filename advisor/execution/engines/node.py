@@ -10,11 +10,11 @@ from contextlib import contextmanager
 
 from advisor.execution.engines import Exit, Task
 from advisor.execution.engines.local import start_process
-from advisor.execution.engines.process import GRACE_S
+from advisor.execution.engines.process import STOP_GRACE_S
 from advisor.model.errors import AdvisorError
 
 _POLL_S = 0.1
-_WATCHDOG = """
+_WATCHDOG_CODE = """
 import os, signal, sys, time
 if not sys.stdin.buffer.read():
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -26,14 +26,14 @@ if not sys.stdin.buffer.read():
 """
 
 
-def train(task: Task, stop_requests: Callable[[], int] = lambda: 0) -> Exit:
-    """Run the task until it ends; a failed start counts as failure. stop_requests: returns the number of stop requests so far."""
+def run_task(task: Task, stop_requests: Callable[[], int] = lambda: 0) -> Exit:
+    """Run the task until it ends. A failed start counts as a failed task. stop_requests: returns the number of requests so far."""
     try:
         process = start_process(task)
     except (AdvisorError, OSError) as error:
         return Exit(127, last_line=str(error))
     handled = 0
-    with _ended_with_this_process(process.pid):
+    with _killing_group_with_this_process(process.pid):
         while (exit := process.poll()) is None:
             if handled < stop_requests():
                 handled += 1
@@ -43,9 +43,9 @@ def train(task: Task, stop_requests: Callable[[], int] = lambda: 0) -> Exit:
 
 
 @contextmanager
-def _ended_with_this_process(group: int) -> Iterator[None]:
-    """End a process group when this process ends, even if this process is killed: another node will restart the job."""
-    words = [sys.executable, "-c", _WATCHDOG, str(group), str(GRACE_S)]
+def _killing_group_with_this_process(group: int) -> Iterator[None]:
+    """End the process group when this process ends, even if it is killed, because another node will restart the job."""
+    words = [sys.executable, "-c", _WATCHDOG_CODE, str(group), str(STOP_GRACE_S)]
     watchdog = subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
     try:
         yield

@@ -16,15 +16,15 @@ import psutil
 
 from advisor.contract.redact import redact
 from advisor.model.errors import AdvisorError
-from advisor.system.processes import KILL, signal_group
+from advisor.system.processes import KILL_SIGNAL, signal_group
 
-GRACE_S = 10.0
+STOP_GRACE_S = 10.0
 """Seconds that a process may take to stop before it is killed."""
 LEFTOVER_GRACE_S = 5.0
-"""Maximum seconds for which processes left behind by a training may run on after SIGTERM; then they are killed."""
-_TAIL_LINES = 50
+"""Seconds after SIGTERM for which processes that a training left behind may run. Then they are killed."""
+_MAX_TAIL_LINES = 50
 _MAX_LINE_CHARS = 500
-_OUT_OF_MEMORY = ("out of memory", "outofmemory", "cannot allocate memory", "bad_alloc", "memoryerror")
+_OUT_OF_MEMORY_PHRASES = ("out of memory", "outofmemory", "cannot allocate memory", "bad_alloc", "memoryerror")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class Exit:
             return f"the machine that trained it was lost{detail}"
         if is_out_of_memory(self.last_line):
             return f"out of memory{detail}"
-        if self.code == -KILL:
-            return "killed, perhaps because memory was out"
+        if self.code == -KILL_SIGNAL:
+            return "killed, perhaps because memory ran out"
         if self.code < 0:
             return f"ended by signal {_signal_name(-self.code)}{detail}"
         return f"exit status {self.code}{detail}"
@@ -70,7 +70,7 @@ def _signal_name(number: int) -> str:
 
 def is_out_of_memory(text: str) -> bool:
     """Return True if an error message indicates that memory ran out."""
-    return any(words in text.lower() for words in _OUT_OF_MEMORY)
+    return any(words in text.lower() for words in _OUT_OF_MEMORY_PHRASES)
 
 
 class TrainingProcess:
@@ -102,15 +102,15 @@ class TrainingProcess:
         return self._process.pid
 
     def stop(self, reason: str = "interrupted") -> None:
-        """Request the process group to stop. Kill it after `GRACE_S` seconds, or immediately at the second call."""
+        """Request the process group to stop. Kill it after `STOP_GRACE_S` seconds, or immediately at the second call."""
         if self._stopped_at is not None:
-            self._signal(KILL)
+            self._signal_processes(KILL_SIGNAL)
             return
         self._stopped_at, self._stop_reason = time.monotonic(), reason
-        self._signal(signal.SIGINT if reason == "interrupted" else signal.SIGTERM)
+        self._signal_processes(signal.SIGINT if reason == "interrupted" else signal.SIGTERM)
 
     def poll(self) -> Exit | None:
-        """Return how the process ended, or None while it or a process that it left behind runs.
+        """Return how the process ended. Return None while the process, or a process that it left behind, runs.
 
         Stop the process when its time limit expires. Processes left behind, such as data loader workers, may hold a GPU's memory:
         they are asked to stop, and killed after `LEFTOVER_GRACE_S` seconds.
@@ -120,16 +120,16 @@ class TrainingProcess:
         if code is None:
             if self._stopped_at is None and self._timeout_s is not None and now - self.started > self._timeout_s:
                 self.stop("timeout")
-            elif self._stopped_at is not None and now - self._stopped_at > GRACE_S:
-                self._signal(KILL)
+            elif self._stopped_at is not None and now - self._stopped_at > STOP_GRACE_S:
+                self._signal_processes(KILL_SIGNAL)
             return None
         if self._exited_at is None:
             self._exited_at = now
-            self._signal(signal.SIGTERM)
+            self._signal_processes(signal.SIGTERM)
         if self._has_leftovers():
             if now - self._exited_at <= LEFTOVER_GRACE_S:
                 return None
-            self._signal(KILL)
+            self._signal_processes(KILL_SIGNAL)
         return Exit(code, self._stop_reason == "timeout", self._stop_reason == "interrupted", last_line(self.log))
 
     def _has_leftovers(self) -> bool:
@@ -142,7 +142,7 @@ class TrainingProcess:
             return False
         return any(_is_in_group(process, self._process.pid) for process in psutil.process_iter())
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal_processes(self, number: signal.Signals) -> None:
         signal_group(self._process.pid, number)
 
 
@@ -153,8 +153,8 @@ def _is_in_group(process: psutil.Process, group: int) -> bool:
         return False
 
 
-def process_note(pid: int) -> dict[str, float]:
-    """Return the identity of a process for claims: its id and start time, which no other process shares."""
+def process_identity(pid: int) -> dict[str, float]:
+    """Return the identity of a process for claims: its id and start time. Together they are unique."""
     try:
         return {"training": pid, "training_began": psutil.Process(pid).create_time()}
     except psutil.Error:
@@ -165,5 +165,5 @@ def last_line(log: Path) -> str:
     """Return the last non-empty line of a log, shortened and without credentials because other users can see it in MLflow."""
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 20_000))
-        lines = deque((line.decode(errors="replace").strip() for line in file), maxlen=_TAIL_LINES)
+        lines = deque((line.decode(errors="replace").strip() for line in file), maxlen=_MAX_TAIL_LINES)
     return next((redact(line)[:_MAX_LINE_CHARS] for line in reversed(lines) if line), "")

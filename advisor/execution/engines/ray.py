@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from advisor.execution.engines import Exit, Task
-from advisor.execution.engines.node import train
+from advisor.execution.engines.node import run_task
 from advisor.system.ray_cluster import Cluster
 
 _MAX_LOG_BYTES = 5_000_000
 """Maximum number of bytes that a node returns from the end of a log."""
-_AHEAD = 1
+_MAX_EXTRA_TRAININGS = 1
 """Number of trainings submitted beyond the cluster's capacity, so that no resources stay idle."""
 _STOP_TIMEOUT_S = 5.0
 """Timeout in seconds for an actor to accept a stop request."""
@@ -44,12 +44,12 @@ class Ray:
         self._trainings: list[RayTraining] = []
 
     def room(self) -> int:
-        """Return the number of trainings that still fit on the current nodes, plus `_AHEAD`."""
+        """Return the number of trainings that still fit on the current nodes, plus `_MAX_EXTRA_TRAININGS`."""
         self._trainings = [training for training in self._trainings if not training.ended]
-        limit = self._parallel if self._parallel is not None else self._places() + _AHEAD
+        limit = self._parallel if self._parallel is not None else self._count_fitting_trainings() + _MAX_EXTRA_TRAININGS
         return max(limit - len(self._trainings), 0)
 
-    def _places(self) -> int:
+    def _count_fitting_trainings(self) -> int:
         """Return the number of trainings that fit on all nodes; 0 if an autoscaling cluster has no nodes yet."""
         needs = {"GPU": float(self._gpus), "CPU": self._cpus}
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
@@ -68,7 +68,7 @@ class Ray:
 
     def close(self) -> None:
         """Disconnect from the cluster."""
-        self._cluster.leave()
+        self._cluster.disconnect()
 
 
 class RayTraining:
@@ -89,10 +89,10 @@ class RayTraining:
     def poll(self) -> Exit | None:
         """Return how the training ended, or None while it runs. If its node failed, the exit has `lost` set."""
         if self._exit is None and self._ray.wait([self._result], timeout=0)[0]:
-            self._exit = self._fetch()
+            self._exit = self._fetch_exit()
         return self._exit
 
-    def _fetch(self) -> Exit:
+    def _fetch_exit(self) -> Exit:
         stopped = bool(self._stop_requests)
         try:
             exit, log = self._ray.get(self._result)
@@ -114,7 +114,7 @@ class RayTraining:
             self._ray.kill(self._actor)
 
     def note(self) -> Mapping[str, Any]:
-        """Return only the engine's name: the training ends when its launcher ends, so others need not find it."""
+        """Return only the engine's name. Other launchers need not find the training, because it ends when its launcher ends."""
         return {"engine": "ray"}
 
 
@@ -131,7 +131,7 @@ def _actor_class(ray: Any) -> Any:
                 os.chdir(folder)
             with tempfile.TemporaryDirectory(prefix="advisor-") as own:
                 log = Path(own) / task.log.name
-                exit = train(replace(task, log=log), lambda: self.stop_requests)
+                exit = run_task(replace(task, log=log), lambda: self.stop_requests)
                 return exit, log.read_bytes()[-_MAX_LOG_BYTES:] if log.exists() else b""
 
         def stop(self) -> None:

@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from advisor.execution.engines import Exit, Task, node
-from advisor.execution.engines.process import last_line, process_note
+from advisor.execution.engines.process import last_line, process_identity
 from advisor.model.errors import AdvisorError
 
 _SUBMITIT_OPTIONS = {"mem_gb", "nodes", "gpus_per_node", "tasks_per_node", "cpus_per_task"}
 """Names of options that submitit itself supports. All other options are passed to sbatch unchanged."""
-_QUERY_S = 20.0
-"""Seconds between two queries of SLURM. A job missing from two consecutive queries, without a result, counts as lost."""
-_EXTRA_MIN = 5
-"""Minutes by which a job's SLURM time limit exceeds its training's, for stopping the training and reporting its end."""
-MAX_ARRAY = 500
-"""Maximum jobs per array. Clusters accept about 1,000, but the first array already trains while the next is submitted."""
+_QUERY_INTERVAL_S = 20.0
+"""Seconds between two queries of SLURM. A job without a result that is missing in two consecutive queries counts as lost."""
+_EXTRA_MINUTES = 5
+"""Minutes by which a job's SLURM time limit exceeds its training's time limit, to stop the training and report its end."""
+MAX_ARRAY_JOBS = 500
+"""Maximum jobs per array. Clusters accept about 1,000, but with smaller arrays the first jobs start earlier."""
 
 
 class Slurm:
@@ -61,7 +61,7 @@ class Slurm:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
         self._executor = submitit.AutoExecutor(folder / "%j", cluster=cluster)
-        self._executor.update_parameters(**_parameters(gpus_per_trial, parallel, timeout_s, options))
+        self._executor.update_parameters(**_executor_parameters(gpus_per_trial, parallel, timeout_s, options))
         logging.getLogger("submitit").setLevel(logging.ERROR)  # submitit warns at each query if SLURM has no accounting
         self._queue = SlurmQueue("-u", getpass.getuser()) if cluster == "slurm" else None
         self._parallel, self._max_submitted = parallel, max_submitted
@@ -75,7 +75,7 @@ class Slurm:
         unfinished = sum(not training.ended for training in self._trainings)
         if self._max_submitted is not None:
             return self._max_submitted - unfinished
-        return 0 if self._parallel is not None and unfinished else MAX_ARRAY
+        return 0 if self._parallel is not None and unfinished else MAX_ARRAY_JOBS
 
     def start(self, tasks: Sequence[Task]) -> Sequence[SlurmTraining]:
         """Submit the tasks as one SLURM job array."""
@@ -83,7 +83,7 @@ class Slurm:
             _stop_file(task).unlink(missing_ok=True)
             task.log.unlink(missing_ok=True)
         with self._executor.batch():
-            jobs = [self._executor.submit(_train, task) for task in tasks]
+            jobs = [self._executor.submit(_train_in_job, task) for task in tasks]
         started = [SlurmTraining(job, task, self._queue) for job, task in zip(jobs, tasks, strict=True)]
         self._trainings += started
         return started
@@ -103,23 +103,23 @@ class SlurmQueue:
         self._queried_at, self._jobs = -math.inf, frozenset[str]()
         self._answered = False
 
-    def has(self, job: str) -> bool | None:
+    def has_job(self, job: str) -> bool | None:
         """Return True if the last query listed the job, False if not, None if SLURM did not respond."""
-        if time.monotonic() - self._queried_at > _QUERY_S:
-            self._queried_at, jobs = time.monotonic(), _squeue("-r", *self._options, "-o", "%i")
+        if time.monotonic() - self._queried_at > _QUERY_INTERVAL_S:
+            self._queried_at, jobs = time.monotonic(), _run_squeue("-r", *self._options, "-o", "%i")
             self._answered = jobs is not None
             if jobs is not None:
                 self._jobs, self.answers = frozenset(jobs), self.answers + 1
         return job in self._jobs if self._answered else None
 
-    def forget(self) -> None:
-        """Discard the last query's result, so that the next call of `has` queries SLURM again."""
+    def forget_last_query(self) -> None:
+        """Discard the last query's result, so that the next call of `has_job` queries SLURM again."""
         self._queried_at = -math.inf
 
-    def contains(self, claim: Mapping[str, Any]) -> bool | None:
-        """Return the result of `has` for the job in a claim; False if the claim names no job or this machine has no SLURM."""
+    def has_claimed_job(self, claim: Mapping[str, Any]) -> bool | None:
+        """Return the result of `has_job` for the job in a claim; False if the claim names no job or this machine has no SLURM."""
         job = claim.get("slurm")
-        return self.has(job) if isinstance(job, str) and shutil.which("squeue") is not None else False
+        return self.has_job(job) if isinstance(job, str) and shutil.which("squeue") is not None else False
 
 
 class SlurmTraining:
@@ -136,10 +136,10 @@ class SlurmTraining:
         if not self._is_over():
             return None
         self.ended = True
-        exit = self._exit()
+        exit = self._read_exit()
         return replace(exit, interrupted=True, lost=False) if self._stop_requests else exit
 
-    def _exit(self) -> Exit:
+    def _read_exit(self) -> Exit:
         line = ""
         if self._job.paths.result_pickle.exists():  # submitit would wait for this file even if the job no longer exists
             try:
@@ -157,7 +157,7 @@ class SlurmTraining:
             return bool(self._job.done())
         if self._job.paths.result_pickle.exists():
             return True
-        if self._queue.has(str(self._job.job_id)) is not False:
+        if self._queue.has_job(str(self._job.job_id)) is not False:
             self._missing_since = None
         elif self._missing_since is None:
             self._missing_since = self._queue.answers
@@ -174,11 +174,11 @@ class SlurmTraining:
     def note(self) -> Mapping[str, Any]:
         """Return the job's SLURM id, or the id and start time of its process if it runs on this machine."""
         if self._queue is None:
-            return process_note(int(self._job.job_id))
+            return process_identity(int(self._job.job_id))
         return {"slurm": str(self._job.job_id)}
 
 
-def _squeue(*options: str) -> list[str] | None:
+def _run_squeue(*options: str) -> list[str] | None:
     """Return the output lines of squeue, or None if squeue fails."""
     tool = shutil.which("squeue")
     if tool is None:
@@ -190,12 +190,12 @@ def _squeue(*options: str) -> list[str] | None:
     return done.stdout.split() if done.returncode == 0 else None
 
 
-def _train(task: Task) -> Exit:
+def _train_in_job(task: Task) -> Exit:
     def stop_requests() -> int:
         file = _stop_file(task)
         return len(file.read_text().split()) if file.exists() else 0
 
-    exit = node.train(task, stop_requests)
+    exit = node.run_task(task, stop_requests)
     # SLURM sends SIGTERM to jobs that are cancelled, preempted or out of time.
     by_slurm = exit.code == -signal.SIGTERM and not (exit.timed_out or exit.interrupted)
     return replace(exit, lost=True) if by_slurm else exit
@@ -205,7 +205,7 @@ def _stop_file(task: Task) -> Path:
     return task.log.with_suffix(".stop")
 
 
-def _parameters(
+def _executor_parameters(
     gpus_per_trial: int, parallel: int | None, timeout_s: float | None, options: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the parameters of submitit's executor."""
@@ -215,14 +215,14 @@ def _parameters(
     if parallel is not None:
         parameters["slurm_array_parallelism"] = parallel
     if timeout_s is not None:
-        parameters["timeout_min"] = math.ceil(timeout_s / 60) + _EXTRA_MIN
+        parameters["timeout_min"] = math.ceil(timeout_s / 60) + _EXTRA_MINUTES
     others: dict[str, Any] = {}
     for option, text in options.items():
         name = option.lstrip("-").replace("-", "_")
         if name == "time":
             parameters["slurm_time"] = text
         elif name in _SUBMITIT_OPTIONS:
-            parameters[name] = _number(option, text)
+            parameters[name] = _option_number(option, text)
         else:
             others[name] = text
     if others:
@@ -232,7 +232,7 @@ def _parameters(
     return parameters
 
 
-def _number(option: str, text: str) -> float:
+def _option_number(option: str, text: str) -> float:
     try:
         return float(text) if option.endswith(("mem_gb", "mem-gb")) else int(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Manages claims: a claim is a tag of a run that names the launcher that trains it, with its latest heartbeat."""
+"""Manages claims. A claim is a tag of a run. It names the launcher that trains the run, and the launcher's latest heartbeat."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from typing import Any, Literal
 import psutil
 
 from advisor.execution.engines.slurm import SlurmQueue
-from advisor.system.processes import KILL, signal_group
+from advisor.system.processes import KILL_SIGNAL, signal_group
 
 HEARTBEAT_S = 30.0
 """Seconds between two heartbeats of a launcher."""
-SILENT_S = 150.0
-"""Age in seconds of the latest heartbeat above which a launcher on another machine counts as silent and may have failed."""
-CONFIRM_S = 75.0
-"""Seconds of polling without a new heartbeat after which a silent launcher counts as failed: clocks differ, and an unreachable
-store hides every heartbeat."""
+MAX_HEARTBEAT_AGE_S = 150.0
+"""Maximum age in seconds of a launcher's latest heartbeat. If it is older, a launcher on another machine counts as silent: it may
+have failed."""
+MIN_SILENT_POLLING_S = 75.0
+"""Seconds for which we must poll without seeing a new heartbeat before a silent launcher counts as failed. Its clock may differ
+from ours, and an unreachable store hides heartbeats."""
 
 State = Literal["done", "busy", "silent", "open"]
 """State of a job. done: result recorded · busy: being trained · silent: launcher may have failed · open: may be begun"""
@@ -34,23 +35,28 @@ class Claimant:
 
     def __init__(self, command: str | None = None) -> None:
         """Create a launcher's claimant. command: fingerprint of its command, which its claims record."""
-        self._identity = {**_machine(), **_process(os.getpid()), "launcher": uuid.uuid4().hex, "command": command}
+        self._identity = {
+            **_machine_identity(),
+            **_process_identity(os.getpid()),
+            "launcher": uuid.uuid4().hex,
+            "command": command,
+        }
         self.held: set[str] = set()
         """Ids of the runs whose jobs this launcher is training."""
         self._slurm = SlurmQueue()
         self._heartbeats: dict[str, tuple[float, float]] = {}
-        """By run: time of the latest heartbeat by its launcher's clock, and the time by our clock when we first saw it."""
+        """By run id: (time of the latest heartbeat on its launcher's clock, time on our clock when we first saw that heartbeat)."""
 
-    def tag(self, details: Mapping[str, Any]) -> str:
+    def tag_text(self, details: Mapping[str, Any]) -> str:
         """Return the text of the claim's tag."""
         return json.dumps({**self._identity, "seen": time.time(), **details})
 
-    def refresh(self) -> None:
+    def refresh_slurm(self) -> None:
         """Query SLURM again when the state of the next claim is requested."""
-        self._slurm.forget()
+        self._slurm.forget_last_query()
 
     def state(self, run_id: str, claim: Mapping[str, Any], run_status: str) -> State:
-        """Return the job state according to a claim that was read after `refresh`."""
+        """Return the job state according to a claim that was read after `refresh_slurm`."""
         if claim.get("state") == "done":
             return "done"
         if claim.get("launcher") == self._identity["launcher"]:
@@ -59,23 +65,23 @@ class Claimant:
         return "done" if state == "open" and run_status in ("FINISHED", "FAILED") else state
 
     def _training_state(self, run_id: str, claim: Mapping[str, Any]) -> State:
-        in_slurm = self._slurm.contains(claim)
+        in_slurm = self._slurm.has_claimed_job(claim)
         if in_slurm:
             return "busy"
         state = self._process_state(run_id, claim)
         return "silent" if in_slurm is None and state == "open" else state
 
     def _process_state(self, run_id: str, claim: Mapping[str, Any]) -> State:
-        if not self._is_here(claim):
+        if not self._is_on_this_machine(claim):
             return self._heartbeat_state(run_id, float(claim.get("seen", 0.0)))
         runs = (
-            _runs(claim.get("pid"), claim.get("began"))
-            or _runs(claim.get("training"), claim.get("training_began"))
-            or ("training" not in claim and "slurm" not in claim and _logs_here(run_id))
+            _is_process_running(claim.get("pid"), claim.get("began"))
+            or _is_process_running(claim.get("training"), claim.get("training_began"))
+            or ("training" not in claim and "slurm" not in claim and _is_logged_on_this_machine(run_id))
         )
         return "busy" if runs else "open"
 
-    def _is_here(self, claim: Mapping[str, Any]) -> bool:
+    def _is_on_this_machine(self, claim: Mapping[str, Any]) -> bool:
         """Return True if the claim's process ids belong to this machine and container."""
         return all(claim.get(part) == self._identity[part] for part in ("host", "space"))
 
@@ -83,25 +89,29 @@ class Claimant:
         now = time.monotonic()
         if self._heartbeats.get(run_id, (None, 0.0))[0] != seen:
             self._heartbeats[run_id] = (seen, now)
-        if abs(time.time() - seen) < SILENT_S:
+        if abs(time.time() - seen) < MAX_HEARTBEAT_AGE_S:
             return "busy"
-        return "open" if now - self._heartbeats[run_id][1] > CONFIRM_S else "silent"
+        return "open" if now - self._heartbeats[run_id][1] > MIN_SILENT_POLLING_S else "silent"
 
-    def works(self, claim: Mapping[str, Any]) -> bool:
+    def is_launcher_running(self, claim: Mapping[str, Any]) -> bool:
         """Return True if the claim's launcher is another process on this machine that still runs."""
-        return self._is_here(claim) and claim.get("pid") != os.getpid() and _runs(claim.get("pid"), claim.get("began"))
+        return (
+            self._is_on_this_machine(claim)
+            and claim.get("pid") != os.getpid()
+            and _is_process_running(claim.get("pid"), claim.get("began"))
+        )
 
     def is_overdue(self, claim: Mapping[str, Any]) -> bool:
         """Return True if a training on this machine has exceeded its time limit and its launcher has failed."""
         return bool(
-            self._is_here(claim)
-            and not _runs(claim.get("pid"), claim.get("began"))
-            and _runs(claim.get("training"), claim.get("training_began"))
+            self._is_on_this_machine(claim)
+            and not _is_process_running(claim.get("pid"), claim.get("began"))
+            and _is_process_running(claim.get("training"), claim.get("training_began"))
             and time.time() > float(claim.get("until") or float("inf"))
         )
 
 
-def read(text: str | None) -> dict[str, Any]:
+def read_claim(text: str | None) -> dict[str, Any]:
     """Parse a claim's tag. Return an empty dict if it is missing or invalid."""
     try:
         claim = json.loads(text or "{}")
@@ -110,14 +120,14 @@ def read(text: str | None) -> dict[str, Any]:
     return claim if isinstance(claim, dict) else {}
 
 
-def kill(claim: Mapping[str, Any]) -> None:
+def kill_training(claim: Mapping[str, Any]) -> None:
     """Kill the claimed training on this machine and all processes that it started."""
-    if _runs(claim.get("training"), claim.get("training_began")):
-        signal_group(int(claim["training"]), KILL)
+    if _is_process_running(claim.get("training"), claim.get("training_began")):
+        signal_group(int(claim["training"]), KILL_SIGNAL)
 
 
-def _machine() -> dict[str, str]:
-    """Return an identifier of this machine's set of process ids. A container has its own ids, but may share its host's name."""
+def _machine_identity() -> dict[str, str]:
+    """Return an identifier of this machine or container. Process ids are only unique within one."""
     space = []
     with suppress(OSError):
         space.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
@@ -126,11 +136,11 @@ def _machine() -> dict[str, str]:
     return {"host": socket.gethostname(), "space": " ".join(space)}
 
 
-def _process(pid: int) -> dict[str, Any]:
+def _process_identity(pid: int) -> dict[str, Any]:
     return {"pid": pid, "began": psutil.Process(pid).create_time()}
 
 
-def _runs(pid: object, began: object) -> bool:
+def _is_process_running(pid: object, began: object) -> bool:
     """Return True if the process still runs. began: its start time; a later process may have the same id."""
     if not isinstance(pid, int) or not isinstance(began, int | float):
         return False
@@ -141,8 +151,8 @@ def _runs(pid: object, began: object) -> bool:
         return False
 
 
-def _logs_here(run_id: str) -> bool:
-    """Return True if a process on this machine logs to the run. A launcher killed early may not have recorded its process id."""
+def _is_logged_on_this_machine(run_id: str) -> bool:
+    """Return True if a process on this machine logs to the run: a launcher that was killed early recorded no process id."""
     return any(
         (p.info["environ"] or {}).get("MLFLOW_RUN_ID") == run_id and p.info["status"] != psutil.STATUS_ZOMBIE
         for p in psutil.process_iter(["environ", "status"])

@@ -17,15 +17,15 @@ from filelock import FileLock, Timeout
 
 from advisor.execution.engines.process import Exit
 from advisor.execution.job_env import make_private
-from advisor.system.atomic import sweep, write
+from advisor.system.atomic import remove_unfinished_files, write_files
 from advisor.tracking.stores.location import Location
 
-_SUFFIX = ".ended.json"
+_RECORD_SUFFIX = ".ended.json"
 
 
 @dataclass(frozen=True, slots=True)
 class ExitRecord:
-    """The exit of a training, and the reported values that MLflow may lack."""
+    """How a training ended, and reported values that MLflow may lack."""
 
     name: str
     """Name of the training's job."""
@@ -43,9 +43,9 @@ class ExitRecords:
     def __init__(self, folder: Path, location: Location, experiment: str) -> None:
         # Several stores and experiments may share the folder.
         store = hashlib.sha256(f"{location.display} {experiment}".encode()).hexdigest()[:12]
-        self.folder, self._suffix = folder, f".{store}{_SUFFIX}"
+        self.folder, self._suffix = folder, f".{store}{_RECORD_SUFFIX}"
         self.others = False
-        """True if other running launchers had records in the folder at the last call of `left`."""
+        """True if other running launchers had records in the folder at the last call of `read_left_records`."""
         self._own: set[str] = set()
         self._lock: FileLock | None = None
 
@@ -55,11 +55,11 @@ class ExitRecords:
         self._lock = self._lock or _new_lock(self.folder)
         self._own.add(record.name)
         keeper = Path(self._lock.lock_file).name
-        write({self._file(record.name): json.dumps({"keeper": keeper, **asdict(record)})}, sweeps=False)
+        write_files({self._record_path(record.name): json.dumps({"keeper": keeper, **asdict(record)})}, sweeps=False)
 
     def forget(self, name: str) -> None:
         """Delete the record from disk after it has been delivered to MLflow."""
-        self._file(name).unlink(missing_ok=True)
+        self._record_path(name).unlink(missing_ok=True)
         self._own.discard(name)
         if not self._own:
             self.close()
@@ -73,12 +73,12 @@ class ExitRecords:
             self._lock.release()
             self._lock = None
 
-    def left(self) -> Iterator[ExitRecord]:
+    def read_left_records(self) -> Iterator[ExitRecord]:
         """Yield the records of launchers that no longer run. Remove lock files and temporary files of killed launchers."""
         self.others = False
         for lock in self.folder.glob(".*.lock"):
             _is_held(lock)
-        sweep(self.folder)
+        remove_unfinished_files(self.folder)
         for file in sorted(self.folder.glob(f"*{self._suffix}")):
             # OSError: another launcher already took it
             with suppress(ValueError, TypeError, KeyError, OSError, RecursionError):
@@ -91,7 +91,7 @@ class ExitRecords:
                 points = {int(step): (float(value), int(at)) for step, (value, at) in content.pop("points").items()}
                 yield ExitRecord(**{**content, "exit": Exit(**content["exit"]), "points": points})
 
-    def _file(self, name: str) -> Path:
+    def _record_path(self, name: str) -> Path:
         return self.folder / f"{name}{self._suffix}"
 
 

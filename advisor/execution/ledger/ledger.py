@@ -29,12 +29,12 @@ from advisor.execution.ledger import claims
 from advisor.execution.ledger.claims import Claimant
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
 from advisor.execution.ledger.record import (
-    MAX_CHARS,
+    MAX_VALUE_CHARS,
     DeliveringError,
     Entry,
     Outcome,
     RefusedError,
-    attempt,
+    attempt_once,
     logged_text,
 )
 from advisor.execution.ledger.retries import Retry
@@ -42,17 +42,17 @@ from advisor.execution.ledger.runs import StudyRuns
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
 from advisor.tracking import study_tags
-from advisor.tracking.stores.client import FIRST_REQUEST_SETTINGS, explain_error, open_client, quiet_mlflow
-from advisor.tracking.stores.location import Location, absolute_uri
-from advisor_logging.store import one_at_a_time
+from advisor.tracking.stores.client import IMPATIENT, explain, open_client, quiet_mlflow
+from advisor.tracking.stores.location import Location, from_anywhere
+from advisor_logging.store import lock_store_opening
 
-DELIVERY_S = 45.0
+MAX_DELIVERY_WAIT_S = 45.0
 """Maximum seconds to wait after a training process ends for the hook to deliver its data."""
-TAKEN = ("done", "busy", "silent")
+TAKEN_STATES = ("done", "busy", "silent")
 """States in which a job cannot be begun."""
-_MAX_PARAMS = 100
+_MAX_PARAMS_PER_REQUEST = 100
 """Maximum number of hyperparameters per MLflow request."""
-_MAX_METRICS = 1000
+_MAX_METRICS_PER_REQUEST = 1000
 """Maximum number of metric points per MLflow request."""
 
 
@@ -68,18 +68,18 @@ class Ledger:
         self._spec, self._retry, self._uri = spec, retry or Retry(), absolute_uri(location)
         self._claimant = Claimant(self._retry.command)
         self._recording = threading.RLock()
-        """Lock held while a job's end is recorded, so that a heartbeat from another thread does not overwrite the record."""
-        with quiet_mlflow(FIRST_REQUEST_SETTINGS), one_at_a_time(location.uri):
+        """Lock for recording a job's end, so that a heartbeat from another thread does not overwrite the record."""
+        with quiet_mlflow(IMPATIENT), lock_store_opening(location.uri):
             try:
                 self._client = open_client(replace(location, uri=self._uri))
-                self._id = self._open(experiment, _artifact_place(location, experiment))
+                self._id = self._open_experiment(experiment, _artifact_folder(location, experiment))
             except AdvisorError:
                 raise
             except Exception as error:
                 raise explain_error(error, location, "use") from None
         self._runs = self._study_runs(self._id)
 
-    def _open(self, name: str, artifacts: str | None) -> str:
+    def _open_experiment(self, name: str, artifacts: str | None) -> str:
         spec, experiment = self._spec, self._client.get_experiment_by_name(name)
         if experiment is None:
             try:
@@ -92,8 +92,12 @@ class Ledger:
             raise AdvisorError(f"experiment {name!r} was deleted; restore it in MLflow, or pass another --experiment")
         id = str(experiment.experiment_id)
         stored = next((s for s in study_tags.specs_of(experiment.tags) if s.study == spec.study), None)
-        difference = None if stored is None else _difference(stored, spec)
-        if difference is not None and (runs := self._study_runs(id).runs()) and not _corrects(stored, spec, runs):
+        difference = None if stored is None else _describe_difference(stored, spec)
+        if (
+            difference is not None
+            and (runs := self._study_runs(id).runs())
+            and not _corrects_objective(stored, spec, runs)
+        ):
             raise AdvisorError(
                 f"experiment {name!r} has trials of study {spec.study!r} {difference}; give the study another name, or pass "
                 "another --experiment"
@@ -107,55 +111,55 @@ class Ledger:
 
     def entries(self) -> list[Entry]:
         """Return all begun jobs, as `StudyRuns.entries` does."""
-        return attempt(self._runs.entries)
+        return attempt_once(self._runs.entries)
 
     def earlier(self) -> list[Entry]:
         """Return the comparable trials of the preceding studies, as `StudyRuns.earlier` does."""
-        return attempt(self._runs.earlier)
+        return attempt_once(self._runs.earlier)
 
     # --- beginning --------------------------------------------------------------------------------------------------------------
 
     def begin(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
-        """Begin jobs. Return each job with its run's id, or with its state (one of `TAKEN`) if it cannot be begun.
+        """Begin jobs. Return each job with its run's id, or with its state (one of `TAKEN_STATES`) if it cannot be begun.
 
         A returned job may have a new seed: no two trainings of a trial share a seed, even if the study was given more seeds later.
         """
-        begun = attempt(lambda: self._begin(jobs))
-        self._claimant.held |= {run_id for _, run_id in begun if run_id not in TAKEN}
+        begun = attempt_once(lambda: self._begin_jobs(jobs))
+        self._claimant.held |= {run_id for _, run_id in begun if run_id not in TAKEN_STATES}
         return begun
 
-    def _begin(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
+    def _begin_jobs(self, jobs: Sequence[Job]) -> list[tuple[Job, str]]:
         results: dict[Key, tuple[Job, str]] = {}
         remaining = list(jobs)
         while remaining:
-            claimed = self._claim(remaining, results)
+            claimed = self._claim_jobs(remaining, results)
             results |= claimed
             trainings = self._runs.trainings([job for job, _ in claimed.values()])
             remaining = []
             for key, (job, run_id) in claimed.items():
                 if any(e.key == key and e.run_id != run_id for e in trainings[job.number]):
-                    self._delete(run_id)
+                    self._delete_run(run_id)
                     remaining.append(job)
             if remaining:  # two launchers that withdrew for each other must retry at different times
                 time.sleep(random.uniform(0.05, 1.0))  # noqa: S311
         return [results[job.key] for job in jobs]
 
-    def _claim(self, jobs: Sequence[Job], results: dict[Key, tuple[Job, str]]) -> dict[Key, tuple[Job, str]]:
+    def _claim_jobs(self, jobs: Sequence[Job], results: dict[Key, tuple[Job, str]]) -> dict[Key, tuple[Job, str]]:
         """Create runs for the unclaimed jobs and return them. Add the states of the other jobs to `results`."""
         trainings = self._runs.trainings(jobs)
         claimed: dict[Key, tuple[Job, str]] = {}
         for job in jobs:
             existing = [e for e in trainings[job.number] if e.key == job.key]
-            state = next((s for s in TAKEN if any(e.state == s for e in existing)), None)
+            state = next((s for s in TAKEN_STATES if any(e.state == s for e in existing)), None)
             if state is not None:
                 results[job.key] = job, state
                 continue
             seeds = {e.seed for e in trainings[job.number] if e.key != job.key and e.state != "open"}
             seeds |= {str(other.seed) for other, _ in claimed.values() if other.number == job.number}
             for entry in existing:
-                self._delete(entry.run_id)
+                self._delete_run(entry.run_id)
             reseeded = self._with_unused_seed(job, seeds)
-            claimed[job.key] = reseeded, self._create(reseeded)
+            claimed[job.key] = reseeded, self._create_run(reseeded)
         return claimed
 
     def _with_unused_seed(self, job: Job, used: Container[str]) -> Job:
@@ -166,7 +170,7 @@ class Ledger:
         candidates = (job.seed, first, *range(first + count, first + SEEDS_PER_ROUND))
         return replace(job, seed=next((seed for seed in candidates if str(seed) not in used), job.seed))
 
-    def _create(self, job: Job) -> str:
+    def _create_run(self, job: Job) -> str:
         from mlflow.entities import Param
 
         objective = self._spec.objective
@@ -177,38 +181,38 @@ class Ledger:
             contract.TAG_SEED: str(job.seed),
             contract.TAG_OBJECTIVE: objective.metric,
             contract.TAG_DIRECTION: objective.direction,
-            contract.TAG_LAUNCH: self._claimant.tag({}),
+            contract.TAG_LAUNCH: self._claimant.tag_text({}),
         }
         if self._spec.max_train_steps is not None:
             tags[contract.TAG_MAX_TRAIN_STEPS] = str(self._spec.max_train_steps)
         run_id = str(self._client.create_run(self._id, tags=tags, run_name=job.name).info.run_id)
         params = [Param(name, logged_text(value)) for name, value in job.params.items()]
         try:
-            for i in range(0, len(params), _MAX_PARAMS):
-                self._client.log_batch(run_id, params=params[i : i + _MAX_PARAMS])
+            for i in range(0, len(params), _MAX_PARAMS_PER_REQUEST):
+                self._client.log_batch(run_id, params=params[i : i + _MAX_PARAMS_PER_REQUEST])
         except Exception:
-            self._delete(run_id)  # a run without hyperparameters is useless
+            self._delete_run(run_id)  # a run without hyperparameters is useless
             raise
         return run_id
 
-    def _delete(self, run_id: str) -> None:
+    def _delete_run(self, run_id: str) -> None:
         if self._client.get_run(run_id).info.lifecycle_stage == "active":  # another launcher may have been faster
             self._client.delete_run(run_id)
 
     def release(self, run_id: str) -> None:
         """Withdraw the claim to a job whose training could not be started."""
         self._claimant.held.discard(run_id)
-        attempt(lambda: self._delete(run_id))
+        attempt_once(lambda: self._delete_run(run_id))
 
-    def beat(self, run_id: str, details: Mapping[str, Any]) -> None:
-        """Send a heartbeat. details: identify the training process or job. Call it every `claims.HEARTBEAT_S` seconds."""
-        attempt(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag(details)))
+    def send_heartbeat(self, run_id: str, details: Mapping[str, Any]) -> None:
+        """Send a heartbeat. details: values that identify the training. To be called every `claims.HEARTBEAT_S` seconds."""
+        attempt_once(lambda: self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text(details)))
 
-    def beat_from_thread(self, run_id: str) -> None:
+    def send_heartbeat_from_thread(self, run_id: str) -> None:
         """Send a heartbeat for a training in this process. It is thread-safe, ignores errors and skips runs no longer claimed."""
         with suppress(Exception), self._recording:
             if run_id in self._claimant.held:
-                self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag({}))
+                self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text({}))
 
     def log(self, run_id: str, points: Mapping[int, tuple[float, int]]) -> None:
         """Log objective values and their times (ms since 1970) by optimizer step. The call can be repeated with the same points."""
@@ -216,14 +220,14 @@ class Ledger:
 
         metric = self._spec.objective.metric
         metrics = [Metric(metric, value, at, step) for step, (value, at) in points.items()]
-        for i in range(0, len(metrics), _MAX_METRICS):
-            attempt(partial(self._client.log_batch, run_id, metrics=metrics[i : i + _MAX_METRICS]))
+        for i in range(0, len(metrics), _MAX_METRICS_PER_REQUEST):
+            attempt_once(partial(self._client.log_batch, run_id, metrics=metrics[i : i + _MAX_METRICS_PER_REQUEST]))
 
     # --- ending -----------------------------------------------------------------------------------------------------------------
 
-    def take_over(self, records: ExitRecords) -> None:
+    def deliver_left_records(self, records: ExitRecords) -> None:
         """Deliver the exit records that failed launchers left on disk."""
-        for record in records.left():
+        for record in records.read_left_records():
             with suppress(RefusedError):  # its run has since been deleted
                 self.deliver(record)
             records.forget(record.name)
@@ -231,13 +235,13 @@ class Ledger:
     def deliver(self, record: ExitRecord, *, since_s: float = math.inf) -> Outcome | None:
         """Log all data of an exit record and end its run, with the result of `end`."""
         self.log(record.run_id, record.points)
-        attempt(lambda: self._set_status(record.run_id, record.status, record.error))
+        attempt_once(lambda: self._set_status(record.run_id, record.status, record.error))
         return self.end(record.run_id, record.exit, since_s=since_s)
 
     def _set_status(self, run_id: str, status: str | None, error: str | None) -> None:
         for tag, text in ((contract.TAG_STATUS, status), (contract.TAG_ERROR, error)):
             if text is not None:
-                self._client.set_tag(run_id, tag, text[:MAX_CHARS])
+                self._client.set_tag(run_id, tag, text[:MAX_VALUE_CHARS])
 
     def end(self, run_id: str, exit: Exit, *, since_s: float = math.inf, final: bool = False) -> Outcome | None:
         """Record how a training ended. Return its outcome, or None if the job must be begun again.
@@ -246,19 +250,19 @@ class Ledger:
         DeliveringError while the hook may still be delivering data.
         """
         with self._recording:
-            outcome = attempt(lambda: self._end(run_id, exit, since_s, final=final))
+            outcome = attempt_once(lambda: self._end_run(run_id, exit, since_s, final=final))
             self._claimant.held.discard(run_id)
         return outcome
 
-    def _end(self, run_id: str, exit: Exit, since_s: float, *, final: bool) -> Outcome | None:
+    def _end_run(self, run_id: str, exit: Exit, since_s: float, *, final: bool) -> Outcome | None:
         run = self._client.get_run(run_id)
         hooked = contract.TAG_SCHEMA in run.data.tags or contract.TAG_SPOOL in run.data.tags
-        if hooked and run.info.status == "RUNNING" and since_s < DELIVERY_S and not exit.lost:
+        if hooked and run.info.status == "RUNNING" and since_s < MAX_DELIVERY_WAIT_S and not exit.lost:
             raise DeliveringError
         if exit.lost and run.info.status == "FINISHED":
             exit = Exit(0)  # the training succeeded, and only its exit status was lost
         again = exit.interrupted or (exit.lost and not final)
-        status, error = (None, None) if again else self._verdict(run, exit)
+        status, error = (None, None) if again else self._status_and_error(run, exit)
         self._set_status(run_id, status, error)
         run_status = "FINISHED" if exit.ok else "KILLED" if exit.timed_out or exit.lost or again else "FAILED"
         if run.info.status != run_status:
@@ -268,11 +272,11 @@ class Ledger:
         )
         # Store the best value in the tag, so that later launchers need not read the curve.
         details = {"state": "interrupted"} if outcome is None else {"state": "done", "best": outcome.best}
-        command = claims.read(run.data.tags.get(contract.TAG_LAUNCH)).get("command")  # maybe of another launcher
-        self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag({**details, "command": command}))
+        command = claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH)).get("command")  # maybe of another launcher
+        self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text({**details, "command": command}))
         return outcome
 
-    def _verdict(self, run: Any, exit: Exit) -> tuple[str, str | None]:
+    def _status_and_error(self, run: Any, exit: Exit) -> tuple[str, str | None]:
         """Return the status and error of a job from its exit and from its own logs in MLflow."""
         status, error = run.data.tags.get(contract.TAG_STATUS), run.data.tags.get(contract.TAG_ERROR)
         if exit.timed_out or exit.lost:
@@ -283,44 +287,47 @@ class Ledger:
             return self._runs.status(run), error
         return str(status), error
 
-    def take_in_orphans(self) -> None:
+    def record_orphans(self) -> None:
         """Record trainings that ended after their launcher failed. Kill those on this machine that exceed their time limit."""
-        for run in attempt(self._runs.runs):
-            run_id, claim = str(run.info.run_id), claims.read(run.data.tags.get(contract.TAG_LAUNCH))
+        for run in attempt_once(self._runs.runs):
+            run_id, claim = str(run.info.run_id), claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH))
             if not claim or "state" in claim:
                 continue  # not launched by us, already recorded, or interrupted
             if self._claimant.is_overdue(claim):
-                claims.kill(claim)
+                claims.kill_training(claim)
                 self.end(run_id, Exit(-9, timed_out=True))
             elif self._claimant.state(run_id, claim, run.info.status) == "done":
                 self.end(run_id, Exit(0 if run.info.status == "FINISHED" else 1))
 
 
-def _artifact_place(location: Location, experiment: str) -> str | None:
-    """Return the folder for the artifacts of a new experiment: beside a database file elsewhere, else where MLflow puts them."""
+def _artifact_folder(location: Location, experiment: str) -> str | None:
+    """Return the artifact folder of a new experiment: next to a database file in another folder, else None for MLflow's default."""
     if location.kind != "sqlite" or location.path is None or location.path.parent == Path.cwd():
         return None
     digest = hashlib.sha256(experiment.encode()).hexdigest()[:12]
     return (location.path.parent / "mlruns" / digest).as_uri()
 
 
-def _difference(stored: StudySpec, spec: StudySpec) -> str | None:
-    """Return the reason why trials of the stored study file do not belong to this study, or None if they do."""
-    if _sampled_from(stored) != _sampled_from(spec):
+def _describe_difference(stored: StudySpec, spec: StudySpec) -> str | None:
+    """Return how the stored study differs from this one if its trials do not belong to this study, else None."""
+    if _sampling_parts(stored) != _sampling_parts(spec):
         return "from another space or sampler"
     parts = ("objective", "max_train_steps", "schedule")
     changed = [part for part in parts if getattr(stored, part) != getattr(spec, part)]
     return f"with another {' and '.join(changed)}" if changed else None
 
 
-def _corrects(stored: StudySpec | None, spec: StudySpec, runs: Sequence[Any]) -> bool:
+def _corrects_objective(stored: StudySpec | None, spec: StudySpec, runs: Sequence[Any]) -> bool:
     """Return True if the study differs from the stored one only in its objective, which no run of the stored study logged."""
-    if stored is None or _difference(stored.model_copy(update={"objective": spec.objective}), spec) is not None:
+    if (
+        stored is None
+        or _describe_difference(stored.model_copy(update={"objective": spec.objective}), spec) is not None
+    ):
         return False
     return not any(stored.objective.metric in run.data.metrics for run in runs)
 
 
-def _sampled_from(spec: StudySpec) -> dict[str, Any]:
+def _sampling_parts(spec: StudySpec) -> dict[str, Any]:
     """Return the parts of a study file that determine its trials, without the explanatory texts."""
     reasons = {"__all__": {"why"}}
     parts = {"parameters", "forbidden", "sampler"}

@@ -1,4 +1,4 @@
-"""Data classes for recording jobs, and wrappers that attempt an MLflow call once, or until the store answers."""
+"""Data classes for recording jobs, and functions that try an MLflow call once, or repeat it until the store answers."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.model.space import Value
 from advisor.tracking.stores.client import FIRST_REQUEST_SETTINGS, one_line, quiet_mlflow
 
-_SINGLE_ATTEMPT = {**FIRST_REQUEST_SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
-"""MLflow settings for one attempt at a call. The timeout suits a busy server; the launcher repeats failed calls."""
-_PERMANENT_ERRORS = {
+_SINGLE_ATTEMPT_SETTINGS = {**IMPATIENT, "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
+"""MLflow settings for a single attempt at a call. The timeout (seconds) suits a busy server. The launcher repeats failed calls."""
+_PERMANENT_ERROR_CODES = {
     "INVALID_PARAMETER_VALUE",
     "RESOURCE_DOES_NOT_EXIST",
     "INVALID_STATE",
     "PERMISSION_DENIED",
     "UNAUTHENTICATED",
 }
-PATIENCE_S = 600.0
+MAX_STORE_WAIT_S = 600.0
 """Maximum seconds to wait for an unreachable store when no training is running."""
-MAX_PAUSE_S = 30.0
+MAX_RETRY_PAUSE_S = 30.0
 """Maximum seconds between two attempts to reach the store."""
 DELIVERY_POLL_S = 0.2
-"""Seconds between two looks at whether the hook has delivered a run's data."""
-MAX_CHARS = 5000
+"""Seconds between two checks whether the hook has delivered a run's data."""
+MAX_VALUE_CHARS = 5000
 """Maximum characters of a parameter's value that servers of all versions accept."""
 
 Result = TypeVar("Result")
@@ -71,26 +71,26 @@ class Entry:
     """Result of the job; None until it is done."""
 
 
-def attempt(call: Callable[[], Result]) -> Result:
+def attempt_once(call: Callable[[], Result]) -> Result:
     """Make one attempt at an MLflow call and return its result. Raises RefusedError or LaterError."""
-    with quiet_mlflow(_SINGLE_ATTEMPT):
+    with quiet_mlflow(_SINGLE_ATTEMPT_SETTINGS):
         try:
             return call()
         except (AdvisorError, LaterError):
             raise
         except Exception as error:
-            permanent = getattr(error, "error_code", None) in _PERMANENT_ERRORS
+            permanent = getattr(error, "error_code", None) in _PERMANENT_ERROR_CODES
             raise (RefusedError if permanent else LaterError)(one_line(error)) from None
 
 
-def patiently(
+def retry_while_unreachable(
     call: Callable[[], Result], *, on_failure: Callable[[], None] = lambda: None, patience_s: float | None = None
 ) -> Result:
-    """Return the result of `call`. While the store is unreachable, repeat it for up to `patience_s` seconds (None: `PATIENCE_S`).
+    """Return the result of `call`. While the store is unreachable, retry for up to `patience_s` seconds (None: `MAX_STORE_WAIT_S`).
 
     on_failure: called once, after the first failed attempt.
     """
-    until, pause = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s), 1.0
+    until, pause = time.monotonic() + (MAX_STORE_WAIT_S if patience_s is None else patience_s), 1.0
     while True:
         try:
             return call()
@@ -103,15 +103,15 @@ def patiently(
                 reason = str(error).partition("; ")[0]
                 raise UnansweredError(f"the store does not answer: {reason}; run the same again when it does") from None
             time.sleep(pause)
-            pause = min(2 * pause, MAX_PAUSE_S)
+            pause = min(2 * pause, MAX_RETRY_PAUSE_S)
 
 
 def logged_text(value: Value) -> str:
     """Return the text with which MLflow stores a hyperparameter's value."""
-    return str(value)[:MAX_CHARS]
+    return str(value)[:MAX_VALUE_CHARS]
 
 
-def quoted(text: str) -> str:
+def quote_study_name(text: str) -> str:
     """Return a study's name as a string literal of MLflow's filter language. Raises AdvisorError if the name cannot be quoted."""
     for mark in ("'", '"'):
         if mark not in text:

@@ -9,9 +9,9 @@ from typing import Literal
 
 from advisor.tracking.study.metric_names import is_companion
 
-FAILED = ("infeasible", "no_data")
+FAILED_STATUSES = ("infeasible", "no_data")
 """Statuses of trials that gave no result because the training or its command is wrong. A trial that diverged gave a result."""
-_MAX_NAMES = 8
+_MAX_LISTED_METRICS = 8
 """Maximum number of metrics that a message lists."""
 
 
@@ -22,32 +22,36 @@ class Retry:
     command: str | None = None
     """Fingerprint of the launch's command, which its claims record; None for a training in a Python loop."""
     trials: Literal["none", "silent", "failed"] = "none"
-    """silent: trials that logged nothing, except those of a launcher that still works · failed: all failed trials"""
+    """silent: trials that logged nothing, except those of launchers that still run · failed: all failed trials"""
 
     def begins_again(self, status: str, metrics: Iterable[str]) -> bool:
-        """Return True if the launch begins a trial again that had ended before it. metrics: names of all metrics that it logged."""
-        if status not in FAILED or self.trials == "none":
+        """Return True if this launch begins an earlier launch's trial again. metrics: names of metrics that the trial logged."""
+        if status not in FAILED_STATUSES or self.trials == "none":
             return False
-        return self.trials == "failed" or not of_training(metrics)
+        return self.trials == "failed" or not training_metrics(metrics)
 
 
-def of_training(metrics: Iterable[str]) -> list[str]:
-    """Return the metrics that the training logged, sorted: none of the machine, no minima and maxima of windows."""
+def training_metrics(metrics: Iterable[str]) -> list[str]:
+    """Return the sorted metrics of the training, without device metrics and without the extremes of windows."""
     return sorted(m for m in metrics if not (is_companion(m) or m.startswith("device/")))
 
 
-def missing_objective(objective: str, metrics: Iterable[str], stated: str | None) -> str:
+def missing_objective_reason(objective: str, metrics: Iterable[str], stated: str | None) -> str:
     """Return the reason why a trial has no value of the objective, with the metric that was probably meant.
 
     stated: objective that the training itself declared, if any.
     """
-    logged = of_training(metrics)
+    logged = training_metrics(metrics)
     if not logged:
         return (
             f"{objective} was never logged, nor was any other metric of the training; it must log into the MLflow run that "
             "MLFLOW_RUN_ID names (our hook and mlflow.start_run() do so)"
         )
-    shown = [*logged[:_MAX_NAMES], f"{len(logged) - _MAX_NAMES} more"] if len(logged) > _MAX_NAMES else logged
+    shown = (
+        [*logged[:_MAX_LISTED_METRICS], f"{len(logged) - _MAX_LISTED_METRICS} more"]
+        if len(logged) > _MAX_LISTED_METRICS
+        else logged
+    )
     nearest = [stated] if stated in logged else difflib.get_close_matches(objective, logged, n=1)
     advice = f": set `objective.metric: {nearest[0]}` in the study file" if nearest else ""
     return f"{objective} was never logged; logged: {', '.join(shown)}{advice}"

@@ -11,14 +11,14 @@ from advisor import contract
 from advisor.execution.job import Job, Key
 from advisor.execution.ledger import claims
 from advisor.execution.ledger.claims import Claimant
-from advisor.execution.ledger.record import Entry, Outcome, quoted
-from advisor.execution.ledger.retries import Retry, missing_objective
+from advisor.execution.ledger.record import Entry, Outcome, quote_study_name
+from advisor.execution.ledger.retries import Retry, missing_objective_reason
 from advisor.model.spec import StudySpec
 from advisor.tracking.lineage import Place, find_study, places
 
 _MAX_SINGLE_QUERIES = 8
 """Maximum number of trials to query one by one. For more trials, all runs of the study are read."""
-_BY_PROGRESS = ("open", "silent", "busy", "done")
+_STATES_BY_PROGRESS = ("open", "silent", "busy", "done")
 
 
 class StudyRuns:
@@ -30,22 +30,22 @@ class StudyRuns:
         self._client, self._uri, self._id, self._spec, self._claimant = client, uri, experiment_id, spec, claimant
         self._retry = retry
         self._again: frozenset[str] | None = None
-        """Ids of the runs whose trials are begun again; None before the first reading. A trial that fails later is not."""
+        """Ids of the runs whose trials are begun again; None before the first reading. Trials that fail later are excluded."""
 
     def runs(self, trial: int | None = None) -> list[Any]:
         """Return all runs of the study, or only those of one trial."""
-        of_study = f"tags.`{contract.TAG_STUDY}` = {quoted(self._spec.study)}"
+        of_study = f"tags.`{contract.TAG_STUDY}` = {quote_study_name(self._spec.study)}"
         of_trial = "" if trial is None else f" AND tags.`{contract.TAG_TRIAL}` = '{trial}'"
-        return self._search(self._id, of_study + of_trial)
+        return self._search_runs(self._id, of_study + of_trial)
 
-    def _search(self, experiment_id: str, filter: str) -> list[Any]:
+    def _search_runs(self, experiment_id: str, filter: str) -> list[Any]:
         runs, token = [], None
         while True:
             page = self._client.search_runs([experiment_id], filter, max_results=1000, page_token=token)
             runs += page
             token = page.token
             if not token:
-                self._claimant.refresh()
+                self._claimant.refresh_slurm()
                 return runs
 
     def entries(self) -> list[Entry]:
@@ -53,10 +53,10 @@ class StudyRuns:
         entries: dict[Key, Entry] = {}
         runs = self.runs()
         if self._again is None:
-            self._again = frozenset(self._failed_before(runs))
-        for entry in self._entries(runs):
+            self._again = frozenset(self._runs_to_retry(runs))
+        for entry in self._read_entries(runs):
             before = entries.get(entry.key)
-            if before is None or _BY_PROGRESS.index(before.state) < _BY_PROGRESS.index(entry.state):
+            if before is None or _STATES_BY_PROGRESS.index(before.state) < _STATES_BY_PROGRESS.index(entry.state):
                 entries[entry.key] = entry
         return [entries[key] for key in sorted(entries)]
 
@@ -65,33 +65,33 @@ class StudyRuns:
         trials = {job.number for job in jobs}
         runs = [run for t in trials for run in self.runs(t)] if len(trials) <= _MAX_SINGLE_QUERIES else self.runs()
         trainings: dict[int, list[Entry]] = defaultdict(list)
-        for entry in self._entries(runs):
+        for entry in self._read_entries(runs):
             trainings[entry.key[0]].append(entry)
         return trainings
 
-    def _entries(self, runs: Sequence[Any]) -> Iterator[Entry]:
+    def _read_entries(self, runs: Sequence[Any]) -> Iterator[Entry]:
         for run in runs:
             tags, run_id = run.data.tags, str(run.info.run_id)
             try:
                 key = int(tags[contract.TAG_TRIAL]), int(tags[contract.TAG_REPEAT])
             except (KeyError, ValueError):
                 continue
-            claim = _claim(run)
+            claim = _claim_of(run)
             state = self._claimant.state(run_id, claim, run.info.status)
             if state == "done" and run_id in (self._again or ()):
                 state = "open"
             outcome = self._outcome(run, claim) if state == "done" else None
             yield Entry(run_id, key, state, run.data.params, tags.get(contract.TAG_SEED, ""), outcome)
 
-    def _failed_before(self, runs: Sequence[Any]) -> Iterator[str]:
+    def _runs_to_retry(self, runs: Sequence[Any]) -> Iterator[str]:
         """Yield the ids of the runs whose trials this launch begins again, because they failed in an earlier launch."""
-        claimed = [(run, str(run.info.run_id), _claim(run)) for run in runs]
+        claimed = [(run, str(run.info.run_id), _claim_of(run)) for run in runs]
         states = {run_id: self._claimant.state(run_id, claim, run.info.status) for run, run_id, claim in claimed}
         working = {
             c["launcher"] for _, run_id, c in claimed if states[run_id] in ("busy", "silent") and "launcher" in c
         }
         for run, run_id, claim in claimed:
-            works = claim.get("launcher") in working or self._claimant.works(claim)
+            works = claim.get("launcher") in working or self._claimant.is_launcher_running(claim)
             ended = states[run_id] == "done" and (self._retry.trials == "failed" or not works)
             if ended and self._retry.begins_again(self._status_of(run), run.data.metrics):
                 yield run_id
@@ -105,17 +105,17 @@ class StudyRuns:
         return Outcome(status, best, self.error(run, status))
 
     def _status_of(self, run: Any) -> str:
-        """Return the recorded status, or the inferred one if the study file has since named another, logged objective."""
+        """Return the recorded status. Infer it if none is recorded, or if the objective was corrected to a logged metric."""
         status = run.data.tags.get(contract.TAG_STATUS)
         return self.status(run) if status is None or (status == "no_data" and self.has_objective(run)) else str(status)
 
     def error(self, run: Any, status: str) -> str | None:
-        """Return the error that the run recorded, or the reason why a run without error has no value of the objective."""
+        """Return the error that the run recorded. If there is none, return the reason why the objective has no value, else None."""
         error: str | None = run.data.tags.get(contract.TAG_ERROR)
         if error is not None or status != "no_data":
             return error
         stated = run.data.tags.get(contract.TAG_OBJECTIVE)
-        return missing_objective(self._spec.objective.metric, run.data.metrics, stated)
+        return missing_objective_reason(self._spec.objective.metric, run.data.metrics, stated)
 
     def best(self, run_id: str) -> float | None:
         """Return the best finite value that the run logged for the objective during training."""
@@ -137,13 +137,13 @@ class StudyRuns:
 
         Trials are comparable if they have the same objective, learning-rate schedule and number of steps.
         """
-        runs = [run for place in self._preceding() for run in self._runs_in(place) if self._is_comparable(run)]
+        runs = [run for place in self._preceding_studies() for run in self._runs_in(place) if self._is_comparable(run)]
         return [
-            Entry(str(run.info.run_id), (i, 0), "done", run.data.params, "", self._outcome(run, _claim(run)))
+            Entry(str(run.info.run_id), (i, 0), "done", run.data.params, "", self._outcome(run, _claim_of(run)))
             for i, run in enumerate(runs)
         ]
 
-    def _preceding(self) -> list[Place]:
+    def _preceding_studies(self) -> list[Place]:
         """Return the preceding studies, first round first, except probes and those that declare another schedule."""
         known, line = places(self._uri), list[Place]()
         parent = self._spec.parent
@@ -154,22 +154,24 @@ class StudyRuns:
             line.insert(0, place)
             parent = place.parent
         schedule = dict(self._spec.schedule or {})
-        return [place for place in line if place.spec is None or _is_like(place.spec, schedule)]
+        return [place for place in line if place.spec is None or _has_schedule(place.spec, schedule)]
 
     def _runs_in(self, place: Place) -> list[Any]:
         """Return the study's runs, oldest first. If no run of the experiment names a study, return all its runs."""
         experiment = self._client.get_experiment_by_name(place.experiment)
         if experiment is None:
             return []
-        runs = self._search(str(experiment.experiment_id), f"tags.`{contract.TAG_STUDY}` = {quoted(place.study)}")
+        runs = self._search_runs(
+            str(experiment.experiment_id), f"tags.`{contract.TAG_STUDY}` = {quote_study_name(place.study)}"
+        )
         if not runs and place.spec is None:
-            runs = self._search(str(experiment.experiment_id), "")
+            runs = self._search_runs(str(experiment.experiment_id), "")
         return sorted(runs, key=lambda run: (run.info.start_time or 0, run.info.run_id))
 
     def _is_comparable(self, run: Any) -> bool:
         tags, steps = run.data.tags, self._spec.max_train_steps
         expected = dict[str, str]()
-        if not self._was_corrected(run):
+        if not self._has_corrected_objective(run):
             expected[contract.TAG_OBJECTIVE] = self._spec.objective.metric
             expected[contract.TAG_DIRECTION] = self._spec.objective.direction
         if steps is not None:
@@ -177,22 +179,22 @@ class StudyRuns:
         same = all(tags.get(tag, value) == value for tag, value in expected.items())
         return same and self._has_ended(run) and contract.TAG_PROBE not in tags
 
-    def _was_corrected(self, run: Any) -> bool:
+    def _has_corrected_objective(self, run: Any) -> bool:
         """Return True if the run was begun with an objective that it never logged, and logged the study's objective instead."""
         return self.has_objective(run) and run.data.tags.get(contract.TAG_OBJECTIVE) not in run.data.metrics
 
     def _has_ended(self, run: Any) -> bool:
         """Return True if a run of another study has ended and no launcher will begin its job again."""
-        claim = _claim(run)
+        claim = _claim_of(run)
         if not claim:
             return bool(run.info.status != "RUNNING")
         return self._claimant.state(str(run.info.run_id), claim, run.info.status) == "done"
 
 
-def _is_like(spec: StudySpec, schedule: Mapping[str, Any]) -> bool:
-    """Return whether trials of a study may be comparable with those of a study with this schedule: it is no probe."""
+def _has_schedule(spec: StudySpec, schedule: Mapping[str, Any]) -> bool:
+    """Return whether a study has this schedule and is no probe, so that its trials may be comparable."""
     return spec.probe is None and dict(spec.schedule or {}) == schedule
 
 
-def _claim(run: Any) -> dict[str, Any]:
-    return claims.read(run.data.tags.get(contract.TAG_LAUNCH))
+def _claim_of(run: Any) -> dict[str, Any]:
+    return claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH))

@@ -62,6 +62,8 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
     spec = _shorter(base.model_copy(update={"parameters": parameters, "trials": RATE_TRIALS, "seeds": None}), study)
     length = f", {study.length(spec.max_train_steps)} each" if spec.max_train_steps else ""
     shows = "The sweep shows which rates diverge and the best rate to within about a factor of 2."
+    if spec.final_train_steps:
+        shows += " Shorten the warmup and the decay of the learning rate in proportion to the training."
     return spec.model_copy(
         update={
             "goal": f"Sweep {name}: {trimmed(low)} to {trimmed(high)}{length}",

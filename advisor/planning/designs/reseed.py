@@ -6,7 +6,7 @@ Playbook: "Determining whether to adopt a training pipeline change or hyperparam
 It also follows every study after which nothing is left to change.
 
 *What.* One setting, with every hyperparameter fixed, is trained with N seeds. The rule `adopt` chooses N; the default is five. A
-setting that already has N runs is not repeated.
+setting that already has N runs is not repeated. If the study compares a few settings and does not search, all are repeated.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from advisor.computed.decision import repeats
 from advisor.model.change import RepeatTrial
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
+from advisor.model.words import clean, listed, setting
 from advisor.planning.base import name_of_round
 
 SEEDS = 5
@@ -24,9 +25,15 @@ REPEAT_GOAL = "Repeat the best setting"
 """Start of the goal of a study that repeats the best setting."""
 
 
-def repeat_goal(seeds: int) -> str:
-    """Return the goal of a study that repeats the best setting with this number of seeds."""
-    return f"{REPEAT_GOAL}: {seeds} seeds, to measure the variation between them"
+def repeat_goal(spec: StudySpec) -> str:
+    """Return the goal of a study that repeats the best setting, or of one that repeats several to compare them."""
+    if not spec.settings:
+        return f"{REPEAT_GOAL}: {spec.seeds} seeds, to measure the variation between them"
+    compared = list(spec.searched.items())
+    if len(compared) == 1:
+        name, parameter = compared[0]
+        return f"Compare {clean(name)}: {listed([setting(v) for v in parameter.options], limit=6)}, {spec.seeds} seeds each"
+    return f"Compare {len(spec.settings)} settings: {spec.seeds} seeds each"
 
 
 def reseed(study: Study, base: StudySpec, *, unnamed: bool = False) -> StudySpec | None:
@@ -35,19 +42,18 @@ def reseed(study: Study, base: StudySpec, *, unnamed: bool = False) -> StudySpec
     unnamed: repeat a trial that logged no hyperparameters, too.
     """
     ranked = study.ranked()
-    if not ranked or not (ranked[0].params or unnamed) or _runs_of_best(study) >= SEEDS:
+    if not ranked or not (ranked[0].params or unnamed):
         return None
-    again = RepeatTrial(parameters=dict(ranked[0].params), seeds=SEEDS, why="the trial variance is not known well")
+    own = repeats.key(ranked[0])
+    tried = [s for s in repeats.settings(study) if repeats.key(s.trials[0]) == own]
+    rivals = [s for s in repeats.compared(study) if s not in tried]
+    if min((len(s.trials) for s in (*tried, *rivals)), default=0) >= SEEDS:
+        return None
+    again = RepeatTrial(
+        parameters=dict(ranked[0].params),
+        rivals=tuple(dict(s.params) for s in rivals),
+        seeds=SEEDS,
+        why="the trial variance is not known well",
+    )
     spec = again.apply(base)
-    update = {
-        "study": name_of_round(base, base.round),
-        "goal": repeat_goal(SEEDS),
-        "notes": (),
-    }
-    return spec.model_copy(update=update)
-
-
-def _runs_of_best(study: Study) -> int:
-    """Return the number of runs with the best trial's setting."""
-    best = repeats.key(study.ranked()[0])
-    return next((len(s.trials) for s in repeats.settings(study) if repeats.key(s.trials[0]) == best), 0)
+    return spec.model_copy(update={"study": name_of_round(base, base.round), "goal": repeat_goal(spec), "notes": ()})

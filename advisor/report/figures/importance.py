@@ -60,8 +60,9 @@ def _importance_caption(importances: Importances) -> Message:
         return say("The variation between the {n} settings may be noise ({p}), whatever the bars show.", n=n, p=p)
     first = importances.each[0]
     return say(
-        "{name} with its interactions explains {share} of the variation between the {n} settings ({p}).",
+        "{name}{interactions} explains {share} of the variation between the {n} settings ({p}).",
         name=Name(first.parameters[0]),
+        interactions=" with its interactions" if len(importances.each) > 1 else "",
         share=Percent(first.share),
         n=n,
         p=p,

@@ -120,19 +120,18 @@ def _isolation_caption(isolation: Isolation, *, minimize: bool) -> Message:
         return say("Only {name} {label} gives results.{failing}", name=name, label=only, failing=failing)
     if isolation.drawn == 1:
         return say("Some values have only one trial, so chance may decide which value leads.{failing}", failing=failing)
-    rare = isolation.p <= MAX_RARE_P
-    chance = "A difference this large is rare by chance" if rare else "These best results alone cannot exclude chance"
+    rare = isolation.p <= MAX_P
+    chance = say("A difference this large is rare by chance ({p}).", p=p_value(isolation.p))
     (best, best_label), (worst, worst_label) = results[0], results[-1]
     return say(
         "The median best of {n} trials is {best} with {name} {best_label} and {worst} with {worst_label}."
-        " {chance} ({p}).{failing}",
+        " {chance}{failing}",
         n=isolation.drawn,
         best=Objective(best),
         name=name,
         best_label=Name(best_label),
         worst=Objective(worst),
         worst_label=Name(worst_label),
-        chance=chance,
-        p=p_value(isolation.p),
+        chance=chance if rare else "These few best results alone cannot exclude chance.",
         failing=failing,
     )

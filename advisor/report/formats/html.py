@@ -123,7 +123,7 @@ def _rounds_data(report: ReportData) -> dict[str, Any] | None:
 
 def _template_environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(resources.directory("templates"), encoding="utf-8"),
+        loader=jinja2.FileSystemLoader(resources.resource_folder("templates"), encoding="utf-8"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

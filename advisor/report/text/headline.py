@@ -47,7 +47,12 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
         return say("No trial produced a usable result."), action
     if report.next_studies:
         spec = report.next_studies[0].spec
-        return as_sentence(_marked(spec)), _reason(report, spec, urgent)
+        lead = _followed(report, spec)
+        if lead is None and urgent:
+            return as_sentence(urgent[0].action), _then(spec, urgent)
+        if lead is not None and _is_by_hand(spec, lead):
+            return as_sentence(lead.action), _reason(report, spec, lead, urgent)
+        return as_sentence(_marked(spec)), _reason(report, spec, lead, urgent)
     if urgent:
         first, rest = urgent[0], _others(urgent[1:])
         why = first_sentence(first.message) if rest else as_sentence(first.message)
@@ -58,7 +63,7 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
     action = say("{action}", action=as_sentence(report.heads[0].action))
     if len(report.ranked) < MIN_FEASIBLE:
         return text, say("Consider: {action}", action=action)
-    return action, text
+    return action, as_sentence(report.heads[0].message)
 
 
 def _marked(spec: StudySpec) -> Message:
@@ -70,17 +75,26 @@ def _marked(spec: StudySpec) -> Message:
     return Message(tuple(parts))
 
 
-def _reason(report: ReportData, spec: StudySpec, urgent: list[Finding]) -> Message:
-    """Return the reason for the first study: the finding that it follows, and the number of others that need action now."""
+def _followed(report: ReportData, spec: StudySpec) -> Finding | None:
+    """Return the finding that the study follows, one about the subject of its goal first; None if no finding led to it."""
     leads = [f for f in report.findings if report.reason_deferred(f) is None and _is_followed(report, spec, f)]
-    lead = next((f for f in leads if f.subject is not None and f.subject in spec.goal), leads[0] if leads else None)
-    if lead is None and not urgent:
-        return say("{text}", text=_quiet(report))
+    return min(leads, key=lambda f: not _is_goal(report, spec, f), default=None)
+
+
+def _then(spec: StudySpec, urgent: list[Finding]) -> Message:
+    """Return the reason for advice that no study can follow, and what comes after it."""
+    return say(
+        "{why} Then run the first study, “{goal}”.{rest}",
+        why=first_sentence(urgent[0].message),
+        goal=spec.goal.partition(":")[0],
+        rest=_others(urgent[1:], "Also"),
+    )
+
+
+def _reason(report: ReportData, spec: StudySpec, lead: Finding | None, urgent: list[Finding]) -> Message:
+    """Return the reason for the first study: the finding that it follows, and the number of others that need action now."""
     if lead is None:
-        first, rest = urgent[0], _others(urgent[1:])
-        message = first_sentence(first.message) if rest else as_sentence(first.message)
-        action = as_sentence(first.action)
-        return say("Before that: {action} {why}{rest}", action=action, why=message, rest=rest)
+        return say("{text}", text=_quiet(report))
     ranges = [
         c.parameter for c in lead.changes if isinstance(c, SetRange) and _is_range(spec.parameters.get(c.parameter))
     ]
@@ -91,13 +105,26 @@ def _reason(report: ReportData, spec: StudySpec, urgent: list[Finding]) -> Messa
     return say("{why}{rest}", why=joined((first_sentence(f.message) for f in found), " "), rest=rest)
 
 
+def _is_goal(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
+    """Return whether the goal of the study is the design or the hyperparameter that the finding is about."""
+    if spec.sampler.kind == "adaptive" != report.spec.sampler.kind:
+        return any(isinstance(c, RunPlan) for c in finding.changes)
+    changed = {row.name for row in diff_changes(report.spec, finding.changes)}
+    return any(name in spec.goal for name in (finding.subject, *changed) if name)
+
+
 def _is_range(parameter: Parameter | None) -> bool:
     return parameter is not None and parameter.numeric
 
 
+def _is_by_hand(spec: StudySpec, finding: Finding) -> bool:
+    """Return whether the study waits for the finding's action, which a person must carry out."""
+    return str(finding.action).rstrip(".") in spec.goal
+
+
 def _is_followed(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
     """Return whether the study contains a change of the finding, or the fix by hand or the design that the finding asks for."""
-    if str(finding.action).rstrip(".") in spec.goal:
+    if _is_by_hand(spec, finding):
         return True
     changed = {row.name for row in diff_specs(report.spec, spec)}
     plans = {c.plan for c in finding.changes if isinstance(c, RunPlan)}
@@ -128,13 +155,13 @@ def _proposes(finding: Finding, name: str, side: Side, end: float) -> bool:
     return any(math.isclose(c.low if side == "low" else c.high, end) for c in ranges)
 
 
-def _others(findings: list[Finding]) -> str:
-    """Return a sentence that counts further findings that need action: ` Then fix one more problem and act on two more.`"""
+def _others(findings: list[Finding], start: str = "Then") -> str:
+    """Return a sentence that counts further findings that need action: ` Then act on two more findings.`"""
     critical = sum(f.severity == "critical" for f in findings)
     warnings = len(findings) - critical
     parts = [f"fix {spelled(critical, 'more problem')}"] if critical else []
     parts += [f"act on {spelled(warnings, 'more finding')}"] if warnings else []
-    return f" Then {' and '.join(parts)}." if parts else ""
+    return f" {start} {' and '.join(parts)}." if parts else ""
 
 
 def _quiet(report: ReportData) -> str:

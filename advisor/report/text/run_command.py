@@ -46,7 +46,7 @@ def training_command(study: Study, spec: StudySpec) -> str:
     params, filled = max(commands, key=lambda c: sum(braced for _, braced in c[1]), default=unknown)
     if any("tuner" in t.facts for t in study.trials[:1]) and not any(braced for _, braced in filled):
         return ""
-    text = " ".join(word if braced else shell.quote(word) for word, braced in filled)
+    text = " ".join(word if braced else shell.quote_word(word) for word, braced in filled)
     before, now = placeholders.values(study.spec), placeholders.values(spec)
     changed = [n for n in placeholders.to_pass(spec) if n == "seed" or now[n] != before.get(n)]
     needed = [n for n in spec.searched if not any(f"{{{d}}}" in text for d in _derived(spec, n))]
@@ -70,10 +70,10 @@ def run_command(report: ReportData) -> str:
     first = next(iter(report.next_studies), None)
     if first is None:
         return ""
-    file = shell.quote(PurePath(report.folder, "next", first.file).as_posix())
+    file = shell.quote_word(PurePath(report.folder, "next", first.file).as_posix())
     if first.training:
         return f"advisor run {file} -- {first.training}"
-    return f"advisor export optuna {file} --experiment {shell.quote(report.spec.study)} --out next_study.py"
+    return f"advisor export optuna {file} --experiment {shell.quote_word(report.spec.study)} --out next_study.py"
 
 
 def _words(command: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Literal
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
-from advisor.contract.redact import learn, redact
+from advisor.contract.redact import learn_address, redact
 from advisor.model.errors import AdvisorError
 
 Kind = Literal["sqlite", "files", "server", "database", "other"]
@@ -43,7 +43,7 @@ def locate(tracking_uri: str | None) -> Location:
     default is `mlruns` in the working directory if it holds experiments, else `mlflow.db` there.
     """
     uri = str(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or "").strip()
-    learn(uri)
+    learn_address(uri)
     if not uri:
         return _default_location()
     scheme = uri.split(":", 1)[0].lower() if ":" in uri and not _is_windows_drive(uri) else ""

@@ -93,12 +93,12 @@ def _end(slope: float) -> str:
 def _other_objectives(study: Study) -> list[tuple[str, int]]:
     """Return other metrics of the objective's data whose names state a direction, with the sign that makes them costs."""
     own = study.spec.objective.metric
-    split = metric_names.split_of(own)
+    split = metric_direction.split_of(own)
     found: dict[tuple[str, ...], tuple[str, int]] = {}
     for metric in sorted(study.metrics, key=lambda m: (len(m), m)):
         quantity = metric_direction.quantity(metric)
         direction = metric_direction.direction_of(metric)
-        if metric_names.split_of(metric) != split or direction is None or metric_names.is_companion(metric):
+        if metric_direction.split_of(metric) != split or direction is None or metric_names.is_companion(metric):
             continue
         if metric_names.measures_success(metric) and quantity != metric_direction.quantity(own):
             found.setdefault(quantity, (metric, 1 if direction == "minimize" else -1))

@@ -11,7 +11,6 @@ from advisor.contract import metric_direction
 from advisor.model.parameter_kinds import is_batch_size
 from advisor.model.space import Value, as_number, counts_training, words_of
 from advisor.model.spec import Direction
-from advisor.tracking.study import metric_names
 
 _OBJECTIVE_ENDINGS = (("best", "model"), ("monitor",), ("objective",), ("target", "metric"), ("optimize", "metric"))
 """Last words of parameter names whose value is the objective, such as metric_for_best_model and early_stopping.monitor."""
@@ -46,9 +45,9 @@ def _metric_named(value: str, metrics: Collection[str]) -> str | None:
         return value
     quantity = metric_direction.quantity(value)
     similar = [
-        m for m in metrics if metric_names.split_of(m) == "valid" and metric_direction.quantity(m) == quantity != ()
+        m for m in metrics if metric_direction.split_of(m) == "valid" and metric_direction.quantity(m) == quantity != ()
     ]
-    if metric_names.split_of(value) not in (None, "valid") or not similar:
+    if metric_direction.split_of(value) not in (None, "valid") or not similar:
         return None
     return min(similar, key=lambda m: (len(m), m))
 

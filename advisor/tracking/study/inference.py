@@ -261,9 +261,12 @@ def twins(params: Sequence[Mapping[str, Value]], keep: Collection[str]) -> dict[
 
 
 def infer_max_steps(declared: Sequence[float], last_steps: Sequence[int]) -> int | None:
-    """Return the planned number of steps: the most frequent declared number, or else the most frequent last step."""
+    """Return the planned number of steps: the most frequent declared number, or else the most frequent last step.
+
+    A last step of 0 or 1 is that of a result that was logged once, after the training.
+    """
     planned = [int(d) for d in declared if math.isfinite(d) and d >= 1]
     if planned:
         return Counter(planned).most_common(1)[0][0]
-    positive = [s for s in last_steps if s >= 1]
+    positive = [s for s in last_steps if s > 1]
     return Counter(positive).most_common(1)[0][0] if positive else None

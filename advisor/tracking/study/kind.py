@@ -18,7 +18,6 @@ from advisor.model.message import listed, say
 from advisor.model.reading import Decision, Kind, Reading
 from advisor.model.space import IntArray
 from advisor.tracking.runs import Experiment
-from advisor.tracking.study import metric_names
 
 _AUTOLOGGING = "mlflow.autologging"
 _NO_NETWORKS = frozenset(
@@ -157,7 +156,7 @@ def choose_kind(experiment: Experiment, runs: IntArray, objective: str, reading:
         elif len(found) < signature.required or (signature.kind == "no-network" and traces.network):
             continue
         return KindChoice(signature.kind, _decisions(signature, found))
-    held_out = any(metric_names.split_of(m) in ("valid", "test") for m in traces.metrics)
+    held_out = any(metric_direction.split_of(m) in ("valid", "test") for m in traces.metrics)
     return KindChoice("supervised" if held_out else "unknown")
 
 

@@ -9,21 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from advisor import contract
-from advisor.contract.metric_direction import SPLITS, Split, direction_of, quantity, words
+from advisor.contract.metric_direction import direction_of, quantity, split_of, words
 from advisor.model.study import Signal
 
 _ADVERSARIAL = frozenset("g d gen disc generator discriminator adv adversarial actor critic policy value q td".split())
 """Words in names of losses that need not decrease in training: losses of adversarial networks and reinforcement learning."""
 _DERIVED = frozenset("best final last max min".split())
 """Words in names of metrics that only repeat values of another metric, such as its best value so far."""
-
-
-def split_of(name: str) -> Split | None:
-    """Return the data split of the metric; None if its name does not contain one."""
-    for word in words(name):
-        if word in SPLITS:
-            return SPLITS[word]
-    return None
 
 
 def is_companion(name: str) -> bool:

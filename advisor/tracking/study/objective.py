@@ -84,7 +84,7 @@ def _choose_direction(metric: str, logged: Direction | None) -> tuple[Direction,
 
     logged: direction in the runs' tags. Tuners and hooks log "minimize" unless the user says otherwise, so a clear name decides.
     """
-    if logged is not None and not metric_direction.contradicts(metric, logged):
+    if logged is not None and not metric_direction.contradicts_direction(metric, logged):
         return logged, {}, ()
     by_name = metric_direction.direction_of(metric)
     if by_name is None:
@@ -97,7 +97,7 @@ def _choose_direction(metric: str, logged: Direction | None) -> tuple[Direction,
 
 def _contradiction(metric: str, stated: Direction, *, followed: bool) -> Iterator[str]:
     """Yield a warning if the metric's name contradicts the stated direction. followed: the analysis uses the stated direction."""
-    if metric_direction.contradicts(metric, stated):
+    if metric_direction.contradicts_direction(metric, stated):
         other = "maximize" if stated == "minimize" else "minimize"
         better = "higher" if stated == "minimize" else "lower"
         used, unused = (stated, other) if followed else (other, stated)
@@ -122,7 +122,7 @@ def _infer_metric(experiment: Experiment) -> tuple[str, Direction | None, str]:
             f"cannot tell which metric is the objective; pass --objective, one of: {_metrics(experiment)}"
         )
     reason = "inferred from the metrics' names"
-    if metric_names.split_of(metric) is None:
+    if metric_direction.split_of(metric) is None:
         reason += "; no name says that it is of validation data"
     return metric, None, reason
 
@@ -134,7 +134,7 @@ def _tuned_value(experiment: Experiment) -> str | None:
         return None
     if "value" in names:
         return "value"
-    names = [m for m in names if metric_names.split_of(m) == "valid"] or names
+    names = [m for m in names if metric_direction.split_of(m) == "valid"] or names
     return names[0] if len(names) == 1 else None
 
 
@@ -159,7 +159,7 @@ def _metrics(experiment: Experiment) -> str:
 
 
 def _warnings(metric: str) -> tuple[str, ...]:
-    if metric_names.split_of(metric) != "test":
+    if metric_direction.split_of(metric) != "test":
         return ()
     return (
         f"The objective, {metric}, is of test data by its name: choose trials on validation data, and look at test data once.",

@@ -109,7 +109,9 @@ def _not_finite(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> s
     range_of_costs = costs.range
     for metric, loss in losses.items():
         tail = _length_of_tail(~np.isfinite(loss.values))
-        if not tail or (metric_names.split_of(metric) not in ("train", None) and _training_was_finite(loss, losses)):
+        if not tail or (
+            metric_direction.split_of(metric) not in ("train", None) and _training_was_finite(loss, losses)
+        ):
             continue
         if not _survived(curve, int(loss.steps[-tail]), range_of_costs, single=tail == 1):
             return _since(metric, loss)
@@ -128,7 +130,7 @@ def _training_was_finite(curve: Curve, losses: Mapping[str, Curve]) -> bool:
     finite = [
         c
         for m, c in losses.items()
-        if metric_names.split_of(m) in ("train", None)
+        if metric_direction.split_of(m) in ("train", None)
         and (c.steps[-1] >= curve.steps[-1] or c.steps[-1] + _usual_interval(c) > curve.steps[-1])
         and np.isfinite(c.values).all()
     ]
@@ -197,7 +199,7 @@ def _undone(blocks: Mapping[str, CurveBlock], costs: Costs, trial: int) -> str:
         return ""
     for metric, block in blocks.items():
         loss = block.curve(trial).finite.values
-        if metric_direction.quantity(metric) != ("loss",) or metric_names.split_of(metric) not in ("train", None):
+        if metric_direction.quantity(metric) != ("loss",) or metric_direction.split_of(metric) not in ("train", None):
             continue
         end = loss[-max(_MIN_FLAT, int(_TAIL * len(loss))) :]
         if metric == costs.metric or len(loss) <= 2 * _MIN_FLAT:

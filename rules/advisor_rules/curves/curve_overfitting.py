@@ -225,7 +225,7 @@ def _rise(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Mess
         else "Trial {trial}"
     )
     return say(
-        f"{who} overfits: {{metric}} gets worse, from {{best}} at {{step}} to {{end}} at its end{{training}}.",
+        f"{who} overfits: {{metric}}, smoothed, gets worse, from {{best}} at {{step}} to {{end}} at its end{{training}}.",
         trial=Name(top.trial.name),
         metric=Name(metric),
         best=Objective(best),

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.curves.step_noise import MIN_EVALUATIONS, Around, Ranking, around_best, redraw_ranking
+from advisor.computed.decision import repeats
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
@@ -25,10 +26,11 @@ class CurveStepVariance(Rule):
     """Validation jumps so much between evaluations that noise decides the ranking of the best trials.
 
     ## What it looks at
-    The half of each best trial's curve around its best step, split into a smooth course and noise. All evaluations are redrawn 500
-    times from both, and the best step is selected again in each draw. The rule fires if another trial wins in most draws and most
-    of the variance between the best values is noise. If there is only one trial, the rule compares the smallest detectable
-    difference between two such trials with the gain from training.
+    The best trial of each of the best settings; other seeds of a setting are no rivals. The half of its curve around its best step
+    is split into a smooth course and noise. All evaluations are redrawn 500 times from both, and the best step is selected again in
+    each draw. The rule fires if another trial wins in most draws and most of the variance between the best values is noise. If
+    there is only one trial, the rule compares the smallest detectable difference between two such trials with the gain from
+    training.
 
     ## Why it matters
     A trial is judged by a lucky or an unlucky step, so hyperparameters are compared by chance. Production training will not end
@@ -49,7 +51,7 @@ class CurveStepVariance(Rule):
     goal: ClassVar[Goal] = "efficiency"
 
     best: Count = 5
-    """Number of best trials to compare."""
+    """Number of best settings to compare."""
     keeps: Share = 0.5
     """Minimum share of draws that the best trial must win in a reliable ranking. Our choice: more likely than not."""
     reliable: Share = 0.5
@@ -63,7 +65,7 @@ class CurveStepVariance(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding, about the objective."""
-        trials = study.ranked()[: self.best]
+        trials = _best_of_each_setting(study)[: self.best]
         if not trials:
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
         parts = [(t, a) for t in trials if (a := around_best(study.cost_curve(t).finite.values)) is not None]
@@ -88,18 +90,17 @@ class CurveStepVariance(Rule):
 
     def _several(self, study: Study, trials: list[Trial], ranking: Ranking) -> Finding:
         message = say(
-            "Around the best steps of the {n} best trials, {metric} jumps by {noise} (standard deviation) between evaluations. "
-            "Their best values differ by only {gap}. If all evaluations were repeated, {best} would stay the best "
-            "with a probability of {keeps}.",
+            "Noise between evaluations changes the best {metric} of a trial by {noise} (standard deviation). The {n} best settings "
+            "differ by only {gap}. If all evaluations were repeated, {best} would stay the best with a probability of {keeps}.",
             n=len(trials),
             metric=Name(study.spec.objective.metric),
-            noise=Number(ranking.noise, 2),
+            noise=Number(ranking.spread, 2),
             gap=Number(float(study.costs[trials[-1].index]) - float(study.costs[trials[0].index]), 2),
             best=Name(trials[0].name),
             keeps=Percent(ranking.keeps),
         )
         rows = (
-            ("trials compared", len(trials)),
+            ("settings compared, the best trial of each", len(trials)),
             ("noise between evaluations", ranking.noise),
             ("noise of a trial's best value", ranking.spread),
             (
@@ -162,7 +163,7 @@ class CurveStepVariance(Rule):
         metric = study.spec.objective.metric
         change, cause = noise_remedy(study, trials, constant=self.constant)
         best = study.objective_value(float(study.costs[trials[0].index]))
-        caption = "Late evaluations of {metric} scatter as widely as the best trials differ."
+        caption = "Late evaluations of {metric} scatter."
         return self.finding(
             message,
             action=change.text if isinstance(change, Advise) else "Decay the learning rate to zero over the training.",
@@ -181,3 +182,11 @@ class CurveStepVariance(Rule):
             ),
             changes=(change,),
         )
+
+
+def _best_of_each_setting(study: Study) -> list[Trial]:
+    """Return the best trial of each setting, best first; all trials if they have only one setting."""
+    best: dict[object, Trial] = {}
+    for trial in study.ranked():
+        best.setdefault(repeats.key(trial) or trial.id, trial)
+    return list(best.values()) if len(best) > 1 else study.ranked()

@@ -34,7 +34,7 @@ class Adopt(Rule):
 
     ## What to do
     Repeat the best trial and the next setting with enough other seeds to detect a lead of this size with 80 % probability. If more
-    than 20 repeats are needed, take the simpler or cheaper of the two settings. If repeats fail, find the cause before any further
+    than 20 repeats are needed, treat the two settings as equally good. If repeats fail, find the cause before any further
     comparison. `advisor compare` decides between two trials, settings or studies and weighs added complexity.
 
     ## How sure
@@ -158,7 +158,11 @@ class Adopt(Rule):
                 best=values[0],
                 bad=listed([*([far] if behind else []), *([failed] if best.failed else [])]),
             ),
-            action="Find out what goes wrong in those runs before you adopt this setting or compare it with another.",
+            action=say(
+                "Find out why {bad} of the best setting's {runs} went wrong before you adopt it.",
+                bad=len(behind) + len(best.failed),
+                runs=CountOf(len(best.trials) + len(best.failed), "run"),
+            ),
             severity="warning",
             confidence=0.95 if best.failed else 1 - self.false_alarms,
             subject="seed",
@@ -190,16 +194,17 @@ class Adopt(Rule):
         noun = repeats.noun(repeats.settings(study))
         gap = Number(abs(lead.gain))
         why = f"The difference of {gap} is within the variation between {noun}s (standard deviation {Number(lead.sd)})"
-        advice = f"Take the simpler or cheaper of the settings of {one} and {other} until a lead that matters is shown."
+        advice = f"Treat {one} and {other} as equally good until one shows a lead that matters."
         changes: list[Change] = [Advise(text=advice)]
         if lead.p <= self.false_alarms and lead.gain > 0:
             action = say(
-                "Take the simpler or cheaper of {one} and {other}: the lead is too small to matter.",
+                "Treat {one} and {other} as equally good: the lead is too small to matter.",
                 one=one,
                 other=other,
             )
         elif needed <= self.most:
-            changes.append(RepeatTrial(parameters=dict(best.params), seeds=needed, why=why))
+            both = dict(best.params), dict(rival.params)
+            changes.append(RepeatTrial(parameters=both[0], rivals=both[1:], seeds=needed, why=why))
             action = say(
                 "Run {one} and {other} {needed} times each before you adopt either.",
                 one=one,
@@ -208,7 +213,7 @@ class Adopt(Rule):
             )
         else:
             action = say(
-                f"Take the simpler or cheaper of {{one}} and {{other}}: not even {{most}} {noun}s each would separate them.",
+                f"Treat {{one}} and {{other}} as equally good: not even {{most}} {noun}s each would separate them.",
                 one=one,
                 other=other,
                 most=self.most,

@@ -14,15 +14,14 @@ from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise, RunPlan
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Count as CountOf
 from advisor.model.message import Number, Objective, Probability, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats import best_of, difference
 
 STOP = (
-    "Stop tuning in this space. Take the best setting, or the simplest of those as good, evaluate it on the test set once and ship "
-    "it; or change the question: another architecture, more steps, more data, a hyperparameter that was fixed."
+    "Stop tuning in this space. Take the best setting, or the simplest of those as good, evaluate it on {data} once and ship it; "
+    "or change the question: another architecture, more steps, more data, a hyperparameter that was fixed."
 )
 
 
@@ -104,20 +103,19 @@ class TuningSaturated(Rule):
     def _finding(
         self, study: Study, best: repeats.Setting, sd: float, counts: _Counts, gain: float, chance: float
     ) -> Finding:
-        noun = repeats.noun(repeats.settings(study))
+        noun, data = repeats.noun(repeats.settings(study)), study.spec.objective.final_data
         deviation = f"standard deviation between {noun}s"
         return self.finding(
             say(
                 f"{{alike}} of {{pool}} settings differ from the best one, {{best}}, by no more than noise ({deviation}: {{sd}}). "
-                "The last {recent} settings gained no more than that. Further tuning of {searched} in this space no longer pays.",
+                "The last {recent} settings gained no more than that. As many trials again would hardly gain more.",
                 alike=counts.alike,
                 pool=counts.pool,
                 best=Objective(study.objective_value(best.mean)),
                 sd=Number(sd, 2),
                 recent=counts.recent,
-                searched=CountOf(len(study.searched), "hyperparameter"),
             ),
-            action="Search once more where the good trials lie, then evaluate the best setting on the test set and ship it.",
+            action=f"Make one last search where the good trials lie, then evaluate the best setting on {data} once and ship it.",
             severity="note",
             confidence=1 - chance,
             trials=best.trials[:1],
@@ -137,7 +135,7 @@ class TuningSaturated(Rule):
             ),
             changes=(
                 RunPlan(plan="exploit", why="Further tuning no longer pays: one last search where the good trials lie"),
-                Advise(text=STOP),
+                Advise(text=STOP.format(data=data)),
             ),
         )
 

@@ -34,7 +34,8 @@ class EvalSize(Rule):
     number determines the error; for a loss or a score, the standard deviation over the examples must be logged. The best trials,
     one per setting, are compared with the range of values that equal trials would have. The rule fires if the range of the best
     trials is no wider, and if the detectable difference is a good part of the distance from the best to the median trial. It also
-    fires if at least three settings reach a perfect score: an accuracy of 1 or 100, an error of 0.
+    fires if at least three settings reach a perfect score: an accuracy of 1 or 100, an error of 0. If most settings do, no other
+    result of the study means anything, so this must be fixed first.
 
     ## Why it matters
     The choice between these trials then depends on the examples that happen to be in the set. If a class has few examples, apparent
@@ -116,7 +117,10 @@ class EvalSize(Rule):
             score=score,
         )
         rows = (("settings with a perfect score", say("{k} of {settings}", k=len(perfect), settings=settings)),)
-        return self._finding(study, message, _HARDER, "warning", _CONFIDENCE, perfect, rows)
+        if 2 * len(perfect) <= settings:
+            return self._finding(study, message, _HARDER, "warning", _CONFIDENCE, perfect, rows)
+        found = self._finding(study, message, _HARDER, "critical", _CONFIDENCE, perfect, rows)
+        return found.model_copy(update={"goal": "pipeline"})
 
     def _too_small(self, study: Study, trials: Sequence[Trial], found: Heterogeneity, gain: float) -> Finding:
         n = trials[0].fact("n_valid")

@@ -14,6 +14,7 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, DropValues, FixParameter
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.message import Count as CountOf
 from advisor.model.message import Message, Name, Number, Objective, Percent, Setting, listed, say
 from advisor.model.space import FloatArray, counts_training
 from advisor.model.study import Study
@@ -31,7 +32,8 @@ class ScientificEffect(Rule):
     Scientific hyperparameters: those that the study file declares, and choices and switches of few values. A response is fitted to
     the results of all values together, in which each value may have its best learning rate at another place. The rule compares the
     best results that the values reach, not their averages, because the averages also count badly tuned trials. It states the
-    difference with its interval. If no difference can be seen, it states how large one may be.
+    difference with its interval. If no difference can be seen, it states how large one may be. If nothing else was varied and the
+    values were repeated with other seeds, the means of the repeats are compared.
 
     ## Why it matters
     A study is run to answer a question. The best trial alone does not answer it: one value wins by chance or by better tuning of
@@ -68,6 +70,11 @@ class ScientificEffect(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per scientific hyperparameter, either the difference or how large one may be."""
         tried = settings.read(study)
+        repeated = _of_repeats(study, tried, self.levels)
+        if repeated is not None:
+            # The leader is the best of all means, so intervals are corrected for all pairs, not for those with one given value.
+            yield self._answer(study, repeated, 2 * self.false_alarms / len(repeated.groups))
+            return
         questions, lacking = self._questions(study, tried)
         if not questions and lacking:
             raise MissingData(lacking[0])
@@ -128,9 +135,9 @@ class ScientificEffect(Rule):
             (
                 f"best result with {these.label(group)}",
                 say(
-                    "{value}, from {count} settings",
+                    "{value}, from {results}",
                     value=Objective(study.objective_value(float(np.median(effect.best[:, g])))),
-                    count=int(np.sum(np.isfinite(these.costs) & (these.groups == group))),
+                    results=question.results(group),
                 ),
             )
             for g, group in enumerate(question.groups)
@@ -153,6 +160,17 @@ class _Question:
     effect: group_effect.GroupEffect
     asked: int
     """Number of hyperparameters whose values could be compared."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other hyperparameter was tuned: each value is one setting, which was repeated."""
+        return all(self.these.size(group) == 1 for group in self.groups)
+
+    def results(self, group: int) -> CountOf:
+        """Return the number of results with the value at this index of `these.values`."""
+        if self.alone:
+            return CountOf(len(self.these.with_value(group)), "run")
+        return CountOf(int(np.sum(np.isfinite(self.these.costs) & (self.these.groups == group))), "setting")
 
     def value(self, group: int) -> Message:
         """Return one of the compared values as text."""
@@ -184,6 +202,20 @@ def _question(these: _compared_values.Compared, groups: list[int], *, asked: int
     return _Question(these, tuple(groups), group_effect.compare(index, numeric, choices, costs), asked)
 
 
+def _of_repeats(study: Study, tried: settings.Settings, levels: int) -> _Question | None:
+    """Return the question of a study that compares repeated settings, each with its own value; None if it is none."""
+    compared = repeats.compared(study)
+    if repeats.trial_variance(compared) is None:
+        return None
+    for these in _compared_values.compared(study, tried, levels=levels):
+        costs = {s.params[these.name]: s.fresh for s in compared if these.name in s.params}
+        if len(costs) == len(compared) and study.searched[these.name].role == "scientific":
+            groups = [g for g, value in enumerate(these.values) if value in costs]
+            effect = group_effect.of_repeats([costs[these.values[g]] for g in groups])
+            return _Question(these, tuple(groups), effect, asked=1)
+    return None
+
+
 def _varied(positions: FloatArray) -> bool:
     return len(np.unique(positions[np.isfinite(positions)])) > 1
 
@@ -201,10 +233,13 @@ def _difference(question: _Question, lead: int, behind: list[tuple[int, _Gap]], 
 def _none(question: _Question, gaps: dict[int, _Gap], share: Percent) -> Message:
     """Return the sentence that no difference can be seen, with the largest one that the results leave possible."""
     largest = max(max(high, -low) for _, low, high in gaps.values())
-    text = (
-        "No difference between the values of {name} larger than {largest} can be seen ({share}), with the others tuned."
+    return say(
+        "No difference between the values of {name} larger than {largest} can be seen ({share}){others}.",
+        name=Name(question.these.name),
+        largest=Number(largest),
+        share=share,
+        others="" if question.alone else ", with the others tuned",
     )
-    return say(text, name=Name(question.these.name), largest=Number(largest), share=share)
 
 
 def _action(question: _Question, lead: int, *, differ: bool) -> Message:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -14,7 +16,7 @@ from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Side
 from advisor.model.message import Message, Name, Percent, Setting, say
-from advisor.model.space import IntArray, counts_training, range_scale
+from advisor.model.space import IntArray, counts_training, is_learning_rate, range_scale, words_of
 from advisor.model.study import Study
 from advisor.stats import boundaries
 from advisor_rules.space import _extension, _rows
@@ -93,7 +95,7 @@ class SpaceBoundary(Rule):
     edge: Share = 0.1
     """Share of a range, on its own scale, that counts as its end."""
     certainty: Share = 0.9
-    """Minimum probability that the best value lies at the end, given the fitted response, for a warning."""
+    """Minimum share of simulated fits of the response that are best at the end, for a warning."""
     likely: Share = 0.75
     """The same for a note: odds of three to one."""
     false_alarms: Share = 0.05
@@ -107,7 +109,7 @@ class SpaceBoundary(Rule):
             raise MissingData(
                 "no numeric hyperparameter was varied; log the ones that the study searches", needs="searched"
             )
-        tried.require(5, 3)
+        tried.require(max(5, _fewest(len(axes), tried.level(self.false_alarms))), 3)
         numeric, choices = [tried.numeric[n] for n in axes], list(tried.choices.values())
         level = tried.level(self.false_alarms)
         found = boundaries.crowded(numeric, choices, tried.costs, self.edge, self.likely, level)
@@ -132,7 +134,7 @@ class SpaceBoundary(Rule):
         moved: _extension.Moved,
     ) -> Finding:
         side = crowded.side
-        chance, certainty = "probability of such crowding by chance", "probability that the best value lies at this end"
+        chance, fitted = "probability of such crowding by chance", "simulated fits that are best at this end"
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
         best = [t for i in good for t in tried.trials[i][:1]]
         action, change = _advice(study, name, side, moved)
@@ -157,13 +159,18 @@ class SpaceBoundary(Rule):
                     rows=(
                         _rows.tried_row(tried),
                         _rows.probability(chance, crowded.p, self.false_alarms),
-                        _rows.probability(certainty, crowded.probability, self.likely),
+                        _rows.share(fitted, crowded.probability, self.likely),
                         _rows.range_row(study, name),
                     )
                 ),
             ),
             changes=(change,),
         )
+
+
+def _fewest(axes: int, level: float) -> int:
+    """Return the minimum number of settings of which some order is significant; with fewer, the tests cannot find anything."""
+    return next(n for n in itertools.count(1) if 2 * axes <= level * math.factorial(n))
 
 
 def _advice(study: Study, name: str, side: Side, moved: _extension.Moved) -> tuple[Message, Change]:
@@ -232,7 +239,12 @@ def _without_two(tried: settings.Settings, name: str, side: Side, level: float) 
 
 
 def _fails_beyond(tried: settings.Settings, name: str, side: Side) -> bool:
-    """Return True if at least half of the trials further out than the best trial failed."""
-    out = tried.numeric[name] if side == "high" else -tried.numeric[name]
-    beyond = out > out[int(np.nanargmin(tried.costs))]
-    return bool(beyond.any() and 2 * tried.failed[beyond].sum() >= beyond.sum())
+    """Return True if at least half of the trials further out than the best trial failed.
+
+    A higher momentum makes updates longer, as a higher learning rate does, so trials with higher rates count for it, too.
+    """
+    out = [tried.numeric[name] if side == "high" else -tried.numeric[name]]
+    if side == "high" and "momentum" in words_of(name):
+        out += [u for n, u in tried.numeric.items() if is_learning_rate(n)]
+    beyond = [u > u[int(np.nanargmin(tried.costs))] for u in out]
+    return any(b.any() and 2 * tried.failed[b].sum() >= b.sum() for b in beyond)

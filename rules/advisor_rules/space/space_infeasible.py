@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+import numpy as np
+
 from advisor.computed.space import failures
+from advisor.computed.stability import instability
 from advisor.engine.rule import Expectation, Relation, Rule, Settled, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Count, Message, Probability, listed, say
+from advisor.model.message import Count, Message, Number, Probability, listed, say
 from advisor.model.space import BoolArray
 from advisor.model.study import Study
 from advisor.stats import outliers
@@ -18,7 +21,7 @@ from advisor_rules.space import _failure_regions, _rows
 
 BUG = "Look for a bug in the training code or the data: trials fail in every part of the search space."
 MEMORY = "Free memory first: use smaller batches (with gradient accumulation), a smaller model or lower precision."
-NO_PLACE = "Look at why the failed trials failed: no single hyperparameter separates them from the others."
+NO_PLACE = "Look at why the failed trials failed: no single hyperparameter clearly separates them from the others."
 
 
 class SpaceInfeasible(Rule):
@@ -144,7 +147,20 @@ class SpaceInfeasible(Rule):
         if count >= self.everywhere * ended:
             unstable = count == ended and 2 * failed.crashed.sum() < count
             return (*_failure_regions.lower_rates(study, unstable), Advise(text=BUG))
-        return (Advise(text=NO_PLACE),)
+        return (Advise(text=_highest_rates(study, failed) or NO_PLACE),)
+
+
+def _highest_rates(study: Study, failed: failures.Failures) -> str:
+    """Return advice if exactly the trials with the highest learning rates failed, which few trials do not prove; else nothing."""
+    found = instability.learning_rates(study)
+    name, rates = found if found is not None else ("", np.empty(0))
+    bad, others = (rates[study.ended & mask] for mask in (failed.any, ~failed.any)) if found else (rates, rates)
+    if not (len(bad) and len(others) and bad.min() > others.max()):
+        return ""
+    return (
+        f"Search lower values of {name}: it is at least {Number(float(bad.min()))} in all that failed and at most "
+        f"{Number(float(others.max()))} in the others. So few trials do not prove that it is the cause."
+    )
 
 
 def _kinds(failed: failures.Failures) -> tuple[tuple[str, BoolArray], ...]:

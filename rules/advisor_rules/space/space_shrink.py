@@ -48,9 +48,9 @@ class SpaceShrink(Rule):
     Both tests are exact for any sampling that ignores results. The first is corrected for the number of hyperparameters, the second
     for the number that passed the first. Confidence is one minus the larger p-value, times 0.9 if the range was not declared. If
     the sampler learned from results, the finding is a note with lower confidence. If all settings are equally good, 0 to 2 % of 200
-    simulated studies raised a finding. In random windows of dense grids, the kept part held 92 % of the best fiftieth of all points
-    after 16 trials, and 98 % after 64 or more. Many hyperparameters need many trials: with eight, an optimum half a range wide was
-    found by 20 % of studies with 50 trials, 50 % with 100 and 90 % with 200.
+    simulated studies raised a finding. In 866 random windows of grids of trained networks, the kept part held 92 % of the best
+    fiftieth of all points after 16 trials, and 97 % after 64 or more. Many hyperparameters need many trials: with eight, an optimum
+    half a range wide was found by 20 % of studies with 50 trials, 50 % with 100 and 90 % with 200.
     """
 
     playbook: ClassVar[str] = "After exploration concludes"
@@ -97,7 +97,8 @@ class SpaceShrink(Rule):
         if not axes:
             raise MissingData(
                 f"no hyperparameter was tried at {self.levels} values; log those that the study searches",
-                needs="searched",
+                needs="trials" if study.searched else "searched",
+                at_least=_good_region.MIN_POINTS if study.searched else None,
             )
         tolerance = _good_region.tolerance(study, tried, self.little, self.little_of_training)
         level = tried.level(self.false_alarms)
@@ -185,7 +186,9 @@ class SpaceShrink(Rule):
             _rows.tried_row(tried),
             ("good trials", say("{good}, {strays} of them outside the part", good=part.good, strays=part.strays)),
             ("trials in the part", say("{inside} of {having}", inside=part.inside, having=having)),
-            _rows.probability("probability of this by chance", p, self.false_alarms),
+            _rows.probability("probability of this by chance", p, self.false_alarms)
+            if p <= self.false_alarms
+            else ("simulated fits with their best value in the part", say("{p}", p=Percent(1 - p))),
             _rows.share("share of the range with margins", kept[1] - kept[0], self.left),
             _rows.range_row(study, name),
         )

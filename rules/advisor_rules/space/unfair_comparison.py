@@ -15,7 +15,7 @@ from advisor.model.change import Advise, Change, SetField, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count as CountOf
-from advisor.model.message import Message, Name, Number, Objective, Percent, Probability, say
+from advisor.model.message import Message, Name, Number, Objective, Percent, say
 from advisor.model.space import Domain, range_scale
 from advisor.model.study import Study
 from advisor.stats import boundaries, widening
@@ -144,7 +144,7 @@ class UnfairComparison(Rule):
                     rows=(
                         ("settings", say("{size} of {who}, {rest} others", size=size, who=who, rest=rest)),
                         _rows.probability(early, end.p, self.false_alarms),
-                        ("probability that its best lies at that end", say("{p}", p=Probability(end.probability))),
+                        ("simulated fits that are best at that end", say("{p}", p=Percent(end.probability))),
                     )
                 ),
             ),
@@ -174,9 +174,7 @@ class UnfairComparison(Rule):
                 FigureEvidence(
                     rows=(
                         _rows.probability("probability of such crowding by chance", end.p, self.false_alarms),
-                        _rows.probability(
-                            "probability that its best lies at that end", end.probability, self.certainty
-                        ),
+                        _rows.share("simulated fits that are best at that end", end.probability, self.certainty),
                     )
                 ),
             ),

@@ -106,6 +106,7 @@ class StabilityEarly(Rule):
             action="Warm up the learning rate over as few steps as train stably. Lower it only as a last resort.",
             severity="warning" if near.spares_best(found.trials) else "critical",
             confidence=found.confidence,
+            side=near.side(found.trials),
             trials=found.trials,
             evidence=(found.curves("unstable"), self._figures(found)),
             changes=instability.warmup_changes(min(rates, default=math.nan)),

@@ -87,7 +87,9 @@ class StabilityMid(Rule):
     material: Share = 0.1
     """Minimum jump, as a share of the loss's fall before it; as a share of the logarithm's fall if the loss had fallen tenfold."""
     rare: Share = 0.1
-    """Maximum share of unstable trials for a mere warning, if none of them is among the best three."""
+    """Maximum share of unstable trials for a mere note, if none of them is among the best three; a warning if their learning rates
+    are all above the best trial's.
+    """
     false_alarms: Share = 0.05
     """Probability, per study, that noise alone raises a finding."""
 
@@ -112,13 +114,14 @@ class StabilityMid(Rule):
         if found is None:
             return
         best = bool({t.index for t in study.ranked()[:3]} & {t.index for t in found.trials})
-        rare = len(found.trials) <= self.rare * found.judged
+        spared, rare = near.spares_best(found.trials), len(found.trials) <= self.rare * found.judged
         norms = instability.late_norms(study, found.trials)
         yield self.finding(
             found.message,
             action=instability.clip_action(norms),
-            severity="critical" if best or not (near.spares_best(found.trials) or rare) else "warning",
+            severity="critical" if best or not (spared or rare) else "warning" if spared else "note",
             confidence=found.confidence,
+            side=near.side(found.trials),
             trials=found.trials,
             evidence=self._evidence(study, found),
             changes=instability.clip_changes(norms),

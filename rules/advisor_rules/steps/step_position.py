@@ -31,8 +31,7 @@ class StepPosition(Rule):
 
     ## Why it matters
     If the best step is always in the first tenth, most of the compute is wasted. If it is consistently in the last quarter, the
-    trials possibly ended too early. A learning rate that decays to near zero also puts the best step last. If that explains most of
-    the late best steps, the rule is quiet.
+    trials possibly ended too early. A learning rate that decays to near zero also puts the best step last, which is no finding.
 
     ## What to do
     First tenth: train for a fraction of the steps. If the first evaluation is the best, training does not work yet; fix that first.
@@ -162,9 +161,8 @@ class StepPosition(Rule):
             why = f"The best step lies {where}, and {late.improving} of these trials still improve when they end."
             change = curve_tails.set_length(study, late.longer, why=why)
         else:
-            flat = "flat" if late.gain <= self.material else "open"
-            known = flat if np.isfinite(late.rates).any() else "unknown"
-            action = say(_ADVICE["improving" if late.left_to_others else known])
+            shape = "flat" if late.gain <= self.material else "open" if np.isfinite(late.rates).any() else "unknown"
+            action = say(_ADVICE["improving" if late.left_to_others else shape])
             change = Advise(text=str(action))
         confidence = (1 - p) * many / of
         return self.finding(
@@ -206,8 +204,8 @@ def _step_of_best(study: Study, trial: Trial) -> float:
 
 _ADVICE = {
     "improving": "Choose the training length by the end of the curves, which still improve.",
-    "flat": "Keep the training length: these curves end too flat for more steps to help.",
+    "flat": "Keep the training length: its last part brought almost nothing.",
     "open": "Decay the learning rate to zero before you train longer; only then the curves show whether more steps help.",
-    "unknown": "Log the learning rate. If it decays to zero, late best steps are normal and no reason to train longer.",
+    "unknown": "Train the two best settings with the same schedule at half the length: the results show if the length matters.",
 }
 """Actions for late best steps that keep the number of steps, by the knowledge of the learning rate and the late gain."""

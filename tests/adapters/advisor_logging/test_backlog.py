@@ -67,7 +67,7 @@ def test_frames_wait_in_order(error: int, torn: bool, tmp_path: Path, monkeypatc
 
 
 def test_what_waits_is_bounded_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_BYTES", 2 * len(rows(0)))
+    monkeypatch.setattr(module, "MAX_BACKLOG_BYTES", 2 * len(rows(0)))
     writer = SpoolWriter(tmp_path)
     disk, backlog = Disk(writer, monkeypatch), Backlog(writer)
     disk.error = errno.EIO

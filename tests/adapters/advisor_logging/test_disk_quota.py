@@ -34,7 +34,7 @@ def record(uri: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str,
     made: list[Recorder] = []
 
     def start(megabytes: str, to: str) -> Recorder:
-        monkeypatch.setenv(disk_quota.VARIABLE, megabytes)
+        monkeypatch.setenv(disk_quota.QUOTA_VARIABLE, megabytes)
         made.append(Recorder(RunSettings(experiment="test", tracking_uri=to), lambda table: None))
         return made[-1]
 
@@ -65,8 +65,10 @@ def test_without_a_store_a_curve_grows_coarser_but_goes_on_and_evaluations_stay(
     assert recorder._shipper is not None
     recorder._shipper._process.kill()
     recorder._shipper._process.wait()
-    assert [m for m in caplog.messages if "disk quota" in m] == [m for m in caplog.messages if disk_quota.VARIABLE in m]
-    assert len([m for m in caplog.messages if disk_quota.VARIABLE in m]) == 1
+    assert [m for m in caplog.messages if "disk quota" in m] == [
+        m for m in caplog.messages if disk_quota.QUOTA_VARIABLE in m
+    ]
+    assert len([m for m in caplog.messages if disk_quota.QUOTA_VARIABLE in m]) == 1
     assert Shipper(recorder.folder, uri, None).deliver(0.0)
     run = only_run()
     assert run.data.tags["late"] == "tag"
@@ -105,7 +107,7 @@ def test_what_is_delivered_makes_room_and_the_sidecar_begins_later(
         assert sizes(folder) < limit + 64_000 + spool.RESERVE_BYTES
         shipper._deliver_more(has_exited=False)
         assert shipper._store is not None
-        shipper._send(shipper._store)
+        shipper._send_points(shipper._store)
     writer.append(spool.encode_event({"end": {"status": "FINISHED", "time_ms": 1, "tags": {}}}))
     assert shipper.deliver(0.0)
     assert list(history(only_run(), "m0"))[:500] == list(range(500))

@@ -14,7 +14,7 @@ from mlflow.tracking import MlflowClient
 from advisor import contract
 from advisor.cli.main import cli
 from advisor_logging import spool
-from advisor_logging.limits import MAX_NAME, MAX_STEP, clean_table, clean_text
+from advisor_logging.limits import MAX_NAME_CHARS, MAX_STEP, clean_table, clean_text
 from advisor_logging.table import Table
 from tests.adapters.fixture_types import History, OnlyRun, Start, Train
 
@@ -53,11 +53,11 @@ def test_texts_that_no_store_accepts_are_cleaned(
         log.step(OddNumber())  # type: ignore[arg-type]
     run = only_run()
     assert run.info.status == "FINISHED"
-    assert run.info.run_name == "n" * MAX_NAME
+    assert run.info.run_name == "n" * MAX_NAME_CHARS
     assert run.data.params == {"text": "caf\ufffd\ufffd", "odd": "<Odd>", "token": "***"}
     assert run.data.tags["a"] == "1"
     assert run.data.tags["odd"] == "<Odd>"
-    assert run.data.tags[("long" * 100)[:MAX_NAME]] == "1"
+    assert run.data.tags[("long" * 100)[:MAX_NAME_CHARS]] == "1"
     assert "caf" in run.data.tags[contract.TAG_COMMAND]
     assert history(run, "fine") == {2: 1.0}
 

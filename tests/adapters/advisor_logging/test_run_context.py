@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor_logging.limits import MAX_VALUE
+from advisor_logging.limits import MAX_VALUE_CHARS
 from advisor_logging.run_context import RunContext, find_commit
 
 TRAINING = """
@@ -74,7 +74,7 @@ def test_any_command_line_starts_a_run(repository: Path, database: str, argument
     assert done.returncode == 0, done.stderr
     tags = ast.literal_eval(done.stdout.splitlines()[-1])
     assert tags["advisor.command"].endswith(end)
-    assert all(len(text) <= MAX_VALUE for text in tags.values())
+    assert all(len(text) <= MAX_VALUE_CHARS for text in tags.values())
 
 
 def test_the_commit_is_found_without_git(repository: Path, tmp_path: Path) -> None:

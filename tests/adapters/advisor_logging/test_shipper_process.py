@@ -57,7 +57,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture(autouse=True)
 def _no_idle_shipper() -> None:
     """Each test starts its own shipper."""
-    shipper_process._stop_idle()
+    shipper_process._stop_idle_shippers()
 
 
 def pid(log: TuningLogger) -> int:
@@ -151,10 +151,10 @@ def test_what_changes_between_runs_is_honoured(
     assert ends(pid(first), 60), "one that does not fit any more is let go"
     assert ends(pid(second), 60)
     (idle,) = shipper_process._idle
-    assert idle.fits(shipper_process.ShipperSettings.now(other))
+    assert idle.can_serve(shipper_process.ShipperSettings.from_this_process(other))
     shutil.copy(empty_store, tmp_path / "new.db")
     (tmp_path / "new.db").rename(tmp_path / "other.db")
-    assert not idle.fits(shipper_process.ShipperSettings.now(other))
+    assert not idle.can_serve(shipper_process.ShipperSettings.from_this_process(other))
 
 
 def test_a_shipper_that_died_is_replaced(

@@ -16,8 +16,10 @@ def test_a_part_that_cannot_be_written_is_dropped_and_said(tmp_path: Path, monke
     (tmp_path / "000000-0.new").mkdir()
     first = [f.rows()[0][0] for f in spool.read_segment(tmp_path, spool.Position())]
     (tmp_path / f"000000-{first[-1]}.new").mkdir()  # blocks the name of the part
-    assert "IsADirectoryError" in str(sidecar.archive(tmp_path, 1)) or "OSError" in str(sidecar.archive(tmp_path, 1))
-    written = sidecar.write(tmp_path, tmp_path / "curves.parquet")
+    assert "IsADirectoryError" in str(sidecar.archive_segments(tmp_path, 1)) or "OSError" in str(
+        sidecar.archive_segments(tmp_path, 1)
+    )
+    written = sidecar.write_sidecar(tmp_path, tmp_path / "curves.parquet")
     assert written is not None
     assert (written.from_step, written.to_step) == (first[-1] + 1, 199)
     assert written.rows == 200 - len(first)

@@ -43,12 +43,12 @@ def test_trials_that_start_together_make_one_whole_store(tmp_path):
 def test_a_link_that_somebody_put_in_the_place_of_a_lock_is_not_followed(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    with store.one_at_a_time(uri):
+    with store.lock_store_opening(uri):
         (lock_file,) = tmp_path.glob("*.lock")
     (tmp_path / "precious").write_text("kept")
     lock_file.unlink()
     lock_file.symlink_to(tmp_path / "precious")
-    with pytest.raises(OSError, match="symbolic"), store.one_at_a_time(uri):
+    with pytest.raises(OSError, match="symbolic"), store.lock_store_opening(uri):
         pass
     assert (tmp_path / "precious").read_text() == "kept"
 

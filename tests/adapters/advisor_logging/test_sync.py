@@ -23,7 +23,7 @@ from mlflow.tracking import MlflowClient
 from advisor import contract
 from advisor.cli.main import cli
 from advisor_logging import spool, sync
-from advisor_logging.shipper import Shipper, lock
+from advisor_logging.shipper import Shipper, lock_spool
 from tests.adapters.fixture_types import History, OnlyRun, Start, Train
 from tests.adapters.samples import kill_shipper
 
@@ -92,10 +92,10 @@ def test_all_places_are_looked_into_but_not_those_of_others(left: Callable[..., 
     left("a", at=tmp_path / "state" / "tuning-advisor" / "spool", steps=3)
     left("b", at=tmp_path / "spool", steps=3)
     left("c", at=shared, steps=3)
-    assert [s.name for s in sync.find_mine()] == ["b", "a", "c"]
+    assert [s.name for s in sync.find_own_spools()] == ["b", "a", "c"]
     if os.getuid() == 0:
         os.chown(shared, 12345, 12345)
-        assert [s.name for s in sync.find_mine()] == ["b", "a"]
+        assert [s.name for s in sync.find_own_spools()] == ["b", "a"]
 
 
 def test_what_others_deliver_or_still_write_is_left(left: Callable[..., Path], tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_what_others_deliver_or_still_write_is_left(left: Callable[..., Path], t
     left("trains", steps=3, ended=False, process=os.getpid(), start_ms=NOW + 1000)
     (tmp_path / "spool" / "broken").mkdir()
     (tmp_path / "spool" / "broken" / "run.json").write_text('{"half')
-    lock_held = lock(held)
+    lock_held = lock_spool(held)
     done = run_sync()
     assert lock_held is not None
     lock_held.release()
@@ -328,4 +328,4 @@ def test_the_user_may_name_the_store_of_a_spool_from_elsewhere(
 )
 def test_a_hostile_description_is_unreadable(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.json").write_text(text)
-    assert sync.inspect(tmp_path).state == "unreadable"
+    assert sync.inspect_spool(tmp_path).state == "unreadable"

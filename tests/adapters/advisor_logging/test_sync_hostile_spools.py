@@ -43,13 +43,13 @@ def test_pipes_devices_and_endless_files_in_a_spool(
         (left(f"zero {name}", steps=3) / name).symlink_to("/dev/zero")
         with open(left(f"sparse {name}", steps=3) / name, "wb") as sparse:
             sparse.truncate((1 << 20) + 1)
-    for folder in sync.find([tmp_path / "spool"]):
-        assert sync.inspect(folder).state == "unreadable", folder.name
+    for folder in sync.find_spools([tmp_path / "spool"]):
+        assert sync.inspect_spool(folder).state == "unreadable", folder.name
 
 
 def test_a_spool_whose_name_is_a_path_is_unreadable(left: Callable[..., Path]) -> None:
     folder = left("elsewhere", steps=3, run_id="a" * 32, spool="x/../../../away")
-    assert sync.inspect(folder).state == "unreadable"
+    assert sync.inspect_spool(folder).state == "unreadable"
 
 
 def raw_frame(kind: int, payload: bytes) -> bytes:
@@ -85,13 +85,13 @@ def test_any_frame_is_read_or_makes_a_spool_unreadable(left: Callable[..., Path]
         folder = left(name, steps=3)
         with open(folder / "000000.spool", "ab") as file:
             file.write(frame)
-        assert sync.inspect(folder).state in ("left", "unreadable"), name
+        assert sync.inspect_spool(folder).state in ("left", "unreadable"), name
 
 
 def test_a_spool_with_hostile_frames_is_named_in_one_line(
     left: Callable[..., Path], uri: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sync, "RETRY_S", 0.0)
+    monkeypatch.setattr(sync, "MAX_RETRY_S", 0.0)
     for name in ("step nan", "names of numbers", "too short", "tags are a list", "end is a text"):
         with open(left(name, steps=3, at=tmp_path / "download", ended=False) / "000000.spool", "ab") as file:
             file.write(HOSTILE_FRAMES[name])

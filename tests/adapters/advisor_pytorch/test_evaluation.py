@@ -17,7 +17,7 @@ def test_an_objective_that_is_never_evaluated_gets_one_warning(evaluations, warn
     said = []
     watch = MissingObjective("val/err", lambda key, text: said.append(text))
     for metrics in evaluations:
-        watch.look(metrics)
+        watch.note_metrics(metrics)
     assert len(said) == len(warnings)
     assert all(
         text.startswith("the first 3 evaluations lack the objective 'val/err'") and text.endswith(end)

@@ -31,7 +31,7 @@ def alone(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Star
     def none(*_: object) -> None:
         raise OSError(errno.EAGAIN, "no process")
 
-    monkeypatch.setattr(recording, "acquire", none)
+    monkeypatch.setattr(recording, "acquire_shipper", none)
     return lambda _=uri, **more: start(uri, spool=tmp_path / "spool", close_timeout_s=0.0, **more)
 
 

@@ -138,7 +138,7 @@ def test_the_hook_changes_no_parameter(uri: str, statements: Any) -> None:
         return TuningLogger(model, optimizer, params={}, objective="val/error", tracking_uri=uri, close_timeout_s=0)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("advisor_logging.recorder.acquire", no_process)
+        patch.setattr("advisor_logging.recorder.acquire_shipper", no_process)
         hooked = trained(statements, log)
     plain = trained(statements, None)
     assert all(torch.equal(a.view(torch.int32), b.view(torch.int32)) for a, b in zip(plain, hooked, strict=True))

@@ -22,6 +22,6 @@ def test_the_demo_trains_two_rounds_that_are_recorded_as_studies(tmp_path, monke
         runs = read_experiment(study, tracking_uri=f"sqlite:///{tmp_path}/out/mlflow.db").runs
         assert sorted(run.name for run in runs) == sorted(f"trial-{i}" for i in range(len(runs)))
         assert {run.tags[contract.TAG_STATUS] for run in runs} == {"complete"}
-        assert {claims.read(run.tags[contract.TAG_LAUNCH])["state"] for run in runs} == {"done"}
+        assert {claims.read_claim(run.tags[contract.TAG_LAUNCH])["state"] for run in runs} == {"done"}
     assert (tmp_path / "out" / "round-2" / "report.html").is_file()
     assert [path.name for path in tmp_path.iterdir()] == ["out"]  # nothing beside its folder

@@ -1,6 +1,6 @@
 import pytest
 
-from advisor.contract.metric_direction import contradicts
+from advisor.contract.metric_direction import contradicts_direction
 
 
 @pytest.mark.parametrize(
@@ -15,4 +15,4 @@ from advisor.contract.metric_direction import contradicts
     ],
 )
 def test_a_clear_name_contradicts_the_other_direction(metric, direction, wrong):
-    assert contradicts(metric, direction) == wrong
+    assert contradicts_direction(metric, direction) == wrong

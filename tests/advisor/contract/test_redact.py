@@ -11,7 +11,15 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from advisor.contract import redact as module
-from advisor.contract.redact import is_secret, learn, one_line, redact, redact_arguments, redact_code, redact_value
+from advisor.contract.redact import (
+    is_secret,
+    learn_address,
+    one_line,
+    redact,
+    redact_arguments,
+    redact_code,
+    redact_value,
+)
 
 _CHARACTERS = "abcXYZ019'\"@#/?:&=%+ \t\\!$*()[]{};,.~^|<>é"
 SCHEMES = ("postgresql", "postgresql+psycopg2", "mysql+pymysql", "mssql+pyodbc")
@@ -72,7 +80,7 @@ def assert_hidden(password: str, *said: str) -> None:
 def test_an_address_by_option_hides_its_password_everywhere(scheme: str) -> None:
     for password in fresh():
         uri = address(password, scheme)
-        assert learn(uri) == f"{scheme}://***@host:5432/db"
+        assert learn_address(uri) == f"{scheme}://***@host:5432/db"
         assert_hidden(password, *map(redact, texts(password, uri)), *map(one_line, texts(password, uri)))
 
 
@@ -138,14 +146,14 @@ def test_a_secret_of_several_lines_is_hidden_line_by_line(monkeypatch: pytest.Mo
     ],
 )
 def test_what_holds_no_secret_stays(text: str) -> None:
-    assert learn(text) == text
+    assert learn_address(text) == text
     assert redact(text) == text
 
 
 def test_a_web_address_is_parsed_as_urllib_does() -> None:
-    assert learn("https://me:planted@host/x") == "https://***@host/x"
+    assert learn_address("https://me:planted@host/x") == "https://***@host/x"
     assert redact("Bearer planted") == "Bearer ***"
-    assert learn("https://host/x?password=hidden12") == "https://host/x?password=***"
+    assert learn_address("https://host/x?password=hidden12") == "https://host/x?password=***"
     assert redact("it was hidden12") == "it was ***"
 
 
@@ -196,7 +204,7 @@ def test_what_the_command_line_hides_is_hidden_later_too() -> None:
         "***",
     ]
     assert redact("refused: planted, -secret1") == "refused: ***, ***"
-    assert learn("https://h/x?access_token=planted-9") == "https://h/x?access_token=***"
+    assert learn_address("https://h/x?access_token=planted-9") == "https://h/x?access_token=***"
 
 
 @pytest.mark.parametrize(

@@ -166,3 +166,9 @@ def test_the_batch_size_is_chosen_by_time() -> None:
     price = after(fast, long.model_copy(update={"severity": "note"}))
     assert price["batch-steps"].explained_by is not None
     assert price["batch-throughput"].explained_by is None
+
+
+def test_high_rates_do_not_explain_what_happens_at_low_ones() -> None:
+    high = found("space-infeasible", "t7", subject="lr", side="high")
+    assert after(high, found("stability-mid", "t1"))["stability-mid"].explained_by is not None
+    assert after(high, found("stability-mid", "t1", side="low"))["stability-mid"].explained_by is None

@@ -26,9 +26,9 @@ def test_sizes_have_no_gaps():
 def test_all_sizes_in_one_sentence():
     small = Measured("space-boundary", "2 to 8", positives=4, detected=2, negatives=0, false_alarms=0, not_assessed=1)
     assert in_words([small, LARGE]) == "fired in 20.5 of 24 labelled studies that have it and in 1 of 30 that do not"
-    assert in_words([small]) == "fired in 2 of 4 labelled studies that have it"
-    never = Measured("seeds", "1", positives=0, detected=0, negatives=8, false_alarms=0, not_assessed=0)
-    assert in_words([never]) == "fired in 0 of 8 labelled studies that do not have it"
+    assert in_words([small] * 3) == "fired in 6 of 12 labelled studies that have it"
+    never = Measured("seeds", "1", positives=0, detected=0, negatives=18, false_alarms=0, not_assessed=0)
+    assert in_words([never]) == "fired in 0 of 18 labelled studies that do not have it"
     assert in_words([]) is None
 
 
@@ -53,3 +53,8 @@ def test_a_rules_page_shows_them():
     assert len(rows) > 1
     for m in rows:
         assert f"| {m.trials} | " in page
+
+
+def test_rates_of_few_studies_are_not_stated():
+    few = Measured("seeds", "1", positives=1, detected=1, negatives=12, false_alarms=0, not_assessed=0)
+    assert in_words([few]) == "fired in 0 of 12 labelled studies that do not have it"

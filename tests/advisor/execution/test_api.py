@@ -12,7 +12,7 @@ import advisor
 from advisor import contract, open_study, report_trial
 from advisor.execution import Ledger
 from advisor.execution.engines import Exit
-from advisor.execution.queue import AdaptiveQueue, as_history
+from advisor.execution.queue import AdaptiveQueue, as_observations
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.tracking.stores.location import locate
@@ -192,7 +192,7 @@ def test_an_unknown_status_is_an_error(project):
 
 
 def test_a_result_is_kept_while_the_store_is_unreachable(project, proxy, monkeypatch):
-    monkeypatch.setattr("advisor.execution.ledger.record.PATIENCE_S", 0.5)
+    monkeypatch.setattr("advisor.execution.ledger.record.MAX_STORE_WAIT_S", 0.5)
     where = {"tracking_uri": f"http://127.0.0.1:{proxy.port}"}
     study = open_study(SPEC, **where)
 
@@ -233,7 +233,7 @@ def test_an_adaptive_study_learns_from_all_rounds_before_it(project):
     last = SPEC.model_copy(update={"study": "last", "parent": "probe", "sampler": Sampler(kind="adaptive")})
     found = Ledger(locate("mlflow.db"), "last", last).earlier()
     assert [entry.outcome.best for entry in found] == pytest.approx([0.0, 0.1, 0.2, 0.3, 1.0])
-    history = as_history(last.model_copy(update={"parameters": near}), found)
+    history = as_observations(last.model_copy(update={"parameters": near}), found)
     assert len(history) == 5
     assert any(not 0.01 <= past.params["lr"] <= 0.1 for past in history)
 

@@ -5,7 +5,7 @@ from launches import CONDITIONAL as SPEC
 
 from advisor.cli import main
 from advisor.execution import command
-from advisor.execution.command import check, fill
+from advisor.execution.command import check_placeholders, fill_placeholders
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Sampler
 from advisor.model.spec_yaml import dump
@@ -29,19 +29,19 @@ PARAMS = {"lr": 0.1, "nesterov": True}
     ],
 )
 def test_placeholders(words, filled):
-    assert fill(words, PARAMS, {"seed": "7"}) == filled
+    assert fill_placeholders(words, PARAMS, {"seed": "7"}) == filled
 
 
 def test_no_hyperparameter_is_appended_on_request():
-    assert fill(["t"], PARAMS, {}, append=False) == ["t"]
+    assert fill_placeholders(["t"], PARAMS, {}, append=False) == ["t"]
 
 
 def test_unknown_placeholders_are_refused():
     with pytest.raises(AdvisorError, match=r"\{l_r\}, which is no hyperparameter of the study; did you mean \{lr\}"):
-        check(["t", "{l_r}"], SPEC.parameters, ["seed"])
+        check_placeholders(["t", "{l_r}"], SPEC.parameters, ["seed"])
     with pytest.raises(AdvisorError, match="max_train_steps}, which the study does not say"):
-        check(["t", "{max_train_steps}"], SPEC.parameters, ["seed"])
-    check(["t", "{lr}", "{seed}", "{{anything}}"], SPEC.parameters, ["seed"])
+        check_placeholders(["t", "{max_train_steps}"], SPEC.parameters, ["seed"])
+    check_placeholders(["t", "{lr}", "{seed}", "{{anything}}"], SPEC.parameters, ["seed"])
 
 
 def test_run_checks_the_command_first_and_dry_run_prints_it(tmp_path, capsys, monkeypatch):
@@ -74,9 +74,9 @@ def test_an_adaptive_study_has_no_dry_run(tmp_path, capsys):
 def test_the_fingerprint_changes_with_the_command_and_its_scripts(tmp_path):
     script, words = tmp_path / "train.py", ["python", str(tmp_path / "train.py"), "--lr", "{lr}"]
     script.write_text("pass")
-    before = command.fingerprint(words)
-    assert command.fingerprint(words) == before
-    assert command.fingerprint([*words, "--fast"]) != before
+    before = command.command_fingerprint(words)
+    assert command.command_fingerprint(words) == before
+    assert command.command_fingerprint([*words, "--fast"]) != before
     script.write_text("print()")
-    assert command.fingerprint(words) != before
-    assert command.fingerprint(["a\0b", "x" * 9000, "\udc80"])  # no paths
+    assert command.command_fingerprint(words) != before
+    assert command.command_fingerprint(["a\0b", "x" * 9000, "\udc80"])  # no paths

@@ -7,7 +7,14 @@ from launches import CONDITIONAL as SPEC
 from launches import SPEC as LAUNCHED
 
 from advisor.execution import jobs
-from advisor.execution.job_env import check, job_command, job_environment, make_private, study_folder, warnings
+from advisor.execution.job_env import (
+    check_command,
+    command_warnings,
+    job_command,
+    job_environment,
+    make_private,
+    study_folder,
+)
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter
 from advisor.tracking.stores.location import Location, absolute_uri, locate
@@ -24,7 +31,7 @@ from advisor.tracking.stores.location import Location, absolute_uri, locate
     ],
 )
 def test_commands_that_pass_all_searched_hyperparameters(words):
-    check(SPEC, words)
+    check_command(SPEC, words)
 
 
 @pytest.mark.parametrize("words", [["t", "{lr}", "{nesterov}"], ["t", "{lr}", "{nesterov}", "--more={args}"]])
@@ -32,8 +39,8 @@ def test_a_command_that_omits_a_searched_hyperparameter_is_refused(words):
     with pytest.raises(
         AdvisorError, match=r"does not pass momentum, .* add --momentum \{momentum\}, .*--no-args .*ADVISOR_PARAMS"
     ):
-        check(SPEC, words)
-    check(SPEC, words, append=False)
+        check_command(SPEC, words)
+    check_command(SPEC, words, append=False)
 
 
 def test_a_derived_hyperparameter_replaces_the_searched_one():
@@ -46,11 +53,11 @@ def test_a_derived_hyperparameter_replaces_the_searched_one():
             }
         }
     )
-    check(spec, ["t", "{lr}", "{momentum}"])
+    check_command(spec, ["t", "{lr}", "{momentum}"])
     with pytest.raises(AdvisorError, match=r"does not pass momentum, which"):
-        check(spec, ["t", "{lr}"])
+        check_command(spec, ["t", "{lr}"])
     with pytest.raises(AdvisorError, match=r"does not pass lr, which .* add --lr \{lr\}"):
-        check(spec, ["t", "{momentum}"])
+        check_command(spec, ["t", "{momentum}"])
 
 
 def test_each_study_has_its_own_folder(tmp_path):
@@ -79,26 +86,26 @@ def test_the_uri_in_the_environment_is_absolute_and_only_it_has_the_password(pro
 def test_a_command_that_omits_repeated_seeds_is_refused() -> None:
     spec = SPEC.model_copy(update={"seeds": 3})
     with pytest.raises(AdvisorError, match=r"repeats each trial with 3 seeds, .* add --seed \{seed\}, or .*--no-args"):
-        check(spec, ["t"])
-    check(spec, ["t", "--seed={seed}"])
-    check(spec, ["t"], append=False)
+        check_command(spec, ["t"])
+    check_command(spec, ["t", "--seed={seed}"])
+    check_command(spec, ["t"], append=False)
 
 
 def test_a_command_that_omits_the_length_or_the_schedule_gets_a_warning() -> None:
     spec = SPEC.model_copy(update={"max_train_steps": 500, "schedule": {"kind": "linear", "decay_steps": 100}})
-    (warning,) = warnings(spec, ["t"])
+    (warning,) = command_warnings(spec, ["t"])
     assert "max_train_steps 500, schedule linear, schedule.decay_steps 100" in warning
     assert (
         "add --max-train-steps {max_train_steps} --schedule {schedule} --decay-steps {schedule.decay_steps}." in warning
     )
-    assert warnings(spec, ["t", "--steps=500", "--kind", "{schedule}", "{schedule.decay_steps}"]) == []
-    assert warnings(spec, ["t"], append=False) == []
+    assert command_warnings(spec, ["t", "--steps=500", "--kind", "{schedule}", "{schedule.decay_steps}"]) == []
+    assert command_warnings(spec, ["t"], append=False) == []
 
 
 def test_placeholders_of_the_study_do_not_replace_the_hyperparameters() -> None:
     spec = SPEC.model_copy(update={"schedule": {"kind": "linear", "decay_steps": 100}})
     words = ["t", "--schedule", "{schedule}", "--decay", "{schedule.decay_steps}"]
-    check(spec, words)
+    check_command(spec, words)
     line = job_command(spec, jobs(spec, 1)[0], words, Path("p.json"))
     assert line[:5] == ["t", "--schedule", "linear", "--decay", "100"]
     assert "--lr" in line

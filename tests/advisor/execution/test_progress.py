@@ -5,10 +5,10 @@ from advisor.execution.progress import EndedTrials
 
 def test_a_line_for_each_trial_that_ended_with_a_result():
     summary, lines = Summary(5, {(0, 0): Outcome("complete", 0.5)}), EndedTrials("val/error", 0)
-    assert lines.new(summary) == []
+    assert lines.new_lines(summary) == []
     summary.outcomes[1, 0] = Outcome("complete", 0.123456)
-    assert lines.new(summary) == ["2 of 5: trial-1, val/error 0.123"]
+    assert lines.new_lines(summary) == ["2 of 5: trial-1, val/error 0.123"]
     summary.outcomes[2, 0] = Outcome("infeasible", None, "it crashed")
     summary.outcomes[3, 0] = Outcome("complete", 0.75)
-    assert lines.new(summary) == ["4 of 5: trial-3, val/error 0.75 (best 0.123, trial-1)"]
-    assert lines.new(summary) == []
+    assert lines.new_lines(summary) == ["4 of 5: trial-3, val/error 0.75 (best 0.123, trial-1)"]
+    assert lines.new_lines(summary) == []

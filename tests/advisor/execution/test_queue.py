@@ -3,7 +3,7 @@
 import pytest
 
 from advisor.execution.ledger.record import Entry, Outcome
-from advisor.execution.queue import as_history, parse_params
+from advisor.execution.queue import as_observations, parse_params
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.planning.sampling.adaptive import Observation
 
@@ -65,4 +65,4 @@ def test_trials_of_earlier_rounds_count_also_outside_the_ranges():
         Entry("a", (0, 0), "done", TEXTS | {"lr": "2"}, "", ended),
         Entry("b", (1, 0), "done", TEXTS | {"lr": "?"}, "", ended),
     ]
-    assert as_history(SPEC, entries) == [Observation(TRIAL | {"lr": 2.0}, 0.5)]
+    assert as_observations(SPEC, entries) == [Observation(TRIAL | {"lr": 2.0}, 0.5)]

@@ -166,3 +166,15 @@ def test_a_written_probability_is_never_0_or_1(stated, written):
     expects = BestBeyond(parameter="lr", side="high", end=0.1, noise=0.0)
     made = predict._rounded(Prediction(rule="space-boundary", subject="lr", expects=expects, probability=stated))
     assert made.probability == pytest.approx(written)
+
+
+def test_a_prediction_is_no_surer_than_its_finding_and_an_end_that_stays_has_none():
+    study = round_of(RATES, [falling(r) for r in RATES], study="s")
+    said = verdict("space-boundary", study)
+    (finding,) = said.findings
+    doubted = said.model_copy(update={"findings": (finding.model_copy(update={"confidence": 0.55}),)})
+    (spec,) = plan(study, [doubted], RULES).specs
+    (made,) = predicted(study, [doubted], [spec], RULES)[0].predictions
+    assert made.probability == 0.55
+    rounded = SetRange(parameter="learning_rate", low=1e-4, high=0.010001, scale="log", why="w").apply(spec)
+    assert predicted(study, [doubted], [rounded], RULES)[0].predictions == ()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 from studies import make_study
@@ -49,3 +50,19 @@ def test_a_range_that_keeps_an_inferred_end_keeps_it_rounded() -> None:
     assert draft.apply("some-rule", SetRange(parameter="lr", low=0.0123456, high=4.0, scale="log", why="more"))
     made = draft.current.parameters["lr"]
     assert (made.low, made.high) == (0.0123, 4.0)
+
+
+def test_a_fixed_batch_size_has_the_length_that_its_trials_had() -> None:
+    params = [{"batch_size": b, "lr": 0.1 * (i + 1)} for i, b in enumerate((8, 8, 8, 16, 16))]
+    curves = [np.linspace(1, 0.5, 8)] * 3 + [np.linspace(1, 0.3, 4)] * 2
+    study = make_study(params, {"val/loss": curves})
+    spec = base(study)
+    assert (spec.parameters["batch_size"].value, spec.max_train_steps) == (16, 400)
+    assert base(make_study(params, {"val/loss": [np.linspace(1, 0.5, 8)] * 5})).max_train_steps == 800
+
+
+@pytest.mark.parametrize(("metric", "told"), [("test/loss", True), ("val/loss", False)])
+def test_an_objective_on_test_data_asks_for_validation_data(metric: str, told: bool) -> None:
+    study = make_study([{"lr": 0.1}, {"lr": 0.2}], {metric: [[1.0, 0.5]] * 2}, objective=metric)
+    assert any("training data aside" in note for note in base(study).notes) == told
+    assert study.spec.objective.final_data == ("data that chose no trial" if told else "the test set")

@@ -72,3 +72,9 @@ def test_a_goal_has_a_verb_an_object_and_numbers(changes: list[Change], goal: st
 
 def test_a_fix_by_hand_names_what_to_do() -> None:
     assert manual_goal("the training pipeline", "Shuffle the data.") == "Fix the training pipeline: Shuffle the data"
+
+
+def test_a_length_is_fixed_where_trials_had_several() -> None:
+    before = BEFORE.model_copy(update={"max_train_steps": None})
+    length = SetField(field="max_train_steps", value=305, why="w")
+    assert goal_of([length], before, length.apply(before)) == "Fix the length of training at 305 steps"

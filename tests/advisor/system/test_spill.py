@@ -28,7 +28,7 @@ from advisor.tracking.study.probes import select_runs
 def large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     """Makes nearly any study too large for memory, until `large.undo()`."""
     monkeypatch.setattr(spill, "MAX_POINTS_IN_MEMORY", 5)
-    monkeypatch.setattr(spill, "_MIN_POINTS", 1)
+    monkeypatch.setattr(spill, "_MIN_FILE_POINTS", 1)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     return monkeypatch
 
@@ -105,7 +105,7 @@ def test_a_store_is_read_the_same(large: pytest.MonkeyPatch, odd_database: Path,
 
 def test_the_error_names_a_folder_that_cannot_be_written(large: pytest.MonkeyPatch, tmp_path: Path) -> None:
     large.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-    message = r"too many for memory, in .*missing: no such file.*; let TMPDIR name another"
+    message = r"too many for memory, in .*missing: no such file.*; set TMPDIR to another"
     with pytest.raises(AdvisorError, match=message) as caught:
         collected(0, shuffled=False)
     assert "\n" not in str(caught.value)

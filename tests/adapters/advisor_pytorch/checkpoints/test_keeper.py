@@ -162,7 +162,7 @@ def test_killed_before_it_knew_its_run_it_goes_on_in_it(uri: str, tmp_path: Path
     (folder,) = (tmp_path / "checkpoints").iterdir()
     about = manifest.read_run_info(folder)
     assert about is not None
-    manifest.write(
+    manifest.write_checkpoint_list(
         folder, replace(about, run_id=None), *manifest.read_checkpoints(folder, "val/error")
     )  # independent of the machine's speed
     work = Work()

@@ -18,7 +18,7 @@ from advisor import contract
 from advisor_logging.table import Table
 from advisor_pytorch.distributed import channel
 from advisor_pytorch.distributed.channel import RankReceiver, RankSender
-from advisor_pytorch.steps.shard_names import part_of
+from advisor_pytorch.steps.shard_names import part_name
 from tests.adapters.samples import Chunk
 
 SERVER = """
@@ -30,7 +30,7 @@ time.sleep(600)
 """
 
 
-NORM = part_of(contract.GRAD_NORM)
+NORM = part_name(contract.GRAD_NORM)
 
 
 def chunk(steps: range, **values: float) -> Chunk:
@@ -57,7 +57,7 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     monkeypatch.setattr(channel, "_numbers", itertools.repeat(0))
-    monkeypatch.setattr(channel, "MIN_INTERVAL_S", 0.02)
+    monkeypatch.setattr(channel, "MIN_SEND_INTERVAL_S", 0.02)
     yield store
     dist.destroy_process_group()
 

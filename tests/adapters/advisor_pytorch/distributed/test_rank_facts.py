@@ -10,7 +10,7 @@ from advisor_pytorch.distributed import rank_facts
 
 def test_the_tag_tells_what_ranks_have_alike_and_what_not() -> None:
     messages = json.loads(
-        rank_facts.describe("ddp", "gloo", [{"seed": 1, "host": "a"}, {"seed": 2, "host": "a"}, None])
+        rank_facts.describe_ranks("ddp", "gloo", [{"seed": 1, "host": "a"}, {"seed": 2, "host": "a"}, None])
     )
     assert messages == {
         "world_size": 3,
@@ -18,14 +18,16 @@ def test_the_tag_tells_what_ranks_have_alike_and_what_not() -> None:
         "backend": "gloo",
         "facts": {"seed": {"by_rank": [1, 2, None]}, "host": {"by_rank": ["a", "a", None]}},
     }
-    assert json.loads(rank_facts.describe("ddp", "gloo", [{"seed": 1}] * 2))["facts"] == {"seed": {"same": 1}}
-    assert json.loads(rank_facts.describe("ddp", "gloo", [{"seed": 1}, {"seed": True}]))["facts"]["seed"] != {"same": 1}
+    assert json.loads(rank_facts.describe_ranks("ddp", "gloo", [{"seed": 1}] * 2))["facts"] == {"seed": {"same": 1}}
+    assert json.loads(rank_facts.describe_ranks("ddp", "gloo", [{"seed": 1}, {"seed": True}]))["facts"]["seed"] != {
+        "same": 1
+    }
 
 
 def test_the_tag_of_very_many_ranks_still_fits_and_is_whole() -> None:
     facts = [{"host": f"node-{i // 8:04d}.cluster", "seed": i} for i in range(4096)]
-    text = rank_facts.describe("fsdp", "nccl", facts)
-    assert len(text) <= rank_facts.MAX_VALUE
+    text = rank_facts.describe_ranks("fsdp", "nccl", facts)
+    assert len(text) <= rank_facts.MAX_VALUE_CHARS
     messages = json.loads(text)
     assert messages["world_size"] == 4096
     assert messages["facts"]["seed"]["by_rank"][-1] == "..."
@@ -41,11 +43,13 @@ def test_the_batch_is_that_of_all_ranks() -> None:
 def test_what_a_rank_tells_of_itself() -> None:
     plain = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     synchronised = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
-    facts = [rank_facts.of_process(m, 5, leads=True, checkpoints=False) for m in (plain, synchronised, nn.Linear(2, 2))]
+    facts = [
+        rank_facts.process_facts(m, 5, leads=True, checkpoints=False) for m in (plain, synchronised, nn.Linear(2, 2))
+    ]
     assert [f.get("sync_batch_norm") for f in facts] == [False, True, None]
     assert facts[0]["seed"] == 5
     torch.manual_seed(11)
-    assert rank_facts.of_process(plain, None, leads=True, checkpoints=False)["seed"] == 11
+    assert rank_facts.process_facts(plain, None, leads=True, checkpoints=False)["seed"] == 11
 
 
 def test_what_a_loader_tells_of_its_shuffling() -> None:
@@ -56,8 +60,8 @@ def test_what_a_loader_tells_of_its_shuffling() -> None:
     sampler = torch.utils.data.DistributedSampler(data, num_replicas=2, rank=1, seed=9)
     sharded = torch.utils.data.DataLoader(data, sampler=sampler)
     in_order = torch.utils.data.DataLoader(data)
-    assert rank_facts.of_loader(by_default) == {"loader_seed": 11, "shard_examples": 10}
-    assert rank_facts.of_loader(seeded) == {"loader_seed": 5, "shard_examples": 10}
-    assert rank_facts.of_loader(sharded) == {"loader_seed": 9, "shard_examples": 5}
-    assert rank_facts.of_loader(in_order) == {"shard_examples": 10}
-    assert rank_facts.of_loader(iter([])) == {}
+    assert rank_facts.loader_facts(by_default) == {"loader_seed": 11, "shard_examples": 10}
+    assert rank_facts.loader_facts(seeded) == {"loader_seed": 5, "shard_examples": 10}
+    assert rank_facts.loader_facts(sharded) == {"loader_seed": 9, "shard_examples": 5}
+    assert rank_facts.loader_facts(in_order) == {"shard_examples": 10}
+    assert rank_facts.loader_facts(iter([])) == {}

@@ -44,7 +44,7 @@ def test_regularisers() -> None:
 
 def test_classes_of_a_classifier() -> None:
     config = transformers.BertConfig(**SMALL, num_labels=7)
-    assert architecture.classes(transformers.BertForSequenceClassification(config)) == 7
-    assert architecture.classes(transformers.BertForTokenClassification(config)) is None
+    assert architecture.number_of_classes(transformers.BertForSequenceClassification(config)) == 7
+    assert architecture.number_of_classes(transformers.BertForTokenClassification(config)) is None
     config.problem_type = "regression"
-    assert architecture.classes(transformers.BertForSequenceClassification(config)) is None
+    assert architecture.number_of_classes(transformers.BertForSequenceClassification(config)) is None

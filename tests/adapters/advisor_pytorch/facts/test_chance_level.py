@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from advisor_pytorch.facts.chance_level import ChanceLevels, level
+from advisor_pytorch.facts.chance_level import ChanceLevels, chance_level_of
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from advisor_pytorch.facts.chance_level import ChanceLevels, level
     ],
 )
 def test_chance_by_the_name(metric: str, value: float | None) -> None:
-    assert level(metric, 10) == (None if value is None else pytest.approx(value))
+    assert chance_level_of(metric, 10) == (None if value is None else pytest.approx(value))
 
 
 def test_chance_in_percent() -> None:

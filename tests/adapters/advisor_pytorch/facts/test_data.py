@@ -37,19 +37,19 @@ class Stream(IterableDataset[torch.Tensor]):
 )
 def test_loaders(shuffles: bool | None, make: Callable[[Any], Any]) -> None:
     loader = make(Digits(20))
-    assert data.shuffles(loader) is shuffles
-    assert (data.examples(loader), data.batch_size(loader), data.classes(loader)) == (20, 4, 10)
-    assert data.batches(loader) == len(loader)
+    assert data.is_shuffled(loader) is shuffles
+    assert (data.dataset_size(loader), data.batch_size(loader), data.number_of_classes(loader)) == (20, 4, 10)
+    assert data.batches_per_epoch(loader) == len(loader)
 
 
 def test_what_loaders_do_not_say_is_not_guessed() -> None:
     stream = DataLoader(Stream(), batch_size=2, num_workers=0)
     assert run_tags.training_loader_tags(stream).keys() == {contract.TAG_LOADER}
-    assert (data.examples(stream), data.batches(stream), data.shuffles(stream)) == (None, None, None)
+    assert (data.dataset_size(stream), data.batches_per_epoch(stream), data.is_shuffled(stream)) == (None, None, None)
     assert run_tags.training_loader_tags(iter([1, 2])) == {}
     assert run_tags.validation_loader_tags([torch.zeros(2)] * 3) == {}
-    assert data.classes(DataLoader(Subset(Digits(20), [1, 2]))) == 10
-    assert data.classes(DataLoader(TensorDataset(torch.zeros(3)))) is None
+    assert data.number_of_classes(DataLoader(Subset(Digits(20), [1, 2]))) == 10
+    assert data.number_of_classes(DataLoader(TensorDataset(torch.zeros(3)))) is None
 
     counted, listed = Digits(20), Digits(20)
     counted.targets, listed.targets = counted.tensors[1], [9] * 20  # type: ignore[attr-defined]

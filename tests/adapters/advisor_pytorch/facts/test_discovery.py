@@ -33,26 +33,29 @@ class ModelEma:
 def test_averages_are_found(kind: str, make: Callable[[nn.Module], Any]) -> None:
     model, other = network(), nn.Linear(3, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    assert discovery.discover(model, [optimizer], None).averaging is None
+    assert discovery.find_schedule_and_averaging(model, [optimizer], None).averaging is None
     unrelated, average = make(other), make(model)
-    assert discovery.discover(model, [optimizer], None).averaging == {"class": type(average).__name__, "kind": kind}
-    assert averaging.describe([unrelated], model) is None
+    assert discovery.find_schedule_and_averaging(model, [optimizer], None).averaging == {
+        "class": type(average).__name__,
+        "kind": kind,
+    }
+    assert averaging.describe_averaging([unrelated], model) is None
 
 
 def test_schedulers_are_found_without_being_told_of() -> None:
     model, other = network(), network()
     optimizer, accelerator = torch.optim.SGD(model.parameters(), lr=0.1), Accelerator(cpu=True)
     of_another = lr_scheduler.StepLR(torch.optim.SGD(other.parameters(), lr=0.1), 3)
-    assert discovery.discover(model, [optimizer], 100).schedule is None
+    assert discovery.find_schedule_and_averaging(model, [optimizer], 100).schedule is None
     plateau = lr_scheduler.ReduceLROnPlateau(optimizer)
-    found = discovery.discover(model, [optimizer], 100).schedule
+    found = discovery.find_schedule_and_averaging(model, [optimizer], 100).schedule
     assert found == {"class": "ReduceLROnPlateau", "kind": "plateau"}
     plateau.state_dict()  # now the garbage collector sees its `__dict__`
-    assert discovery.discover(model, [optimizer], 100).schedule == found
+    assert discovery.find_schedule_and_averaging(model, [optimizer], 100).schedule == found
     del plateau
     parts = [lr_scheduler.LinearLR(optimizer, 0.1), lr_scheduler.CosineAnnealingLR(optimizer, 90)]
     sequence = accelerator.prepare(lr_scheduler.SequentialLR(optimizer, parts, [10]))
-    assert discovery.discover(model, [accelerator.prepare(optimizer)], 100).schedule == {
+    assert discovery.find_schedule_and_averaging(model, [accelerator.prepare(optimizer)], 100).schedule == {
         "class": "SequentialLR",
         "kind": "warmup+cosine",
     }

@@ -24,7 +24,7 @@ def test_without_a_gpu_there_is_nothing_and_no_word(recwarn: pytest.WarningsReco
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     assert machine.sampler_of(nn.Linear(1, 1)) is None
-    assert machine.memory(torch.device("cpu")) is None
+    assert machine.device_memory_bytes(torch.device("cpu")) is None
     sampler = machine.DeviceSampler(torch.device("cuda"), clock=iter(range(100)).__next__)
     assert [sampler.sample() for _ in range(20)] == [None] * 20
     assert sampler.read() == {}
@@ -37,7 +37,7 @@ def test_a_gpu_is_sampled() -> None:
     assert sampler is not None
     row = sampler.read()
     assert row[contract.DEVICE_MEMORY_PEAK] >= 4_000_000
-    total = machine.memory(torch.device("cuda"))
+    total = machine.device_memory_bytes(torch.device("cuda"))
     assert total is not None
     assert 0 < row.get(contract.DEVICE_MEMORY_USED, 1) <= total
     assert 0 <= row.get(contract.DEVICE_UTILISATION, 0) <= 1
@@ -48,7 +48,7 @@ def test_rows_come_further_apart_as_the_training_lasts() -> None:
         def read(self) -> dict[str, float]:
             return {contract.DEVICE_MEMORY_PEAK: 1.0}
 
-        def _note_utilisation(self) -> None:
+        def _record_utilisation(self) -> None:
             pass
 
     now = 0.0

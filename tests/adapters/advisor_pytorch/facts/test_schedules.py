@@ -14,7 +14,7 @@ from accelerate.scheduler import AcceleratedScheduler
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.swa_utils import SWALR
 
-from advisor_pytorch.facts.schedules import describe
+from advisor_pytorch.facts.schedules import describe_schedule
 
 STEPS = 1000
 
@@ -30,7 +30,7 @@ def optimizer() -> Optimizer:
 
 
 def kind(make: Callable[[Optimizer], Any], steps: int | None = STEPS) -> str:
-    found = describe([make(optimizer())], steps)
+    found = describe_schedule([make(optimizer())], steps)
     assert found is not None
     return found["kind"]
 
@@ -95,7 +95,7 @@ def test_pytorchs_own(expected: str, make: Callable[[Optimizer], Any]) -> None:
 def test_every_scheduler_of_pytorch_is_among_them() -> None:
     public = {c for c in vars(lr_scheduler).values() if isinstance(c, type) and issubclass(c, lr_scheduler.LRScheduler)}
     named = {c.__name__ for c in public if not c.__name__.startswith("_")}
-    tried = {describe([make(optimizer())], STEPS)["class"] for _, make in OWN}  # type: ignore[index]
+    tried = {describe_schedule([make(optimizer())], STEPS)["class"] for _, make in OWN}  # type: ignore[index]
     assert named - tried == {"LRScheduler", "LambdaLR"}
 
 
@@ -133,11 +133,14 @@ def test_several_and_wrapped_ones() -> None:
     made = optimizer()
     inner = lr_scheduler.CosineAnnealingLR(made, STEPS)
     wrapped = AcceleratedScheduler(inner, [made])
-    assert describe([wrapped, inner], STEPS) == {"class": "CosineAnnealingLR", "kind": "cosine"}
+    assert describe_schedule([wrapped, inner], STEPS) == {"class": "CosineAnnealingLR", "kind": "cosine"}
     second = lr_scheduler.ReduceLROnPlateau(made)
-    assert describe([inner, second], STEPS) == {"class": "CosineAnnealingLR+ReduceLROnPlateau", "kind": "plateau"}
-    assert describe([SWALR(made, 0.05)], STEPS) == {"class": "SWALR", "kind": "other"}
-    assert describe([], STEPS) is None
+    assert describe_schedule([inner, second], STEPS) == {
+        "class": "CosineAnnealingLR+ReduceLROnPlateau",
+        "kind": "plateau",
+    }
+    assert describe_schedule([SWALR(made, 0.05)], STEPS) == {"class": "SWALR", "kind": "other"}
+    assert describe_schedule([], STEPS) is None
 
 
 def test_a_function_that_fails_leaves_the_kind_open() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer, lr_scheduler
 
-from advisor_pytorch.facts.schedules import describe
+from advisor_pytorch.facts.schedules import describe_schedule
 from advisor_pytorch.facts.side_effects import is_pure
 
 STEPS = 1000
@@ -18,7 +18,7 @@ def optimizer() -> Optimizer:
 
 
 def kind(make: Callable[[Optimizer], Any], steps: int | None = STEPS) -> str:
-    found = describe([make(optimizer())], steps)
+    found = describe_schedule([make(optimizer())], steps)
     assert found is not None
     return found["kind"]
 
@@ -46,7 +46,7 @@ def test_a_function_that_somebody_would_notice_is_not_called() -> None:
         assert not is_pure(function)
     scheduler = lr_scheduler.LambdaLR(optimizer(), remembers)
     before = len(calls)
-    assert describe([scheduler], STEPS) == {"class": "LambdaLR", "kind": "other"}
+    assert describe_schedule([scheduler], STEPS) == {"class": "LambdaLR", "kind": "other"}
     assert len(calls) == before
     # What it is called is all that is known of this one.
     assert kind(lambda o: lr_scheduler.LambdaLR(o, cosine_decay)) == "cosine"

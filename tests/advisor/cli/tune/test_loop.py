@@ -156,7 +156,7 @@ def test_the_search_waits_while_the_store_is_away(folder, capfd, monkeypatch):
     assert out.count("The store does not answer; the search waits for it and then goes on.\n") == 1
     assert len(lines(folder, "begun")) == 8
 
-    monkeypatch.setattr("advisor.execution.ledger.record.PATIENCE_S", 0.0)
+    monkeypatch.setattr("advisor.execution.ledger.record.MAX_STORE_WAIT_S", 0.0)
     calls = iter([1, 2, 3, 4])
     assert status_of(*words(8, "--experiment", "again")) == 2
     assert capfd.readouterr().err.splitlines()[-1] == (

@@ -36,3 +36,9 @@ def test_declared_schedules():
 def test_without_a_word_on_the_schedule_it_is_unknown():
     assert math.isnan(until())
     assert math.isnan(until(params={"weight_decay": 0.1, "decay": "fast"}))
+
+
+@pytest.mark.parametrize("name", ["warmdown_iters", "cooldown_frac"])
+def test_the_length_of_a_final_phase_says_that_the_rate_decays(name):
+    assert until(params={name: 0.5}) == 0
+    assert math.isnan(until(params={name: 0}))

@@ -14,7 +14,7 @@ from advisor.execution.engines.process import Exit
     ("ended", "reason"),
     [
         (Exit(1, last_line="torch.OutOfMemoryError: CUDA out of memory."), "out of memory: torch.OutOfMemoryError"),
-        (Exit(-9), "killed, perhaps because memory was out"),
+        (Exit(-9), "killed, perhaps because memory ran out"),
         (Exit(-11), "ended by signal SIGSEGV"),
         (Exit(-40), "ended by signal 40"),
         (Exit(2, last_line="usage"), "exit status 2: usage"),

@@ -29,7 +29,7 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"],
 if sys.argv[1] == "noted":
     import psutil
     began = psutil.Process(child.pid).create_time()
-    ledger.beat(run_id, {"training": child.pid, "training_began": began, "until": time.time()})
+    ledger.send_heartbeat(run_id, {"training": child.pid, "training_began": began, "until": time.time()})
 print(child.pid, run_id, flush=True)
 os._exit(9)
 """
@@ -50,7 +50,7 @@ def open_ledger(spec=SPEC):
 
 def change_claim(client, run_id, **changes):
     """Change values of a run's claim."""
-    tag = claims.read(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])
+    tag = claims.read_claim(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])
     client.set_tag(run_id, contract.TAG_LAUNCH, json.dumps({**tag, **changes}))
 
 
@@ -84,7 +84,7 @@ def test_a_training_beyond_its_time_limit_is_killed_if_its_launcher_failed(proje
     orphan(project, "noted")
     ledger = open_ledger()
     time.sleep(0.1)
-    ledger.take_in_orphans()
+    ledger.record_orphans()
     (entry,) = ledger.entries()
     assert (entry.state, entry.outcome.status, entry.outcome.error) == ("done", "stopped", "timeout")
 
@@ -97,13 +97,13 @@ def test_a_training_that_fails_after_its_launcher_is_recorded_as_failed(project)
     client.set_terminated(run_id, "FAILED")
     ledger = open_ledger()
     wait_until(lambda: ledger.entries()[0].state == "done")
-    ledger.take_in_orphans()
+    ledger.record_orphans()
     (entry,) = ledger.entries()
     assert (entry.outcome.status, entry.outcome.error, entry.outcome.best) == ("infeasible", "exit status 1", 0.5)
 
 
 def test_a_claim_without_heartbeats_lapses_after_a_while(project, monkeypatch):
-    monkeypatch.setattr(claims, "CONFIRM_S", 0.3)
+    monkeypatch.setattr(claims, "MIN_SILENT_POLLING_S", 0.3)
     job, client = jobs(SPEC)[0], client_of(project)
     run_id, ledger = claim(open_ledger(), job), open_ledger()
 
@@ -125,7 +125,7 @@ def test_a_claim_without_heartbeats_lapses_after_a_while(project, monkeypatch):
 def test_a_container_with_the_same_host_name_is_another_machine(project):
     job, client = jobs(SPEC)[0], client_of(project)
     run_id = claim(open_ledger(), job)
-    space = claims.read(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])["space"]
+    space = claims.read_claim(client.get_run(run_id).data.tags[contract.TAG_LAUNCH])["space"]
     change_claim(client, run_id, pid=NO_PROCESS, space="another")
     assert claim(open_ledger(), job) == "busy"
     change_claim(client, run_id, space=space)

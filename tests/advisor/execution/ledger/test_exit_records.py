@@ -60,7 +60,7 @@ def test_no_launcher_takes_a_record_that_another_is_delivering(tmp_path):
     def look():
         other = ExitRecords(tmp_path, store, "e")
         while not over.is_set():
-            taken.extend(other.left())
+            taken.extend(other.read_left_records())
 
     lookers = [threading.Thread(target=look) for _ in range(2)]
     for looker in lookers:
@@ -91,5 +91,5 @@ def test_a_lock_whose_file_another_launcher_removes_is_made_again(tmp_path, monk
     monkeypatch.setattr(FileLock, "acquire", acquire_and_lose)
     own.keep(ExitRecord("trial-0", "run", Exit(0)))
     assert len(set(locks)) == 2
-    assert list(other.left()) == []
+    assert list(other.read_left_records()) == []
     assert other.others

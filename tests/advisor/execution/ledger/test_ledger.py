@@ -8,7 +8,7 @@ from launches import SPEC, claim, client_of
 
 from advisor.execution import Job, Ledger, jobs
 from advisor.execution.engines.process import Exit
-from advisor.execution.ledger.ledger import TAKEN
+from advisor.execution.ledger.ledger import TAKEN_STATES
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Parameter
 from advisor.tracking.stores.location import locate
@@ -32,7 +32,7 @@ def test_two_launchers_that_begin_the_same_jobs_get_different_ones(project):
     claimed = {}
 
     def begin(name, ledger):
-        claimed[name] = {job.key: run_id for job, run_id in ledger.begin(jobs(spec)) if run_id not in TAKEN}
+        claimed[name] = {job.key: run_id for job, run_id in ledger.begin(jobs(spec)) if run_id not in TAKEN_STATES}
 
     ledgers = [Ledger(locate("mlflow.db"), "e", spec) for _ in range(2)]
     threads = [threading.Thread(target=begin, args=pair) for pair in enumerate(ledgers)]

@@ -1,6 +1,6 @@
 import pytest
 
-from advisor.execution.ledger.retries import Retry, missing_objective
+from advisor.execution.ledger.retries import Retry, missing_objective_reason
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,6 @@ def test_failed_trials_that_are_begun_again(trials, status, metrics, again):
     ],
 )
 def test_a_missing_objective_is_named_beside_the_nearest_metric(metrics, stated, text):
-    reason = missing_objective("val/err", metrics, stated)
+    reason = missing_objective_reason("val/err", metrics, stated)
     assert reason.startswith("val/err was never logged")
     assert text in reason

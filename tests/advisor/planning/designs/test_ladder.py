@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from planning_studies import AIM, QUIET, only_study
+from planning_studies import AIM, QUIET, found, only_study
 from studies import make_study
 
+from advisor.model.change import SetField
 from advisor.model.spec import Bounds, Parameter, Region, StudySpec
 from advisor.model.study import Study
 from advisor.planning import price
@@ -35,6 +36,13 @@ def test_twelve_trials_of_six_are_followed_by_twelve_of_two() -> None:
     assert all(p.value == best[n] for n, p in spec.parameters.items() if p.role == "fixed")
     assert "12,000 steps" in price.cost(made, spec).sentence
     assert any("all 6 hyperparameters, which takes about 56 trials" in note for note in spec.notes)
+
+
+def test_the_change_that_a_finding_asks_for_names_the_study() -> None:
+    length = SetField(field="max_train_steps", value=3000, why="still improving")
+    spec = only_study(study(12, 6), found("late", "steps", length), *QUIET)
+    assert spec.goal == "Lengthen training: 1,000 to 3,000 steps"
+    assert (list(spec.searched), spec.max_train_steps) == (["lr", "momentum"], 3000)
 
 
 def test_the_hyperparameter_that_matters_stays_with_the_learning_rate() -> None:

@@ -12,6 +12,9 @@ def test_variation_that_may_be_noise_is_called_noise() -> None:
     noisy = importance_figures(Importances(settings=12, p=0.4, each=(part,), pairs=(pair,)))
     assert "may be noise" in noisy[0].caption
     assert str(noisy[1].caption).startswith("No pair")
-    sure = importance_figures(Importances(settings=12, p=0.01, each=(part,), pairs=(pair,)))
+    other = Importance(parameters=("wd",), share=0.1, low=0.0, high=0.2)
+    sure = importance_figures(Importances(settings=12, p=0.01, each=(part, other), pairs=(pair,)))
     assert str(sure[0].caption).startswith("lr with its interactions explains 90 %")
+    alone = importance_figures(Importances(settings=12, p=0.01, each=(part,), pairs=()))
+    assert str(alone[0].caption).startswith("lr explains 90 %")
     assert str(sure[1].caption) == "The effect of one depends on the other for lr and wd."

@@ -78,7 +78,7 @@ def test_few_results_are_no_clean_bill(verdicts: list[Verdict], rest: str) -> No
         ([UNKNOWN], "No check had enough data."),
         ([QUIET], "No problem found in one check."),
         ([QUIET, QUIET, UNKNOWN], "No problem found in two checks; 1 check could not run."),
-        ([fired("note", "steps")], "Search higher lr. No problem found in one check."),
+        ([fired("note", "steps")], "Search higher lr. The best trials lie at the top of lr."),
         ([fired("warning", "steps")], "Search higher lr. The best trials lie at the top of lr."),
         (
             [fired("warning", "steps"), fired("critical", "boundary", "wd"), fired("note", "sampling")],
@@ -122,7 +122,8 @@ def test_it_is_the_goal_of_the_first_study_with_the_reason_for_it() -> None:
 def test_a_fix_without_a_change_of_the_study_comes_before_it() -> None:
     report = make_report(make_study(12, dense=False), [fired("warning", "pipeline", "data")])
     goal = report.next_studies[0].spec.goal
-    assert str(headline(report)) == f"{goal}. Before that: Search higher data. The best trials lie at the top of data."
+    then = f"Then run the first study, “{goal.partition(':')[0]}”."
+    assert str(headline(report)) == f"Search higher data. The best trials lie at the top of data. {then}"
 
 
 def test_a_study_of_the_clipping_threshold_follows_the_finding_about_clipping() -> None:

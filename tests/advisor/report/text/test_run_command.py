@@ -138,10 +138,10 @@ def test_a_derived_value_stands_for_what_it_is_computed_from() -> None:
 def test_advisor_run_accepts_it_and_fills_it_in(tmp_path) -> None:
 
     words = shlex.split(command_for("python train.py --lr 0.01 --dropout 0.25 --seed 3"))
-    job_env.check(SPEC, words)
+    job_env.check_command(SPEC, words)
     job = Job(number=0, repeat=0, seed=7, params={"learning_rate": 0.02, "model.dropout": 0.1, "momentum": 0.9})
     filled = job_env.job_command(SPEC, job, words, tmp_path / "p.json")
-    assert shell.line(filled) == "python train.py --lr 0.02 --dropout 0.1 --seed 7"
+    assert shell.command_line(filled) == "python train.py --lr 0.02 --dropout 0.1 --seed 7"
 
 
 def test_without_a_recorded_length_steps_stay_as_they_are() -> None:

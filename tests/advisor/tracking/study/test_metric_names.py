@@ -20,7 +20,7 @@ from advisor.tracking.study import metric_names
     ],
 )
 def test_split_and_direction_are_read_from_the_name(metric, split, direction):
-    assert metric_names.split_of(metric) == split
+    assert metric_direction.split_of(metric) == split
     assert metric_direction.direction_of(metric) == direction
 
 

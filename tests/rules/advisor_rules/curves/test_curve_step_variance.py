@@ -132,3 +132,11 @@ def test_extreme_values_break_nothing():
     for size in (1e99, 1e308):
         assert verdict(RULE, study([[size, -size] * 20])).status in ("quiet", "fired", "not-assessed")
     assert verdict(RULE, study([[1e308, -1e308] * 20, [0.0] * 40])).status == "not-assessed"  # one trial is left
+
+
+def test_other_seeds_of_a_setting_are_no_rivals():
+    rng = np.random.default_rng(0)
+    valid = [curve(rng, level) for level in (1.0, 1.0, 1.0, 2.0, 2.5, 3.0)]
+    repeated = make_study([{"x": x} for x in (1.0, 1.0, 1.0, 2.0, 3.0, 4.0)], {"val/loss": valid})
+    assert verdict(RULE, repeated).status == "quiet"
+    assert verdict(RULE, make_study([{"x": 1.0}] * 3, {"val/loss": equal_trials(3, count=3)})).status != "not-assessed"

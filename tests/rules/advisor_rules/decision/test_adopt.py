@@ -4,7 +4,7 @@ from studies import make_study, verdict
 
 from advisor.model.change import Advise, RepeatTrial
 from advisor.planning import plan
-from advisor.planning.designs.reseed import REPEAT_GOAL
+from advisor.planning.sampling.halton import sample
 
 
 def repeated(values, *, status=None, **options):
@@ -34,9 +34,9 @@ def test_a_lead_within_the_trial_variance_is_no_lead():
     assert 5 <= repeat.seeds <= 20
 
 
-def test_a_lead_too_small_to_find_out_about_asks_for_the_simpler_setting():
+def test_settings_with_a_lead_too_small_to_find_out_about_are_equally_good():
     found = verdict("adopt", repeated(CLOSE)).findings[0]
-    assert str(found.action).startswith("Take the simpler or cheaper of trial-0 and trial-4")
+    assert str(found.action).startswith("Treat trial-0 and trial-4 as equally good")
     assert [c.kind for c in found.changes] == ["advise"]
 
 
@@ -112,13 +112,13 @@ def test_ties_are_no_lead():
     assert verdict("adopt", repeated({0.1: [1.0] * 4, 0.2: [1.0] * 4})).status == "fired"
 
 
-def test_the_next_study_repeats_the_best_trial():
+def test_the_next_study_repeats_both_settings():
     study = example()
     said = verdict("adopt", study)
     (spec,) = plan(study, [said]).specs
-    assert spec.goal.startswith(REPEAT_GOAL)
-    assert spec.parameters["lr"].value == 0.1
-    assert (spec.trials, spec.seeds) == (1, said.findings[0].changes[1].seeds)
+    seeds = said.findings[0].changes[1].seeds
+    assert spec.goal == f"Compare lr: 0.1 and 0.2, {seeds} seeds each"
+    assert (list(sample(spec, 2)), spec.trials, spec.seeds) == ([{"lr": 0.1}, {"lr": 0.2}], 2, seeds)
 
 
 @pytest.mark.parametrize(("settings", "seeds"), [(2, 4), (6, 3), (12, 5), (3, 10)])
@@ -168,4 +168,4 @@ def test_a_significant_lead_that_is_too_small_to_matter_is_no_lead():
     params = [{"lr": 0.1}] * 5 + [{"lr": 0.2}] * 5
     study = make_study(params, {"val/loss": [[4.0, y] for y in values]}, seeds=list(range(10)))
     (found,) = verdict("adopt", study).findings
-    assert str(found.action) == "Take the simpler or cheaper of trial-0 and trial-5: the lead is too small to matter."
+    assert str(found.action) == "Treat trial-0 and trial-5 as equally good: the lead is too small to matter."

@@ -78,6 +78,32 @@ def test_the_variation_between_seeds_is_measured_where_settings_were_repeated() 
     assert "The standard deviation between seeds is 0.0" in finding.message
 
 
+def repeated(*means: float, seeds: int, seed: int = 0) -> Any:
+    """Values of one hyperparameter, each trained with as many seeds; `means` in standard deviations between seeds."""
+    rng = np.random.default_rng(seed)
+    tried = [(f"v{i}", mean, s) for i, mean in enumerate(means) for s in range(seeds)]
+    costs = [0.5 + 0.01 * (mean + rng.standard_normal()) for _, mean, _ in tried]
+    return make_study([{"code": name} for name, _, _ in tried], {"val/loss": costs}, seeds=[s for _, _, s in tried])
+
+
+def test_a_comparison_of_repeated_values_needs_no_other_hyperparameter() -> None:
+    (finding,) = verdict(RULE, repeated(0.0, 5.0, seeds=5)).findings
+    assert "code = v0 is better than v1 by" in finding.message
+    assert finding.changes == (
+        FixParameter(parameter="code", value="v0", why=str(finding.message).split(". The")[0] + "."),
+    )
+    (finding,) = verdict(RULE, repeated(0.0, 0.0, seeds=5)).findings
+    assert "No difference between the values of code larger than" in finding.message
+    assert "tuned" not in finding.message
+    assert verdict(RULE, repeated(0.0, 5.0, seeds=1)).status == "not-assessed"
+
+
+@pytest.mark.parametrize(("values", "seeds"), [(2, 2), (2, 5), (4, 3)])
+def test_keeps_its_promise_where_repeated_values_are_equal(values: int, seeds: int) -> None:
+    found = [verdict(RULE, repeated(*[0.0] * values, seeds=seeds, seed=i)).findings[0] for i in range(200)]
+    assert kept(sum("better than" in f.message for f in found), len(found))
+
+
 def test_cannot_tell_from_few_results() -> None:
     said = verdict(RULE, study({"gelu": 0.0, "relu": 0.0}, count=6))
     assert (said.status, "needs at least 4 settings" in str(said.reason)) == ("not-assessed", True)

@@ -11,6 +11,8 @@ from advisor.model.change import Advise, SetRange
 from advisor.model.spec import Parameter
 
 LR = Parameter(low=1e-5, high=1e-3, scale="log")
+FOUR = ((0.1, 0.3, 0.2, 0.5), (0.2, 0.1, 0.5, 0.3), (0.3, 0.5, 0.1, 0.2), (0.4, 0.2, 0.4, 0.1), (0.5, 0.4, 0.3, 0.4))
+"""Five settings of four hyperparameters; the first rises with every setting."""
 
 
 def sweep(costs: Any, *, declared: bool = True, **more: Any) -> Any:
@@ -170,6 +172,7 @@ def test_the_same_whatever_the_order_the_unit_and_the_direction() -> None:
         ([{"lr": 0.1}], [1.0]),
         ([{"lr": 0.1 * i} for i in range(1, 5)], [4.0, 3.0, 2.0, 1.0]),
         ([{"opt": w} for w in ("sgd", "adam", "sgd", "adam", "lion", "lion")], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
+        ([dict(zip("abcd", row, strict=True)) for row in FOUR], [5.0, 4.0, 3.0, 2.0, 1.0]),
         ([{"lr": 0.1 * i} for i in range(1, 8)], [1.0, 2.0, np.nan, np.nan, np.nan, np.nan, np.nan]),
     ],
 )
@@ -255,3 +258,13 @@ def test_momentum_is_extended_towards_one_by_its_distance_from_one() -> None:
     (change,) = finding.changes
     assert isinstance(change, SetRange)
     assert (change.high, change.scale) == (0.99, "reverse-log")
+
+
+def test_momentum_is_not_extended_if_trials_fail_at_high_learning_rates() -> None:
+    params = [{"learning_rate": 10 ** (-4 + (7 * i % 16) / 8), "momentum": 0.5 + 0.4 * i / 15} for i in range(16)]
+    costs = [1 - 0.05 * i for i in range(16)]
+    failing = [
+        np.nan if p["learning_rate"] > params[-1]["learning_rate"] else c for p, c in zip(params, costs, strict=True)
+    ]
+    assert verdict("space-boundary", make_study(params, {"val/loss": costs})).status == "fired"
+    assert verdict("space-boundary", make_study(params, {"val/loss": failing})).status == "quiet"

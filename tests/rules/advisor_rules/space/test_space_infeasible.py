@@ -213,3 +213,10 @@ def test_a_corner_that_holds_good_trials_or_many_successes_is_not_forbidden() ->
     assert [c.kind for c in finding.changes] == ["advise"]
     assert "ended with a result)" in str(finding.message)
     assert "Draw fewer trials" in str(finding.action)
+
+
+def test_a_failure_at_by_far_the_highest_rate_is_told_from_the_others() -> None:
+    params = [{"learning_rate": rate, "beta": b} for rate, b in ((2.0, 0.1), (0.001, 0.3), (0.002, 0.0), (0.003, 0.2))]
+    curves = [[2.0, np.nan], *([2.0, 1.0 + 0.1 * i] for i in range(3))]
+    (finding,) = verdict("space-infeasible", make_study(params, {"val/loss": curves})).findings
+    assert "learning_rate: it is at least 2 in all that failed and at most 0.003 in the others" in finding.action

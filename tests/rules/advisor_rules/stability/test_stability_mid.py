@@ -212,17 +212,19 @@ def test_evaluations_too_noisy_to_show_it_excuse_nothing():
     assert verdict("stability-mid", noisy).status == "fired"
 
 
-@pytest.mark.parametrize(("count", "severity"), [(5, "critical"), (12, "warning")])
-def test_one_of_many_that_is_none_of_the_best_is_a_warning(count, severity):
+@pytest.mark.parametrize(
+    ("count", "rate", "severity"), [(5, 0.05, "critical"), (12, 0.2, "warning"), (12, 0.05, "note")]
+)
+def test_one_of_many_that_is_none_of_the_best_is_a_warning_at_a_higher_rate_and_else_a_note(count, rate, severity):
     losses = [falling() for _ in range(count - 1)] + [jumping()]
     finals = [0.1 + 0.01 * i for i in range(count - 1)] + [1.0]
     study = make_study(
-        [{"lr": 0.1}] * (count - 1) + [{"lr": 0.05}],
+        [{"lr": 0.1}] * (count - 1) + [{"lr": rate}],
         {"val/loss": [[1.0, f] for f in finals], "train/loss": losses},
         steps={"train/loss": [STEPS] * count, "val/loss": [[5000, 19_000]] * count},
     )
     (finding,) = verdict("stability-mid", study).findings
-    assert finding.severity == severity
+    assert (finding.severity, finding.side) == (severity, "low" if rate < 0.1 else None)
 
 
 @pytest.mark.parametrize(("places", "later"), [(1, 0), (3, 0), (1, 1)])

@@ -187,3 +187,11 @@ def test_early_stopping_sets_the_best_step():
     found = verdict(RULE, stopped)
     assert found.status == "not-assessed"
     assert found.reason.startswith("2 of 4 trials stopped early")
+
+
+@pytest.mark.parametrize("action", ["at half the length", "Keep the training length"])
+def test_an_unknown_learning_rate_asks_for_the_run_that_tells(action):
+    flat = [100 * np.exp(-T / 0.02) - 0.01 * T * (i + 1) for i in range(4)]
+    curves = flat if action.startswith("Keep") else [falling(0.7, i) for i in range(4)]
+    (finding,) = verdict(RULE, make_study([{"lr": 0.1 * (i + 1)} for i in range(4)], {"val/loss": curves})).findings
+    assert action in finding.action
