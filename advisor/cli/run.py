@@ -78,7 +78,7 @@ def run(
     first_seed = default_seed(spec) if seed is None else seed
     if dry_run:
         print_commands(spec, trials, first_seed, command, folder, append=options.append)
-        warn(command_warnings(spec, command, append=options.append))
+        print_warnings(command_warnings(spec, command, append=options.append))
         return
     queue.check_trial_count(spec, trials)
     uri = options.tracking_uri

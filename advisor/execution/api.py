@@ -112,7 +112,7 @@ class OpenStudy:
     def _yield_trial(self, trial: Trial, job: Job) -> Iterator[Trial]:
         self._current = trial
         variables = self._environment(job, trial.run_id)
-        with _logging_to_run(from_anywhere(self._location), variables), _heartbeat(self._ledger, trial.run_id):
+        with _logging_to_run(absolute_uri(self._location), variables), _heartbeat(self._ledger, trial.run_id):
             try:
                 yield trial
             except GeneratorExit:

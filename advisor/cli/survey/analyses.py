@@ -59,9 +59,9 @@ def analyze_all(pattern: str, options: AnalysisOptions, *, workers: Workers, on_
     for result in (_analyze_on_ray if workers.on == "ray" else _analyze_locally)(experiments, options, workers):
         outcomes.append(result)
         on_progress("Analyzing experiments", len(outcomes), len(experiments))
-    with _writing_to(out):
-        write_files({out / INDEX: encodable(render_index(outcomes))})
-    return in_order(outcomes)
+    with _explain_write_errors(out):
+        write_files({out / INDEX_FILE: encodable(render_index(outcomes))})
+    return sort_outcomes(outcomes)
 
 
 @contextmanager

@@ -105,7 +105,7 @@ def tune(
         sys.exit(1)
 
 
-def _start(spec: StudySpec, command: Sequence[str], *, append: bool) -> StudySpec:
+def _search_start(spec: StudySpec, command: Sequence[str], *, append: bool) -> StudySpec:
     """Return the study that the search starts from. Raises AdvisorError if it is not one to search in blocks."""
     check_command(spec, command, append=append)
     name = repr(spec.study)

@@ -42,8 +42,8 @@ from advisor.execution.ledger.runs import StudyRuns
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
 from advisor.tracking import study_tags
-from advisor.tracking.stores.client import IMPATIENT, explain, open_client, quiet_mlflow
-from advisor.tracking.stores.location import Location, from_anywhere
+from advisor.tracking.stores.client import FIRST_REQUEST_SETTINGS, explain_error, open_client, quiet_mlflow
+from advisor.tracking.stores.location import Location, absolute_uri
 from advisor_logging.store import lock_store_opening
 
 MAX_DELIVERY_WAIT_S = 45.0
@@ -69,7 +69,7 @@ class Ledger:
         self._claimant = Claimant(self._retry.command)
         self._recording = threading.RLock()
         """Lock for recording a job's end, so that a heartbeat from another thread does not overwrite the record."""
-        with quiet_mlflow(IMPATIENT), lock_store_opening(location.uri):
+        with quiet_mlflow(FIRST_REQUEST_SETTINGS), lock_store_opening(location.uri):
             try:
                 self._client = open_client(replace(location, uri=self._uri))
                 self._id = self._open_experiment(experiment, _artifact_folder(location, experiment))

@@ -13,7 +13,7 @@ from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.model.space import Value
 from advisor.tracking.stores.client import FIRST_REQUEST_SETTINGS, one_line, quiet_mlflow
 
-_SINGLE_ATTEMPT_SETTINGS = {**IMPATIENT, "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
+_SINGLE_ATTEMPT_SETTINGS = {**FIRST_REQUEST_SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
 """MLflow settings for a single attempt at a call. The timeout (seconds) suits a busy server. The launcher repeats failed calls."""
 _PERMANENT_ERROR_CODES = {
     "INVALID_PARAMETER_VALUE",

@@ -120,7 +120,7 @@ def _isolation_caption(isolation: Isolation, *, minimize: bool) -> Message:
         return say("Only {name} {label} gives results.{failing}", name=name, label=only, failing=failing)
     if isolation.drawn == 1:
         return say("Some values have only one trial, so chance may decide which value leads.{failing}", failing=failing)
-    rare = isolation.p <= MAX_P
+    rare = isolation.p <= MAX_RARE_P
     chance = say("A difference this large is rare by chance ({p}).", p=p_value(isolation.p))
     (best, best_label), (worst, worst_label) = results[0], results[-1]
     return say(

@@ -26,7 +26,10 @@ def uri(database, tmp_path, monkeypatch):
 
 
 def test_watch_serves_each_new_report_and_says_what_changed(uri, tmp_path):
-    code = "import advisor.cli.watch as w; w.serve_live_report.__kwdefaults__['interval_s'] = 0.2; from advisor.cli import main; main()"
+    code = (
+        "import advisor.cli.watch as w; w.serve_live_report.__kwdefaults__['interval_s'] = 0.2; "
+        "from advisor.cli import main; main()"
+    )
     words = ["watch", "plain", "--tracking-uri", uri, "--out", "out"]
     with start(words, tmp_path, program=[sys.executable, "-c", code]) as process:
         too_long = threading.Timer(120, process.kill)
