@@ -100,8 +100,8 @@ def _run_import(
     _print_summary(summary, quiet)
 
 
-def _print_summary(summary: ImportSummary, quiet: bool) -> None:
-    from advisor.model.spec_yaml import short
+def _show(summary: ImportSummary, quiet: bool) -> None:
+    from advisor.model.words import short
 
     if not quiet:
         for warning in summary.warnings:

@@ -12,7 +12,8 @@ from typing import TextIO
 import click
 
 from advisor.model.space import Value
-from advisor.model.spec_yaml import load, short
+from advisor.model.spec_yaml import load
+from advisor.model.words import short
 from advisor.planning.sampling.halton import sample as draw
 
 

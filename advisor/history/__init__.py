@@ -4,7 +4,6 @@
 finds the earlier trials that lie in the latest search space. All of these modules are pure functions of studies.
 """
 
-from advisor.history.judge import describe_prediction
 from advisor.history.model import History, HitRate, Outcome, Round, hit_rates
 from advisor.history.pool import Pooled, pool
 from advisor.history.predict import predicted
@@ -16,7 +15,6 @@ __all__ = [
     "Outcome",
     "Pooled",
     "Round",
-    "describe_prediction",
     "history",
     "hit_rates",
     "pool",

@@ -20,11 +20,14 @@ MAX_POINTS = 200
 def chance_beyond(study: Study, after: StudySpec, expects: BestBeyond) -> float | None:
     """Return the probability that the next study's own trials fulfil the prediction; None if it is unknown.
 
-    The seed determines the next study's points. Far from all trials, the model expects average results and so few improvements.
-    Many trials are reduced to a sample, evenly spaced by rank of their results; only the first `MAX_POINTS` points are forecast.
+    The seed determines the next study's points. Costs are compressed, so that a few bad trials do not hide the trend towards the
+    end of the range. Many trials are reduced to a sample, evenly spaced by rank of their results; only the first `MAX_POINTS`
+    points are forecast.
     """
     tried = settings.read(study)
     fine = ~tried.failed
+    if not fine.any():
+        return None
     try:
         points = list(sample(after, min(after.trials or len(tried), MAX_POINTS)))
     except AdvisorError:  # the points of an adaptive sampler depend on results
@@ -33,7 +36,9 @@ def chance_beyond(study: Study, after: StudySpec, expects: BestBeyond) -> float 
     new = [study.spec.parameters[n].to_unit([p.get(n, "") for p in points]) for n in names]
     chosen = np.flatnonzero(fine)[evenly_by_rank(tried.costs[fine])]
     known = [[u[chosen] for u in axes.values()] for axes in (tried.numeric, tried.choices)]
-    results = surface.results_at(known[0], known[1], tried.costs[chosen], new)
+    best = [] if expects.than is None else [expects.than if study.minimize else -expects.than]
+    values = surface.compressed(np.append(tried.costs[chosen], best))
+    results = surface.results_at(known[0], known[1], values[: len(chosen)], new)
     if not len(results) or expects.parameter not in names:
         return None
     at = new[names.index(expects.parameter)]
@@ -41,7 +46,6 @@ def chance_beyond(study: Study, after: StudySpec, expects: BestBeyond) -> float 
     if not beyond.any():
         return None
     rivals = [results[:, ~beyond].min(1)] if not beyond.all() else []
-    if expects.than is not None:
-        rivals.append(np.full(len(results), expects.than if study.minimize else -expects.than))
+    rivals += [np.full(len(results), value) for value in values[len(chosen) :]]
     rival = np.min(rivals, axis=0) if rivals else np.full(len(results), np.inf)
     return float(np.mean(results[:, beyond].min(1) < rival))

@@ -14,15 +14,13 @@ from advisor.model.finding import Verdict
 from advisor.model.prediction import (
     BestBeyond,
     BestReaches,
-    Expected,
     Prediction,
     Settled,
     ShareOfTrials,
-    significant,
+    describe_prediction,
 )
-from advisor.model.spec import Objective
-from advisor.model.spec_yaml import share, short
 from advisor.model.study import Study, Trial
+from advisor.model.words import share, short
 
 MIN_ENDED = 0.5
 """Minimum share of a study's trials that must have ended before its predictions are judged."""
@@ -137,39 +135,3 @@ def _settled(prediction: Prediction, expects: Settled, verdict: Verdict | None) 
 
 def _value(study: Study, trial: Trial) -> str:
     return short(study.objective_value(float(study.costs[trial.index])))
-
-
-def describe_prediction(prediction: Prediction, objective: Objective) -> str:
-    """Return the prediction as one phrase that includes its probability."""
-    likely = "" if prediction.probability is None else f", {share(prediction.probability)} likely"
-    saves = (
-        "; no better value is expected from this change, which saves trials or steps"
-        if _only_saves(prediction.expects)
-        else ""
-    )
-    return f"{_phrase(prediction, objective)}{likely}{saves}"
-
-
-def _only_saves(expects: Expected) -> bool:
-    """Return whether the prediction expects no better value, after rounding."""
-    return isinstance(expects, BestReaches) and expects.expected in (expects.than, significant(expects.than, 3))
-
-
-def _phrase(prediction: Prediction, objective: Objective) -> str:
-    expects, metric = prediction.expects, objective.metric
-    bound = "at most" if objective.direction == "minimize" else "at least"
-    match expects:
-        case BestBeyond():
-            than = "" if expects.than is None else f", with {metric} better than {short(expects.than)}"
-            above = "above" if expects.side == "high" else "below"
-            return f"the best trial has {expects.parameter} {above} {short(expects.end)}{than}"
-        case BestReaches():
-            likely = (
-                "" if expects.expected is None or _only_saves(expects) else f", most likely {short(expects.expected)}"
-            )
-            return f"the best {metric} is {bound} {short(expects.value)}{likely} (it was {short(expects.than)})"
-        case ShareOfTrials():
-            what = "fail" if expects.of == "failed" else f"have {metric} of {bound} {short(expects.value)}"
-            side, part = ("at most", expects.at_most) if expects.at_most is not None else ("at least", expects.at_least)
-            return f"{side} {part or 0.0:.0%} of the trials {what} (it was {share(expects.was)})"
-    return f"{prediction.rule} does not find this again"

@@ -59,7 +59,7 @@ class _Case:
     after: StudySpec
     """Spec of the next study."""
     inside: Sequence[Trial]
-    """Ended trials whose settings lie in the next search space, whatever their length."""
+    """Ended trials whose settings lie in the next search space, whatever their length and the hyperparameters that it fixes."""
 
 
 def predicted(
@@ -73,13 +73,21 @@ def predicted(
         if spec.probe is not None:
             result.append(spec)
             continue
-        settings = {n: p for n, p in spec.parameters.items() if not counts_training(n)}
-        inside = trials_inside(spec.model_copy(update={"parameters": settings}), _ended(study))
+        inside = trials_inside(_space_of(study, spec), _ended(study))
         followed = [f for f in findings if any(_follows(study, c, before, spec) for c in f.changes)]
         made = [p for f in followed for p in _of_finding(_Case(study, f, spec, inside), kinds.get(f.rule, "settled"))]
-        result.append(spec.model_copy(update={"predictions": tuple(_rounded(p) for p in made[:MAX_PREDICTIONS])}))
+        # Several findings of one rule, such as several hyperparameters that hardly matter, may predict the same.
+        distinct = {(p.rule, p.expects): p for p in reversed(list(map(_rounded, made)))}
+        result.append(spec.model_copy(update={"predictions": tuple(reversed(distinct.values()))[:MAX_PREDICTIONS]}))
         before = spec
     return tuple(result)
+
+
+def _space_of(study: Study, spec: StudySpec) -> StudySpec:
+    """Return the next study with the old ranges of nuisances that it fixes, which hardly any trial has, and without lengths."""
+    space = {n: p for n, p in spec.parameters.items() if not counts_training(n)}
+    old = {n: p for n, p in study.searched.items() if p.role == "nuisance" and n in space and space[n].role == "fixed"}
+    return spec.model_copy(update={"parameters": {**space, **old}})
 
 
 def _follows(study: Study, change: Change, before: StudySpec, after: StudySpec) -> bool:
@@ -254,7 +262,7 @@ def _settled(case: _Case) -> Estimate | None:
     """Predict that the rule does not report this again, unless it cannot: the hyperparameter is not searched any more."""
     if case.finding.subject in case.study.searched and case.finding.subject not in case.after.searched:
         return None
-    return Settled(side=case.finding.side, was=str(case.finding.message)), None
+    return Settled(side=case.finding.side), None
 
 
 _ESTIMATES: Mapping[Expectation, Callable[[_Case], Estimate | None]] = {

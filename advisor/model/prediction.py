@@ -5,11 +5,15 @@ Each prediction contains all numbers needed to judge it without the earlier stud
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
 from advisor.model.frozen import FrozenModel
+from advisor.model.words import share, short
+
+if TYPE_CHECKING:
+    from advisor.model.spec import Objective
 
 Part = Annotated[float, Field(ge=0, le=1)]
 
@@ -61,8 +65,8 @@ class Settled(_Finite):
 
     kind: Literal["settled"] = "settled"
     side: Literal["low", "high"] | None = None
-    was: str
-    """The problem that the rule reported earlier."""
+    was: str | None = None
+    """The problem that the rule reported earlier; only in older files."""
 
 
 Expected = Annotated[
@@ -87,6 +91,42 @@ def significant(value: float, digits: int = 4) -> float:
     return float(f"{value:.{digits}g}")
 
 
+def describe_prediction(prediction: Prediction, objective: Objective) -> str:
+    """Return the prediction as one phrase that includes its probability."""
+    likely = "" if prediction.probability is None else f", {share(prediction.probability)} likely"
+    saves = (
+        "; no better value is expected from this change, which saves trials or steps"
+        if _only_saves(prediction.expects)
+        else ""
+    )
+    return f"{_phrase(prediction, objective)}{likely}{saves}"
+
+
+def _only_saves(expects: Expected) -> bool:
+    """Return whether the prediction expects no better value, after rounding."""
+    return isinstance(expects, BestReaches) and expects.expected in (expects.than, significant(expects.than, 3))
+
+
+def _phrase(prediction: Prediction, objective: Objective) -> str:
+    expects, metric = prediction.expects, objective.metric
+    bound = "at most" if objective.direction == "minimize" else "at least"
+    match expects:
+        case BestBeyond():
+            than = "" if expects.than is None else f", with {metric} better than {short(expects.than)}"
+            above = "above" if expects.side == "high" else "below"
+            return f"the best trial has {expects.parameter} {above} {short(expects.end)}{than}"
+        case BestReaches():
+            likely = (
+                "" if expects.expected is None or _only_saves(expects) else f", most likely {short(expects.expected)}"
+            )
+            return f"the best {metric} is {bound} {short(expects.value)}{likely} (it was {short(expects.than)})"
+        case ShareOfTrials():
+            what = "fail" if expects.of == "failed" else f"have {metric} of {bound} {short(expects.value)}"
+            side, part = ("at most", expects.at_most) if expects.at_most is not None else ("at least", expects.at_least)
+            return f"{side} {part or 0.0:.0%} of the trials {what} (it was {share(expects.was)})"
+    return f"{prediction.rule} does not find this again"
+
+
 __all__ = [
     "BestBeyond",
     "BestReaches",
@@ -94,5 +134,6 @@ __all__ = [
     "Prediction",
     "Settled",
     "ShareOfTrials",
+    "describe_prediction",
     "significant",
 ]

@@ -6,6 +6,7 @@ Scalars follow YAML 1.2: `1e-3` is a number, while `yes` and `on` are words.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ import yaml
 from pydantic import ValidationError
 
 from advisor.model.errors import AdvisorError
-from advisor.model.space import Value, rounded
+from advisor.model.prediction import describe_prediction
 from advisor.model.spec import SAME, MisplacedError, Parameter, Region, StudySpec
+from advisor.model.words import capital, clean, short
 
 _MAX_BYTES = 2_000_000
 """Maximum size of a study file in bytes."""
@@ -222,6 +224,8 @@ def _lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
         yield "predictions:"
         yield "  # What this study is expected to show. `advisor analyze` says whether it did."
         for prediction in spec.predictions:
+            text = describe_prediction(prediction, spec.objective)
+            yield from (f"  # {line}" for line in textwrap.wrap(clean(f"{capital(text)}."), _WIDTH))
             shown = prediction.model_dump(mode="json", exclude_none=True)
             yield f"  - {_entry('rule', shown.pop('rule'))}"
             yield from (f"    {_entry(key, value, flow=True)}" for key, value in shown.items())
@@ -312,23 +316,6 @@ def describe(parameter: Parameter, verb: str = "searched") -> str:
     if parameter.numeric:
         return f"{verb} {short(parameter.low)} to {short(parameter.high)} ({parameter.scale})"
     return f"{verb} " + ", ".join(short(option) for option in parameter.options)
-
-
-def short(value: Value | None) -> str:
-    """Return a value as short text: four significant digits, no line breaks."""
-    if isinstance(value, float):
-        return f"{rounded(value, 4):.12g}" if 0.99 < value < 1 else f"{value:.4g}"
-    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", str(value))[:80]
-
-
-def share(part: float) -> str:
-    """Return a share as a percentage; only the exact shares 0 and 1 are shown as 0% and 100%."""
-    percent = 100 * part
-    if 0 < percent < 1:
-        return "under 1%"
-    if 99 < percent < 100:
-        return "over 99%"
-    return f"{percent:.0f}%"
 
 
 def _entry(key: str, value: Any, *, flow: bool = False) -> str:

@@ -114,6 +114,23 @@ def sentence(text: str) -> str:
     return stripped if not stripped or stripped[-1] in ".!?…:" else stripped + "."
 
 
+def short(value: Value | None) -> str:
+    """Return a value as short text: four significant digits, no line breaks."""
+    if isinstance(value, float):
+        return f"{rounded(value, 4):.12g}" if 0.99 < value < 1 else f"{value:.4g}"
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", " ", str(value))[:80]
+
+
+def share(part: float) -> str:
+    """Return a share as a percentage; only the exact shares 0 and 1 are shown as 0% and 100%."""
+    percent = 100 * part
+    if 0 < percent < 1:
+        return "under 1%"
+    if 99 < percent < 100:
+        return "over 99%"
+    return f"{percent:.0f}%"
+
+
 CONFIDENCES = ((0.9, "high", "High confidence"), (0.7, "medium", "Medium confidence"), (0.0, "low", "Low confidence"))
 """Confidence levels as (minimum confidence, key, label)."""
 

@@ -100,7 +100,7 @@ def _ladder_note(study: Study, spec: StudySpec, trials: int) -> str:
     which = "the hyperparameters that matter most, " if effect_of(study) == "fine" else ""
     return (
         f"About {every} trials show the best values of {len(spec.searched)} hyperparameters. Cheaper: search only {which}"
-        f"{listed(fewer.searched)}, with {count(least, 'trial')}, and fix the others at the best trial's values."
+        f"{listed(fewer.searched)}, with {count(least, 'trial')}, and fix the others."
     )
 
 
@@ -163,10 +163,10 @@ def _paid(study: Study, spec: StudySpec, runs: int, *, first: bool) -> StudySpec
         return spec
     if spec.probe is not None or not spec.searched or trials < (1 if first else _fewest(spec)):
         return None
-    why = "as in the best trial: the budget pays for too few trials to search it as well"
+    why = "the budget pays for too few trials to search it as well"
     fewer = None if enough(trials, spec) else narrowed(study, spec, trials, why)
     text = f"The budget pays for {count(trials, 'trial')} of the {spec.trials} that this study needs."
     if fewer is not None:
         fixed = [n for n in spec.searched if n not in fewer.searched]
-        text += f" It leaves out {listed(fixed)}, fixed at the best trial's values."
+        text += f" It leaves out {listed(fixed)} and fixes them."
     return (fewer or spec).model_copy(update={"trials": trials, "notes": (*spec.notes, text)})

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from advisor.computed.pipeline import validation
-from advisor.computed.space import importance, settings
+from advisor.computed.space import importance, promising, settings
 from advisor.computed.space.extension import tidy_range
+from advisor.computed.space.inside import trials_inside
 from advisor.engine.rule import Rule
 from advisor.model.change import Change, PlanName, RunPlan
 from advisor.model.finding import MissingData, Verdict
@@ -22,8 +23,17 @@ from advisor.planning.designs.catalogue import DESIGNS
 from advisor.planning.designs.explore import asks, explore
 from advisor.planning.designs.ladder import ladder
 from advisor.planning.designs.reseed import reseed
+from advisor.planning.sampling.halton import sample
 from advisor.planning.states import EFFECT, Evidence, assess
 from advisor.stats import power
+
+MAX_GAIN = 0.05
+"""Maximum probability that a search finds a better setting for it to be left out."""
+SETTLED = (
+    "Searching on would hardly help: the probability that {count} more trials find a setting that is better than the best one "
+    "by more than noise is at most 5 %, by a model of all trials. If these runs agree, measure their setting on the test set, "
+    "once, and ship it."
+)
 
 
 def closing_study(
@@ -57,6 +67,27 @@ def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule
     earlier = settings.read(study).successes if spec.max_train_steps == study.spec.max_train_steps else 0
     found = price.power_of(study, earlier, spec.trials or 1, len(spec.searched))
     return spec.model_copy(update={"notes": (found, *spec.notes)})
+
+
+def repeated_if_settled(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> StudySpec:
+    """Return repeats of the best setting instead of a search that would hardly find a better one.
+
+    Only for a search of a settled space after the question of the study was answered; other studies ask for a search.
+    """
+    if not asks(study, study.spec) or asks(study, spec):
+        return spec
+    if not spec.searched or spec.probe or spec.settings or spec.sampler.kind == "adaptive":
+        return spec
+    if promising.trains_otherwise(study, spec) or assess(study, verdicts, rules).state != "fine":
+        return spec
+    best = trials_inside(spec, study.ranked()[:1])
+    gain = promising.chance_of_gain(study, list(sample(spec, spec.trials or 1))) if best else None
+    again = reseed(study, spec) if gain is not None and gain <= MAX_GAIN else None
+    if again is None:
+        return spec
+    why = {n: p.why for n, p in spec.parameters.items() if p.role == "fixed"}
+    parameters = {n: p.model_copy(update={"why": why.get(n) or p.why}) for n, p in again.parameters.items()}
+    return again.model_copy(update={"parameters": parameters, "notes": (SETTLED.format(count=spec.trials),)})
 
 
 def _candidates(

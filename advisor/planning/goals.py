@@ -5,6 +5,7 @@ The headline of the report, its list of things to do and the file name of the st
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from advisor.model import parameter_kinds
@@ -59,6 +60,11 @@ def goal_of(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> s
 def manual_goal(subject: str, action: str) -> str:
     """Return the goal of a study that waits for a fix by hand, such as `Fix the training pipeline: Shuffle the data`."""
     return f"Fix {subject}: {action.rstrip('.')}"
+
+
+def slug(text: str) -> str:
+    """Return `text` in a form for file names: at most 40 lower-case letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40] or "study"
 
 
 def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str, str] | None:

@@ -19,7 +19,6 @@ stage with changes becomes one study with one goal, based on the study of the st
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -36,12 +35,12 @@ from advisor.model.message import MessageField
 from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.planning.base import base, name_of_round, validate, with_lengths
-from advisor.planning.closing import closing_study, more_telling
+from advisor.planning.closing import closing_study, more_telling, repeated_if_settled
 from advisor.planning.designs import per_optimizer
 from advisor.planning.designs.catalogue import DESIGNS
 from advisor.planning.designs.rate_sweep import of_one_setting, rate_sweep
 from advisor.planning.draft import Conflict, Draft
-from advisor.planning.goals import goal_of, manual_goal
+from advisor.planning.goals import goal_of, manual_goal, slug
 from advisor.planning.ranges import narrowed
 from advisor.planning.stages import MIN_CONFIDENCE, SURE, Stage, ends_tuning, in_order, only_narrows
 from advisor.planning.states import assess
@@ -72,11 +71,6 @@ def file_names(specs: Sequence[StudySpec]) -> list[str]:
     return [f"{i}-{slug(spec.goal.partition(':')[0])}.yaml" for i, spec in enumerate(specs, 1)]
 
 
-def slug(text: str) -> str:
-    """Return `text` in a form for file names: at most 40 lower-case letters, digits and hyphens."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40] or "study"
-
-
 def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) -> Plan:
     """Return the next studies, based on the findings on this one.
 
@@ -98,6 +92,8 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(merger.specs))
     if not merger.broken:
         specs = tuple(narrowed(study, spec, {part for part, _ in merger.draft.owners}) for spec in specs)
+    if len(specs) == 1 and merger.drafted:
+        specs = (repeated_if_settled(study, verdicts, rules, specs[0]),)
     return Plan(specs=specs, deferred=tuple(merger.deferred), unsized=unsized)
 
 

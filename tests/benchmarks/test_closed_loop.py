@@ -7,7 +7,7 @@ from dataclasses import replace
 import closed_loop
 import pytest
 from loop import table
-from loop.results import LOOP
+from loop.results import LOOP, ROUND
 from loop.task import Setting
 from loop.trainings import tasks
 
@@ -59,6 +59,15 @@ def test_the_table(some, found):
     assert "| task | this loop | random |" in text
     assert "| mlp, rates too low | 0 (0 to 0) |" in text
     assert "| random | " in text
+
+
+def test_one_round_trains_the_next_study_whole_and_counts_only_its_predictions(some):
+    result = closed_loop.run(some[0], ROUND, 3)
+    assert result.trials == 24
+    judged = replace(result, predictions=((0.9, True), (0.6, False)))
+    text = table.text([judged], {some[0].name: some[0].floor})
+    assert text.startswith("### Predictions of one study for the next one")
+    assert "Brier score 0.185, 2 predictions." in text
 
 
 def test_the_same_seed_trains_the_same_and_the_judge_has_seeds_of_its_own(some):

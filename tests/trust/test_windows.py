@@ -11,7 +11,7 @@ from pathlib import Path, PureWindowsPath
 import pytest
 
 from advisor.execution.job_env import study_folder
-from advisor.planning.merge import slug
+from advisor.planning.goals import slug
 from advisor.tracking.stores.location import locate
 
 ROOT = Path(__file__).parents[2]

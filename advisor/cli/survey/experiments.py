@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from advisor.model.errors import AdvisorError
-from advisor.planning.merge import slug
+from advisor.planning.goals import slug
 from advisor.tracking.stores.location import locate
 from advisor.tracking.stores.lookup import ExperimentEntry
 from advisor.tracking.stores.reading import active_experiments

@@ -14,7 +14,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import dump, load
 from advisor.planning.blocks import Block, Kind
-from advisor.planning.merge import slug
+from advisor.planning.goals import slug
 from advisor.system import atomic
 
 _FILE_NAME_PATTERN = re.compile(rf"(\d+)-({'|'.join(get_args(Kind))})(?:-[a-z0-9-]*)?\.yaml")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from advisor.model.spec import StudySpec
-from advisor.model.spec_yaml import short
-from advisor.model.words import capital, count, listed, sentence, trimmed
+from advisor.model.words import capital, count, listed, sentence, short, trimmed
 from advisor.planning.blocks import Block, Trained, leader
 from advisor.planning.blocks.spaces import changed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -20,6 +21,8 @@ Unit = Literal["steps", "epochs", "examples"]
 
 _MAX_EPOCHS = 200
 """Maximum number of epochs: if a curve's axis is longer, its unit is steps, unless the trials state a unit."""
+MIN_SETTINGS = 3
+"""Minimum number of settings of a batch size without repeats: with fewer, its learning rate is hardly tuned."""
 _MIN_GAIN = 0.5
 """Minimum gain of a batch size to be used in setting the target, as a share of the gain of the best batch size."""
 _COUNTS: dict[str, Unit] = {
@@ -85,6 +88,13 @@ def race(study: Study, share: float) -> Race:
     unit = counts_to_target(study.spec.objective.metric)
     if unit is not None:
         return _counted(study, settings, unit)
+    settings = _tuned(settings)
+    if len({s.size for s in settings}) < 2:
+        raise MissingData(
+            f"fewer than two batch sizes have {MIN_SETTINGS} settings with a result, or repeats of one, such as 3 seeds each; "
+            "batch sizes compare only with a learning rate tuned for each",
+            needs="design",
+        )
     axis = axis_of(study)
     curves = {t.index: study.cost_curve(t).finite for s in settings for t in s.trials}
     target = _target(settings, curves, share)
@@ -151,6 +161,15 @@ def _settings(study: Study) -> list[_Setting]:
             others = tuple(sorted((n, v) for n, v in trial.params.items() if not n.lower().endswith("seed")))
             pools.setdefault((size, others), []).append(trial)
     return [_Setting(size, tuple(trials)) for (size, _), trials in sorted(pools.items(), key=lambda item: item[0][0])]
+
+
+def _tuned(settings: Sequence[_Setting]) -> list[_Setting]:
+    """Return the settings of batch sizes that were tuned: all of them if every batch size has repeats of a setting."""
+    repeated = {s.size for s in settings if len(s.trials) >= 2}
+    if all(s.size in repeated for s in settings):
+        return list(settings)
+    number = Counter(s.size for s in settings)
+    return [s for s in settings if number[s.size] >= MIN_SETTINGS]
 
 
 def _same_rate(study: Study, settings: Sequence[_Setting]) -> bool:

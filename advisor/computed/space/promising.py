@@ -121,6 +121,19 @@ def _other_constants(study: Study, spec: StudySpec) -> bool:
     return any(spec.parameters[n].value != value for n, value in fixed.items() if n in spec.parameters)
 
 
+def chance_of_gain(study: Study, points: Sequence[Mapping[str, Value]]) -> float | None:
+    """Return the probability that one of these settings is better than that of the best trial by more than the noise of a result.
+
+    None without a model.
+    """
+    fit = model_of(study)
+    if fit is None:
+        return None
+    settings_of_all = [fit.trials[0].params, *points]
+    drawn = fit.surface.draws([_positions(study.spec, name, settings_of_all) for name in fit.names])
+    return float(np.mean(drawn[:, 0] - drawn[:, 1:].min(1) > fit.surface.noise))
+
+
 @computed
 def model_of(study: Study) -> Fit | None:
     """Return the trials that are compared, and their model; None if they show no effect, or serve a special study.

@@ -176,20 +176,32 @@ class _State:
         return self._adopt(_baseline(probe.spec) if following is None or following.probe is not None else following)
 
     def _planned(self, spec: StudySpec, trials: Sequence[Trained]) -> StudySpec | None:
-        """Return the first study that the analysis plans, as one of this search; None without one."""
+        """Return the first study that the analysis plans, as one of this search; None without one.
+
+        Its predictions are for the trials of its block, if it gets one.
+        """
         sampler = Sampler(seed=self.search.seed + len(self.done))
 
         def prepare(planned: StudySpec) -> StudySpec:
             first = reopened(planned.model_copy(update={"trials": self.search.block}))
-            return self.search.analyst.legal(first.model_copy(update={"sampler": sampler}), self.space)
+            spec = self.search.analyst.legal(first.model_copy(update={"sampler": sampler}), self.space)
+            block = self._changing(spec) if spec.probe is None else None
+            return spec if block is None or block.spec.sampler.kind == "adaptive" else block.spec
 
         return self.search.analyst.next_study(spec, trials, prepare)
 
     def _adopt(self, planned: StudySpec | None) -> Block | None:
         """Return a block of the planned study if it changes the space and the budget suffices for it; else an adaptive block."""
-        spec = hull(self.space, planned) if planned is not None and self._worth(planned) else None
-        if spec is None or same_space(spec, self.space):
-            return self.adaptive(self.space)
+        changing = self._changing(planned) if planned is not None else None
+        return changing or self.adaptive(self.space)
+
+    def _changing(self, planned: StudySpec) -> Block | None:
+        """Return a block of the planned study; None if the space stays, or the budget does not suffice for another length."""
+        if not self._worth(planned):
+            return None
+        spec = hull(self.space, planned)
+        if same_space(spec, self.space):
+            return None
         if not trains_alike(spec, self.space):
             block = self.explore(spec, FIRST_BLOCKS * self.search.block)
         else:
@@ -211,7 +223,7 @@ class _State:
     def _extend(self, spec: StudySpec, count: int) -> Block | None:
         """Return at most this many trials from the part of a space that the present one lacks; None if there is none."""
         count = min(count, self._affordable(spec))
-        points = sample(spec, MAX_POINTS)
+        points = sample(spec.model_copy(update={"settings": ()}), MAX_POINTS)
         fresh = tuple(islice((p for p in points if not covers(self.space, spec, p)), count))
         settings = tuple(_searched(spec, p) for p in fresh)
         return Block("extend", spec.model_copy(update={"trials": len(fresh), "settings": settings})) if fresh else None

@@ -5,19 +5,24 @@ Playbook: "How should Adam's hyperparameters be tuned?": the number of trials de
 *When.* Even twice as many trials would not show a quadratic response of all searched hyperparameters: 12 trials of six.
 
 *What.* As many hyperparameters as the trials can show, at least two and every learning rate: learning rates first, then those that
-matter most, if an effect was found. The others are fixed at the best trial's values; the final adaptive search opens them again.
-The notes state the effect that would be found, and the alternative of searching all of them.
+matter most, if an effect was found. The others are fixed at the best trial's values. If no effect was found, the best trial may
+just be lucky, so numbers are fixed at the middle of the better half of the trials. The final adaptive search opens them again. The
+notes state the effect that would be found, and the alternative of searching all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Mapping
+
+import numpy as np
 
 from advisor.computed.space import importance, settings
 from advisor.model import parameter_kinds
 from advisor.model.change import FixParameter
 from advisor.model.finding import MissingData
-from advisor.model.space import is_learning_rate
+from advisor.model.prediction import significant
+from advisor.model.space import Value, is_learning_rate
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import listed
@@ -25,6 +30,7 @@ from advisor.planning import price
 from advisor.planning.base import best_setting
 from advisor.planning.states import FALSE_ALARMS, settings_needed
 
+MIDDLE = "nothing shows which value is best, so this is the middle of the better half of the trials"
 MIN_SEARCHED = 2
 """Minimum number of hyperparameters that the ladder keeps."""
 
@@ -56,7 +62,7 @@ def enough(trials: int, spec: StudySpec) -> bool:
 
 
 def narrowed(study: Study, spec: StudySpec, trials: int, why: str, keep: Collection[str] = ()) -> StudySpec | None:
-    """Return the study with only as many hyperparameters as `trials` show; None if there is none to fix at the best setting.
+    """Return the study with only as many hyperparameters as `trials` show; None if there is none to fix.
 
     why: the reason to fix the others. keep: hyperparameters that stay in any case.
     """
@@ -65,21 +71,36 @@ def narrowed(study: Study, spec: StudySpec, trials: int, why: str, keep: Collect
     others = len(spec.searched) - len(names)
     number = max((k for k in range(len(names)) if settings_needed(k + others) <= trials), default=0)
     rates = sum(is_learning_rate(n) for n in names)
-    fixed = _by_relevance(study, names)[max(number, MIN_SEARCHED - others, rates) :]
+    shares = _importance(study)
+    fixed = _by_relevance(names, shares)[max(number, MIN_SEARCHED - others, rates) :]
     for name in (n for n in names if n in fixed):
-        spec = FixParameter(parameter=name, value=setting[name], why=why, for_now=True).apply(spec)
+        middle = None if shares else _middle(study, name)
+        value, source = (setting[name], "the best trial's value") if middle is None else (middle, MIDDLE)
+        spec = FixParameter(parameter=name, value=value, why=f"{why}; {source}", for_now=True).apply(spec)
     return spec if fixed else None
 
 
-def _by_relevance(study: Study, names: list[str]) -> list[str]:
-    """Return the names: learning rates first, then by importance if an effect was found, else the optimizer's others first."""
-    shares: dict[str, float] = {}
+def _middle(study: Study, name: str) -> Value | None:
+    """Return the median of a number in the better half of the trials; None for other hyperparameters and conditional ones."""
+    parameter, ranked = study.spec.parameters[name], study.ranked()
+    if not parameter.numeric or parameter.when:
+        return None
+    at = study.positions(name, ranked[: math.ceil(len(ranked) / 2)])
+    middle = parameter.from_unit(float(np.median(at)))
+    return significant(middle, 3) if isinstance(middle, float) else middle
+
+
+def _importance(study: Study) -> dict[str, float]:
+    """Return the importance of each hyperparameter; empty if no effect was found."""
     try:
         found = importance.read(study)
-        if found.p <= FALSE_ALARMS:
-            shares = dict(zip(found.names, found.total.mean(axis=0).tolist(), strict=True))
     except MissingData:
-        pass
+        return {}
+    return dict(zip(found.names, found.total.mean(axis=0).tolist(), strict=True)) if found.p <= FALSE_ALARMS else {}
+
+
+def _by_relevance(names: list[str], shares: Mapping[str, float]) -> list[str]:
+    """Return the names: learning rates first, then by importance, the optimizer's and regularisers first among equals."""
     return sorted(
         names,
         key=lambda n: (

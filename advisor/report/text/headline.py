@@ -14,8 +14,7 @@ from advisor.model.message import Item, Message, Name, Objective, as_sentence, f
 from advisor.model.prediction import significant
 from advisor.model.space import is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
-from advisor.model.spec_yaml import share
-from advisor.model.words import capital, count, number, setting, shorten, spelled
+from advisor.model.words import capital, count, number, setting, share, shorten, spelled
 from advisor.planning.stages import MIN_FEASIBLE
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow

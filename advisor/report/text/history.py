@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.history import History, HitRate, Outcome, Round, describe_prediction
+from advisor.history import History, HitRate, Outcome, Round
 from advisor.history.advice import AdviceRecord
 from advisor.model.message import Percent
-from advisor.model.prediction import Settled
+from advisor.model.prediction import Settled, describe_prediction
 from advisor.model.spec import StudySpec
 from advisor.model.words import count, listed, number
 from advisor.report.model import ReportData

@@ -62,11 +62,12 @@ def find_ties(params: Sequence[Mapping[str, Value]], keep: Collection[str] = ())
     """Return the hyperparameters that follow from others. params: the values of each trial, shape (trials,).
 
     Of the related ones, the least important follows from the others: a length before a regulariser before a learning rate before
-    a batch size. keep: names that must not follow from others, because the study file declares them.
+    a batch size. Tokens follow from the steps, which are set between studies, rather than the other way round. keep: names that
+    must not follow from others, because the study file declares them.
     """
     numbers = _numbers(params)
     ties: list[Tie] = []
-    for name in sorted(numbers, key=lambda n: (*_importance(n), -len(n), n)):
+    for name in sorted(numbers, key=lambda n: (*_importance(n), counts_training(n), -len(n), n)):
         others = {n: v for n, v in numbers.items() if n != name and n not in {t.name for t in ties}}
         if name not in keep and (tie := _formula_tie(name, numbers[name], others)) is not None:
             ties.append(tie)

@@ -34,6 +34,27 @@ def advised(task: Task, seed: int) -> Chosen:
     return _Loop(task, seed).chosen()
 
 
+ROUND_TRIALS = (12, 24, 48)
+"""Numbers of trials of the first study of one round, by seed."""
+
+
+def one_round(task: Task, seed: int) -> Chosen:
+    """Run one study and then the next one as its file says, and judge the predictions in it."""
+    loop = _Loop(task, seed)
+    update = {"sampler": Sampler(seed=seed), "trials": ROUND_TRIALS[seed % len(ROUND_TRIALS)]}
+    start = task.start.model_copy(update=update)
+    trials = list(loop._trained(Block("explore", start), ()).trained)
+    following = loop.next_study(start, trials, task.legal)
+    if following is not None and following.searched and not following.probe and following.sampler.kind != "adaptive":
+        block = loop._trained(Block("extend", following), trials)
+        loop._judge(following, block.trained)
+        trials += block.trained
+    best = leader.best(trials)[0]
+    setting = Setting(best.setting, best.steps, best.schedule)
+    steps = sum(t.steps for t in trials)
+    return Chosen(setting, best.cost, len(trials), steps, tuple(loop.log), tuple(loop.predictions))
+
+
 @dataclass
 class _Loop:
     """Trains the blocks, and is the analyst of their trials."""

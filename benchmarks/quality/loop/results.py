@@ -16,6 +16,8 @@ from loop.task import Outcome, Setting, Space, Task
 
 ROOT = Path(__file__).resolve().parents[3]
 LOOP = "this loop"
+ROUND = "one round"
+"""One study and the next one; only its predictions count, because its number of trials is not that of the others."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +43,9 @@ class Result:
 
 
 def key_of(task: Task, contender: str, seed: int) -> str:
-    """Return a key of everything that can change the result; for the loop that includes the source of the advisor and its rules."""
+    """Return a key of everything that can change the result; for the loop and the round, also of the advisor's source."""
     facts = [task.name, task.start.model_dump_json(), task.trials, contender, seed]
-    return _hash([*facts, _sources() if contender == LOOP else ""])
+    return _hash([*facts, _sources() if contender in (LOOP, ROUND) else ""])
 
 
 @lru_cache(maxsize=1)

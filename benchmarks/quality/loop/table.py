@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from advisor.model.space import FloatArray
-from loop.results import LOOP, Result
+from loop.results import LOOP, ROUND, Result
 from loop.task import Space
 
 DRAWS = 2000
@@ -29,17 +29,19 @@ TITLES: Mapping[Space, str] = {
 
 def text(results: Sequence[Result], floors: Mapping[str, float], *, losses: bool = False) -> str:
     """Return the whole table. floors: the lowest possible cost by task, NaN if unknown."""
-    regrets = regrets_of(results, floors)
-    contenders = list(dict.fromkeys(r.contender for r in results))
+    searches = [r for r in results if r.contender != ROUND]
+    regrets = regrets_of(searches, floors)
+    contenders = list(dict.fromkeys(r.contender for r in searches))
     lines = []
     for kind, title in TITLES.items():
         tasks = list(dict.fromkeys(r.task for r in results if r.kind == kind))
-        if tasks:
+        if tasks and contenders:
             lines += ["", f"### {title}: median regret", "", *_by_task(regrets, tasks, contenders)]
             if LOOP in contenders:
                 noise = {r.task: r.noise for r in results}
                 lines += ["", *_against(regrets, tasks, contenders, noise)]
-    lines += _calibration([p for r in results for p in r.predictions])
+    for contender, title in ((LOOP, "Predictions of the loop"), (ROUND, "Predictions of one study for the next one")):
+        lines += _calibration(title, [p for r in results if r.contender == contender for p in r.predictions])
     return "\n".join([*lines, *(_losses(results, regrets) if losses else [])]).strip()
 
 
@@ -138,14 +140,14 @@ def _times(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio < 100 else "over 100"
 
 
-def _calibration(predictions: Sequence[tuple[float, bool]]) -> list[str]:
-    """Return the table of how many of the loop's own predictions came true, by their stated probability."""
+def _calibration(title: str, predictions: Sequence[tuple[float, bool]]) -> list[str]:
+    """Return the table of how many predictions came true, by their stated probability."""
     if not predictions:
         return []
     stated, kept = np.array(predictions, dtype=np.float64).T
     rows = [f"| {low:.0%} to {high:.0%} | {_kept(stated, kept, low, high)} |" for low, high in BINS]
     brier = float(np.mean((stated - kept) ** 2))
-    head = ["### Predictions of the loop", "", "| stated probability | predictions | mean stated | came true |"]
+    head = [f"### {title}", "", "| stated probability | predictions | mean stated | came true |"]
     return ["", *head, "|---|---|---|---|", *rows, "", f"Brier score {brier:.3f}, {len(stated)} predictions."]
 
 

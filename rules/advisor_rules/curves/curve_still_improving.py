@@ -23,6 +23,8 @@ _STRETCH = (
     "was and put the extra steps before it."
 )
 
+_KEEP = "Keep the learning rate constant over the extra steps as well, so that this study shows only the effect of more steps."
+
 
 class CurveStillImproving(Rule):
     """The best trials still improve when their training ends.
@@ -187,7 +189,7 @@ class CurveStillImproving(Rule):
                     why=f"The best trials still improve at {study.at(improving[0].until)}. Training the best one as long again "
                     f"would bring {study.spec.objective.metric} {forecast}.",
                 ),
-                Advise(text=_STRETCH),
+                Advise(text=_KEEP if all(_stays_constant(e) for e in improving) else _STRETCH),
             ),
         )
 
@@ -226,3 +228,8 @@ def _forecast(study: Study, ending: Ending) -> Message:
     made = curve_tails.forecast(study, ending)
     now, middle, low, high = (Objective(v) for v in (made.now, made.middle, made.low, made.high))
     return say("from {now} to {middle} ({low} to {high})", now=now, middle=middle, low=low, high=high)
+
+
+def _stays_constant(ending: Ending) -> bool:
+    """Return whether the learning rate of the trial is known to stay constant to the end."""
+    return not ending.assumed and ending.until >= ending.steps

@@ -13,12 +13,12 @@ from advisor.model.change import Advise, Change, FixParameter, Forbid, Reparamet
 from advisor.model.evidence import AxisEvidence, Line
 from advisor.model.finding import Side
 from advisor.model.message import Item, Message, Name, Number, Setting, say
-from advisor.model.space import IntArray, as_number, is_learning_rate, words_of
+from advisor.model.space import FloatArray, IntArray, as_number, is_learning_rate, words_of
 from advisor.model.spec import Bounds, Region
 from advisor.model.study import Study
 from advisor.model.words import capital
 from advisor.stats import outliers, widening
-from advisor_rules.space import _corners, _rows
+from advisor_rules.space import _corners, _good_region, _rows
 
 JOINT = 0.15
 """Share of the false alarms for corners, and again for lr / (1 - momentum); single thresholds get the rest."""
@@ -29,6 +29,9 @@ BEST = 5
 BEST_SHARE = 0.02
 MAX_BEST_SHARE = 0.25
 """Maximum share of the successful settings that no region may contain: in a small study, the best five are not all good."""
+
+GOOD, MISSED = 0.1, 0.2
+"""Share of the settings that are good, and probability that good ones lie below the range; both as in `space-shrink`."""
 
 
 @dataclass(frozen=True)
@@ -179,13 +182,14 @@ def _combination(one: str, other: str) -> str:
 def _joint(study: Study, tried: settings.Settings, alone: float, level: float) -> Cut | None:
     """Return the region in two hyperparameters that separates failed trials better than the best single threshold.
 
+    A threshold of lr / (1 - momentum) need only separate them equally well, because training diverges if steps are too long.
     alone: score of the best single threshold (`_corners.gained`); level: maximum p-value of a region. Each fitted threshold costs
     the logarithm of the number of trials.
     """
     if len(tried.numeric) < 2 or not tried.failed.any():
         return None
     found = [_rate_and_momentum(tried, level), _corner(study, tried, level)]
-    better = [f for f in found if f is not None and f[0] > alone - math.log(len(tried))]
+    better = [f for f in found if f is not None and f[0] >= alone - math.log(len(tried))]
     return max(better, key=lambda f: f[0])[1] if better else None
 
 
@@ -208,13 +212,29 @@ def _rate_and_momentum(tried: settings.Settings, level: float) -> tuple[float, C
         return None
     score = _corners.gained(logs >= region.edge, tried.failed) - math.log(len(tried))
     high = float(f"{math.exp((region.edge + region.inside) / 2):.3g}")
-    low = float(f"{steps[~tried.failed].min():.3g}")
+    low = float(f"{math.exp(_lowest_good(logs[~tried.failed], tried.costs[~tried.failed], level)):.3g}")
     if not low < high:
         return None
-    return score, _search_combination(rate, momentum, region, low, high)
+    worse_below = low > float(steps[~tried.failed].min())
+    return score, _search_combination(rate, momentum, region, (low, high), worse_below)
 
 
-def _search_combination(rate: str, momentum: str, region: outliers.Region, low: float, high: float) -> Cut:
+def _lowest_good(positions: FloatArray, costs: FloatArray, level: float) -> float:
+    """Return the lower end of the part that holds the good settings with a margin; the lowest position if results hardly vary.
+
+    positions, costs: (n,), of the settings with a result.
+    """
+    lowest = float(positions.min())
+    if len(positions) < _good_region.MIN_POINTS or _good_region.matters(positions, costs, level) > level:
+        return lowest
+    part = _good_region.region(positions, costs, _good_region.good(costs, GOOD, 0.0), MISSED)
+    return lowest if part is None else max(part.low - part.margin, lowest)
+
+
+def _search_combination(
+    rate: str, momentum: str, region: outliers.Region, span: tuple[float, float], worse_below: bool
+) -> Cut:
+    low, high = span
     over, name = f"{_in_formula(rate)} / (1 - {_in_formula(momentum)})", f"effective_{rate}"
     which = _which(region.failed, region.total, _beyond(over, math.exp(region.edge), "high"))
     change = Reparametrise(
@@ -225,7 +245,8 @@ def _search_combination(rate: str, momentum: str, region: outliers.Region, low: 
         low=low,
         high=high,
         scale="log",
-        why=f"{capital(str(which))} failed, so we search {over} instead of {rate}, up to {Setting(high)}",
+        why=f"{capital(str(which))} failed, so we search {over} instead of {rate}, up to {Setting(high)}"
+        + (f"; below {Setting(low)}, results are worse" if worse_below else ""),
     )
     action = say("Search {over} instead of {rate}, up to {high}.", over=Name(over), rate=Name(rate), high=Setting(high))
     return Cut(f"{rate} × {momentum}", which, action, (change,), region.p)

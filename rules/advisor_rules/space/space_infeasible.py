@@ -88,7 +88,6 @@ class SpaceInfeasible(Rule):
             rules=("space-undersampled",),
             shares="study",
             because="Failed trials are missing in the good region.",
-            waits=False,
             cause_at="somewhere",
         ),
     )

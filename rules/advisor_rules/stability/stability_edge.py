@@ -15,6 +15,7 @@ from advisor.model.change import Advise, Change, RunPlan, SetRange
 from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
+from advisor.model.space import as_number, words_of
 from advisor.model.study import Study, Trial
 from advisor.model.words import trimmed
 from advisor.stats import boundaries, outliers
@@ -41,8 +42,9 @@ class StabilityEdge(Rule):
     ## What it looks at
     The lowest learning rate (the edge) above which nearly all trials diverge or learn nothing. The best trial's rate must lie
     within a factor of four below it, and results must still improve up to half of it: the rule fits a parabola to the better half
-    of the successful trials. Trials that crashed or ran out of memory are left out. If results turn before the edge, stability
-    would gain nothing, and the rule is quiet.
+    of the successful trials. If momentum is searched as well, a failed trial must also lie near the best one by
+    lr / (1 - momentum). Trials that crashed or ran out of memory are left out. If results turn before the edge, stability would
+    gain nothing, and the rule is quiet.
 
     ## Why it matters
     A higher learning rate may train better, but instability rules it out. Moving the search to lower rates hides the problem.
@@ -128,7 +130,8 @@ class StabilityEdge(Rule):
             stable = ~failed & (logs < region.edge)
             turns = boundaries.p_of_turn(logs[stable], costs[stable], region.edge - math.log10(self.gain))
             found = _Edge(10**region.edge, 10 ** float(logs[best]), region, turns)
-            if turns <= self.improves and found.edge <= self.factor * found.best:
+            near_best = found.edge <= self.factor * found.best
+            if turns <= self.improves and near_best and not self._far_with_momentum(tried, name, found):
                 yield self._finding(study, name, found, tried.trials[rows[best]][0])
             elif turns < MAX_P_UNDECIDED or stable.sum() < MIN_STABLE:
                 raise MissingData(
@@ -136,6 +139,17 @@ class StabilityEdge(Rule):
                     f"needs more trials between {trimmed(found.best, 3)} and {trimmed(found.edge, 3)}",
                     needs="design",
                 )
+
+    def _far_with_momentum(self, tried: settings.Settings, name: str, found: _Edge) -> bool:
+        """Return whether no failed setting beyond the edge is near the best one by lr / (1 - momentum), if momentum is searched."""
+        momentum = next((n for n in tried.numeric if "momentum" in words_of(n)), None)
+        if momentum is None:
+            return False
+        first = [group[0].params for group in tried.trials]
+        rates = np.array([as_number(p.get(name)) for p in first])
+        steps = rates / (1 - np.array([as_number(p.get(momentum)) for p in first]))
+        failed = steps[tried.failed & (rates >= found.edge * (1 - 1e-9))]
+        return bool((failed > self.factor * steps[int(np.nanargmin(tried.costs))]).all())
 
     def _finding(self, study: Study, name: str, found: _Edge, best: Trial) -> Finding:
         edge, rate, region, _ = found

@@ -126,6 +126,8 @@ class StepsComputeBound(Rule):
         many, of = len(agreeing), len(judged)
         trials = say("{many} of the best {of} trials", many=many, of=of) if of > 1 else "the best trial"
         advice = _ROUNDS if bound else _SUFFICIENT
+        # Until the study states the final length, the plan asks for it; more about long runs would be too early.
+        notes = advice if not bound or study.spec.final_train_steps else ()
         limits = say(
             "forecast {forecast}, flat part {rest}, perfect fit {floor}",
             forecast=Percent(self.material),
@@ -166,5 +168,5 @@ class StepsComputeBound(Rule):
                     )
                 ),
             ),
-            changes=(*([_LONG_RUNS] if bound else []), *(Advise(text=text) for text in advice)),
+            changes=(*([_LONG_RUNS] if bound else []), *(Advise(text=text) for text in notes)),
         )

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from history_studies import round_of
 
-from advisor.history.judge import describe_prediction, outcomes
+from advisor.history.judge import outcomes
 from advisor.model.finding import Finding, Verdict
-from advisor.model.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials
+from advisor.model.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials, describe_prediction
 
 RATES = (1e-3, 3e-3, 2e-2, 5e-2)
 

@@ -13,7 +13,7 @@ from advisor.engine.judge import judge
 from advisor.history import predict, predicted
 from advisor.history.judge import outcomes
 from advisor.history.predict import MAX_PROBABILITY, is_made
-from advisor.model.change import AddParameter, RunPlan, SetRange
+from advisor.model.change import AddParameter, FixParameter, RunPlan, SetRange
 from advisor.model.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials
 from advisor.model.spec import Parameter, StudySpec
 from advisor.planning import plan
@@ -178,3 +178,49 @@ def test_a_prediction_is_no_surer_than_its_finding_and_an_end_that_stays_has_non
     assert made.probability == 0.55
     rounded = SetRange(parameter="learning_rate", low=1e-4, high=0.010001, scale="log", why="w").apply(spec)
     assert predicted(study, [doubted], [rounded], RULES)[0].predictions == ()
+
+
+def test_findings_of_one_rule_that_predict_the_same_are_counted_once():
+    study = fixed_as_unimportant()
+    verdicts = [
+        found("space-insensitive", "sampling", FixParameter(parameter=n, value=0.1, why="w"), subject=n)
+        for n in ("momentum", "dropout")
+    ]
+    spec = study.spec.model_copy(update={"trials": 24})
+    for v in verdicts:
+        spec = v.findings[0].changes[0].apply(spec)
+    (made,) = predicted(study, verdicts, [spec], RULES)[0].predictions
+    assert isinstance(made.expects, BestReaches)
+
+
+def test_hyperparameters_that_are_fixed_hide_no_trial_from_a_forecast():
+    study = fixed_as_unimportant()
+    cut = SetRange(parameter="learning_rate", low=1e-4, high=1e-3, scale="log", why="w")
+    verdicts = [
+        found("space-infeasible", "infeasible", cut, subject="learning_rate", side="high"),
+        found(
+            "space-insensitive", "sampling", FixParameter(parameter="dropout", value=0.1, why="w"), subject="dropout"
+        ),
+    ]
+    spec = study.spec
+    for v in verdicts:
+        spec = v.findings[0].changes[0].apply(spec)
+    made = next(p for p in predicted(study, verdicts, [spec], RULES)[0].predictions if p.rule == "space-infeasible")
+    assert made.probability >= 0.9
+    assert made.expects.at_most <= 0.15
+
+
+def fixed_as_unimportant():
+    """A study of 24 trials that fail at high learning rates."""
+    rng = np.random.default_rng(0)
+    space = {
+        "learning_rate": Parameter(low=1e-4, high=1e-2, scale="log"),
+        "momentum": Parameter(low=0.0, high=0.9),
+        "dropout": Parameter(low=0.0, high=0.5),
+    }
+    params = [{n: p.from_unit(float(rng.random())) for n, p in space.items()} for _ in range(24)]
+    fails = [p["learning_rate"] > 2e-3 for p in params]
+    curves = [[1.0, math.nan if bad else 0.3 + 0.1 * p["learning_rate"]] for p, bad in zip(params, fails, strict=True)]
+    return make_study(
+        params, {"val/loss": curves}, space=space, status=["diverged" if f else "complete" for f in fails]
+    )

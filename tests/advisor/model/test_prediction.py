@@ -38,3 +38,10 @@ def test_a_prediction_that_nobody_can_judge_is_refused_with_its_line() -> None:
 @pytest.mark.parametrize(("value", "said"), [(0.123456, 0.1235), (123456.0, 123500.0), (0.0, 0.0), (-3e-9, -3e-9)])
 def test_numbers_are_no_surer_than_they_can_be(value: float, said: float) -> None:
     assert significant(value) == said
+
+
+def test_a_study_file_says_each_prediction_in_words() -> None:
+    made = Prediction(rule="r", expects=BestReaches(value=0.4, expected=0.37, than=0.42), probability=0.95)
+    evil = Objective(metric="loss\n- evil", direction="minimize")
+    text = dump(StudySpec(study="s", objective=evil, predictions=(made,)))
+    assert "  # The best loss - evil is at most 0.4, most likely 0.37 (it was 0.42), 95% likely.\n  - rule: r" in text

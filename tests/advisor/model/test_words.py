@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.model.spec_yaml import share
 from advisor.model.words import (
     clean,
     confidence,
@@ -17,6 +16,7 @@ from advisor.model.words import (
     number,
     sentence,
     setting,
+    share,
     shorten,
     spelled,
 )

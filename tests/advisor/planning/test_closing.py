@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planning_studies import QUIET, RULES, bowl, found, only_study
+import numpy as np
+import pytest
+from planning_studies import AIM, QUIET, RULES, bowl, found, only_study
+from studies import make_study
 
-from advisor.model.change import RepeatTrial, SetField, SetRange
+from advisor.model.change import FixParameter, RepeatTrial, SetField, SetRange
+from advisor.model.spec import Parameter, StudySpec
+from advisor.model.study import Study
 from advisor.planning import closing, plan
 from advisor.planning.designs.reseed import REPEAT_GOAL
 from advisor.planning.states import Evidence
@@ -51,3 +56,41 @@ def test_no_effect_is_reported_only_if_the_analysis_of_effects_could_run() -> No
     assert "None was found" in closing._with_power(study, again, unknown).notes[-1]
     same = replace(study, trials=tuple(replace(t, params={"lr": 0.01, "weight_decay": 1e-4}) for t in study.trials))
     assert closing._with_power(same, again, unknown) == again
+
+
+def compared(seed: int) -> Study:
+    """Two activations, one clearly better, with learning rates around the optimum of 0.001."""
+    rng = np.random.default_rng(seed)
+    space = {
+        "activation": Parameter(role="scientific", choices=("relu", "gelu")),
+        "lr": Parameter(low=1e-4, high=1e-2, scale="log"),
+    }
+    params = [{"activation": ("relu", "gelu")[i % 2], "lr": float(10 ** rng.uniform(-4, -2))} for i in range(24)]
+    ends = [
+        0.4 + 0.07 * (p["activation"] == "relu") + 0.1 * np.log10(p["lr"] / 1e-3) ** 2 + 0.006 * rng.normal()
+        for p in params
+    ]
+    data = make_study(params, {"val/loss": [[2.0, 1.0, end] for end in ends]})
+    spec = StudySpec(study="s", objective=AIM, parameters=space, trials=24, max_train_steps=2000)
+    return replace(data, spec=spec, inferred={})
+
+
+ANSWERED = found("effect", "sampling", FixParameter(parameter="activation", value="gelu", why="gelu is better"))
+
+
+@pytest.mark.parametrize("seed", [0, 4, 5, 7])
+def test_on_a_known_plateau_the_best_setting_is_repeated(seed: int) -> None:
+    spec = only_study(compared(seed), ANSWERED, *QUIET)
+    assert (spec.goal.startswith(REPEAT_GOAL), spec.seeds, dict(spec.searched)) == (True, 5, {})
+    assert (spec.parameters["activation"].value, spec.parameters["activation"].why) == ("gelu", "gelu is better")
+    assert "Searching on would hardly help" in spec.notes[0]
+
+
+@pytest.mark.parametrize("seed", [2, 6])
+def test_where_the_best_trial_is_not_at_the_optimum_the_search_goes_on(seed: int) -> None:
+    assert only_study(compared(seed), ANSWERED, *QUIET).goal == "Fix activation at gelu"
+
+
+def test_an_unsettled_space_is_searched_on_although_a_model_expects_no_gain() -> None:
+    wide = found("space-infeasible", "infeasible", SetRange(parameter="lr", low=1e-4, high=5e-3, scale="log", why="w"))
+    assert only_study(compared(0), ANSWERED, wide, *QUIET).searched

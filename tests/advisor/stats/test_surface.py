@@ -61,3 +61,10 @@ def test_a_surface_predicts_with_less_certainty_far_from_the_points() -> None:
     mean, spread = fitted.predict([np.array([0.5, 0.5, 3.0]), np.array([0.0, 1.0, 0.0])])
     assert mean[:2] == pytest.approx([np.sin(1.5), np.sin(1.5) + 1], abs=0.05)
     assert spread[2] > 5 * spread[0]
+
+
+def test_forecasts_beyond_an_end_go_on_with_the_trend() -> None:
+    u = np.linspace(0, 1, 16)
+    drawn = surface.results_at([u], [], -u + 0.02 * np.sin(40 * u), [np.array([0.5, 1.3])])
+    assert drawn[:, 1].mean() < -1 < drawn[:, 0].mean()
+    assert drawn[:, 1].std() > drawn[:, 0].std()

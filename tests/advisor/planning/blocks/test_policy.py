@@ -178,3 +178,15 @@ def test_without_any_result_the_search_ends_with_its_budget():
     while (block := search.next_block(blocks)) is not None:
         blocks.append(fails(block))
     assert sum(len(b.trained) for b in blocks) == 12
+
+
+def test_predictions_are_made_for_the_trials_of_the_block():
+    prepared = []
+
+    class Recorder(Analyst):
+        def next_study(self, spec, trials, prepare):
+            return super().next_study(spec, trials, lambda planned: prepared.append(prepare(planned)) or prepared[-1])
+
+    blocks = run(Search(START, 48, Recorder(WIDER)))
+    assert (prepared[0].settings, prepared[0].trials) == (blocks[1].spec.settings, 4)
+    assert [t.params["lr"] for t in blocks[1].trained] == [s["lr"] for s in prepared[0].settings]

@@ -35,6 +35,13 @@ def test_a_tie_has_a_formula(name, value, others):
         assert parse(tie.formula).value(s) == pytest.approx(s[tie.name], rel=1e-4, abs=1)
 
 
+def test_tokens_follow_from_the_steps():
+    for steps in ("max_steps", "total_steps", "num_train_steps"):
+        renamed = [{steps if n == "steps_per_run" else n: v for n, v in s.items()} for s in random_settings()]
+        (tie,) = find_ties([s | {"tokens": s[steps] * s["batch_size"] * 512} for s in renamed])
+        assert (tie.name, set(tie.others)) == ("tokens", {steps, "batch_size"})
+
+
 def test_independent_hyperparameters_are_not_tied():
     rng = np.random.default_rng(1)
     levels = {"width": [32, 64, 128], "depth": [2, 4, 8], "heads": [2, 4, 8], "batch_size": [32, 64, 128]}

@@ -173,3 +173,12 @@ def test_it_keeps_its_promise(make, seeds):
             trials = [(s, lr, curve(s, seeds=seeds)) for s, lr, _ in trials]
         fired += verdict("batch-steps", study_of(trials)).status == "fired"
     assert fired <= 9
+
+
+def test_a_size_with_few_learning_rates_is_not_compared():
+    trials = tuned(critical=30, times=10, sizes=(32, 128)) + tuned(critical=10, times=2, sizes=(256,))
+    (finding,) = verdict("batch-steps", study_of(trials)).findings
+    assert "at 128 against" in finding.message
+    assert not any("256" in row[0] for e in finding.evidence if hasattr(e, "rows") for row in e.rows)
+    alone = verdict("batch-steps", study_of(tuned(times=8, sizes=(32,)) + tuned(times=2, sizes=(256,))))
+    assert (alone.status, "3 settings" in alone.reason) == ("not-assessed", True)

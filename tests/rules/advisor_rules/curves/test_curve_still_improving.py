@@ -116,6 +116,12 @@ def with_rates(curves, rates):
     return make_study([{"lr": 0.1 * (i + 1)} for i in range(len(curves))], metrics)
 
 
+def test_a_constant_rate_is_kept_over_the_extra_steps():
+    assert "stretch a cosine decay" in verdict(RULE, example()).findings[0].changes[1].text
+    constant = verdict(RULE, with_rates([falling(0), falling(1)], np.ones(N))).findings[0]
+    assert constant.changes[1].text.startswith("Keep the learning rate constant")
+
+
 def test_a_decay_hides_whether_longer_training_helps():
     for rates in (1 - T, (1 + np.cos(np.pi * T)) / 2, np.where(T < 0.4, 1.0, 0.1)):
         result = verdict(RULE, with_rates([falling(0), falling(1)], rates))

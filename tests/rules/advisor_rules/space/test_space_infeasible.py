@@ -8,7 +8,8 @@ import pytest
 from promise import kept, studies
 from studies import make_study, verdict
 
-from advisor.model.change import Advise, SetRange
+from advisor.model.change import Advise, Reparametrise, SetRange
+from advisor.model.message import Number
 from advisor.model.spec import Parameter
 from advisor.model.spec_yaml import dump, loads
 from advisor.planning import plan
@@ -220,3 +221,21 @@ def test_a_failure_at_by_far_the_highest_rate_is_told_from_the_others() -> None:
     curves = [[2.0, np.nan], *([2.0, 1.0 + 0.1 * i] for i in range(3))]
     (finding,) = verdict("space-infeasible", make_study(params, {"val/loss": curves})).findings
     assert "learning_rate: it is at least 2 in all that failed and at most 0.003 in the others" in finding.action
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_of_two_equal_thresholds_that_of_the_step_length_counts_and_poor_short_steps_are_left_out(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    params = [
+        {"learning_rate": float(10 ** rng.uniform(-3, 0)), "momentum": float(rng.uniform(0.6, 0.95))} for _ in range(18)
+    ]
+    params += [{"learning_rate": float(r), "momentum": 0.9} for r in (20, 22, 25)]
+    steps = [p["learning_rate"] / (1 - p["momentum"]) for p in params]
+    curves = [[2.0, np.nan if i >= 18 else 0.4 + 0.1 * np.log10(s) ** 2] for i, s in enumerate(steps)]
+    space = {"learning_rate": Parameter(low=1e-3, high=30, scale="log"), "momentum": BOTH["momentum"]}
+    status = ["complete"] * 18 + ["diverged"] * 3
+    said = verdict("space-infeasible", make_study(params, {"val/loss": curves}, status=status, space=space))
+    (change,) = said.findings[0].changes
+    assert isinstance(change, Reparametrise)
+    assert min(steps) < change.low < 1 < change.high
+    assert f"below {Number(change.low)}, results are worse" in change.why

@@ -127,3 +127,23 @@ def test_the_same_in_any_order() -> None:
     mixed = make_study([{"learning_rate": float(r)} for r in rates], {"val/loss": curves}, status=status)
     (one,), (other,) = (verdict("stability-edge", study).findings for study in (mixed, example()))
     assert (one.message, one.confidence) == (other.message, other.confidence)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_with_momentum_the_best_must_be_near_the_failures_by_the_length_of_a_step(seed: int) -> None:
+    """The best trial's momentum is low, so its steps are short; rates up to there are untried."""
+    rng = np.random.default_rng(seed)
+    rates = [*10.0 ** np.linspace(-2.5, -0.6, 10), 0.6, 1.9, 2.0, 2.2]
+    near = [*rng.uniform(0.6, 0.8, 10), 0.6, 0.62, 0.65, 0.61]
+    far = [*rng.uniform(0.6, 0.8, 10), 0.6, 0.9, 0.93, 0.95]
+    fine = len(rates) - 3
+    for momenta, status in ((near, "fired"), (far, "not-assessed")):
+        params = [{"learning_rate": float(r), "momentum": float(m)} for r, m in zip(rates, momenta, strict=True)]
+        curves = [[3.0, 2.9, 2.8, 2.0, 1 + 0.1 * (fine - i)] for i in range(fine)]
+        study = make_study(
+            params,
+            {"val/loss": curves + [[3.0, 3.5, np.nan, np.nan, np.nan]] * 3},
+            status=["complete"] * fine + ["diverged"] * 3,
+            steps=[1, 100, 500, 5000, 10000],
+        )
+        assert verdict("stability-edge", study).status == status

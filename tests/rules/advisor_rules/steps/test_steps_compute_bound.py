@@ -1,5 +1,7 @@
 """The rule `steps-compute-bound`."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from studies import make_study, verdict
@@ -35,7 +37,14 @@ def test_improving_trials_are_compute_bound():
     assert "is compute-bound" in finding.message
     assert "training data" in finding.message
     assert finding.confidence > 0.95
-    assert len(finding.changes[2].apply(finding.changes[1].apply(study([falling()]).spec)).notes) == 2
+
+
+def test_advice_on_the_long_runs_waits_for_their_length():
+    made = example()
+    assert [c.kind for c in verdict(RULE, made).findings[0].changes] == ["plan"]
+    planned = replace(made, spec=made.spec.model_copy(update={"final_train_steps": 10 * N}))
+    (finding,) = verdict(RULE, planned).findings
+    assert len(finding.changes[2].apply(finding.changes[1].apply(planned.spec)).notes) == 2
 
 
 def test_flat_trials_are_not():
