@@ -100,7 +100,7 @@ def _run_import(
     _print_summary(summary, quiet)
 
 
-def _show(summary: ImportSummary, quiet: bool) -> None:
+def _print_summary(summary: ImportSummary, quiet: bool) -> None:
     from advisor.model.words import short
 
     if not quiet:
