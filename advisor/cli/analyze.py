@@ -11,7 +11,7 @@ from rich.console import Console
 from advisor.analysis import analyze as run_analysis
 from advisor.cli.brief import Json, brief_option
 from advisor.cli.brief import brief as brief_json
-from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, log_option, reaches, study_option
+from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, is_at_least, log_option, study_option
 from advisor.cli.progress import progress_bar
 from advisor.model.errors import AdvisorError
 from advisor.model.words import clean, encodable
@@ -24,14 +24,14 @@ from advisor.report.text.headline import first_step
 from advisor.system import shell
 from advisor.system.atomic import write_files
 
-MAX_CHARS = 400
-"""Maximum length of the line that names a broken rule."""
-_MOVED = {"--all": "advisor survey [PATTERN]", "--watch": "advisor watch EXPERIMENT"}
+MAX_BROKEN_RULE_CHARS = 400
+"""Maximum number of characters of a line about a broken rule."""
+_MOVED_OPTIONS = {"--all": "advisor survey [PATTERN]", "--watch": "advisor watch EXPERIMENT"}
 
 
 class _Analyze(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        for option, command in _MOVED.items():
+        for option, command in _MOVED_OPTIONS.items():
             if option in args:
                 raise AdvisorError(f"analyze {option} is now a command: {command}")
         return super().parse_args(ctx, args)
@@ -82,7 +82,7 @@ def analyze(
         click.echo(brief_json(_short(report, options.out)))
     elif not options.quiet:
         print_summary(report, options.out, location)
-    if fail_on is not None and any(reaches(f.severity, fail_on) for f in report.findings):
+    if fail_on is not None and any(is_at_least(f.severity, fail_on) for f in report.findings):
         sys.exit(1)
 
 
@@ -134,14 +134,19 @@ def make_report(experiment: str, options: AnalysisOptions, study_file: Path | No
 def write_report(
     report: Report, experiment: str, options: AnalysisOptions, study_file: Path | None, log_to_mlflow: bool
 ) -> str | None:
-    """Write the report's files and name broken rules. Return a line with the report's address in MLflow if it was logged there."""
+    """Write the report's files, and print a line for each broken rule.
+
+    Return a line with the report's address in MLflow; None if the report was not logged there.
+    """
     for verdict in report.with_status("broken"):
-        click.echo(f"advisor: {clean(f'the rule {verdict.rule} broke: {verdict.reason}')[:MAX_CHARS]}", err=True)
+        click.echo(
+            f"advisor: {clean(f'the rule {verdict.rule} broke: {verdict.reason}')[:MAX_BROKEN_RULE_CHARS]}", err=True
+        )
     save_report(report, options.out, StudyFile.read(study_file) if study_file is not None else None)
     if not log_to_mlflow:
         return None
     logged = publish(report, experiment, tracking_uri=options.tracking_uri)
-    # A server too old for artifact pages opens the run's page instead.
+    # A server that is too old for artifact pages opens the run's page instead.
     where = f"{logged.url}/artifacts/report.html" if logged.url else f"run {logged.run}"
     return f"In MLflow: {where}{'' if logged.changed else ' (was there already)'}"
 

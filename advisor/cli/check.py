@@ -20,15 +20,15 @@ def check(files: tuple[Path, ...]) -> None:
     \b
     advisor check study.yaml advisor-report/next/*.yaml
     """
-    errors = [error for file in files if (error := _error(file)) is not None]
+    errors = [error for file in files if (error := _first_error(file)) is not None]
     for error in errors[:-1]:
         click.echo(f"advisor: {error}", err=True)
     if errors:
         raise AdvisorError(errors[-1])
 
 
-def _error(file: Path) -> str | None:
-    """Return the first error in a study file, with the file's name; None if the file is valid."""
+def _first_error(file: Path) -> str | None:
+    """Return a line with the study file's name and its first error; None if the file is valid."""
     try:
         load(file)
     except AdvisorError as error:

@@ -61,10 +61,10 @@ def export(
     advisor export wandb next/1-….yaml --points -n 40 --out sweep.yaml
     """
     if not points and (count is not None or skip):
-        raise AdvisorError("-n and --skip choose among the study's own trials; add --points to export these")
+        raise AdvisorError("-n and --skip choose among the study's own trials; add --points to export trials")
     spec = load(study)
     drawn = list(sample(spec, count or spec.trials or 10, skip=skip)) if points else None
-    past = _past(spec, experiment, tracking_uri) if experiment is not None else []
+    past = _read_past_trials(spec, experiment, tracking_uri) if experiment is not None else []
     text = render(kind, spec, points=drawn, past=past)
     if out is None:
         click.echo(text.encode(), nl=False)  # in UTF-8, like the file, whatever the terminal's encoding is
@@ -78,8 +78,8 @@ def export(
         raise AdvisorError(f"cannot write {str(out)!r}: {error.strerror or error}") from None
 
 
-def _past(spec: StudySpec, experiment: str, tracking_uri: str | None) -> list[PastTrial]:
-    """Return the ended trials by start time. Print the number of trials excluded because they lie outside the search space."""
+def _read_past_trials(spec: StudySpec, experiment: str, tracking_uri: str | None) -> list[PastTrial]:
+    """Return the ended trials within the search space, sorted by start time. Print the number of trials outside the space."""
     study = read_study(experiment, tracking_uri=tracking_uri, spec=spec)
     sign = 1 if spec.objective.direction == "minimize" else -1
     ended = [t for t in study.trials if t.status not in ("running", "no_data")]

@@ -1,4 +1,4 @@
-"""The command `advisor import` with a subcommand for each source format: parses options, calls an importer, prints results."""
+"""The command `advisor import`. It has a subcommand for each source format, which calls an importer and prints the result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Direction = Literal["minimize", "maximize"]
 
 
-class _Kinds(click.Group):
+class _ImportGroup(click.Group):
     """Command group that accepts a path in place of a subcommand."""
 
     def resolve_command(
@@ -33,7 +33,7 @@ class _Kinds(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(name="import", cls=_Kinds)
+@click.group(name="import", cls=_ImportGroup)
 def import_() -> None:
     """Bring results from elsewhere into an MLflow store, to be analysed like any experiment.
 
@@ -48,10 +48,10 @@ def import_() -> None:
     """
 
 
-_PATH = click.argument("path", type=click.Path(path_type=Path))
+_PATH_ARGUMENT = click.argument("path", type=click.Path(path_type=Path))
 
 
-def _options(command: Any) -> Any:
+def _common_options(command: Any) -> Any:
     """Add the options that all import subcommands share."""
     for option in (
         click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors."),
@@ -74,7 +74,7 @@ def _options(command: Any) -> Any:
     return command
 
 
-def _import(
+def _run_import(
     importer: Importer,
     source: str | Path,
     *,
@@ -90,17 +90,17 @@ def _import(
     with progress_bar(enabled=not quiet) as on_progress:
         on_progress("Looking for runs", 0, 1)
         summary = import_runs(
-            importer.find(source),
+            importer.find_runs(source),
             tracking_uri=tracking_uri,
             experiment=experiment,
             objective=objective,
             direction=direction,
             on_progress=lambda done, total: on_progress("Importing runs", done, total),
         )
-    _show(summary, quiet)
+    _print_summary(summary, quiet)
 
 
-def _show(summary: ImportSummary, quiet: bool) -> None:
+def _print_summary(summary: ImportSummary, quiet: bool) -> None:
     from advisor.model.words import short
 
     if not quiet:
@@ -109,7 +109,7 @@ def _show(summary: ImportSummary, quiet: bool) -> None:
         were = "was" if summary.skipped == 1 else "were"
         already = f", {summary.skipped:,} {were} there already" if summary.skipped else ""
         grown = f", {summary.completed:,} had grown" if summary.completed else ""
-        trials, points = _counted(summary.written, "trial"), _counted(summary.points, "point")
+        trials, points = _count_text(summary.written, "trial"), _count_text(summary.points, "point")
         click.echo(f"Imported {trials} with {points}{grown}{already}. Experiments:")
         for name in summary.experiments[:10]:
             click.echo(f"  {short(name)}")
@@ -123,7 +123,7 @@ def _show(summary: ImportSummary, quiet: bool) -> None:
         )
 
 
-def _counted(number: int, what: str) -> str:
+def _count_text(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
@@ -153,12 +153,12 @@ def tables(trials: Path, curves: Path, tracking_uri: str | None, experiment: str
             experiment=experiment,
             on_progress=lambda done, total: on_progress("Importing trials", done, total),
         )
-    _show(summary, quiet)
+    _print_summary(summary, quiet)
 
 
 @import_.command()
 @click.argument("path")
-@_options
+@_common_options
 @click.pass_context
 def auto(ctx: click.Context, /, path: str, **options: Any) -> None:
     """Recognise by its files which tool wrote PATH, and import it. You may leave out `auto`.
@@ -177,8 +177,8 @@ def auto(ctx: click.Context, /, path: str, **options: Any) -> None:
 
 
 @import_.command()
-@_PATH
-@_options
+@_PATH_ARGUMENT
+@_common_options
 def tensorboard(path: Path, **options: Any) -> None:
     """Import TensorBoard's event files, which PyTorch's SummaryWriter, Lightning, Keras and many others write.
 
@@ -190,12 +190,12 @@ def tensorboard(path: Path, **options: Any) -> None:
     """
     from advisor.interop.importers import tensorboard as importer
 
-    _import(importer, path, **options)
+    _run_import(importer, path, **options)
 
 
 @import_.command()
 @click.argument("path", type=click.Path(path_type=Path), required=False)
-@_options
+@_common_options
 def wandb(path: Path | None, **options: Any) -> None:
     """Import Weights & Biases: a wandb folder with its runs, a run's .wandb file, or exported histories.
 
@@ -211,12 +211,12 @@ def wandb(path: Path | None, **options: Any) -> None:
     from advisor.interop.importers import wandb as importer
 
     beside = Path("wandb")
-    _import(importer, path or (beside if beside.is_dir() else Path()), **options)
+    _run_import(importer, path or (beside if beside.is_dir() else Path()), **options)
 
 
 @import_.command()
-@_PATH
-@_options
+@_PATH_ARGUMENT
+@_common_options
 def lightning(path: Path, **options: Any) -> None:
     """Import what Lightning's CSVLogger wrote: metrics.csv and hparams.yaml in version_* folders.
 
@@ -225,12 +225,12 @@ def lightning(path: Path, **options: Any) -> None:
     """
     from advisor.interop.importers import lightning as importer
 
-    _import(importer, path, **options)
+    _run_import(importer, path, **options)
 
 
 @import_.command(name="trainer-state")
-@_PATH
-@_options
+@_PATH_ARGUMENT
+@_common_options
 def trainer_state(path: Path, **options: Any) -> None:
     """Import what Hugging Face's Trainer saved: the trainer_state.json of each run's last checkpoint.
 
@@ -242,13 +242,13 @@ def trainer_state(path: Path, **options: Any) -> None:
     """
     from advisor.interop.importers import trainer_state as importer
 
-    _import(importer, path, **options)
+    _run_import(importer, path, **options)
 
 
 @import_.command()
 @click.argument("path", metavar="STORAGE")
 @click.option("--study", metavar="NAME", help="Import only this study.  [default: all, one experiment each]")
-@_options
+@_common_options
 def optuna(path: str, study: str | None, **options: Any) -> None:
     """Import an Optuna STORAGE: a database's URL, or the path of an SQLite or journal file.
 
@@ -261,7 +261,7 @@ def optuna(path: str, study: str | None, **options: Any) -> None:
     """
     from advisor.interop.importers.optuna import OptunaStorage
 
-    _import(OptunaStorage(study, options.pop("objective")), path, objective=None, **options)
+    _run_import(OptunaStorage(study, options.pop("objective")), path, objective=None, **options)
 
 
 def _column_options(command: Any) -> Any:
@@ -280,9 +280,9 @@ def _column_options(command: Any) -> Any:
 
 
 @import_.command()
-@_PATH
+@_PATH_ARGUMENT
 @_column_options
-@_options
+@_common_options
 def csv(path: Path, step: str | None, run: str | None, params: str, time: str | None, **options: Any) -> None:
     """Import CSV, TSV or Parquet files with one row per step and one column per metric.
 
@@ -293,13 +293,13 @@ def csv(path: Path, step: str | None, run: str | None, params: str, time: str | 
     \b
     advisor import csv results.csv --run trial --params lr,dropout --objective val_loss
     """
-    _tabular("csv", path, step, run, params, time, **options)
+    _import_metric_tables("csv", path, step, run, params, time, **options)
 
 
 @import_.command()
-@_PATH
+@_PATH_ARGUMENT
 @_column_options
-@_options
+@_common_options
 def jsonl(path: Path, step: str | None, run: str | None, params: str, time: str | None, **options: Any) -> None:
     """Import JSON lines, one object per step: {"step": 10, "train": {"loss": 0.3}}; nested names are joined by "/".
 
@@ -308,10 +308,10 @@ def jsonl(path: Path, step: str | None, run: str | None, params: str, time: str 
     \b
     advisor import jsonl logs/ --step iteration --objective valid/accuracy
     """
-    _tabular("jsonl", path, step, run, params, time, **options)
+    _import_metric_tables("jsonl", path, step, run, params, time, **options)
 
 
-def _tabular(
+def _import_metric_tables(
     kind: Literal["csv", "jsonl"],
     path: Path,
     step: str | None,
@@ -323,12 +323,12 @@ def _tabular(
     from advisor.interop.importers.tabular import Tabular
 
     columns = [name.strip() for name in params.split(",") if name.strip()]
-    _import(Tabular(kind, step, run, columns, time), path, **options)
+    _run_import(Tabular(kind, step, run, columns, time), path, **options)
 
 
 @import_.command()
-@_PATH
-@_options
+@_PATH_ARGUMENT
+@_common_options
 def algoperf(path: Path, **options: Any) -> None:
     """Import logs of AlgoPerf submissions: STUDY/WORKLOAD/trial_N with hparams.json and measurements.csv.
 
@@ -337,12 +337,12 @@ def algoperf(path: Path, **options: Any) -> None:
     """
     from advisor.interop.importers import algoperf as importer
 
-    _import(importer, path, **options)
+    _run_import(importer, path, **options)
 
 
 @import_.command()
-@_PATH
-@_options
+@_PATH_ARGUMENT
+@_common_options
 def ray(path: Path, **options: Any) -> None:
     """Import Ray Tune's results: the experiment's folder, which holds one folder per trial. Its pickles are never opened.
 
@@ -351,4 +351,4 @@ def ray(path: Path, **options: Any) -> None:
     """
     from advisor.interop.importers import ray as importer
 
-    _import(importer, path, **options)
+    _run_import(importer, path, **options)

@@ -28,8 +28,11 @@ from advisor.system import shell
 from advisor.system.atomic import write_files
 
 OPTIMIZERS = tuple(sorted(LADDERS))
-CHOOSE = "Optimizer (the most popular one for your kind of model: adamw for transformers, nesterov for convolutional networks)"
-_RANGE = re.compile(r"^([^:]+)\.\.([^:]+)(?::(log|linear|reverse-log))?$")
+OPTIMIZER_QUESTION = (
+    "Optimizer (the most popular one for your kind of model: "
+    "adamw for transformers, nesterov for convolutional networks)"
+)
+_RANGE_PATTERN = re.compile(r"^([^:]+)\.\.([^:]+)(?::(log|linear|reverse-log))?$")
 
 
 @click.command()
@@ -96,17 +99,19 @@ def init(
     `advisor run study.yaml -- python train.py --lr {learning_rate} ...`. The training may ignore fixed hyperparameters that it does
     not know, such as epsilon.
     """
-    parameters = dict(_parameter(text, "tune") for text in tuned) | dict(_parameter(text, "fix") for text in fixed)
-    compared = _parameter(compare, "compare") if compare else None
-    optimizer = _optimizer(optimizer, parameters, compared)
-    metric = metric or _ask("Metric to judge trials by, on validation data", "valid/error", str, "--metric")
+    parameters = dict(_parse_parameter(text, "tune") for text in tuned) | dict(
+        _parse_parameter(text, "fix") for text in fixed
+    )
+    compared = _parse_parameter(compare, "compare") if compare else None
+    optimizer = _choose_optimizer(optimizer, parameters, compared)
+    metric = metric or _ask_user("Metric to judge trials by, on validation data", "valid/error", str, "--metric")
     usual = direction_of(metric)
     if direction is None and (usual is None or sys.stdin.isatty()):
         which = click.Choice(["minimize", "maximize"])
-        direction = _ask("Direction in which it improves", usual or "minimize", which, "--direction")
-    trials = trials or _ask("Trials in the first study", 20, click.IntRange(min=1), "--trials")
+        direction = _ask_user("Direction in which it improves", usual or "minimize", which, "--direction")
+    trials = trials or _ask_user("Trials in the first study", 20, click.IntRange(min=1), "--trials")
     if max_train_steps is None and final_train_steps is None and find_steps is None:
-        max_train_steps = _ask("Optimizer steps of each trial", None, click.IntRange(min=1), "--max-train-steps")
+        max_train_steps = _ask_user("Optimizer steps of each trial", None, click.IntRange(min=1), "--max-train-steps")
     try:
         wish = Wish(
             study=name or out.stem,
@@ -117,14 +122,16 @@ def init(
             final_train_steps=final_train_steps,
             parameters=parameters | ({compared[0]: compared[1]} if compared else {}),
         )
-        specs = _studies(wish, compared[0] if compared else None, find_steps)
+        specs = _first_studies(wish, compared[0] if compared else None, find_steps)
     except ValidationError as error:
         raise AdvisorError(_one_line(error)) from None
-    _write(specs, compared[0] if compared else "", wish.parameters, out, force=force)
+    _write_study_files(specs, compared[0] if compared else "", wish.parameters, out, force=force)
 
 
-def _optimizer(chosen: str | None, parameters: Mapping[str, Parameter], compared: tuple[str, Parameter] | None) -> str:
-    """Return the optimizer, from its option, a comparison of optimizers, or the user's answer."""
+def _choose_optimizer(
+    chosen: str | None, parameters: Mapping[str, Parameter], compared: tuple[str, Parameter] | None
+) -> str:
+    """Return the optimizer from its option, from a comparison of optimizers, or from the user's answer."""
     listed = next((n for n, p in parameters.items() if p.searched and parameter_kinds.chooses_optimizer(n)), None)
     if listed is not None:
         values = ",".join(map(str, parameters[listed].options))
@@ -132,10 +139,10 @@ def _optimizer(chosen: str | None, parameters: Mapping[str, Parameter], compared
     if compared is not None and parameter_kinds.chooses_optimizer(compared[0]):
         first = next((name for v in compared[1].options if (name := optimizer_of(v)) is not None), None)
         return first or OPTIMIZERS[0]
-    return chosen or str(_ask(CHOOSE, "adam", click.Choice(OPTIMIZERS), "--optimizer"))
+    return chosen or str(_ask_user(OPTIMIZER_QUESTION, "adam", click.Choice(OPTIMIZERS), "--optimizer"))
 
 
-def _studies(wish: Wish, compared: str | None, find_steps: int | None) -> Sequence[StudySpec]:
+def _first_studies(wish: Wish, compared: str | None, find_steps: int | None) -> Sequence[StudySpec]:
     """Return the first study, or one study for each value to compare."""
     if compared and parameter_kinds.chooses_optimizer(compared):
         if find_steps is not None:
@@ -160,37 +167,37 @@ def _one_line(error: ValidationError) -> str:
     return subject + first["msg"].removeprefix("Value error, ")
 
 
-def _ask(question: str, default: object, kind: Any, flag: str) -> Any:
-    """Ask the user and return the answer. Without a terminal, raise an error that names the option to use instead."""
+def _ask_user(question: str, default: object, kind: Any, flag: str) -> Any:
+    """Ask the user and return the answer. Without a terminal, raise AdvisorError with the option to pass instead."""
     if not sys.stdin.isatty():
         raise AdvisorError(f"{flag} is missing, and there is no terminal to ask on; pass it")
     return click.prompt(question, default=default, type=kind, err=True)
 
 
-def _parameter(text: str, what: Literal["tune", "fix", "compare"]) -> tuple[str, Parameter]:
-    """Parse an option's text into the name and the parameter that it describes."""
+def _parse_parameter(text: str, what: Literal["tune", "fix", "compare"]) -> tuple[str, Parameter]:
+    """Return (name, parameter) from the text of the option --tune, --fix or --compare."""
     name, _, value = (part.strip() for part in text.partition("="))
-    bounds = _RANGE.match(value)
+    bounds = _RANGE_PATTERN.match(value)
     if not name or not value or (bounds and what != "tune"):
-        raise AdvisorError(f"--{what} {text!r} is not of the form {_FORMS[what]}")
+        raise AdvisorError(f"--{what} {text!r} is not of the form {_OPTION_SYNTAX[what]}")
     try:
         if what == "fix":
-            return name, Parameter(role="fixed", value=_value(value))
+            return name, Parameter(role="fixed", value=_parse_value(value))
         if bounds:
-            low, high = _number(bounds[1], text), _number(bounds[2], text)
+            low, high = _parse_number(bounds[1], text), _parse_number(bounds[2], text)
             usual = _usual_scale(name, low)
             whole = low.is_integer() and high.is_integer() and "." not in bounds[1] + bounds[2] and usual == "linear"
             values = {"type": "int" if whole else "float", "low": low, "high": high, "scale": bounds[3] or usual}
             return name, Parameter.model_validate({"role": "nuisance", **values})
-        choices = tuple(_value(choice.strip()) for choice in value.split(","))
+        choices = tuple(_parse_value(choice.strip()) for choice in value.split(","))
         if len(choices) < 2:
-            raise AdvisorError(f"--{what} {text!r} is not of the form {_FORMS[what]}")
+            raise AdvisorError(f"--{what} {text!r} is not of the form {_OPTION_SYNTAX[what]}")
         return name, Parameter(role="scientific" if what == "compare" else "nuisance", choices=choices)
     except ValidationError as error:
         raise AdvisorError(f"--{what} {text!r}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
 
 
-_FORMS = {
+_OPTION_SYNTAX = {
     "tune": "NAME=LOW..HIGH, NAME=LOW..HIGH:log or NAME=a,b,c",
     "fix": "NAME=VALUE",
     "compare": "NAME=a,b",
@@ -204,14 +211,14 @@ def _usual_scale(name: str, low: float) -> Literal["linear", "log"]:
     return "log" if is_learning_rate(name) or (decays and low > 0) else "linear"
 
 
-def _number(text: str, whole: str) -> float:
+def _parse_number(text: str, whole: str) -> float:
     try:
         return float(text)
     except ValueError:
         raise AdvisorError(f"--tune {whole!r}: {text!r} is not a number") from None
 
 
-def _value(text: str) -> bool | int | float | str:
+def _parse_value(text: str) -> bool | int | float | str:
     """Parse a value with the syntax of study files."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
@@ -223,12 +230,14 @@ def _value(text: str) -> bool | int | float | str:
     return text
 
 
-def _write(specs: Sequence[StudySpec], compared: str, explicit: Collection[str], out: Path, *, force: bool) -> None:
-    """Write one file per study (all files or none) and print the next command.
+def _write_study_files(
+    specs: Sequence[StudySpec], compared: str, explicit: Collection[str], out: Path, *, force: bool
+) -> None:
+    """Write one file per study, all files or none, and print the commands that train the studies.
 
-    explicit: hyperparameters set by options. The command passes them to the training even if they are fixed.
+    explicit: hyperparameters set by options. The commands pass them to the training even if they are fixed.
     """
-    slugs = [] if len(specs) == 1 else _slugs([str(s.parameters[compared].value) for s in specs])
+    slugs = [] if len(specs) == 1 else _file_name_parts([str(s.parameters[compared].value) for s in specs])
     files = [out.with_name(f"{out.stem}-{slug}{out.suffix or '.yaml'}") for slug in slugs] or [out]
     named = [
         s.model_copy(update={"study": f"{s.study}-{slug}"}) for s, slug in zip(specs, slugs, strict=False)
@@ -243,21 +252,21 @@ def _write(specs: Sequence[StudySpec], compared: str, explicit: Collection[str],
         raise AdvisorError(f"cannot write {str(out)!r}: {error.strerror or error}; pass another --out") from None
     for file, spec in zip(files, named, strict=True):
         click.echo(f"{file}: {spec.goal}")
-    passed = [_options(spec, explicit) for spec in specs]
+    passed = [_training_options(spec, explicit) for spec in specs]
     shown = files if any(options != passed[0] for options in passed) else files[:1]
     for file, options in zip(shown, passed, strict=False):
         click.echo(f"\nadvisor run {shell.quote_word(str(file))} -- python train.py {options}")
 
 
-def _options(spec: StudySpec, explicit: Collection[str]) -> str:
-    """Return the options, with placeholders, that a training needs for this study."""
+def _training_options(spec: StudySpec, explicit: Collection[str]) -> str:
+    """Return the options of the training's command that this study needs, with placeholders for values."""
     names = [name for name, p in spec.parameters.items() if p.searched or name in explicit]
     names += ["seed", *(name for name in placeholders.to_pass(spec) if name != "seed")]
     return " ".join(map(placeholders.option, names))
 
 
-def _slugs(values: Sequence[str]) -> list[str]:
-    """Return a unique file name part for each value, with only letters, digits and dots. Values -1 and 1 become 1 and 1_2."""
+def _file_name_parts(values: Sequence[str]) -> list[str]:
+    """Return a unique part of a file name for each value. It has only letters, digits and dots: -1 and 1 become 1 and 1_2."""
     slugs: list[str] = []
     for value in values:
         slug = re.sub(r"[^A-Za-z0-9.]+", "_", value).strip("_") or "value"

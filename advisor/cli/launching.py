@@ -1,4 +1,4 @@
-"""What `advisor run` and `advisor tune` share: the options that say how to train, and the launch of one study with them."""
+"""Shared parts of `advisor run` and `advisor tune`: the options that define how to train, and the launch of a study."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from advisor.cli.options import collect, quiet_option, ray_address_option, tracking_option
+from advisor.cli.options import dataclass_options, quiet_option, ray_address_option, tracking_option
 from advisor.contract.redact import redact
 from advisor.execution import LaunchPlan, Ledger, Summary, jobs, launch, queue
 from advisor.execution.command import command_fingerprint
@@ -35,7 +35,7 @@ from advisor.tracking.stores.location import Location
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """The options that say where and how to train."""
+    """The options that define where and how to train."""
 
     tracking_uri: str | None
     experiment: str | None
@@ -53,7 +53,7 @@ class LaunchOptions:
 
     @property
     def append(self) -> bool:
-        """Whether to append the hyperparameters to a command that names none of them."""
+        """Whether to append all hyperparameters to a command that names none of them."""
         return not self.no_args
 
     @property
@@ -62,7 +62,7 @@ class LaunchOptions:
         return None if self.timeout is None else 60 * self.timeout
 
 
-launch_options = collect(
+launch_options = dataclass_options(
     "options",
     LaunchOptions,
     tracking_option,
@@ -120,32 +120,38 @@ def _make_engine(spec: StudySpec, options: LaunchOptions, folder: Path) -> Engin
             gpus_per_trial=gpus or 0,
             parallel=parallel,
             timeout_s=options.timeout_s,
-            options={"cpus_per_task": str(max(1, round(cpus))), **dict(_pair(text) for text in options.slurm)},
+            options={
+                "cpus_per_task": str(max(1, round(cpus))),
+                **dict(_parse_slurm_option(text) for text in options.slurm),
+            },
             max_submitted=(parallel or 1) if spec.sampler.kind == "adaptive" else None,
         )
     return Local(make_slots(find_gpus(), gpus, parallel))
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_slurm_option(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--slurm")
     return name, value
 
 
-def warn(texts: Sequence[str]) -> None:
+def print_warnings(texts: Sequence[str]) -> None:
     """Print warnings on standard error."""
     for text in texts:
         click.echo(f"Warning: {clean(text)}", err=True)
 
 
 def _after_warnings(on_update: OnUpdate, texts: Sequence[str]) -> OnUpdate:
-    """Return the callback, which prints the warnings once: before the first trial, but after errors that prevent the launch."""
+    """Return a callback that prints the warnings before the first call of `on_update`.
+
+    So they appear before the first trial, but not if an error prevents the launch.
+    """
     pending = [texts]
 
     def update(summary: Summary, news: str, /) -> None:
         while pending:
-            warn(pending.pop())
+            print_warnings(pending.pop())
         on_update(summary, news)
 
     return update
@@ -161,12 +167,12 @@ class Launcher:
     experiment: str
     options: LaunchOptions
     warns: bool = True
-    """Whether to warn of what the command does not pass to the training."""
+    """Whether to warn of values that the command does not pass to the training."""
     retry: Literal["none", "silent", "failed"] = "silent"
-    """Failed trials of earlier launches to begin again, as in `Retry`."""
+    """Which failed trials of earlier launches to restart; see `Retry`."""
 
     def train(self, spec: StudySpec, trials: int | None, first_seed: int, folder: Path) -> tuple[LaunchPlan, Summary]:
-        """Train the trials of a study that have not ended yet. trials: their number (None: as in the study file)."""
+        """Train those trials of a study that have not ended yet. trials: number of trials in all; None for the study file's."""
         engine = _make_engine(spec, self.options, folder)
         ledger = Ledger(self.location, self.experiment, spec, Retry(command_fingerprint(self.words), self.retry))
         plan = LaunchPlan(
@@ -228,7 +234,7 @@ def _progress_bar(plan: LaunchPlan, seed: int, *, enabled: bool) -> Iterator[OnU
 
 
 def state_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
-    """Return a text with the best value so far and the number of trials with each status other than complete."""
+    """Return a text with the best value so far, and the number of trials with each status except complete."""
     best = summary.best
     parts = [f"best {plan.spec.objective.metric} {best[1]:.4g} ({job_name(best[0], seed)})"] if best else []
     parts += [f"{count} {status}" for status, count in sorted(summary.counts().items()) if status != "complete"]

@@ -18,7 +18,7 @@ from advisor.contract.redact import learn_arguments, redact
 from advisor.model.errors import AdvisorError
 
 _MAX_ERROR_CHARS = 1200
-_SUMMARIES = {
+_COMMAND_SUMMARIES = {
     "analyze": "Read an experiment and say what to do next.",
     "check": "Check study files.",
     "compare": "Decide whether to adopt a candidate in place of an incumbent.",
@@ -34,20 +34,20 @@ _SUMMARIES = {
     "sample": "Draw trials from a study.",
     "schema": "Print the JSON Schema of a file format.",
     "survey": "Analyze all experiments of a store.",
-    "sync": "Deliver what trainings could not log.",
+    "sync": "Deliver logs that an unreachable store did not get.",
     "tune": "Search in blocks of trials; the analysis decides after each.",
     "watch": "Analyze an experiment again while trials come in.",
 }
 
 
-class _Commands(click.Group):
+class _LazyCommands(click.Group):
     """Command group that imports a subcommand's module only when needed, because most modules need slow libraries."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return sorted(_SUMMARIES)
+        return sorted(_COMMAND_SUMMARIES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in _SUMMARIES:
+        if cmd_name not in _COMMAND_SUMMARIES:
             return None
         name = "import_" if cmd_name == "import" else cmd_name
         command: click.Command = getattr(import_module(f"advisor.cli.{name}"), name)
@@ -55,10 +55,10 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl(sorted(_SUMMARIES.items()))
+            formatter.write_dl(sorted(_COMMAND_SUMMARIES.items()))
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=_LazyCommands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="advisor")
 def cli() -> None:
     """Read an MLflow study as an expert with the Deep Learning Tuning Playbook would, and write the next one.
@@ -75,8 +75,16 @@ def cli() -> None:
     """
 
 
-_UNUSABLE = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOSPC, errno.EROFS)
-"""Errors of a place that the user named, or of its disk, and not of this program."""
+_UNUSABLE_PATH_ERRNOS = (
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EIO,
+    errno.ENOSPC,
+    errno.EROFS,
+)
+"""Error codes for a path that the user named, or for its disk. They are not errors of this program."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -89,9 +97,9 @@ def main(arguments: list[str] | None = None) -> None:
         error.show()
         sys.exit(2)
     except click.ClickException as error:
-        _fail(_usage(error))
+        _exit_with_error(_usage_message(error))
     except AdvisorError as error:
-        _fail(str(error), error.exit_status)
+        _exit_with_error(str(error), error.exit_status)
     except (KeyboardInterrupt, click.Abort):
         click.echo("advisor: interrupted", err=True)
         sys.exit(130)
@@ -103,15 +111,15 @@ def main(arguments: list[str] | None = None) -> None:
             sys.excepthook = _show_traceback
             raise
         if isinstance(error, FileNotFoundError) and error.filename is None:
-            _fail("the working directory was deleted; change to another one")
-        if isinstance(error, OSError) and error.errno in _UNUSABLE:
+            _exit_with_error("the working directory was deleted; change to another one")
+        if isinstance(error, OSError) and error.errno in _UNUSABLE_PATH_ERRNOS:
             place = "write the output" if error.filename is None else f"use {str(error.filename)[:100]!r}"
-            _fail(f"cannot {place}: {os.strerror(error.errno).lower()}")
-        _fail(f"unexpected {type(error).__name__}: {error} (a bug; ADVISOR_DEBUG=1 shows where)")
+            _exit_with_error(f"cannot {place}: {os.strerror(error.errno).lower()}")
+        _exit_with_error(f"unexpected {type(error).__name__}: {error} (a bug; ADVISOR_DEBUG=1 shows where)")
 
 
 def _prepare_output() -> None:
-    """Let no name that the terminal cannot show, and no closed stream, end a command."""
+    """Prevent two failures of a command: names that the terminal cannot encode, and closed standard streams."""
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the end
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -119,11 +127,11 @@ def _prepare_output() -> None:
 
 
 def _show_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print the traceback as Python does, but without credentials, which database drivers include in their messages."""
+    """Print the traceback as Python does, but without credentials: messages of database drivers contain them."""
     click.echo(redact("".join(traceback.format_exception(kind, error, trace))), err=True, nl=False)
 
 
-def _usage(error: click.ClickException) -> str:
+def _usage_message(error: click.ClickException) -> str:
     """Return the error message with a hint at the command's help text."""
     context = getattr(error, "ctx", None)
     if context is None:
@@ -131,10 +139,10 @@ def _usage(error: click.ClickException) -> str:
     return f"{error.format_message().rstrip('.')} (see {context.command_path} --help)"
 
 
-def _fail(message: str, status: int = 2) -> None:
+def _exit_with_error(message: str, status: int = 2) -> None:
     one_line = " ".join("".join(c if c.isprintable() else " " for c in redact(message)).split())
-    if len(one_line) > _MAX_ERROR_CHARS:  # shorten very long names but keep the end, which says what to do
+    if len(one_line) > _MAX_ERROR_CHARS:  # shorten the middle: the end of the message says what to do
         one_line = f"{one_line[: _MAX_ERROR_CHARS * 2 // 3]} … {one_line[-_MAX_ERROR_CHARS // 3 :]}"
-    with suppress(OSError):  # the exit status remains if standard error cannot be written
+    with suppress(OSError):  # if standard error is not writable, the exit status still reports the error
         click.echo(f"advisor: {one_line}", err=True)
     sys.exit(status)

@@ -76,7 +76,10 @@ class AnalysisOptions:
         return {name: value for name, value in values.items() if name not in ("out", "quiet")}
 
     def words(self, study: Path | None = None) -> list[str]:
-        """Return the options that affect the report as command-line words, without the tracking URI, which may hold a password."""
+        """Return the options that affect the report as command-line arguments.
+
+        The tracking URI is left out, because it may hold a password.
+        """
         options = [
             ("--objective", self.objective),
             ("--direction", self.direction),
@@ -92,8 +95,11 @@ class AnalysisOptions:
         return [*words, *(["--only-this-round"] if self.only_this_round else [])]
 
 
-def collect(name: str, target: type[Any], *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a decorator that adds options to a command. The command receives them as one dataclass in the argument `name`."""
+def dataclass_options(name: str, target: type[Any], *options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a decorator that adds options to a command.
+
+    The command receives them as one dataclass of the type `target` in the argument `name`.
+    """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -108,7 +114,7 @@ def collect(name: str, target: type[Any], *options: Callable[[Any], Any]) -> Cal
     return decorate
 
 
-analysis_options = collect(
+analysis_options = dataclass_options(
     "options",
     AnalysisOptions,
     tracking_option,
@@ -143,6 +149,6 @@ analysis_options = collect(
 """Decorator that adds the analysis options to a command, which receives them in the argument `options`."""
 
 
-def reaches(severity: str, level: str) -> bool:
-    """Return True if a finding's severity is at least the level of `--fail-on`."""
+def is_at_least(severity: str, level: str) -> bool:
+    """Return True if a finding's severity is at least `level`, the value of `--fail-on`."""
     return SEVERITIES.index(severity) >= SEVERITIES.index(level)

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import click
 
-from advisor.cli.launching import Launcher, LaunchOptions, launch_options, print_commands, print_next, state_text, warn
+from advisor.cli.launching import (
+    Launcher,
+    LaunchOptions,
+    launch_options,
+    print_commands,
+    print_next,
+    print_warnings,
+    state_text,
+)
 from advisor.execution import LaunchPlan, Summary, queue
 from advisor.execution.job import default_seed
 from advisor.execution.job_env import check_command, command_warnings, study_folder
@@ -70,7 +78,7 @@ def run(
     first_seed = default_seed(spec) if seed is None else seed
     if dry_run:
         print_commands(spec, trials, first_seed, command, folder, append=options.append)
-        warn(command_warnings(spec, command, append=options.append))
+        print_warnings(command_warnings(spec, command, append=options.append))
         return
     queue.check_trial_count(spec, trials)
     uri = options.tracking_uri

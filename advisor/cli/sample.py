@@ -28,16 +28,16 @@ from advisor.planning.sampling.halton import sample as draw
 @click.option("--skip", type=click.IntRange(min=0), default=0, help="Skip the first K trials, to extend a study.")
 @click.option("--format", "format_", type=click.Choice(["jsonl", "csv", "table"]), default="jsonl", show_default=True)
 def sample(study: Path, count: int | None, skip: int, format_: str) -> None:
-    """Draw trials from the space of STUDY (a YAML file), one trial's parameters a line.
+    """Draw trials from the space of STUDY (a YAML file), and print the parameters of one trial a line.
 
     The trials are a scrambled, shifted Halton sequence: a study file gives the same trials on every machine.
     """
     spec = load(study)
     wanted = count if count is not None else (spec.trials or 10)
-    _write(draw(spec, wanted, skip=skip), list(spec.parameters), format_, sys.stdout)
+    _write_trials(draw(spec, wanted, skip=skip), list(spec.parameters), format_, sys.stdout)
 
 
-def _write(trials: Iterable[Mapping[str, Value]], names: Sequence[str], format_: str, out: TextIO) -> None:
+def _write_trials(trials: Iterable[Mapping[str, Value]], names: Sequence[str], format_: str, out: TextIO) -> None:
     """Write the trials as JSON lines (`jsonl`), as rows with a header (`csv`), or as aligned columns (`table`)."""
     if format_ == "jsonl":
         for trial in trials:

@@ -42,10 +42,10 @@ def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, 
     except ValueError as error:
         raise AdvisorError(str(error)) from None
     if not quiet:
-        click.echo(_table(found) if found else "Nothing is left behind: all that was logged was delivered.")
+        click.echo(_spool_table(found) if found else "No logs are waiting: everything was delivered.")
     if only_list or not found:
         return
-    left = _deliver(found, tracking_uri, as_recorded=as_recorded, show=not quiet)
+    left = _deliver_spools(found, tracking_uri, as_recorded=as_recorded, show=not quiet)
     if not quiet:
         click.echo(f"Delivered {len(found) - len(left):,} of {len(found):,}.")
     for spool, reason in left:
@@ -54,10 +54,10 @@ def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, 
         sys.exit(1)
 
 
-def _deliver(
+def _deliver_spools(
     found: Sequence[Spool], tracking_uri: str | None, *, as_recorded: bool, show: bool
 ) -> list[tuple[Spool, str]]:
-    """Deliver the spools to MLflow. Return those that could not be delivered, each with the reason."""
+    """Deliver the spools to MLflow. Return (spool, reason) for each spool that could not be delivered."""
     left = []
     with progress_bar(enabled=show) as on_progress:
         for spool in found:
@@ -75,23 +75,24 @@ def _deliver(
     return left
 
 
-def _table(found: Sequence[Spool]) -> str:
+def _spool_table(found: Sequence[Spool]) -> str:
     rows = [("run", "experiment", "age", "points", "size", "to", "")]
     rows += [
-        (s.run_name, s.experiment, _age(s), f"{s.points:,}", _size(s.size), s.destination, _remark(s)) for s in found
+        (s.run_name, s.experiment, _age_text(s), f"{s.points:,}", _size_text(s.size), s.destination, _log_state(s))
+        for s in found
     ]
     clean = [["".join(c if c.isprintable() else " " for c in cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in clean) for i in range(len(rows[0]))]
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in clean)
 
 
-def _remark(spool: Spool) -> str:
+def _log_state(spool: Spool) -> str:
     if spool.state != "left":
         return spool.state
     return "" if spool.end is not None else "the training was cut off"
 
 
-def _age(spool: Spool) -> str:
+def _age_text(spool: Spool) -> str:
     if spool.last_ms is None:
         return "?"
     seconds = max(time.time() - spool.last_ms / 1000, 0.0)
@@ -101,5 +102,5 @@ def _age(spool: Spool) -> str:
     return f"{seconds:.0f} s"
 
 
-def _size(size: int) -> str:
+def _size_text(size: int) -> str:
     return f"{size / 2**20:,.1f} MB"

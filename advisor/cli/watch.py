@@ -18,7 +18,8 @@ from advisor.report.live import LiveReport
 from advisor.report.text.report_diff import report_diff
 
 INTERVAL_S = 10.0
-"""Minimum seconds between two analyses. The pause is at least as long as an analysis, so the store is idle half of the time."""
+"""Minimum seconds between two analyses. The pause is at least as long as an analysis, which leaves the store idle for half of
+the time."""
 
 
 @click.command()
@@ -46,7 +47,7 @@ def watch(experiment: str, options: AnalysisOptions, study_file: Path | None, lo
     location = write(report)
     if not options.quiet:
         print_summary(report, options.out, location)
-    follow(
+    serve_live_report(
         report,
         analyze=lambda: make_report(experiment, options, study_file, show_progress=False),
         write=write,
@@ -58,7 +59,7 @@ def watch(experiment: str, options: AnalysisOptions, study_file: Path | None, lo
 def first_report(
     analyze: Callable[[], Report], echo: Callable[[str], object], interval_s: float = INTERVAL_S
 ) -> Report:
-    """Return the first report. While there is nothing to judge, wait and say why."""
+    """Return the first report. While there is nothing to judge, print the reason and wait."""
     reason = ""
     while True:
         try:
@@ -66,11 +67,11 @@ def first_report(
         except NothingToJudge as error:
             if str(error) != reason:
                 reason = str(error)
-                echo(f"{_now()} Waiting for the first result: {redact(reason)}. Ctrl+C ends it.")
+                echo(f"{_clock_time()} Waiting for the first result: {redact(reason)}. Ctrl+C ends it.")
             time.sleep(interval_s)
 
 
-def follow(
+def serve_live_report(
     report: Report,
     *,
     analyze: Callable[[], Report],
@@ -89,7 +90,7 @@ def follow(
     except OSError as error:
         raise AdvisorError(f"cannot serve on port {port}: {error.strerror}; choose another --port") from None
     with live:
-        live.show(report.to_html(), _now())
+        live.show(report.to_html(), _clock_time())
         echo(f"Live at {live.url} (this machine only). Ctrl+C ends it.")
         duration_s, failure = 0.0, None
         try:
@@ -97,18 +98,18 @@ def follow(
                 time.sleep(max(interval_s, duration_s))
                 began = time.monotonic()
                 try:
-                    report, failure = _update(report, live, analyze, write, echo), None
+                    report, failure = _update_report(report, live, analyze, write, echo), None
                 except Exception as error:
                     if (reason := _one_line(error)) != failure:
                         failure = reason
-                        echo(f"{_now()} The analysis failed and will be repeated: {failure}")
+                        echo(f"{_clock_time()} The analysis failed and will be repeated: {failure}")
                 live.fail(failure)
                 duration_s = time.monotonic() - began
         except KeyboardInterrupt:
             echo("")
 
 
-def _update(
+def _update_report(
     before: Report,
     live: LiveReport,
     analyze: Callable[[], Report],
@@ -120,17 +121,17 @@ def _update(
         return before
     write(after)
     news = report_diff(before, after)
-    live.show(after.to_html(), _now(), news)
+    live.show(after.to_html(), _clock_time(), news)
     for line in news or ("More values were logged; the findings are the same.",):
-        echo(f"{_now()} {line}")
+        echo(f"{_clock_time()} {line}")
     return after
 
 
 def _one_line(error: Exception) -> str:
-    """Return the error message without credentials. If the message was not written for users, include the error's class."""
+    """Return the error message without credentials. An error that is not meant for users gets its class as a prefix."""
     text = str(error) if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"
     return " ".join(redact(text).split())
 
 
-def _now() -> str:
+def _clock_time() -> str:
     return time.strftime("%H:%M:%S")

@@ -33,7 +33,7 @@ from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.model.space import Value
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import load
-from advisor.tracking.stores.location import Location, default_for_writing, from_anywhere, locate
+from advisor.tracking.stores.location import Location, absolute_uri, default_for_writing, locate
 
 _MAX_ERROR_CHARS = 500
 
@@ -112,7 +112,7 @@ class OpenStudy:
     def _yield_trial(self, trial: Trial, job: Job) -> Iterator[Trial]:
         self._current = trial
         variables = self._environment(job, trial.run_id)
-        with _logging_to_run(from_anywhere(self._location), variables), _heartbeat(self._ledger, trial.run_id):
+        with _logging_to_run(absolute_uri(self._location), variables), _heartbeat(self._ledger, trial.run_id):
             try:
                 yield trial
             except GeneratorExit:

@@ -15,7 +15,7 @@ from advisor.execution.job import Job
 from advisor.model import formula, placeholders
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
-from advisor.tracking.stores.location import Location, from_anywhere
+from advisor.tracking.stores.location import Location, absolute_uri
 
 DEFAULT_OUTPUT_FOLDER = Path("advisor-runs")
 _NUMBER_PLACEHOLDERS = ("max_train_steps", "evaluate_every")
@@ -99,7 +99,7 @@ def job_command(
 def job_environment(spec: StudySpec, job: Job, run_id: str, location: Location, experiment: str) -> dict[str, str]:
     """Return the environment variables that make MLflow and our hook log to the job's run."""
     return {
-        "MLFLOW_TRACKING_URI": from_anywhere(location),
+        "MLFLOW_TRACKING_URI": absolute_uri(location),
         "MLFLOW_RUN_ID": run_id,
         "MLFLOW_EXPERIMENT_NAME": experiment,
         "ADVISOR_STUDY": spec.study,

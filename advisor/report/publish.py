@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from advisor import contract
 from advisor.model.finding import Verdict
 from advisor.model.words import clean
-from advisor.report.formats.markdown import md
+from advisor.report.formats.markdown import escape_markdown
 from advisor.report.model import ReportData
 from advisor.report.save import files
 from advisor.report.text.headline import best_sentence, headline
@@ -49,7 +49,7 @@ def tags(report: ReportData) -> dict[str, str]:
 
 def _note(text: object) -> str:
     """Return the text with markup disabled for MLflow's notes: Markdown with HTML, where a backslash does not escape `<`."""
-    return md(text).replace("\\<", "&lt;").replace("\\&", "&amp;").replace("\\$", "$")
+    return escape_markdown(text).replace("\\<", "&lt;").replace("\\&", "&amp;").replace("\\$", "$")
 
 
 def _counts(verdicts: Iterable[Verdict]) -> str:

@@ -38,7 +38,7 @@ def read_study(
 ) -> Study:
     """Read the study of an MLflow experiment (name or id) without changing it; see `advisor.analyze` for the arguments."""
     reader = Reader(tracking_uri, filter, on_progress)
-    return _read(reader, experiment, spec, objective, direction, reading)
+    return _read_own_study(reader, experiment, spec, objective, direction, reading)
 
 
 def read_rounds(
@@ -54,7 +54,7 @@ def read_rounds(
 ) -> Rounds:
     """Read a study as `read_study` does, and the earlier rounds in the same store that its study file refers to."""
     reader = Reader(tracking_uri, filter, on_progress)
-    own = _read(reader, experiment, spec, objective, direction, reading)
+    own = _read_own_study(reader, experiment, spec, objective, direction, reading)
     return Rounds(own, *reader.ancestors(own))
 
 
@@ -63,7 +63,7 @@ def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
     return links.runs_url(experiment, tracking_uri=tracking_uri)
 
 
-def _read(
+def _read_own_study(
     reader: Reader,
     experiment: str,
     spec: StudySpec | None,

@@ -24,7 +24,7 @@ from advisor.tracking.stores.store import open_store
 from advisor.tracking.study.assemble import assemble
 from advisor.tracking.study.probes import select_runs
 
-MAX_ROUNDS = 100
+MAX_ANCESTORS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,9 @@ class Reader:
         studies: list[Study] = []
         notes: list[str] = []
         seen, parent = {study.name}, study.spec.parent
-        while parent is not None and parent not in seen and len(seen) < MAX_ROUNDS:
+        while parent is not None and parent not in seen and len(seen) < MAX_ANCESTORS:
             seen.add(parent)
-            place = find(self.places, parent)
+            place = find_study(self.places, parent)
             if place is None:
                 notes.append(f"The study that this one follows from, {parent}, is in no experiment of this store.")
                 break
@@ -118,14 +118,14 @@ class Reader:
 
 def lineages(places: Sequence[Place]) -> list[list[Place]]:
     """Group the studies into lineages. Each lineage starts with its first round; lineages keep the order of the experiments."""
-    studies = [p for p in places if find(places, p.study) is p]
+    studies = [p for p in places if find_study(places, p.study) is p]
     groups: dict[str, list[Place]] = {}
     for place in studies:
-        groups.setdefault(_origin(place, studies), []).append(place)
-    return [sorted(group, key=lambda p: len(_ancestry(p, studies))) for group in groups.values()]
+        groups.setdefault(_first_round_name(place, studies), []).append(place)
+    return [sorted(group, key=lambda p: len(_study_and_ancestors(p, studies))) for group in groups.values()]
 
 
-def _ancestry(place: Place, studies: Sequence[Place]) -> list[Place]:
+def _study_and_ancestors(place: Place, studies: Sequence[Place]) -> list[Place]:
     """Return the study and its earlier rounds, latest first."""
     by_name = {p.study: p for p in studies}
     line = [place]
@@ -134,16 +134,16 @@ def _ancestry(place: Place, studies: Sequence[Place]) -> list[Place]:
     return line
 
 
-def _origin(place: Place, studies: Sequence[Place]) -> str:
+def _first_round_name(place: Place, studies: Sequence[Place]) -> str:
     """Return the name of the first round of the study's lineage. The store may not hold that round."""
-    line = _ancestry(place, studies)
+    line = _study_and_ancestors(place, studies)
     parent = line[-1].parent
     if parent in {p.study for p in line}:  # a cycle caused by manual edits of study files
         return min(line, key=studies.index).study
     return parent if parent is not None else line[-1].study
 
 
-def find(places: Sequence[Place], study: str) -> Place | None:
+def find_study(places: Sequence[Place], study: str) -> Place | None:
     """Return the study with this name. If several have it, return the last one with a study file, or else the last one."""
     matches = [p for p in places if p.study == study]
     return max(reversed(matches), key=lambda p: p.spec is not None) if matches else None

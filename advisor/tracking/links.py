@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from advisor.tracking.stores.location import Location, locate
-from advisor.tracking.stores.lookup import choose
+from advisor.tracking.stores.lookup import choose_experiment
 from advisor.tracking.stores.store import open_store
 
 
@@ -17,7 +17,7 @@ def runs_url(experiment: str, *, tracking_uri: str | None = None) -> str | None:
     location = locate(tracking_uri)
     if location.kind != "server":
         return None
-    return runs_url_of_id(location, choose(experiment, open_store(location).experiments(), location).id)
+    return runs_url_of_id(location, choose_experiment(experiment, open_store(location).experiments(), location).id)
 
 
 def runs_url_of_id(location: Location, experiment_id: str) -> str | None:

@@ -11,18 +11,18 @@ from typing import Any
 from advisor import contract
 from advisor.tracking.links import runs_url_of_id
 from advisor.tracking.points.artifacts import artifact_repository
-from advisor.tracking.stores.client import PATIENT, connect, quiet_mlflow
+from advisor.tracking.stores.client import LATER_REQUEST_SETTINGS, connect, quiet_mlflow
 from advisor.tracking.stores.location import Location, locate
-from advisor.tracking.stores.lookup import choose
+from advisor.tracking.stores.lookup import choose_experiment
 from advisor.tracking.stores.store import open_store
 
-RUN_NAME = "advisor"
-MAX_TAG = 5000
+REPORT_RUN_NAME = "advisor"
+MAX_TAG_CHARACTERS = 5000
 """Maximum characters of a tag's value that every MLflow store accepts."""
-_TAGS_A_REQUEST = 100
-_BEGIN, _END = "<!-- advisor -->", "<!-- end of advisor -->"
+_TAGS_PER_REQUEST = 100
+_BEGIN_MARK, _END_MARK = "<!-- advisor -->", "<!-- end of advisor -->"
 """Marks around our part of an experiment's description."""
-_REPORT_PAGE = "#/experiments/{}/runs/{}/artifacts/report.html"
+_REPORT_PAGE_PATH = "#/experiments/{}/runs/{}/artifacts/report.html"
 """Page of the report in MLflow's web UI, relative to any of its pages, so that it is right at every address of the UI."""
 
 
@@ -52,22 +52,22 @@ def publish(
     to the report. Raises AdvisorError with a one-line instruction.
     """
     location = locate(tracking_uri)
-    chosen = choose(experiment, open_store(location).experiments(), location)
-    with connect(location) as client, quiet_mlflow(PATIENT):
+    chosen = choose_experiment(experiment, open_store(location).experiments(), location)
+    with connect(location) as client, quiet_mlflow(LATER_REQUEST_SETTINGS):
         run = _report_run(client, chosen.id)
         digest = hashlib.sha256(json.dumps([files, tags], sort_keys=True).encode("utf-8", "replace")).hexdigest()
         changed = run is None or run.data.tags[contract.TAG_REPORT] != digest
         if run is None:
-            run = client.create_run(chosen.id, run_name=RUN_NAME, tags={contract.TAG_REPORT: "begun"})
+            run = client.create_run(chosen.id, run_name=REPORT_RUN_NAME, tags={contract.TAG_REPORT: "begun"})
         id = str(run.info.run_id)
         if changed:
-            _log(client, run, files, {k: v[:MAX_TAG] for k, v in tags.items()}, location)
+            _log_files_and_tags(client, run, files, {k: v[:MAX_TAG_CHARACTERS] for k, v in tags.items()}, location)
             # The digest is written last, so that an interrupted call is repeated.
             client.set_tag(id, contract.TAG_REPORT, digest)
             client.set_terminated(id, "FINISHED")
         if summary is not None:
             # The link comes first, because MLflow folds a description to its first line.
-            _describe_experiment(client, chosen.id, f"[Report]({_REPORT_PAGE.format(chosen.id, id)}): {summary}")
+            _describe_experiment(client, chosen.id, f"[Report]({_REPORT_PAGE_PATH.format(chosen.id, id)}): {summary}")
     page = runs_url_of_id(location, chosen.id)
     return Published(id, None if page is None else page + id, changed)
 
@@ -75,11 +75,11 @@ def publish(
 def _describe_experiment(client: Any, experiment_id: str, text: str) -> None:
     """Put the text into our part of the experiment's description. The rest of the description belongs to the user."""
     before = client.get_experiment(experiment_id).tags.get(contract.TAG_NOTE, "")
-    start, _, rest = before.partition(_BEGIN)
-    _, _, end = rest.partition(_END)
+    start, _, rest = before.partition(_BEGIN_MARK)
+    _, _, end = rest.partition(_END_MARK)
     own = f"{start.rstrip()}\n\n" if start.strip() else ""
-    note = f"{own}{_BEGIN}\n{text}\n{_END}{end}"
-    if note != before and len(note) <= MAX_TAG:
+    note = f"{own}{_BEGIN_MARK}\n{text}\n{_END_MARK}{end}"
+    if note != before and len(note) <= MAX_TAG_CHARACTERS:
         client.set_experiment_tag(experiment_id, contract.TAG_NOTE, note)
 
 
@@ -90,22 +90,24 @@ def _report_run(client: Any, experiment_id: str) -> Any:
     return runs[0] if runs else None
 
 
-def _log(client: Any, run: Any, files: Mapping[str, str], tags: Mapping[str, str], location: Location) -> None:
+def _log_files_and_tags(
+    client: Any, run: Any, files: Mapping[str, str], tags: Mapping[str, str], location: Location
+) -> None:
     from mlflow.entities import RunTag
 
     id = run.info.run_id
     for path, text in files.items():
         client.log_text(id, text, path)
-    _remove_stale(client, run, files, location)
+    _delete_stale_files(client, run, files, location)
     items = [RunTag(key, value) for key, value in tags.items()]
-    for i in range(0, len(items), _TAGS_A_REQUEST):
-        client.log_batch(id, tags=items[i : i + _TAGS_A_REQUEST])
+    for i in range(0, len(items), _TAGS_PER_REQUEST):
+        client.log_batch(id, tags=items[i : i + _TAGS_PER_REQUEST])
     for key in run.data.tags:
         if key.startswith(contract.TAG_VERDICT) and key not in tags:
             client.delete_tag(id, key)
 
 
-def _remove_stale(client: Any, run: Any, files: Mapping[str, str], location: Location) -> None:
+def _delete_stale_files(client: Any, run: Any, files: Mapping[str, str], location: Location) -> None:
     """Delete study files (next/*.yaml) that only an earlier report wrote, if the store can delete artifacts."""
     from mlflow.exceptions import MlflowException
 

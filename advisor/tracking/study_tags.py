@@ -16,39 +16,42 @@ from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import dump, loads
 
-MAX_TAG = 5000
+MAX_TAG_CHARACTERS = 5000
 """Maximum characters of a tag's value."""
-_PACKED = "zlib+base64, parts: "
-_MAX_FILE = 2_000_000
+_PACKED_PREFIX = "zlib+base64, parts: "
+_MAX_FILE_BYTES = 2_000_000
 """Maximum size of a decompressed study file, in bytes."""
 
 
 def tags_of(spec: StudySpec) -> dict[str, str]:
     """Return the tags that store the study file twice: as the experiment's latest file and under the study's name."""
-    return {**_pack(contract.TAG_STUDY_FILE, dump(spec)), **_pack(_tag_of_study(spec.study), dump(spec))}
+    return {
+        **_pack_into_tags(contract.TAG_STUDY_FILE, dump(spec)),
+        **_pack_into_tags(_tag_of_study(spec.study), dump(spec)),
+    }
 
 
 def latest_file(tags: Mapping[str, str]) -> str | None:
     """Return the text of the most recently stored study file; None if there is none."""
-    return _unpack(contract.TAG_STUDY_FILE, tags)
+    return _unpack_from_tags(contract.TAG_STUDY_FILE, tags)
 
 
 def latest_spec(tags: Mapping[str, str]) -> StudySpec | None:
     """Return the most recently stored study file; None if it is missing or invalid."""
-    return _parse(latest_file(tags))
+    return _parse_or_none(latest_file(tags))
 
 
 def specs_of(tags: Mapping[str, str]) -> tuple[StudySpec, ...]:
     """Return all valid study files in the tags, sorted by round and name."""
     specs: dict[str, StudySpec] = {}
     for tag in (contract.TAG_STUDY_FILE, *sorted(t for t in tags if _is_first_part(t))):
-        spec = _parse(_unpack(tag, tags))
+        spec = _parse_or_none(_unpack_from_tags(tag, tags))
         if spec is not None:
             specs.setdefault(spec.study, spec)
     return tuple(sorted(specs.values(), key=lambda s: (s.round, s.study)))
 
 
-def _parse(text: str | None) -> StudySpec | None:
+def _parse_or_none(text: str | None) -> StudySpec | None:
     try:
         return None if text is None else loads(text)
     except AdvisorError:
@@ -64,20 +67,20 @@ def _is_first_part(tag: str) -> bool:
     return tag.startswith(contract.TAG_STUDY_FILE + ".of-") and ".part-" not in tag
 
 
-def _pack(tag: str, text: str) -> dict[str, str]:
-    if len(text) <= MAX_TAG:
+def _pack_into_tags(tag: str, text: str) -> dict[str, str]:
+    if len(text) <= MAX_TAG_CHARACTERS:
         return {tag: text}
     packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode("ascii")
-    parts = [packed[i : i + MAX_TAG] for i in range(0, len(packed), MAX_TAG)]
-    return {tag: f"{_PACKED}{len(parts)}", **{f"{tag}.part-{i}": part for i, part in enumerate(parts)}}
+    parts = [packed[i : i + MAX_TAG_CHARACTERS] for i in range(0, len(packed), MAX_TAG_CHARACTERS)]
+    return {tag: f"{_PACKED_PREFIX}{len(parts)}", **{f"{tag}.part-{i}": part for i, part in enumerate(parts)}}
 
 
-def _unpack(tag: str, tags: Mapping[str, str]) -> str | None:
+def _unpack_from_tags(tag: str, tags: Mapping[str, str]) -> str | None:
     text = tags.get(tag)
-    if text is None or not text.startswith(_PACKED):
+    if text is None or not text.startswith(_PACKED_PREFIX):
         return text
     try:
-        packed = "".join(tags[f"{tag}.part-{i}"] for i in range(int(text.removeprefix(_PACKED))))
-        return zlib.decompressobj().decompress(base64.b64decode(packed), _MAX_FILE).decode("utf-8")
+        packed = "".join(tags[f"{tag}.part-{i}"] for i in range(int(text.removeprefix(_PACKED_PREFIX))))
+        return zlib.decompressobj().decompress(base64.b64decode(packed), _MAX_FILE_BYTES).decode("utf-8")
     except (KeyError, ValueError, zlib.error):
         return None

@@ -77,7 +77,7 @@ class Analyze(Killed):
 
         self.renew()
         uri = f"sqlite:///{self.store}"
-        runs = Tabular("csv").find(write_source(folder / "source", points))
+        runs = Tabular("csv").find_runs(write_source(folder / "source", points))
         import_runs(runs, tracking_uri=uri, experiment="e", objective="val_loss", direction="minimize")
         self._out, self._cache = folder / "out", folder / "cache"
         os.environ["ADVISOR_CACHE"] = "off"

@@ -46,7 +46,7 @@ def main() -> None:
     for option, default in (("--runs", 1000), ("--metrics", 6), ("--points", 500)):
         parser.add_argument(option, type=int, default=default)
     size = parser.parse_args()
-    os.environ[cache.SETTING] = "off"
+    os.environ[cache.FOLDER_VARIABLE] = "off"
     with tempfile.TemporaryDirectory() as folder:
         uri = f"sqlite:///{folder}/mlflow.db"
         seconds, _ = timed(lambda: fill(uri, size.runs, size.metrics, size.points))

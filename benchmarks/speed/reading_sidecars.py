@@ -65,7 +65,7 @@ def main() -> None:
         parser.add_argument(option, type=int, default=default)
     size = parser.parse_args()
     os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
-    os.environ[cache.SETTING] = "off"
+    os.environ[cache.FOLDER_VARIABLE] = "off"
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = TrackingServer(f"sqlite:///{folder / 'mlflow.db'}", folder)

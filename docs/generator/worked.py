@@ -94,9 +94,9 @@ def _page(example: Example) -> str:
 
 def _study(report: Report) -> str:
     shown = ("Study", "Objective", "Trials", "Best value", "Training steps")
-    head, *rows = (f"| {what} | {value} |" for what, value in view.sheet(report) if what in shown)
+    head, *rows = (f"| {what} | {value} |" for what, value in view.study_sheet(report) if what in shown)
     searched = [
-        f"| `{name}` | {domain} |" for name, _, domain, *_ in view.space(report) if name in report.spec.searched
+        f"| `{name}` | {domain} |" for name, _, domain, *_ in view.space_rows(report) if name in report.spec.searched
     ]
     return "\n".join([head, "|---|---|", *rows, *searched])
 
@@ -104,7 +104,7 @@ def _study(report: Report) -> str:
 def _quoted(finding: Finding) -> str:
     _, sure = confidence(finding.confidence)
     words = f"**{view.SEVERITY_LABELS[finding.severity]}** ({sure.lower()}, {number(finding.confidence, 2)} of 1)"
-    follows = f" {sentence(why)}" if (why := view.explanation(finding)) is not None else ""
+    follows = f" {sentence(why)}" if (why := view.explanation_sentence(finding)) is not None else ""
     return f"> {words}: {sentence(str(finding.message))}{follows}"
 
 

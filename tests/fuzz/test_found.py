@@ -103,7 +103,7 @@ def test_yaml_that_its_own_reader_stumbles_over(text: str, tmp_path: Path) -> No
 
 def test_a_number_too_long_to_write_as_a_name(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(f"a: {{? 0x{'f' * 5000} : 1}}\n? 0x{'f' * 5000}\n: 2\n")
-    assert files.flatten(files.read_mapping(tmp_path / "a.yaml"), ".") == {"a.a huge number": 1}
+    assert files.flatten_mapping(files.read_mapping(tmp_path / "a.yaml"), ".") == {"a.a huge number": 1}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_number_too_long_to_write_as_a_name(tmp_path: Path) -> None:
 def test_the_first_line_of_a_table(header: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"{header}\n1\n")
     with pytest.raises(AdvisorError, match=message):
-        Tabular("csv").find(tmp_path / "a.csv")
+        Tabular("csv").find_runs(tmp_path / "a.csv")
 
 
 def test_bytes_that_are_no_text_in_a_bad_row(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -137,13 +137,13 @@ def test_the_columns_of_a_parquet_file(columns: list[str], message: str, tmp_pat
     table = pa.table([pa.array([{"x": 1}]), pa.array([1])], names=columns)
     pq.write_table(table, tmp_path / "a.parquet")
     with pytest.raises(AdvisorError, match=message):
-        Tabular("csv").find(tmp_path / "a.parquet")
+        Tabular("csv").find_runs(tmp_path / "a.parquet")
 
 
 def test_the_state_of_a_ray_experiment(tmp_path: Path) -> None:
     for number, state in enumerate(('{"trial_data": [[]]}', '{"trial_data": ["' + "[" * 5000 + '"]}')):
         (tmp_path / f"experiment_state-{number}.json").write_text(state)
-        assert ray._State(tmp_path).statuses == {}
+        assert ray._ExperimentState(tmp_path).statuses == {}
 
 
 def test_a_time_of_ray_beyond_all_numbers(tmp_path: Path) -> None:
@@ -154,14 +154,14 @@ def test_a_time_of_ray_beyond_all_numbers(tmp_path: Path) -> None:
 def test_a_count_of_five_thousand_digits(tmp_path: Path) -> None:
     state = {**sources.TRAINER, "max_steps": "9" * 5000}
     (tmp_path / "trainer_state.json").write_text(json.dumps(state))
-    (run,) = trainer_state.find(tmp_path).runs
+    (run,) = trainer_state.find_runs(tmp_path).runs
     assert "advisor.max_train_steps" not in run.read().tags
 
 
 def test_an_event_that_is_none(tmp_path: Path) -> None:
     records = list(sources.event_records())
     (tmp_path / "events.out.tfevents.1").write_bytes(sources.events_of([*records[:3], b"\xff\xff"]))
-    (run,) = tensorboard.find(tmp_path).runs
+    (run,) = tensorboard.find_runs(tmp_path).runs
     assert "damaged" in run.read().notes[0]
 
 
@@ -175,7 +175,7 @@ def test_an_event_that_is_none(tmp_path: Path) -> None:
 def test_a_journal_of_optuna_with_something_else_in_it(row: dict[str, object], tmp_path: Path) -> None:
     rows = [{**sources.JOURNAL[0], "study_name": 5}, *sources.JOURNAL[1:4], row, sources.JOURNAL[4]]
     (tmp_path / "j.log").write_bytes(sources.lines(rows))
-    (run,) = OptunaStorage().find(tmp_path / "j.log").runs
+    (run,) = OptunaStorage().find_runs(tmp_path / "j.log").runs
     assert run.experiment == "5"
     assert run.read().points["value"].values.tolist() == [0.5]
 

@@ -21,7 +21,7 @@ from advisor.interop.importers import (
     trainer_state,
     wandb,
 )
-from advisor.interop.importers.mlflow_runs import Names, new_run
+from advisor.interop.importers.mlflow_runs import SafeNames, make_new_run
 from advisor.interop.importers.optuna import OptunaStorage
 from advisor.interop.importers.runs import Importer
 from advisor.interop.importers.tables import TidyTables
@@ -45,9 +45,9 @@ IMPORTERS: dict[str, Importer] = {
 
 def read(kind: str, path: Path) -> None:
     """Do everything that an import does except writing to the store."""
-    names = Names()
-    for number, run in enumerate(IMPORTERS[kind].find(path).runs):
-        new = new_run(run, run.read(), names, number)
+    names = SafeNames()
+    for number, run in enumerate(IMPORTERS[kind].find_runs(path).runs):
+        new = make_new_run(run, run.read(), names, number)
         for points in new.points.values():
             points.distinct()
         " ".join([new.name, *new.params, *new.params.values(), *new.tags.values(), *new.points, *new.source]).encode()
@@ -165,7 +165,7 @@ def test_a_damaged_storage_of_optuna(content: bytes) -> None:
 @given(damaged(sources.TABLE), damaged(sources.POINTS), st.sampled_from([0, 1]))
 def test_damaged_tidy_tables(trials: bytes, points: bytes, which: int) -> None:
     def import_() -> None:
-        for run in TidyTables(folder / "c.csv").find(folder / "t.csv").runs:
+        for run in TidyTables(folder / "c.csv").find_runs(folder / "t.csv").runs:
             run.read()
 
     with place() as folder:

@@ -55,7 +55,7 @@ def test_the_corpus_would_run_without_escaping(
 ) -> None:
     """The control: the same names do run where nothing escapes them, and the policy alone stops them."""
     made = hostile_report()
-    environment = html._environment
+    environment = html._template_environment
 
     def careless() -> Any:
         changed = environment()
@@ -63,7 +63,7 @@ def test_the_corpus_would_run_without_escaping(
         changed.filters |= {"name": lambda v, n=0: v, "prose": str, "setting": str, "clean": str}
         return changed
 
-    monkeypatch.setattr(html, "_environment", careless)
+    monkeypatch.setattr(html, "_template_environment", careless)
     text = html.render_html(made)
     page, _ = open_page(write(tmp_path, POLICY.sub("", text)))
     page.wait_for_timeout(150)

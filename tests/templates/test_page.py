@@ -16,7 +16,7 @@ from advisor.model.change import SetRange
 from advisor.model.finding import Explanation, Verdict
 from advisor.report import Report
 from advisor.report.formats import view
-from advisor.report.formats.markdown import md
+from advisor.report.formats.markdown import escape_markdown
 from advisor.report.formats.sarif import render_sarif
 from advisor.report.text.run_command import run_command
 from advisor.report.text.study_diff import diff_specs
@@ -276,7 +276,7 @@ def test_changes_of_two_findings_are_merged_and_to_be_done_once() -> None:
     (after,) = (row.after for row in diff_specs(report.spec, report.next[0]) if row.name == "weight_decay")
     assert after == "1e-8 … 0.001, log"
     made = view.cards(report)
-    assert [c.finding.action for c in view.todo(made)] == [cause.action]
+    assert [c.finding.action for c in view.cards_to_act_on(made)] == [cause.action]
     merged = f"Together with other findings, the next study has weight_decay {after}."
     to_do = report.to_html().partition('<ol class="todo">')[2].partition("</ol>")[0]
     assert after in to_do  # as in the headline and the study, not as one finding alone proposes
@@ -286,7 +286,7 @@ def test_changes_of_two_findings_are_merged_and_to_be_done_once() -> None:
     page = report.to_html()
     assert f"the next study has <code>weight_decay</code> {after}." in page
     assert merged in render_sarif(report)
-    assert md(merged) in report.to_markdown()
+    assert escape_markdown(merged) in report.to_markdown()
     # The text next to the bars is text of the page, so it stays legible when the bars are narrow.
     (row,) = re.findall(r"<li><b>weight_decay</b>(.*?)</li>", page, re.DOTALL)
     assert f"<span>1e-6 … 0.1 → {after.partition(',')[0]}</span>" in row

@@ -101,7 +101,7 @@ def test_an_unlisted_trial_is_found_and_links_to_its_run(
     monkeypatch.setattr(compact_curves, "MAX_TRIALS", 300)
     large = make_report(make_study(900), ()).model_copy(update={"runs_url": "http://localhost:5000/#/runs/"})
     page, trouble = open_page(write(tmp_path, large.to_html()))
-    last = large.figures.trials[view.ranked(large)[-1][0]]
+    last = large.figures.trials[view.ranked_trials(large)[-1][0]]
     assert page.locator("#trials tbody tr", has_text=last.name).count() == 0
     page.locator("#select-any").click()
     page.locator("#selected-find").fill(last.name)

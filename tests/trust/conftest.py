@@ -24,7 +24,7 @@ def studied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("studied")
     store = folder / "mlflow.db"
     MlflowClient(f"sqlite:///{store}").search_experiments(max_results=1)
-    runs = Tabular("csv").find(write_source(folder / "source", 200, 18))
+    runs = Tabular("csv").find_runs(write_source(folder / "source", 200, 18))
     import_runs(runs, tracking_uri=f"sqlite:///{store}", experiment="e", objective="val_loss", direction="minimize")
     return store
 

@@ -123,7 +123,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     try:
         SqlAlchemyStore(running.uri, "./mlruns").engine.dispose()
         source = write_source(tmp_path_factory.mktemp("postgres") / "source", 200, 18)
-        runs = Tabular("csv").find(source)
+        runs = Tabular("csv").find_runs(source)
         import_runs(runs, tracking_uri=running.uri, experiment="e", objective="val_loss", direction="minimize")
         yield running
     finally:

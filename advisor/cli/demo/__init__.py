@@ -1,4 +1,4 @@
-"""The command `advisor demo`. It only uses the adapters and the analysis, and belongs to neither."""
+"""The command `advisor demo`. It uses both the adapters and the analysis, and is part of neither."""
 
 from advisor.cli.demo.command import demo
 

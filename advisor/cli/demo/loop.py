@@ -1,6 +1,6 @@
 """Runs two rounds of tuning: a study in an unsuitable space, then the study that the advisor derives from its trials.
 
-The second round is not prepared: it runs the study file that the analysis of the first round wrote.
+Nothing of the second round is prepared: it runs the study file that the analysis of the first round wrote.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
 from advisor.model.spec_yaml import dump, load
 from advisor.report import Report
 
-MARK = ".advisor-demo"
+MARK_FILE = ".advisor-demo"
 """Name of the file that marks a folder as created by an earlier demo, so that it may be overwritten."""
-WORKERS = 2
+WORKER_PROCESSES = 2
 _LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
 
 
 def first_study(trials: int, seed: int) -> StudySpec:
-    """Return a study with two mistakes: its learning rates are far too low and its dropout rates far too high."""
+    """Return a study with two mistakes: far too low learning rates, and far too high dropout rates."""
     return StudySpec(
         study="digits",
         goal="Find a good learning rate and dropout",
@@ -51,48 +51,48 @@ def first_study(trials: int, seed: int) -> StudySpec:
 
 def run_demo(out: Path, *, trials: int, seed: int, echo: Callable[[str], None]) -> None:
     """Run both rounds. Write the MLflow store and a report for each round to the folder `out`."""
-    _fresh(out)
+    _create_or_empty_folder(out)
     uri = f"sqlite:///{(out / 'mlflow.db').resolve()}"
     first = out / "round-1.yaml"
     spec = first_study(trials, seed)
     first.write_text(dump(spec), encoding="utf-8")
-    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
-        _rounds(pool, spec, first, uri, seed, echo)
+    with ProcessPoolExecutor(WORKER_PROCESSES, mp_context=get_context("spawn")) as pool:
+        _run_rounds(pool, spec, first, uri, seed, echo)
 
 
-def _rounds(pool: Executor, spec: StudySpec, first: Path, uri: str, seed: int, echo: Callable[[str], None]) -> None:
+def _run_rounds(pool: Executor, spec: StudySpec, first: Path, uri: str, seed: int, echo: Callable[[str], None]) -> None:
     out = first.parent
     echo(f"Round 1: {spec.trials} trials of a small network on handwritten digits, in the space of {first}.")
-    report = _round(pool, spec, first, uri, out / "round-1", seed)
+    report = _run_round(pool, spec, first, uri, out / "round-1", seed)
     _print_findings(report, out / "round-1", echo)
     following = sorted((out / "round-1" / "next").glob("1-*.yaml"))
     if not following:
-        echo(f"The advisor asks for no further study. Best validation error: {_best(report)}.")
+        echo(f"The advisor asks for no further study. Best validation error: {_best_error_text(report)}.")
         return
     spec = load(following[0])
     echo(f"\nRound 2: {spec.trials} trials from the study that the advisor wrote, {following[0]}.")
-    second = _round(pool, spec, following[0], uri, out / "round-2", seed + 1000)
+    second = _run_round(pool, spec, following[0], uri, out / "round-2", seed + 1000)
     _print_findings(second, out / "round-2", echo)
-    echo(f"\nBest validation error: {_best(report)} in round 1, {_best(second)} in round 2.")
+    echo(f"\nBest validation error: {_best_error_text(report)} in round 1, {_best_error_text(second)} in round 2.")
 
 
-def _fresh(out: Path) -> None:
+def _create_or_empty_folder(out: Path) -> None:
     """Create the folder, or empty it if an earlier demo created it."""
     if out.exists() and not out.is_dir():
         raise AdvisorError(f"{str(out)!r} is a file; pass another --out")
-    if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
+    if out.is_dir() and any(out.iterdir()) and not (out / MARK_FILE).is_file():
         raise AdvisorError(
             f"the folder {str(out)!r} contains files that are not from an earlier demo; pass another --out"
         )
     try:
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
-        (out / MARK).touch()
+        (out / MARK_FILE).touch()
     except OSError as error:
         raise AdvisorError(f"cannot write into {str(out)!r}: {error.strerror}; pass another --out") from None
 
 
-def _round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path, seed: int) -> Report:
+def _run_round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path, seed: int) -> Report:
     _run_trials(pool, spec, file, uri, out.parent / "checkpoints", seed)
     report = analyze(
         spec.study,
@@ -106,7 +106,7 @@ def _round(pool: Executor, spec: StudySpec, file: Path, uri: str, out: Path, see
 
 
 def _run_trials(pool: Executor, spec: StudySpec, file: Path, uri: str, checkpoints: Path, seed: int) -> None:
-    """Train all trials of the study in several processes that share it, as loops on several machines would."""
+    """Train all trials of the study. Several processes share the trials, as loops on several machines would."""
     count = len(jobs(spec))
     futures = [pool.submit(_train_next, file, uri, checkpoints, seed) for _ in range(count)]
     for future in track(as_completed(futures), description="Training", total=count, transient=True):
@@ -133,7 +133,7 @@ def _train_next(file: Path, uri: str, checkpoints: Path, seed: int) -> None:
         return
 
 
-def _best(report: Report) -> str:
+def _best_error_text(report: Report) -> str:
     return "none" if report.best is None else f"{report.best.value:.4f}"
 
 

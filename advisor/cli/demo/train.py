@@ -18,8 +18,11 @@ BATCH_SIZE = 64
 
 
 @lru_cache(maxsize=1)
-def _data() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return training images, labels, validation images, labels: images (n, 64) in 0..1, labels (n,). The split is fixed."""
+def _load_digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return (training images, training labels, validation images, validation labels) of a fixed split.
+
+    Images have the shape (n, 64) and values in 0..1; labels have the shape (n,).
+    """
     images, labels = load_digits(return_X_y=True)
     split = train_test_split(images / 16.0, labels, test_size=797, random_state=0, stratify=labels)
     x, x_val, y, y_val = (torch.as_tensor(part) for part in split)
@@ -34,10 +37,10 @@ def train(
     seed: int,
     checkpoint_dir: str,
 ) -> None:
-    """Train with these hyperparameters and log to the trial's run, which environment variables identify."""
+    """Train with these hyperparameters. Log to the trial's run, which environment variables name."""
     torch.manual_seed(seed)
     torch.set_num_threads(1)
-    x, y, x_val, y_val = _data()
+    x, y, x_val, y_val = _load_digits()
     width = int(params.get("width", 128))
     model = nn.Sequential(
         nn.Linear(64, width), nn.ReLU(), nn.Dropout(float(params.get("dropout", 0.0))), nn.Linear(width, 10)

@@ -13,25 +13,25 @@ from typing import Any, Literal
 from advisor.analysis import analyze
 from advisor.cli.options import AnalysisOptions
 from advisor.cli.survey.experiments import Experiment, select_experiments
-from advisor.cli.survey.remote_job import RemoteJob, pack
+from advisor.cli.survey.remote_job import RemoteJob, pack_job
 from advisor.contract.redact import redact
 from advisor.model.errors import AdvisorError, NothingToJudge
 from advisor.model.progress import Progress
 from advisor.model.words import encodable
 from advisor.report.formats.html import render_index
-from advisor.report.formats.index import Outcome, in_order, outcome
+from advisor.report.formats.index import Outcome, make_outcome, sort_outcomes
 from advisor.report.save import files, save_files
 from advisor.system import shell
 from advisor.system.atomic import write_files
 from advisor.system.processes import map_in_processes, usable_cpus
 from advisor.system.ray_tasks import map_on_ray
 
-INDEX = "index.html"
+INDEX_FILE = "index.html"
 
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """The engine (local or Ray) and the number of experiments to analyze in parallel."""
+    """Where to analyze (on this machine or on Ray), and how many experiments in parallel."""
 
     on: Literal["local", "ray"] = "local"
     jobs: int | None = None
@@ -42,7 +42,7 @@ class Workers:
 class _Analysis:
     outcome: Outcome
     texts: Mapping[str, str] = field(default_factory=dict)
-    """Report files still to be written: text by relative path."""
+    """Text by relative path of the report's files that are not written yet."""
 
 
 def analyze_all(pattern: str, options: AnalysisOptions, *, workers: Workers, on_progress: Progress) -> list[Outcome]:
@@ -53,19 +53,19 @@ def analyze_all(pattern: str, options: AnalysisOptions, *, workers: Workers, on_
     """
     experiments = select_experiments(pattern, options.tracking_uri)
     out = options.out
-    with _writing_to(out):
+    with _explain_write_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     outcomes: list[Outcome] = []
-    for result in (_on_ray if workers.on == "ray" else _locally)(experiments, options, workers):
+    for result in (_analyze_on_ray if workers.on == "ray" else _analyze_locally)(experiments, options, workers):
         outcomes.append(result)
         on_progress("Analyzing experiments", len(outcomes), len(experiments))
-    with _writing_to(out):
-        write_files({out / INDEX: encodable(render_index(outcomes))})
-    return in_order(outcomes)
+    with _explain_write_errors(out):
+        write_files({out / INDEX_FILE: encodable(render_index(outcomes))})
+    return sort_outcomes(outcomes)
 
 
 @contextmanager
-def _writing_to(out: Path) -> Iterator[None]:
+def _explain_write_errors(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -73,25 +73,27 @@ def _writing_to(out: Path) -> Iterator[None]:
         raise AdvisorError(f"cannot write to {str(out)!r}: {reason}; choose another folder with --out") from None
 
 
-def _locally(experiments: Sequence[Experiment], options: AnalysisOptions, workers: Workers) -> Iterator[Outcome]:
-    """Yield the outcomes of local processes, which write the reports themselves."""
+def _analyze_locally(
+    experiments: Sequence[Experiment], options: AnalysisOptions, workers: Workers
+) -> Iterator[Outcome]:
+    """Yield the outcomes of analyses in local processes. These processes write the reports."""
     work = partial(_analyze_and_save, words=options.words(), out=options.out, arguments=options.for_analyze())
     return map_in_processes(work, experiments, jobs=workers.jobs or usable_cpus(), failed=_process_failed)
 
 
-def _on_ray(experiments: Sequence[Experiment], options: AnalysisOptions, workers: Workers) -> Iterator[Outcome]:
-    """Yield the outcomes of Ray nodes, which do not share this machine's disk, and write their reports on this machine."""
-    job = pack(options.for_analyze(), [experiment.name for experiment in experiments])
+def _analyze_on_ray(experiments: Sequence[Experiment], options: AnalysisOptions, workers: Workers) -> Iterator[Outcome]:
+    """Yield the outcomes of analyses on Ray nodes. This process writes the reports: nodes do not share this machine's disk."""
+    job = pack_job(options.for_analyze(), [experiment.name for experiment in experiments])
     work = partial(_analyze_remotely, words=options.words(), job=job)
     results = map_on_ray(work, experiments, jobs=workers.jobs, address=workers.ray_address, failed=_node_failed)
     for experiment, analysis in results:
-        yield _save(experiment, analysis, options.out)
+        yield _save_report(experiment, analysis, options.out)
 
 
 def _analyze_and_save(
     experiment: Experiment, *, words: Sequence[str], out: Path, arguments: Mapping[str, Any]
 ) -> Outcome:
-    return _save(experiment, _analyze(experiment, words, arguments), out)
+    return _save_report(experiment, _analyze(experiment, words, arguments), out)
 
 
 def _analyze_remotely(experiment: Experiment, *, words: Sequence[str], job: RemoteJob) -> tuple[Experiment, _Analysis]:
@@ -103,12 +105,12 @@ def _analyze(experiment: Experiment, words: Sequence[str], arguments: Mapping[st
     command = shell.command_line(["advisor", "analyze", experiment.reference, *words])
     try:
         report = analyze(experiment.reference, command=command, **arguments)
-        return _Analysis(outcome(experiment.name, experiment.folder, report), files(report))
+        return _Analysis(make_outcome(experiment.name, experiment.folder, report), files(report))
     except Exception as error:
         return _Analysis(_not_analyzed(experiment, error))
 
 
-def _save(experiment: Experiment, analysis: _Analysis, out: Path) -> Outcome:
+def _save_report(experiment: Experiment, analysis: _Analysis, out: Path) -> Outcome:
     try:
         if analysis.texts:
             save_files(analysis.texts, out / experiment.folder)

@@ -8,9 +8,9 @@ from typing import Literal
 import click
 from rich.console import Console
 
-from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, ray_address_option, reaches
+from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, is_at_least, ray_address_option
 from advisor.cli.progress import progress_bar
-from advisor.cli.survey.analyses import INDEX, Workers, analyze_all
+from advisor.cli.survey.analyses import INDEX_FILE, Workers, analyze_all
 from advisor.model.errors import AdvisorError
 from advisor.report.formats.index import print_index
 
@@ -58,7 +58,7 @@ def survey(
         outcomes = analyze_all(pattern, options, workers=workers, on_progress=on_progress)
     if not options.quiet:
         print_index(outcomes, Console())
-        click.echo(f"\nReports: {options.out / INDEX}")
+        click.echo(f"\nReports: {options.out / INDEX_FILE}")
     broken = [o for o in outcomes if o.state == "broken"]
     if broken:
         raise AdvisorError(
@@ -66,5 +66,5 @@ def survey(
         )
     if all(o.state == "unknown" for o in outcomes):
         raise AdvisorError(f"no experiment has anything to judge, the first: {outcomes[0].verdict}")
-    if fail_on is not None and any(o.severest and reaches(o.severest, fail_on) for o in outcomes):
+    if fail_on is not None and any(o.severest and is_at_least(o.severest, fail_on) for o in outcomes):
         sys.exit(1)

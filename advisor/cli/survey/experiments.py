@@ -31,7 +31,7 @@ def select_experiments(pattern: str, tracking_uri: str | None) -> list[Experimen
     listed = active_experiments(tracking_uri)
     names = Counter(e.name for e in listed)
     selected = [
-        Experiment(e.name, e.name if names[e.name] == 1 else e.id, _folder(e))
+        Experiment(e.name, e.name if names[e.name] == 1 else e.id, _report_folder(e))
         for e in listed
         if fnmatchcase(e.name, pattern)
     ]
@@ -41,8 +41,8 @@ def select_experiments(pattern: str, tracking_uri: str | None) -> list[Experimen
     return selected
 
 
-def _folder(experiment: ExperimentEntry) -> str:
-    """Return a readable folder name made unique by the experiment's id, or by a hash if the id is not a safe file name."""
+def _report_folder(experiment: ExperimentEntry) -> str:
+    """Return a readable folder name. It ends with the experiment's id, or with a hash if the id is not a safe file name."""
     safe = re.fullmatch(r"[0-9a-z]{1,40}", experiment.id)
     suffix = experiment.id if safe else hashlib.sha256(experiment.id.encode()).hexdigest()[:16]
     return f"{slug(experiment.name)}-{suffix}"

@@ -1,6 +1,6 @@
 """Packs the options, settings, environment variables and rules that an analysis on another machine needs.
 
-Ray's own runtime environments are unsuitable: nodes log their variables, which may hold passwords.
+Ray's own runtime environments are unsuitable: Ray logs their environment variables, which may hold passwords.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from advisor import __version__
 from advisor.engine.registry import load_rules
 from advisor.engine.settings import find_settings
 from advisor.model.errors import AdvisorError
-from advisor.tracking.stores.location import from_anywhere, locate
+from advisor.tracking.stores.location import absolute_uri, locate
 from advisor.tracking.stores.reading import list_experiments
 
 _SENT_PREFIXES = ("MLFLOW_", "ADVISOR_", "DATABRICKS_", "AWS_", "PG")
 """Prefixes of environment variables that hold store credentials or affect a report."""
 _LOCAL_SUFFIXES = ("FILE", "PATH", "CERT", "SSLKEY", "CRL", "BUNDLE", "DIR", "CACHE")
-"""Suffixes of environment variables that name local files. They are not sent to other machines."""
+"""Suffixes of environment variables that name local files. These variables are not sent to other machines."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,7 +39,7 @@ class RemoteJob:
     rules: Sequence[Mapping[str, bytes]]
     """One mapping per rules folder: file content by relative path."""
     experiments: frozenset[str]
-    """Names of the experiments to analyze. They verify that the remote machine sees the same store."""
+    """Names of the experiments to analyze. The remote machine uses them to check that it sees the same store."""
 
     @contextmanager
     def unpack(self) -> Iterator[dict[str, Any]]:
@@ -59,14 +59,14 @@ class RemoteJob:
             yield {**self.options, "rules": folders}
 
 
-def pack(options: Mapping[str, Any], experiments: Iterable[str]) -> RemoteJob:
-    """Pack these arguments of `advisor.analyze` into a job. Raises AdvisorError for invalid settings or rules."""
+def pack_job(options: Mapping[str, Any], experiments: Iterable[str]) -> RemoteJob:
+    """Return a job with these arguments of `advisor.analyze`. Raises AdvisorError for invalid settings or rules."""
     folders = [Path(folder) for folder in options.get("rules", ())]
     settings = find_settings(Path.cwd())
     load_rules(settings=settings, directories=folders)
     return RemoteJob(
         version=__version__,
-        options={**options, "tracking_uri": from_anywhere(locate(options.get("tracking_uri"))), "settings": settings},
+        options={**options, "tracking_uri": absolute_uri(locate(options.get("tracking_uri"))), "settings": settings},
         environment={
             name: value
             for name, value in os.environ.items()
@@ -96,7 +96,7 @@ def _write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
 @lru_cache(maxsize=1)
 def _check_store(tracking_uri: str, experiments: frozenset[str]) -> None:
     """Raise AdvisorError if this machine cannot see the store, or sees a different store at the same URI."""
-    advice = "pass a --tracking-uri that every node reaches: of a tracking server, a database, a file on a shared disk"
+    advice = "pass a --tracking-uri that every node reaches: a tracking server, a database, or a file on a shared disk"
     node = platform.node()
     try:
         seen = experiments.intersection(list_experiments(tracking_uri))

@@ -26,7 +26,7 @@ from advisor.planning.blocks import Search, leader
 from advisor.planning.blocks.policy import FIRST_BLOCKS
 from advisor.tracking.stores.location import default_for_writing, locate
 
-OUT = Path("advisor-tune")
+DEFAULT_FOLDER = Path("advisor-tune")
 
 
 @click.command()
@@ -80,13 +80,13 @@ def tune(
     """
     spec, append, uri = load(study), options.append, options.tracking_uri
     budget = trial_count(spec, trials)
-    start = _start(spec, command, append=append)
+    start = _search_start(spec, command, append=append)
     location, name = locate(uri) if uri else default_for_writing(), options.experiment or spec.study
-    folder, first_seed = study_folder(out or OUT, name), default_seed(spec) if seed is None else seed
+    folder, first_seed = study_folder(out or DEFAULT_FOLDER, name), default_seed(spec) if seed is None else seed
     record = Record(
         name, location, start, command, append, load_rules(settings=find_settings(Path.cwd()), directories=rules)
     )
-    search = Search(start, budget, record, parallel=_parallel(options))
+    search = Search(start, budget, record, parallel=_parallel_trials(options))
     _check_budget(search)
     if dry_run:
         first = search.next_block([])
@@ -97,7 +97,7 @@ def tune(
     say = (lambda _: None) if options.quiet else click.echo
     blocks = Loop(search, record, launcher, folder, first_seed, say).run()
     if not options.quiet:
-        for line in text.result(start, blocks):
+        for line in text.result_lines(start, blocks):
             click.echo(line)
         click.echo(f"Decisions: {folder}")
         print_next(name, location)
@@ -105,7 +105,7 @@ def tune(
         sys.exit(1)
 
 
-def _start(spec: StudySpec, command: Sequence[str], *, append: bool) -> StudySpec:
+def _search_start(spec: StudySpec, command: Sequence[str], *, append: bool) -> StudySpec:
     """Return the study that the search starts from. Raises AdvisorError if it is not one to search in blocks."""
     check_command(spec, command, append=append)
     name = repr(spec.study)
@@ -126,8 +126,8 @@ def _start(spec: StudySpec, command: Sequence[str], *, append: bool) -> StudySpe
     return spec.model_copy(update={"sampler": Sampler(seed=spec.sampler.seed), "seeds": None})
 
 
-def _parallel(options: LaunchOptions) -> int:
-    """Return the number of trials that are trained at a time."""
+def _parallel_trials(options: LaunchOptions) -> int:
+    """Return the number of trials to train at a time."""
     if options.on == "local":
         return len(make_slots(find_gpus(), options.gpus_per_trial, options.parallel))
     return options.parallel or 1

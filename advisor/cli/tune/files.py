@@ -1,4 +1,4 @@
-"""Keeps the blocks of a search as study files in a folder, one decision a file, so that a search that was interrupted goes on."""
+"""Stores the blocks of a search as study files in a folder, one file per block, so that an interrupted search can resume."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from advisor.planning.blocks import Block, Kind
 from advisor.planning.goals import slug
 from advisor.system import atomic
 
-_FILE = re.compile(rf"(\d+)-({'|'.join(get_args(Kind))})(?:-[a-z0-9-]*)?\.yaml")
-_COMPARED = ("objective", "parameters", "forbidden", "sampler", "max_train_steps", "schedule")
-"""Parts of the first block's study that must be those of the study that the search starts from."""
+_FILE_NAME_PATTERN = re.compile(rf"(\d+)-({'|'.join(get_args(Kind))})(?:-[a-z0-9-]*)?\.yaml")
+_UNCHANGEABLE_FIELDS = ("objective", "parameters", "forbidden", "sampler", "max_train_steps", "schedule")
+"""Fields in which the first block's study must equal the study that the search starts from."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,11 @@ class BlockFile:
         return self.path.with_suffix("")
 
 
-def read(folder: Path) -> list[BlockFile]:
-    """Return the blocks in the folder, in their order. Raises AdvisorError if one is missing, invalid or there twice."""
-    found = sorted((int(m[1]), m[2], path) for path in folder.glob("*.yaml") if (m := _FILE.fullmatch(path.name)))
+def read_block_files(folder: Path) -> list[BlockFile]:
+    """Return the blocks in the folder, in order. Raises AdvisorError if a block is missing, invalid or there twice."""
+    found = sorted(
+        (int(m[1]), m[2], path) for path in folder.glob("*.yaml") if (m := _FILE_NAME_PATTERN.fullmatch(path.name))
+    )
     twice = next((a[0] for a, b in pairwise(found) if a[0] == b[0]), None)
     if twice is not None:
         raise AdvisorError(
@@ -58,8 +60,8 @@ def read(folder: Path) -> list[BlockFile]:
     return [BlockFile(path, kinds[kind], load(path)) for _, kind, path in found]
 
 
-def write(folder: Path, number: int, block: Block, subject: str) -> BlockFile:
-    """Write a block's file and return the block as it reads back. subject: what the block is about, for the file's name."""
+def write_block_file(folder: Path, number: int, block: Block, subject: str) -> BlockFile:
+    """Write a block's file and return the block as read from it. subject: words on the block's content for the file name."""
     path = folder / f"{'-'.join(filter(None, [f'{number:02}', block.kind, slug(subject) if subject else '']))}.yaml"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -72,9 +74,9 @@ def write(folder: Path, number: int, block: Block, subject: str) -> BlockFile:
 def check_start(folder: Path, files: Sequence[BlockFile], start: StudySpec, *, correctable: bool) -> None:
     """Raise AdvisorError if the blocks in the folder belong to a search that started from another study.
 
-    correctable: whether the study may have another objective, because no trial has a value of the old one.
+    correctable: whether the study may have another objective than the blocks, because no trial has a value of the old one.
     """
-    parts = [part for part in _COMPARED if not (correctable and part == "objective")]
+    parts = [part for part in _UNCHANGEABLE_FIELDS if not (correctable and part == "objective")]
     changed = [part for part in parts if files and getattr(files[0].spec, part) != getattr(start, part)]
     if changed:
         raise AdvisorError(
@@ -83,8 +85,8 @@ def check_start(folder: Path, files: Sequence[BlockFile], start: StudySpec, *, c
         )
 
 
-def correct(files: Sequence[BlockFile], start: StudySpec) -> list[BlockFile]:
-    """Write the study's objective into the blocks' files and return the blocks."""
+def correct_objective(files: Sequence[BlockFile], start: StudySpec) -> list[BlockFile]:
+    """Write the objective of the study `start` into the blocks' files, and return the blocks."""
     update = {"objective": start.objective}
     specs = [file.spec.model_copy(update=update) for file in files]
     specs = [

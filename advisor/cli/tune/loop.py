@@ -1,4 +1,4 @@
-"""Trains one block after another: reads the results, asks for the next block, writes its file, launches it."""
+"""Trains one block after another: reads the results, asks for the next block, writes the block's file and launches it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from advisor.planning.blocks import Block, Search
 
 Result = TypeVar("Result")
 
-_WAIT_S = 5.0
-"""Seconds between two looks at trials of a block that another launcher trains."""
+_POLL_INTERVAL_S = 5.0
+"""Seconds between two reads of trials that another launcher trains."""
 
 
 @dataclass
@@ -38,55 +38,58 @@ class Loop:
     say: Callable[[str], None]
     """Prints one line."""
     _failed: int = 0
-    """Number of trials of the last blocks in which every trial failed."""
+    """Number of trials in the latest consecutive blocks in which every trial failed."""
 
     def run(self) -> list[Block]:
-        """Train blocks until the budget is spent, and return them. An interrupted search goes on after its last decision."""
-        known = files.read(self.folder)
+        """Train blocks until the budget is spent, and return them. An interrupted search resumes after its last decision."""
+        known = files.read_block_files(self.folder)
         blocks = self.record.blocks(known) if known else []
         if len(blocks) == 1 and not blocks[0].trained:
-            known, blocks = [], []  # nothing was trained, so the study may have been edited
+            known, blocks = (
+                [],
+                [],
+            )  # nothing was trained, so decide the first block again: the user may have edited the study
         if not known:
             self.record.check_empty()
         self.record.check_complete(known, blocks)
         if known:
             self.say(f"Going on with block {len(known)} of {self.folder}.")
             known = self._resume(known)
-            blocks = self._patiently(partial(self.record.blocks, known))
-        while (decided := self._patiently(partial(self._decided, blocks))) is not None:
-            known.append(self._written(decided, known, blocks))
-            self.say(text.decision(len(known), known[-1].block, [t for b in blocks for t in b.trained]))
+            blocks = self._repeat_until_store_answers(partial(self.record.blocks, known))
+        while (decided := self._repeat_until_store_answers(partial(self._decide_next_block, blocks))) is not None:
+            known.append(self._write_block(decided, known, blocks))
+            self.say(text.decision_line(len(known), known[-1].block, [t for b in blocks for t in b.trained]))
             self._train(known[-1], len(known))
-            blocks = self._patiently(partial(self.record.blocks, known))
+            blocks = self._repeat_until_store_answers(partial(self.record.blocks, known))
         return blocks
 
-    def _patiently(self, call: Callable[[], Result]) -> Result:
-        """Return the result of `call`; wait while the store does not answer. Every call of a search can be repeated."""
+    def _repeat_until_store_answers(self, call: Callable[[], Result]) -> Result:
+        """Return the result of `call`, and repeat it while the store does not answer. Every call of a search can be repeated."""
         waits = "The store does not answer; the search waits for it and then goes on."
         return retry_while_unreachable(call, on_failure=lambda: self.say(waits))
 
     def _resume(self, known: list[BlockFile]) -> list[BlockFile]:
-        """Train what is left of the last block. If the objective was corrected, let the files and the store follow first."""
+        """Train the remaining trials of the last block. If the user corrected the objective, first correct all blocks."""
         start, objective = self.search.start, known[0].spec.objective
         correctable = not self.record.has_values(objective.metric)
         files.check_start(self.folder, known, start, correctable=correctable)
         corrected = objective != start.objective
         if corrected:
-            known = files.correct(known, start)
+            known = files.correct_objective(known, start)
         for number, file in enumerate(known, 1):
             if corrected or number == len(known):
                 self._train(file, number)
         return known
 
-    def _decided(self, blocks: list[Block]) -> Block | None:
+    def _decide_next_block(self, blocks: list[Block]) -> Block | None:
         self.record.declined.clear()
         return self.search.next_block(blocks)
 
-    def _written(self, decided: Block, known: list[BlockFile], blocks: list[Block]) -> BlockFile:
-        """Write the decision down, with its reason, before it is trained."""
+    def _write_block(self, decided: Block, known: list[BlockFile], blocks: list[Block]) -> BlockFile:
+        """Write the file of a new block, with the reason for the decision, and return it."""
         start, number = self.search.start, len(known) + 1
         before = self.search.space(blocks) if blocks else None
-        block = text.named(
+        block = text.with_goal_and_reason(
             decided,
             before,
             study=self.record.experiment if number == 1 else f"{self.record.experiment}-block-{number:02}",
@@ -95,27 +98,27 @@ class Loop:
         )
         declined = tuple(dict.fromkeys(self.record.declined)) if decided.kind == "adaptive" else ()
         block = Block(block.kind, block.spec.model_copy(update={"notes": (*block.spec.notes, *declined)}))
-        return files.write(self.folder, number, block, text.subject(decided, before))
+        return files.write_block_file(self.folder, number, block, text.block_subject(decided, before))
 
     def _train(self, file: BlockFile, number: int) -> None:
-        """Train the trials of a block that have not ended. Wait for those that another launcher trains."""
+        """Train those trials of a block that have not ended. Wait for trials that another launcher trains."""
         seed, waits = self.first_seed + SEEDS_PER_ROUND * (number - 1), False
         launcher = self.launcher
         if number > 1:
             launcher = replace(launcher, options=replace(launcher.options, keep_going=True), warns=False)
         while True:
-            _, summary = self._patiently(partial(launcher.train, file.spec, None, seed, file.output))
+            _, summary = self._repeat_until_store_answers(partial(launcher.train, file.spec, None, seed, file.output))
             left = summary.total - len(summary.outcomes)
             if not left:
-                self._check(summary, file, number)
+                self._stop_if_all_fail(summary, file, number)
                 return
             if not waits:
                 self.say(f"Waiting for {left} trials of block {number}, which another launcher trains.")
-            waits, launcher = True, replace(launcher, retry="none")  # what failed meanwhile is not begun again
-            time.sleep(_WAIT_S)
+            waits, launcher = True, replace(launcher, retry="none")  # do not restart trials that failed in the meantime
+            time.sleep(_POLL_INTERVAL_S)
 
-    def _check(self, summary: Summary, file: BlockFile, number: int) -> None:
-        """Raise TrialsFailed if the trials of later blocks show that all others would fail too."""
+    def _stop_if_all_fail(self, summary: Summary, file: BlockFile, number: int) -> None:
+        """Raise TrialsFailed if all trials of the latest blocks failed, so that further trials would fail too."""
         self._failed = self._failed + summary.total if summary.failed == summary.total else 0
         if self.launcher.options.keep_going or number == 1 or self._failed < MAX_FIRST_FAILURES:
             return

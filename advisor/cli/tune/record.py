@@ -1,4 +1,4 @@
-"""Reads the trials of a search from MLflow, and asks the analysis for the next study."""
+"""Reads the trials of a search from MLflow, and gets the next study from the analysis."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from advisor.tracking.stores.location import Location
 from advisor.tracking.study.assemble import assemble
 from advisor.tracking.study.probes import select_runs
 
-MIN_PAID = 0.1
-"""Minimum share of its planned steps that a trial costs: starting a training costs as well."""
-_CUT_SHORT = ("pruned", "early_stopped", "stopped", "diverged")
-"""Statuses of trials that cost only the steps that they trained."""
+MIN_COST_SHARE = 0.1
+"""Minimum cost of a trial, as a share of its planned steps: the start of a training costs time, too."""
+_CUT_SHORT_STATUSES = ("pruned", "early_stopped", "stopped", "diverged")
+"""Statuses of trials that were cut short. They cost only the steps that they trained."""
 
 
 @dataclass
@@ -45,18 +45,18 @@ class Record:
     location: Location
     start: StudySpec
     words: Sequence[str]
-    """Words of the command, which limit what the analysis may change."""
+    """Words of the command. They limit what the analysis may change."""
     append: bool
     rules: Sequence[Rule]
     declined: list[str] = field(default_factory=list)
-    """What the analysis asked for in its last decision and the command does not pass to the training, one sentence each."""
+    """One sentence for each value that the last analysis asked for and that the command does not pass to the training."""
     _runs: Experiment | None = None
-    """The runs as they were last read."""
+    """The runs from the latest read."""
 
     # --- trials -----------------------------------------------------------------------------------------------------------------
 
     def check_empty(self) -> None:
-        """Raise AdvisorError if the experiment holds runs, before the first block."""
+        """Raise AdvisorError if the experiment already holds runs. Call it before the first block."""
         if runs := self._read().runs:
             name = runs[0].tags.get(contract.TAG_STUDY)
             of = "no study" if name is None else f"the study {name!r}"
@@ -66,7 +66,7 @@ class Record:
             )
 
     def check_complete(self, files: Sequence[BlockFile], blocks: Sequence[Block]) -> None:
-        """Raise AdvisorError if the store lacks the runs of a block that ended: it is another store, or they were deleted."""
+        """Raise AdvisorError if the store lacks the runs of an ended block: it is another store, or the runs were deleted."""
         empty = next((f for f, b in zip(files[:-1], blocks, strict=False) if not b.trained), None)
         if empty is not None:
             raise AdvisorError(
@@ -74,17 +74,17 @@ class Record:
             )
 
     def blocks(self, files: Sequence[BlockFile]) -> list[Block]:
-        """Return the blocks with their trials. A trial that still runs counts by what it has logged."""
+        """Return the blocks with their trials. A running trial counts with the values that it has logged."""
         runs = self._runs = self._read()
-        trained = {t.id: t for group in _groups(files) for t in _group(runs, group)}
+        trained = {t.id: t for group in _group_files(files) for t in _read_group(runs, group)}
         return [replace(f.block, trained=tuple(trained[r.id] for r in _runs_of(runs, f))) for f in files]
 
     def has_values(self, metric: str) -> bool:
-        """Return whether a run of the blocks that were last read has a value of the metric."""
+        """Return whether any run has a value of the metric, as of the latest read."""
         return self._runs is not None and metric in self._runs.points
 
     def _read(self) -> Experiment:
-        """Return the experiment's runs; none if it does not exist yet, or its store."""
+        """Return the experiment's runs; no runs if the experiment or its store does not exist yet."""
         no_runs, path = Experiment(name=self.experiment, runs=(), points={}), self.location.path
         if path is not None and not path.exists():
             return no_runs
@@ -100,10 +100,10 @@ class Record:
     def next_study(
         self, spec: StudySpec, trials: Sequence[Trained], prepare: Callable[[StudySpec], StudySpec]
     ) -> StudySpec | None:
-        """Return the first study that the analysis of the trials plans; trials of studies before the search count as data, too."""
+        """Return the first study that the analysis of the trials plans. It also uses trials of studies before the search."""
         assert self._runs is not None, "the analysis is of blocks that were read"
         try:
-            own = _study(self._runs, [t.id for t in trials], spec)
+            own = _study_of_runs(self._runs, [t.id for t in trials], spec)
         except AdvisorError:  # no trial has a result
             return None
         own = replace(own, spec=own.spec.model_copy(update={"parent": self.start.parent}))
@@ -111,17 +111,20 @@ class Record:
         return first_study(pool(own, earlier).study, self.rules, prepare)[0]
 
     def legal(self, spec: StudySpec, before: StudySpec, /) -> StudySpec:
-        """Return the study without what the command does not pass to the training. Without a stated length, it stays unknown."""
+        """Return the study without changes that the command does not pass to the training.
+
+        If no length of training is stated, it stays unknown.
+        """
         if self.start.max_train_steps is None:
             spec = spec.model_copy(update={"max_train_steps": None})
         unpassed = [n for n in unpassed_placeholders(spec, self.words) if n != "seed"] if self.append else []
         if unpassed and not trains_alike(spec, before):
-            self.declined.append(_declined(spec, before, unpassed))
+            self.declined.append(_declined_sentence(spec, before, unpassed))
             if spec.probe is not None:
                 return before
             kept = {name: getattr(before, name) for name in ("max_train_steps", "evaluate_every", "schedule")}
             spec = spec.model_copy(update=kept)
-        known = {*self.start.parameters, *_inputs(spec, self.start)}
+        known = {*self.start.parameters, *_formula_inputs(spec, self.start)}
         parameters = {name: p for name, p in spec.parameters.items() if name in known}
         baseline = None if spec.baseline is None else self.legal(spec.baseline, before)
         try:
@@ -132,16 +135,16 @@ class Record:
         return spec
 
 
-def _declined(spec: StudySpec, before: StudySpec, unpassed: Sequence[str]) -> str:
-    """Return the sentence about a length or schedule of training that the command does not pass."""
+def _declined_sentence(spec: StudySpec, before: StudySpec, unpassed: Sequence[str]) -> str:
+    """Return a sentence on a length or schedule of training that the analysis asks for and the command does not pass."""
     bare: dict[str, object] = {"parameters": {}, "trials": None, "seeds": None}
     asked = "; ".join(changes(before.model_copy(update=bare), spec.model_copy(update=bare)))
     options = " ".join(map(placeholders.option, unpassed))
     return f"The analysis asks for {asked}; to allow it, add {options} to the command."
 
 
-def _inputs(spec: StudySpec, start: StudySpec) -> set[str]:
-    """Return the hyperparameters from which a study computes those that the search started with."""
+def _formula_inputs(spec: StudySpec, start: StudySpec) -> set[str]:
+    """Return the hyperparameters from which `spec` computes hyperparameters of the study `start`."""
     formulas = [p.formula for n, p in spec.parameters.items() if n in start.parameters and p.formula is not None]
     return {name for text in formulas for name in formula.parse(text).names}
 
@@ -149,8 +152,8 @@ def _inputs(spec: StudySpec, start: StudySpec) -> set[str]:
 # --- reading ----------------------------------------------------------------------------------------------------------------------
 
 
-def _groups(files: Sequence[BlockFile]) -> list[list[BlockFile]]:
-    """Return the blocks whose trials are read together: those with the same steps and schedule, and each special study."""
+def _group_files(files: Sequence[BlockFile]) -> list[list[BlockFile]]:
+    """Return groups of blocks whose trials are read together: blocks with the same steps and schedule, or one special study."""
     keys = [(steps_of(f.spec), repr(f.spec.schedule), f.spec.study if f.spec.probe else "") for f in files]
     order = sorted(range(len(files)), key=lambda i: keys[i])
     return [[files[i] for i in group] for _, group in groupby(order, key=lambda i: keys[i])]
@@ -162,25 +165,25 @@ def _runs_of(experiment: Experiment, file: BlockFile) -> list[Run]:
     return sorted(own, key=lambda run: [int(run.tags.get(tag, 0)) for tag in (contract.TAG_REPEAT, contract.TAG_TRIAL)])
 
 
-def _group(experiment: Experiment, files: Sequence[BlockFile]) -> list[Trained]:
-    """Return the trials of blocks that are read together. A trial without a result has failed."""
+def _read_group(experiment: Experiment, files: Sequence[BlockFile]) -> list[Trained]:
+    """Return the trials of a group of blocks. A trial without a result counts as failed."""
     runs = [(run, f.spec) for f in files for run in _runs_of(experiment, f)]
     try:
-        study = _study(experiment, [run.id for run, _ in runs], files[-1].spec)
+        study = _study_of_runs(experiment, [run.id for run, _ in runs], files[-1].spec)
     except AdvisorError:
         study = None
     trials = {} if study is None else {t.id: t for t in study.trials}
-    return [_trained(run, spec, study, trials.get(run.id)) for run, spec in runs]
+    return [_as_trained(run, spec, study, trials.get(run.id)) for run, spec in runs]
 
 
-def _study(experiment: Experiment, ids: Sequence[str], spec: StudySpec) -> Study:
+def _study_of_runs(experiment: Experiment, ids: Sequence[str], spec: StudySpec) -> Study:
     """Return the study of the runs with these ids. Raises AdvisorError if none has a result."""
     wanted = set(ids)
     part = select_runs(experiment, np.array([run.id in wanted for run in experiment.runs], dtype=np.bool_))
     return assemble(part, spec=spec)
 
 
-def _trained(run: Run, spec: StudySpec, study: Study | None, trial: Trial | None) -> Trained:
+def _as_trained(run: Run, spec: StudySpec, study: Study | None, trial: Trial | None) -> Trained:
     params = parse_params(spec, run.params, anywhere=True) or {}
     comparable = study is not None and trial is not None and bool(study.comparable[trial.index])
     return Trained(
@@ -191,14 +194,19 @@ def _trained(run: Run, spec: StudySpec, study: Study | None, trial: Trial | None
         steps=steps_of(spec),
         schedule=dict(spec.schedule or {}),
         probe=spec.probe,
-        paid=None if study is None or trial is None else _paid(study, trial, spec),
+        paid=None if study is None or trial is None else _steps_paid(study, trial, spec),
     )
 
 
-def _paid(study: Study, trial: Trial, spec: StudySpec) -> int | None:
-    """Return the steps that a trial cost if it was cut short; None if it costs all planned steps, or if its steps are unknown."""
+def _steps_paid(study: Study, trial: Trial, spec: StudySpec) -> int | None:
+    """Return the cost of a trial in steps if it was cut short; None if it costs all planned steps or its steps are unknown."""
     steps = study.cost_curve(trial).steps
-    if trial.status not in _CUT_SHORT or spec.max_train_steps is None or study.unit != "step" or not len(steps):
+    if (
+        trial.status not in _CUT_SHORT_STATUSES
+        or spec.max_train_steps is None
+        or study.unit != "step"
+        or not len(steps)
+    ):
         return None
     planned = spec.max_train_steps
-    return min(max(int(steps[-1]), math.ceil(MIN_PAID * planned)), planned)
+    return min(max(int(steps[-1]), math.ceil(MIN_COST_SHARE * planned)), planned)

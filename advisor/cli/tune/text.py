@@ -1,4 +1,4 @@
-"""What `advisor tune` says about its decisions and its result."""
+"""The texts of `advisor tune` about its decisions and its result."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from advisor.model.words import capital, count, listed, sentence, short, trimmed
 from advisor.planning.blocks import Block, Trained, leader
 from advisor.planning.blocks.spaces import changed
 
-_GOALS = {
+_BLOCK_GOALS = {
     "explore": "Explore the space",
     "extend": "Search a changed space",
     "probe": "Run a special study",
     "adaptive": "Search adaptively",
     "repeat": "Repeat the leading setting",
 }
-_WHY = {
+_REASONS = {
     "explore": "These trials are spread over the whole space.",
     "extend": "The first trials lie where nothing was trained yet.",
     "probe": "Its trials are no candidates.",
@@ -25,72 +25,78 @@ _WHY = {
 }
 
 
-def named(block: Block, before: StudySpec | None, *, study: str, parent: str | None, round: int) -> Block:
-    """Return the block as a study of its own, with what was decided as its goal and why in its notes.
+def with_goal_and_reason(
+    block: Block, before: StudySpec | None, *, study: str, parent: str | None, round: int
+) -> Block:
+    """Return the block as a separate study. Its goal states the decision, and its notes state the reasons.
 
-    before: the space before this block; None for the first.
+    before: the space before this block; None for the first block.
     """
-    why = _WHY["adaptive"] if block.kind == "extend" and block.spec.sampler.kind == "adaptive" else _WHY[block.kind]
+    why = (
+        _REASONS["adaptive"]
+        if block.kind == "extend" and block.spec.sampler.kind == "adaptive"
+        else _REASONS[block.kind]
+    )
     update = {
         "study": study,
         "parent": parent,
         "round": round,
-        "goal": _goal(block, before),
-        "notes": (*(() if before is None else _changed(block, before)), why),
+        "goal": _goal_text(block, before),
+        "notes": (*(() if before is None else _reasons_for_change(block, before)), why),
         "predictions": block.spec.predictions if block.changes_space else (),
     }
     return Block(block.kind, block.spec.model_copy(update=update))
 
 
-def _goal(block: Block, before: StudySpec | None) -> str:
+def _goal_text(block: Block, before: StudySpec | None) -> str:
     if before is None or block.kind in ("adaptive", "repeat"):
-        return _GOALS[block.kind]
+        return _BLOCK_GOALS[block.kind]
     names = changed(before, block.spec) if block.kind == "extend" else []
     if not names or not all(block.spec.parameters[n].numeric and n in before.searched for n in names):
-        return block.spec.goal or _GOALS[block.kind]
-    # The plan may also narrow a range; a search in blocks does not.
-    return f"Widen {listed((_range(block.spec, n) for n in names), len(names))}"
+        return block.spec.goal or _BLOCK_GOALS[block.kind]
+    # Unlike a plan, a search in blocks never narrows a range.
+    return f"Widen {listed((_range_text(block.spec, n) for n in names), len(names))}"
 
 
-def _range(spec: StudySpec, name: str) -> str:
+def _range_text(spec: StudySpec, name: str) -> str:
     return f"{name}: {trimmed(spec.parameters[name].low)} to {trimmed(spec.parameters[name].high)}"
 
 
-def _changed(block: Block, before: StudySpec) -> Iterator[str]:
-    """Yield why a block changes the space, one sentence each."""
+def _reasons_for_change(block: Block, before: StudySpec) -> Iterator[str]:
+    """Yield one sentence for each reason why a block changes the space."""
     if block.kind in ("probe", "repeat"):
         return
     new = {name: block.spec.parameters[name] for name in changed(before, block.spec)}
     if new and block.kind == "adaptive":
-        ranges = listed((_range(block.spec, name) for name in new), len(new))
+        ranges = listed((_range_text(block.spec, name) for name in new), len(new))
         yield f"The model expects more beyond an end than inside, so widen {ranges}."
     elif block.kind != "adaptive":
         yield from dict.fromkeys(sentence(capital(p.why)) for p in new.values() if p.why)
 
 
-def subject(block: Block, before: StudySpec | None) -> str:
-    """Return the hyperparameters whose domains a block changes, or its special study, for the name of its file."""
+def block_subject(block: Block, before: StudySpec | None) -> str:
+    """Return words for a block's file name: the hyperparameters whose domains it changes, or the name of its special study."""
     if before is None or block.kind in ("probe", "repeat"):
         return block.spec.probe or ""
     return " ".join(changed(before, block.spec))
 
 
-def decision(number: int, block: Block, trials: Sequence[Trained]) -> str:
-    """Return one line about a block that is about to be trained: what was decided, why, and the best result so far."""
+def decision_line(number: int, block: Block, trials: Sequence[Trained]) -> str:
+    """Return the line to show before a block of trials starts: the decision, its reasons, and the best result so far."""
     size = count((block.spec.trials or 1) * (block.spec.seeds or 1), "trial")
     parts = (sentence(block.spec.goal), *block.spec.notes, best_so_far(block.spec, trials))
     return f"Block {number}, {size}: {' '.join(filter(None, parts))}"
 
 
 def best_so_far(spec: StudySpec, trials: Sequence[Trained]) -> str:
-    """Return the best result of a trial; empty without trials."""
+    """Return a sentence with the best result of a trial; empty without trials."""
     costs = [t.cost for t in trials if t.probe is None and not t.failed]
     if not costs:
         return "No trial has a result yet." if trials else ""
-    return f"Best so far: {spec.objective.metric} {_value(spec, min(costs))}."
+    return f"Best so far: {spec.objective.metric} {_value_text(spec, min(costs))}."
 
 
-def result(spec: StudySpec, blocks: Sequence[Block]) -> Iterator[str]:
+def result_lines(spec: StudySpec, blocks: Sequence[Block]) -> Iterator[str]:
     """Yield the lines about the best setting and its repeats."""
     trials = [t for b in blocks for t in b.trained]
     yield f"{count(len(trials), 'trial')} in {count(len(blocks), 'block')}."
@@ -100,14 +106,14 @@ def result(spec: StudySpec, blocks: Sequence[Block]) -> Iterator[str]:
     best = leader.best(trials)
     block = next(b for b in blocks if best[0] in b.trained)
     searched = [f"{n} {short(v)}" for n, v in best[0].setting.items() if n in block.spec.searched]
-    metric, mean = spec.objective.metric, _value(spec, leader.mean(best))
+    metric, mean = spec.objective.metric, _value_text(spec, leader.mean(best))
     yield f"Best setting: {', '.join(searched)}."
     if len(best) == 1:
         yield f"Its only run has {metric} {mean}."
     else:
-        ends = [_value(spec, end(t.cost for t in best)) for end in (min, max)]
+        ends = [_value_text(spec, end(t.cost for t in best)) for end in (min, max)]
         yield f"Its {len(best)} runs with different seeds have {metric} {mean} on average ({ends[0]} to {ends[1]})."
 
 
-def _value(spec: StudySpec, cost: float) -> str:
+def _value_text(spec: StudySpec, cost: float) -> str:
     return f"{cost if spec.objective.direction == 'minimize' else -cost:.3g}"

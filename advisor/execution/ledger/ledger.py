@@ -42,8 +42,8 @@ from advisor.execution.ledger.runs import StudyRuns
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
 from advisor.tracking import study_tags
-from advisor.tracking.stores.client import IMPATIENT, explain, open_client, quiet_mlflow
-from advisor.tracking.stores.location import Location, from_anywhere
+from advisor.tracking.stores.client import FIRST_REQUEST_SETTINGS, explain_error, open_client, quiet_mlflow
+from advisor.tracking.stores.location import Location, absolute_uri
 from advisor_logging.store import lock_store_opening
 
 MAX_DELIVERY_WAIT_S = 45.0
@@ -65,18 +65,18 @@ class Ledger:
         retry: failed trials to begin again; None: none of them.
         Raises AdvisorError if the store is unreachable, or if trials of another search space exist under the same study name.
         """
-        self._spec, self._retry, self._uri = spec, retry or Retry(), from_anywhere(location)
+        self._spec, self._retry, self._uri = spec, retry or Retry(), absolute_uri(location)
         self._claimant = Claimant(self._retry.command)
         self._recording = threading.RLock()
         """Lock for recording a job's end, so that a heartbeat from another thread does not overwrite the record."""
-        with quiet_mlflow(IMPATIENT), lock_store_opening(location.uri):
+        with quiet_mlflow(FIRST_REQUEST_SETTINGS), lock_store_opening(location.uri):
             try:
                 self._client = open_client(replace(location, uri=self._uri))
                 self._id = self._open_experiment(experiment, _artifact_folder(location, experiment))
             except AdvisorError:
                 raise
             except Exception as error:
-                raise explain(error, location, "use") from None
+                raise explain_error(error, location, "use") from None
         self._runs = self._study_runs(self._id)
 
     def _open_experiment(self, name: str, artifacts: str | None) -> str:

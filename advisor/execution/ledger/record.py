@@ -11,9 +11,9 @@ from advisor.execution.job import Key
 from advisor.execution.ledger.claims import State
 from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.model.space import Value
-from advisor.tracking.stores.client import IMPATIENT, one_line, quiet_mlflow
+from advisor.tracking.stores.client import FIRST_REQUEST_SETTINGS, one_line, quiet_mlflow
 
-_SINGLE_ATTEMPT_SETTINGS = {**IMPATIENT, "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
+_SINGLE_ATTEMPT_SETTINGS = {**FIRST_REQUEST_SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
 """MLflow settings for a single attempt at a call. The timeout (seconds) suits a busy server. The launcher repeats failed calls."""
 _PERMANENT_ERROR_CODES = {
     "INVALID_PARAMETER_VALUE",

@@ -14,7 +14,7 @@ from advisor.execution.ledger.claims import Claimant
 from advisor.execution.ledger.record import Entry, Outcome, quote_study_name
 from advisor.execution.ledger.retries import Retry, missing_objective_reason
 from advisor.model.spec import StudySpec
-from advisor.tracking.lineage import Place, find, places
+from advisor.tracking.lineage import Place, find_study, places
 
 _MAX_SINGLE_QUERIES = 8
 """Maximum number of trials to query one by one. For more trials, all runs of the study are read."""
@@ -148,7 +148,7 @@ class StudyRuns:
         known, line = places(self._uri), list[Place]()
         parent = self._spec.parent
         while parent is not None and parent not in {self._spec.study, *(place.study for place in line)}:
-            place = find(known, parent)
+            place = find_study(known, parent)
             if place is None:
                 break
             line.insert(0, place)

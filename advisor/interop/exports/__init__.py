@@ -19,7 +19,7 @@ KINDS = ("optuna", "ray", "wandb", "hydra", "algoperf")
 def export(kind: str, spec: StudySpec, *, points: Trials | None = None, past: Sequence[PastTrial] = ()) -> str:
     """Return the study in the file format of the tool `kind`, one of `KINDS`.
 
-    points: trials {parameter: value} to run instead of searching the space; Optuna runs them first, then searches the space.
+    points: trials {parameter: value} to run instead of a search. Optuna runs them first, then searches the space.
     past: trials that have ended; only Optuna accepts them. Raises AdvisorError if the tool's format cannot express the study.
     """
     if kind not in KINDS:

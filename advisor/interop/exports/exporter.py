@@ -1,4 +1,4 @@
-"""The interface of an exporter, and shared helpers that reject inexpressible search spaces and write comments."""
+"""The interface of an exporter, and shared helpers. They reject spaces that a tool cannot express, and write comments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TRAINING_KEYS = (
     "probe",
     "notes",
 )
-"""Keys of a study file that describe the training; the search formats of other tools have no place for them."""
+"""Keys of a study file that describe the training. Other tools' search formats cannot express them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,36 +42,36 @@ class Export:
 
     spec: StudySpec
     points: Trials | None = None
-    """Trials to run instead of searching the space; Optuna runs them first, then searches the space."""
+    """Trials to run instead of a search. Optuna runs them first, then searches the space."""
     past: Sequence[PastTrial] = ()
     """Trials of the study that have ended. Only Optuna accepts them."""
 
 
 class Exporter(Protocol):
-    """Interface of the export modules: each module writes a study in the format of one tool."""
+    """Interface of the export modules. Each module writes a study in the format of one tool."""
 
     def render(self, export: Export, /) -> str:
         """Return the text of the exported file; raise AdvisorError if the tool's format cannot express the study."""
 
 
-def require_plain(spec: StudySpec, tool: str) -> None:
+def require_plain_space(spec: StudySpec, tool: str) -> None:
     """Raise AdvisorError unless the space consists only of linear ranges, log ranges, choices and fixed values."""
     for name, parameter in spec.parameters.items():
         if parameter.role == "derived":
-            raise _inexpressible(tool, f"compute {name!r} from other hyperparameters")
+            raise _inexpressible_error(tool, f"compute {name!r} from other hyperparameters")
         if parameter.when:
-            raise _inexpressible(tool, f"search {name!r} only under a condition")
+            raise _inexpressible_error(tool, f"search {name!r} only under a condition")
         if parameter.scale == "reverse-log":
-            raise _inexpressible(tool, f"search {name!r} on a reverse-log scale")
+            raise _inexpressible_error(tool, f"search {name!r} on a reverse-log scale")
     if spec.forbidden:
-        raise _inexpressible(tool, "leave out forbidden regions")
+        raise _inexpressible_error(tool, "leave out forbidden regions")
 
 
-def _inexpressible(tool: str, what: str) -> AdvisorError:
+def _inexpressible_error(tool: str, what: str) -> AdvisorError:
     return AdvisorError(f"{tool} cannot {what}; --points exports the study's own trials instead of its space")
 
 
-def comments(spec: StudySpec) -> Iterator[str]:
+def study_comments(spec: StudySpec) -> Iterator[str]:
     """Yield comment lines with the study's goal and the settings that the training script must apply itself."""
     yield f"# {one_line(f'{spec.study}: {spec.goal}' if spec.goal else spec.study)}"
     data = spec.model_dump(mode="json", exclude_defaults=True)
@@ -89,7 +89,7 @@ def _short_yaml(value: object) -> str:
 
 
 def why_comment(parameter: Parameter) -> str:
-    """Return the reason for the parameter's range as an end-of-line comment, or "" if no reason is stated."""
+    """Return an end-of-line comment with the reason for the parameter's range, or "" if no reason is stated."""
     return f"  # {one_line(parameter.why)}" if parameter.why else ""
 
 
@@ -106,7 +106,7 @@ def one_line(text: str) -> str:
 
 
 def with_comments(lines: Sequence[str], content: object) -> str:
-    """Return `content` as a YAML file that starts with the comment `lines`."""
+    """Return `content` as the text of a YAML file. lines: comments at the start of the file."""
     return "\n".join(lines) + "\n" + yaml.safe_dump(content, sort_keys=False, width=10**6)
 
 
@@ -117,8 +117,8 @@ def single_value(parameter: Parameter) -> Value | None:
     return parameter.options[0] if len(parameter.options) == 1 else None
 
 
-def bounds(parameter: Parameter) -> tuple[float, float] | tuple[int, int]:
-    """Return the range of the parameter as (low, high), with integers for an integer parameter."""
+def parameter_bounds(parameter: Parameter) -> tuple[float, float] | tuple[int, int]:
+    """Return (low, high), the ends of the parameter's range. The ends of an integer parameter are integers within its range."""
     assert parameter.low is not None
     assert parameter.high is not None
     if parameter.type == "int":

@@ -7,7 +7,14 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from advisor.interop.exports.exporter import Export, bounds, comments, one_line, single_value, why_comment
+from advisor.interop.exports.exporter import (
+    Export,
+    one_line,
+    parameter_bounds,
+    single_value,
+    study_comments,
+    why_comment,
+)
 from advisor.model import formula
 from advisor.model.spec import Bounds, Parameter, Region, StudySpec
 
@@ -16,7 +23,7 @@ _SAMPLERS = {
     "random": "RandomSampler(seed={seed})",
     "adaptive": "TPESampler(multivariate=True, group=True, seed={seed})",
 }
-_CREATE = '''
+_SCRIPT_TEMPLATE = '''
 
 def create(storage=None):
     """Return the study from `storage`, or a new one."""
@@ -51,31 +58,31 @@ if __name__ == "__main__":
 
 
 def render(export: Export) -> str:
-    """Return the script. It adds the past trials to a new Optuna study, then runs the given points first."""
-    return "\n".join(_lines(export)) + "\n"
+    """Return the script. A new Optuna study gets the past trials as results and the given points as its first trials."""
+    return "\n".join(_script_lines(export)) + "\n"
 
 
-def _lines(export: Export) -> Iterator[str]:
+def _script_lines(export: Export) -> Iterator[str]:
     spec, points = export.spec, export.points or ()
-    yield from comments(spec)
+    yield from study_comments(spec)
     yield "import optuna"
     yield ""
     yield "# Past trials: what Optuna would have drawn, and the objective, None if the trial failed."
-    yield from _list("PAST", [(_drawn_params(spec, p.params), p.value) for p in export.past])
+    yield from _list_lines("PAST", [(_drawn_params(spec, p.params), p.value) for p in export.past])
     yield "# Trials to run first."
-    yield from _list("POINTS", [_drawn_params(spec, params) for params in points])
+    yield from _list_lines("POINTS", [_drawn_params(spec, params) for params in points])
     yield ""
     yield ""
     yield "def suggest(trial):"
     yield '    """Return the hyperparameters of a trial."""'
     yield "    params = {}"
     for name in _parents_first(spec):
-        yield from _suggestion(name, spec.parameters[name])
+        yield from _suggestion_lines(name, spec.parameters[name])
     for region in spec.forbidden:
-        yield from _rejection(region)
+        yield from _rejection_lines(region)
     yield "    return params"
     seed = spec.sampler.seed % 2**32
-    yield _CREATE.format(
+    yield _SCRIPT_TEMPLATE.format(
         name=spec.study,
         direction=spec.objective.direction,
         sampler=_SAMPLERS[spec.sampler.kind].format(seed=seed),
@@ -84,7 +91,7 @@ def _lines(export: Export) -> Iterator[str]:
     ).rstrip("\n")
 
 
-def _list(name: str, values: Sequence[Any]) -> Iterator[str]:
+def _list_lines(name: str, values: Sequence[Any]) -> Iterator[str]:
     if not values:
         yield f"{name} = []"
         return
@@ -97,17 +104,17 @@ def _parents_first(spec: StudySpec) -> list[str]:
     """Return the parameter names sorted so that each parameter comes after the parameters that it depends on."""
     waiting, order = list(spec.parameters), list[str]()
     while waiting:
-        name = next(name for name in waiting if _parents(spec.parameters[name]) <= set(order))
+        name = next(name for name in waiting if _parent_names(spec.parameters[name]) <= set(order))
         order.append(name)
         waiting.remove(name)
     return order
 
 
-def _parents(parameter: Parameter) -> set[str]:
+def _parent_names(parameter: Parameter) -> set[str]:
     return set(parameter.when or {}) | (set(formula.parse(parameter.formula).names) if parameter.formula else set())
 
 
-def _suggestion(name: str, parameter: Parameter) -> Iterator[str]:
+def _suggestion_lines(name: str, parameter: Parameter) -> Iterator[str]:
     conditions = [f"params.get({parent!r}) == {wanted!r}" for parent, wanted in (parameter.when or {}).items()]
     if parameter.formula is not None:
         names = sorted(formula.parse(parameter.formula).names)
@@ -116,33 +123,31 @@ def _suggestion(name: str, parameter: Parameter) -> Iterator[str]:
     if conditions:
         yield f"    if {' and '.join(conditions)}:"
         margin = "        "
-    yield f"{margin}params[{name!r}] = {_expression(name, parameter)}{why_comment(parameter)}"
+    yield f"{margin}params[{name!r}] = {_value_expression(name, parameter)}{why_comment(parameter)}"
 
 
-def _expression(name: str, parameter: Parameter) -> str:
+def _value_expression(name: str, parameter: Parameter) -> str:
     if parameter.formula is not None:
-        computed = _python(parameter.formula)
+        computed = _formula_as_python(parameter.formula)
         return f"round({computed})" if parameter.type == "int" else computed
     if (value := single_value(parameter)) is not None:
         return repr(value)
     if not parameter.numeric:
         return f"trial.suggest_categorical({name!r}, {list(parameter.options)!r})"
-    low, high = bounds(parameter)
+    low, high = parameter_bounds(parameter)
     if parameter.scale == "reverse-log":
-        return (
-            f"1 - trial.suggest_float({_complement(name)!r}, {round(1 - high, 15)!r}, {round(1 - low, 15)!r}, log=True)"
-        )
+        return f"1 - trial.suggest_float({_complement_name(name)!r}, {round(1 - high, 15)!r}, {round(1 - low, 15)!r}, log=True)"
     log = ", log=True" if parameter.scale == "log" else ""
     return f"trial.suggest_{parameter.type if parameter.type == 'int' else 'float'}({name!r}, {low!r}, {high!r}{log})"
 
 
-def _complement(name: str) -> str:
-    """Return the name of the value that Optuna draws for a hyperparameter on a reverse-log scale: one minus the hyperparameter."""
+def _complement_name(name: str) -> str:
+    """Return Optuna's name for one minus the hyperparameter: on a reverse-log scale, Optuna draws this value."""
     return f"1 - {name}"
 
 
-def _python(text: str) -> str:
-    """Return the formula as Python code that looks up hyperparameters in the dictionary `params`."""
+def _formula_as_python(text: str) -> str:
+    """Return the formula as Python code. It looks up hyperparameters in the dictionary `params`."""
 
     class _Lookup(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.expr:
@@ -151,13 +156,13 @@ def _python(text: str) -> str:
     return ast.unparse(ast.fix_missing_locations(_Lookup().visit(copy.deepcopy(formula.parse(text).tree))))
 
 
-def _rejection(region: Region) -> Iterator[str]:
-    holds = " and ".join(_is_within(f"params.get({name!r})", limits) for name, limits in region.where.items())
+def _rejection_lines(region: Region) -> Iterator[str]:
+    holds = " and ".join(_membership_test(f"params.get({name!r})", limits) for name, limits in region.where.items())
     yield f"    if {holds}:"
     yield f"        raise optuna.TrialPruned({one_line('forbidden: ' + (region.why or 'the study excludes this region'))!r})"
 
 
-def _is_within(value: str, limits: Bounds) -> str:
+def _membership_test(value: str, limits: Bounds) -> str:
     if limits.choices is not None:
         return f"{value} in {limits.choices!r}"
     parts = [f"isinstance({value}, (int, float))"]
@@ -172,5 +177,7 @@ def _drawn_params(spec: StudySpec, params: Any) -> dict[str, Any]:
     for name, parameter in spec.searched.items():
         if name in params:
             reverse = parameter.scale == "reverse-log"
-            drawn[_complement(name) if reverse else name] = round(1 - params[name], 15) if reverse else params[name]
+            drawn[_complement_name(name) if reverse else name] = (
+                round(1 - params[name], 15) if reverse else params[name]
+            )
     return drawn

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from advisor.interop.exports.exporter import Export, bounds, comments, require_plain, single_value, why_comment
+from advisor.interop.exports.exporter import (
+    Export,
+    parameter_bounds,
+    require_plain_space,
+    single_value,
+    study_comments,
+    why_comment,
+)
 from advisor.model.spec import Parameter
 
 
 def render(export: Export) -> str:
-    """Return a module that defines `space`, `METRIC`, `MODE` and `NUM_SAMPLES`; with points, `config["trial"]` holds a trial."""
+    """Return a module with `space`, `METRIC`, `MODE` and `NUM_SAMPLES`. With points, `config["trial"]` holds one trial."""
     spec = export.spec
     lines = [
-        *comments(spec),
+        *study_comments(spec),
         "from ray import tune",
         "",
         f"METRIC = {spec.objective.metric!r}",
@@ -27,23 +34,23 @@ def render(export: Export) -> str:
             ")}",
         ]
     else:
-        require_plain(spec, "a Ray Tune space")
+        require_plain_space(spec, "a Ray Tune space")
         lines += [
             f"NUM_SAMPLES = {spec.trials or 10}",
             f"# Ray Tune draws at random by default; the study's sampler is {spec.sampler.kind}.",
             "space = {",
-            *(f"    {name!r}: {_domain(p)},{why_comment(p)}" for name, p in spec.parameters.items()),
+            *(f"    {name!r}: {_parameter_domain(p)},{why_comment(p)}" for name, p in spec.parameters.items()),
             "}",
         ]
     return "\n".join(lines) + "\n"
 
 
-def _domain(parameter: Parameter) -> str:
+def _parameter_domain(parameter: Parameter) -> str:
     if (value := single_value(parameter)) is not None:
         return repr(value)
     if not parameter.numeric:
         return f"tune.choice({list(parameter.options)!r})"
-    low, high = bounds(parameter)
+    low, high = parameter_bounds(parameter)
     if parameter.type == "int":  # Ray excludes the upper end of integer ranges
         return f"tune.{'lograndint' if parameter.scale == 'log' else 'randint'}({low!r}, {int(high) + 1!r})"
     return f"tune.{'loguniform' if parameter.scale == 'log' else 'uniform'}({low!r}, {high!r})"

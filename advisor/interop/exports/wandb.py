@@ -7,11 +7,11 @@ from typing import Any
 
 from advisor.interop.exports.exporter import (
     Export,
-    bounds,
-    comments,
     one_line,
-    require_plain,
+    parameter_bounds,
+    require_plain_space,
     single_value,
+    study_comments,
     why_comments,
     with_comments,
 )
@@ -19,18 +19,18 @@ from advisor.model.spec import Parameter
 
 
 def render(export: Export) -> str:
-    """Return the sweep. With points, it is a grid over the key `trial`, whose values are JSON objects of hyperparameters."""
+    """Return the sweep. With points, it is a grid over the key `trial`: each value holds one trial as a JSON object."""
     spec = export.spec
     sweep: dict[str, Any] = {
         "name": spec.study,
         "metric": {"name": spec.objective.metric, "goal": str(spec.objective.direction)},
     }
-    lines = list(comments(spec))
+    lines = list(study_comments(spec))
     if export.points is not None:
         lines.append("# The hyperparameters of a run are in config.trial, as JSON text.")
         values = [json.dumps(dict(trial)) for trial in export.points]
         return with_comments(lines, {**sweep, "method": "grid", "parameters": {"trial": {"values": values}}})
-    require_plain(spec, "a W&B sweep")
+    require_plain_space(spec, "a W&B sweep")
     if spec.sampler.kind == "halton":
         lines.append("# W&B has no quasi-random search: trials are drawn at random.")
     lines += why_comments(spec)
@@ -38,18 +38,18 @@ def render(export: Export) -> str:
         if parameter.type == "int" and parameter.scale == "log":
             lines.append(f"# {one_line(name)}: W&B passes this integer as a float.")
     sweep["method"] = "bayes" if spec.sampler.kind == "adaptive" else "random"
-    sweep["parameters"] = {name: _domain(p) for name, p in spec.parameters.items()}
+    sweep["parameters"] = {name: _parameter_domain(p) for name, p in spec.parameters.items()}
     if spec.trials is not None:
         sweep["run_cap"] = spec.trials
     return with_comments(lines, sweep)
 
 
-def _domain(parameter: Parameter) -> dict[str, Any]:
+def _parameter_domain(parameter: Parameter) -> dict[str, Any]:
     if (value := single_value(parameter)) is not None:
         return {"value": value}
     if not parameter.numeric:
         return {"values": list(parameter.options)}
-    low, high = bounds(parameter)
+    low, high = parameter_bounds(parameter)
     if parameter.type == "int" and parameter.scale == "log":
         return {"distribution": "q_log_uniform_values", "q": 1, "min": low, "max": high}
     kind = "int_uniform" if parameter.type == "int" else "log_uniform_values" if parameter.scale == "log" else "uniform"

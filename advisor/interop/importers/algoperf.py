@@ -1,8 +1,8 @@
 """Imports logs of AlgoPerf submissions: folders STUDY/WORKLOAD/trial_N with `hparams.json` and `measurements.csv`. Most
 AlgoPerf versions also write `eval_measurements.csv`.
 
-The training-batch metrics `loss` and `grad_norm` are renamed to `train_batch/loss` and `train_batch/grad_norm`; evaluation
-metrics keep their names. Times exclude evaluation, because the benchmark scores this submission time.
+The training-batch metrics `loss` and `grad_norm` are renamed to `train_batch/loss` and `train_batch/grad_norm`. Evaluation
+metrics keep their names. Times do not count the evaluations: the benchmark scores the time without them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ import numpy as np
 from advisor import contract
 from advisor.interop.importers import files, metric_tables, table_files
 from advisor.interop.importers.metric_tables import Layout
-from advisor.interop.importers.points import START_MS
+from advisor.interop.importers.points import DEFAULT_START_MS
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Direction
 
-_BATCHES, _EVALUATIONS, _PARAMS = "measurements.csv", "eval_measurements.csv", "hparams.json"
-_TIME = "accumulated_submission_time"
-_RENAMED = {"loss": "train_batch/loss", "grad_norm": "train_batch/grad_norm", "total_duration": "total_duration_s"}
+_BATCH_FILE, _EVALUATION_FILE, _PARAMS_FILE = "measurements.csv", "eval_measurements.csv", "hparams.json"
+_TIME_COLUMN = "accumulated_submission_time"
+_RENAMED_METRICS = {
+    "loss": "train_batch/loss",
+    "grad_norm": "train_batch/grad_norm",
+    "total_duration": "total_duration_s",
+}
 _OBJECTIVES: Mapping[str, tuple[str, Direction]] = {
     "criteo1tb": ("validation/loss", "minimize"),
     "fastmri": ("validation/ssim", "maximize"),
@@ -40,37 +44,49 @@ _OBJECTIVES: Mapping[str, tuple[str, Direction]] = {
 _LOG_DATE = re.compile(r"(\d\d)-(\d\d)-(\d{4})-(\d\d)-(\d\d)-(\d\d)\.log$")
 
 
-def find(source: str | Path) -> RunList:
-    """List the trials in a folder and its subfolders, one experiment per study and workload; raise AdvisorError without trials."""
-    path = files.require(source, "a folder with AlgoPerf's logs")
-    trials = [folder for folder, _ in files.folders(path, {_BATCHES, _EVALUATIONS}.__contains__) if path.is_dir()]
+def find_runs(source: str | Path) -> RunList:
+    """List the trials in a folder and its subfolders; raise AdvisorError if there are none.
+
+    Each pair of a study and a workload becomes an experiment.
+    """
+    path = files.require_path(source, "a folder with AlgoPerf's logs")
+    trials = [
+        folder
+        for folder, _ in files.folders_with_files(path, {_BATCH_FILE, _EVALUATION_FILE}.__contains__)
+        if path.is_dir()
+    ]
     if not trials:
-        raise AdvisorError(f"{files.printable(path)}: no {_BATCHES} there or below; give a folder with AlgoPerf's logs")
-    return RunList([_run(folder, path) for folder in trials])
+        raise AdvisorError(
+            f"{files.printable_text(path)}: no {_BATCH_FILE} there or below; give a folder with AlgoPerf's logs"
+        )
+    return RunList([_source_run(folder, path) for folder in trials])
 
 
-def _run(folder: Path, root: Path) -> SourceRun:
+def _source_run(folder: Path, root: Path) -> SourceRun:
     if folder == root:
         name, experiment = files.folder_name(folder), files.folder_name(folder.absolute().parent)
     else:
-        name, above = files.printable(folder.name), files.printable(folder.parent.relative_to(root).as_posix())
+        name, above = (
+            files.printable_text(folder.name),
+            files.printable_text(folder.parent.relative_to(root).as_posix()),
+        )
         experiment = files.folder_name(root) + ("" if above == "." else f"/{above}")
     workload = files.folder_name(folder.absolute().parent)
     objective = _OBJECTIVES.get(workload.split("_", 1)[0])
     aim = dict(zip((contract.TAG_OBJECTIVE, contract.TAG_DIRECTION), objective or (), strict=False))
-    state = files.state_of([folder / file for file in (_BATCHES, _EVALUATIONS, _PARAMS)])
+    state = files.digest_of_files([folder / file for file in (_BATCH_FILE, _EVALUATION_FILE, _PARAMS_FILE)])
     return SourceRun(
-        name, ("algoperf", experiment, name), experiment, lambda: _content(folder, aim), state, experiment_tags=aim
+        name, ("algoperf", experiment, name), experiment, lambda: _run_content(folder, aim), state, experiment_tags=aim
     )
 
 
-def _content(folder: Path, aim: Mapping[str, str]) -> RunContent:
-    params = files.read_mapping(folder / _PARAMS) if (folder / _PARAMS).is_file() else {}
-    batches, evaluations = folder / _BATCHES, folder / _EVALUATIONS
+def _run_content(folder: Path, aim: Mapping[str, str]) -> RunContent:
+    params = files.read_mapping(folder / _PARAMS_FILE) if (folder / _PARAMS_FILE).is_file() else {}
+    batches, evaluations = folder / _BATCH_FILE, folder / _EVALUATION_FILE
     source = evaluations if evaluations.is_file() else batches
-    curves = metric_tables.read_run(source, _layout(source, evaluations=True)).curves
+    curves = metric_tables.read_run(source, _file_layout(source, evaluations=True)).curves
     if batches.is_file():
-        curves.update(metric_tables.read_run(batches, _layout(batches, evaluations=False)).curves)
+        curves.update(metric_tables.read_run(batches, _file_layout(batches, evaluations=False)).curves)
     all_points = curves.points()
     points = {metric: p for metric, p in all_points.items() if not metric.endswith("/num_examples")}
     tags = dict(aim)
@@ -79,30 +95,30 @@ def _content(folder: Path, aim: Mapping[str, str]) -> RunContent:
         tags[contract.TAG_N_VALID] = str(int(sizes.values[-1]))
     started = _started_ms(folder)
     for p in points.values():
-        np.add(p.times_ms, started - START_MS, out=p.times_ms, where=p.times_ms >= START_MS)
+        np.add(p.times_ms, started - DEFAULT_START_MS, out=p.times_ms, where=p.times_ms >= DEFAULT_START_MS)
     return RunContent(points, params, tags, started_ms=started)
 
 
-def _layout(path: Path, *, evaluations: bool) -> Layout:
+def _file_layout(path: Path, *, evaluations: bool) -> Layout:
     columns = table_files.column_names(path)
     if "global_step" not in columns:
-        raise AdvisorError(f"{files.printable(path)} has no column 'global_step', which AlgoPerf's logs have")
+        raise AdvisorError(f"{files.printable_text(path)} has no column 'global_step', which AlgoPerf's logs have")
 
     def metric(name: str) -> str | None:
         if ("/" in name or name == "total_duration") is not evaluations:
             return None
-        return _RENAMED.get(name, name) if evaluations or name in _RENAMED else None
+        return _RENAMED_METRICS.get(name, name) if evaluations or name in _RENAMED_METRICS else None
 
     return Layout(
         step="global_step",
-        time=_TIME if evaluations and _TIME in columns else None,
+        time=_TIME_COLUMN if evaluations and _TIME_COLUMN in columns else None,
         metric=metric,
-        blank_is_nan=evaluations and path.name == _EVALUATIONS,
+        blank_is_nan=evaluations and path.name == _EVALUATION_FILE,
     )
 
 
 def _started_ms(folder: Path) -> int:
-    """Return the start time in the file name of the workload's log, or `START_MS` if there is no such file."""
+    """Return the start time in the file name of the workload's log, or `DEFAULT_START_MS` if there is no such file."""
     for log in sorted(folder.absolute().parent.glob("*.log")):
         if match := _LOG_DATE.search(log.name):
             month, day, year, hour, minute, second = (int(part) for part in match.groups())
@@ -110,4 +126,4 @@ def _started_ms(folder: Path) -> int:
                 return int(datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp() * 1000)
             except ValueError:
                 continue
-    return START_MS
+    return DEFAULT_START_MS

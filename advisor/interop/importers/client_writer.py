@@ -8,41 +8,44 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import Any
 
-from advisor.interop.importers.mlflow_runs import TAG_SOURCE, UNFINISHED, NewRun, source_text
+from advisor.interop.importers.mlflow_runs import TAG_SOURCE, UNFINISHED_PREFIX, NewRun, source_text
 from advisor.interop.importers.points import Points
 from advisor.interop.importers.writer import OnWritten, Writer
-from advisor.tracking.points.collect import LARGEST
-from advisor.tracking.stores.client import IMPATIENT, PATIENT, open_client, quiet_mlflow
+from advisor.tracking.points.collect import LARGEST_FLOAT
+from advisor.tracking.stores.client import FIRST_REQUEST_SETTINGS, LATER_REQUEST_SETTINGS, open_client, quiet_mlflow
 from advisor.tracking.stores.location import Location
 
 _METRICS_PER_CALL = 1000
 _PARAMS_PER_CALL = 100
-_THREADS = 4
+_MAX_THREADS = 4
 
 Point = tuple[int, int, float | None]
-"""Step, timestamp and value of a metric point; the value None stands for NaN."""
+"""Step, timestamp and value of a metric point. None as the value stands for NaN."""
 
 
 class ClientWriter(Writer):
-    """Writes runs with `MlflowClient`. A run is tagged unfinished until it is complete; the next import deletes unfinished runs."""
+    """Writes runs with `MlflowClient`. A run is tagged as unfinished until all its data are stored.
+
+    The next import deletes runs that are still tagged.
+    """
 
     def __init__(self, location: Location) -> None:
-        with quiet_mlflow(IMPATIENT):
+        with quiet_mlflow(FIRST_REQUEST_SETTINGS):
             self._client = open_client(location)
             if location.kind == "files" and location.path is not None:
                 (location.path / ".trash").mkdir(exist_ok=True)  # MLflow refuses to write if this folder is missing
             self._client.search_experiments(max_results=1)
-        self._threads = 1 if location.kind == "files" else _THREADS
+        self._threads = 1 if location.kind == "files" else _MAX_THREADS
 
     def write(self, name: str, tags: Mapping[str, str], runs: Iterable[NewRun], on_written: OnWritten) -> None:
         """See `Writer.write`."""
-        with quiet_mlflow(PATIENT):
+        with quiet_mlflow(LATER_REQUEST_SETTINGS):
             super().write(name, tags, runs, on_written)
 
-    def _experiment(self, name: str) -> Any:
+    def _find_experiment(self, name: str) -> Any:
         return self._client.get_experiment_by_name(name)
 
-    def _create(self, name: str, tags: Mapping[str, str]) -> Any:
+    def _create_experiment(self, name: str, tags: Mapping[str, str]) -> Any:
         return self._client.get_experiment(self._client.create_experiment(name, tags=dict(tags)))
 
     def _set_tag(self, experiment_id: str, tag: str, value: str) -> None:
@@ -59,7 +62,7 @@ class ClientWriter(Writer):
 
     def _delete_unfinished(self, experiment_id: str) -> None:
         for run_id, tags in self._tags_of_runs(experiment_id).items():
-            if tags.get(TAG_SOURCE, "").startswith(UNFINISHED):
+            if tags.get(TAG_SOURCE, "").startswith(UNFINISHED_PREFIX):
                 self._client.delete_run(run_id)
 
     def _write_runs(self, experiment: Any, runs: Iterable[NewRun], on_written: OnWritten) -> None:
@@ -68,7 +71,7 @@ class ClientWriter(Writer):
         with ThreadPoolExecutor(self._threads, thread_name_prefix="advisor-write") as pool:
 
             def submit(count: int) -> set[Any]:
-                return {pool.submit(self._write, experiment.experiment_id, run) for run in islice(remaining, count)}
+                return {pool.submit(self._write_run, experiment.experiment_id, run) for run in islice(remaining, count)}
 
             active = submit(self._threads)
             while active:
@@ -77,66 +80,73 @@ class ClientWriter(Writer):
                     on_written(*future.result())
                 active |= submit(len(done))
 
-    def _write(self, experiment_id: str, run: NewRun) -> tuple[NewRun, int]:
-        """Write a new run, or add missing data to a stored run; return the run and the number of points sent."""
+    def _write_run(self, experiment_id: str, run: NewRun) -> tuple[NewRun, int]:
+        """Write a new run, or add missing data to a stored run. Return (the run, the number of points sent)."""
         if run.continues is not None:
-            return run, self._complete(run.continues, run)
+            return run, self._complete_run(run.continues, run)
         source = source_text(run.source)
-        tags = {**run.tags, TAG_SOURCE: UNFINISHED + source}
+        tags = {**run.tags, TAG_SOURCE: UNFINISHED_PREFIX + source}
         created = self._client.create_run(experiment_id, start_time=run.started_ms, tags=tags, run_name=run.name)
         run_id = created.info.run_id
-        count = self._send(run_id, run.params, ((m, p, set()) for m, p in run.points.items()))
-        self._end(run_id, run)
+        count = self._send_data(run_id, run.params, ((m, p, set()) for m, p in run.points.items()))
+        self._set_end(run_id, run)
         self._client.set_tag(run_id, TAG_SOURCE, source)
         return run, count
 
-    def _complete(self, run_id: str, run: NewRun) -> int:
+    def _complete_run(self, run_id: str, run: NewRun) -> int:
         stored = self._client.get_run(run_id).data
         missing = {key: value for key, value in run.params.items() if key not in stored.params}
         points = (
-            (metric, points, self._history(run_id, metric) if metric in stored.metrics else set())
+            (metric, points, self._stored_points(run_id, metric) if metric in stored.metrics else set())
             for metric, points in run.points.items()
         )
-        count = self._send(run_id, missing, points)
-        self._end(run_id, run)
+        count = self._send_data(run_id, missing, points)
+        self._set_end(run_id, run)
         for tag, value in run.tags.items():
             if stored.tags.get(tag) != value:
                 self._client.set_tag(run_id, tag, value)
         return count
 
-    def _history(self, run_id: str, metric: str) -> set[Point]:
-        return {_point(m.step, m.timestamp, m.value) for m in self._client.get_metric_history(run_id, metric)}
+    def _stored_points(self, run_id: str, metric: str) -> set[Point]:
+        return {
+            _comparable_point(m.step, m.timestamp, m.value) for m in self._client.get_metric_history(run_id, metric)
+        }
 
-    def _send(self, run_id: str, params: Mapping[str, str], points: Iterable[tuple[str, Points, set[Point]]]) -> int:
-        """Send parameters, and of (metric, points, stored points) those not stored yet; return the number of points sent."""
+    def _send_data(
+        self, run_id: str, params: Mapping[str, str], points: Iterable[tuple[str, Points, set[Point]]]
+    ) -> int:
+        """Send the parameters, and the points that are not stored yet. Return the number of points sent.
+
+        points: (metric, all points, stored points) for each metric.
+        """
         from mlflow.entities import Metric, Param
 
-        for chunk in _chunks([Param(k, v) for k, v in params.items()], _PARAMS_PER_CALL):
+        for chunk in _split_into_chunks([Param(k, v) for k, v in params.items()], _PARAMS_PER_CALL):
             self._client.log_batch(run_id, params=chunk)
         count = 0
         missing = (
             Metric(metric, value, time, step)
             for metric, p, stored in ((metric, p.distinct(), stored) for metric, p, stored in points)
             for step, time, value in zip(p.steps.tolist(), p.times_ms.tolist(), p.values.tolist(), strict=True)
-            if not stored or _point(step, time, value) not in stored
+            if not stored or _comparable_point(step, time, value) not in stored
         )
-        for chunk in _chunks(missing, _METRICS_PER_CALL):
+        for chunk in _split_into_chunks(missing, _METRICS_PER_CALL):
             self._client.log_batch(run_id, metrics=chunk)
             count += len(chunk)
         return count
 
-    def _end(self, run_id: str, run: NewRun) -> None:
+    def _set_end(self, run_id: str, run: NewRun) -> None:
         if run.ended_ms is not None:
             self._client.set_terminated(run_id, run.status, run.ended_ms)
         elif run.continues is not None or run.status not in ("RUNNING", "SCHEDULED"):
             self._client.update_run(run_id, status=run.status)
 
 
-def _point(step: int, time: int, value: float) -> Point:
-    return step, time, None if math.isnan(value) else min(max(value, -LARGEST), LARGEST)
+def _comparable_point(step: int, time: int, value: float) -> Point:
+    return step, time, None if math.isnan(value) else min(max(value, -LARGEST_FLOAT), LARGEST_FLOAT)
 
 
-def _chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+def _split_into_chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     remaining = iter(items)
     while chunk := list(islice(remaining, size)):
         yield chunk

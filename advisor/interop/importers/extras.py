@@ -8,8 +8,8 @@ from typing import Any
 from advisor.model.errors import AdvisorError
 
 
-def load(module: str, tool: str) -> Any:
-    """Return the imported module; if it is missing, raise AdvisorError with the name of the extra to install."""
+def load_library(module: str, tool: str) -> Any:
+    """Return the imported module. If it is missing, raise AdvisorError with the command that installs it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -18,7 +18,7 @@ def load(module: str, tool: str) -> Any:
         ) from None
 
 
-def decode_error() -> type[Exception]:
-    """Return the class of the exception that protobuf raises if bytes are not a valid message."""
-    error: type[Exception] = load("google.protobuf.message", "protobuf").DecodeError
+def protobuf_decode_error() -> type[Exception]:
+    """Return the class of protobuf's exception for bytes that are no valid message."""
+    error: type[Exception] = load_library("google.protobuf.message", "protobuf").DecodeError
     return error

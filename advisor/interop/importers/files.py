@@ -16,56 +16,57 @@ from advisor.model.errors import AdvisorError
 MAX_JSON_BYTES = 512_000_000
 MAX_YAML_BYTES = 2_000_000
 MAX_LINE_BYTES = 32_000_000
+"""Maximum size of one line of a JSON lines file."""
 _MAX_PARAMS = 5_000
-_MAX_DEPTH = 12
+_MAX_NESTING_LEVELS = 12
 
 
-def require(path: str | Path, expected: str) -> Path:
-    """Return the path if it exists; otherwise raise AdvisorError with the description of the `expected` file."""
+def require_path(path: str | Path, expected: str) -> Path:
+    """Return the path if it exists; otherwise raise AdvisorError. expected: description of the file for the error message."""
     path = Path(path)
     try:
         path.stat()
     except OSError as error:
         raise AdvisorError(
-            f"cannot read {printable(path)}: {error.strerror or error}; give the path of {expected}"
+            f"cannot read {printable_text(path)}: {error.strerror or error}; give the path of {expected}"
         ) from None
     return path
 
 
-def printable(path: Path | str) -> str:
-    """Return a path or name as text that every store accepts; bytes that are not valid UTF-8 are escaped."""
+def printable_text(path: Path | str) -> str:
+    """Return a path or name as text that every store accepts. Bytes that are not valid UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def folder_name(path: Path) -> str:
-    """Return the name of a folder or file; "." is resolved to the name of the working directory."""
-    return printable(path.absolute().resolve().name) or "imported"
+    """Return the name of a folder or file. For ".", it is the name of the working directory."""
+    return printable_text(path.absolute().resolve().name) or "imported"
 
 
 def run_name(folder: Path, root: Path) -> str:
     """Return the name of the run in `folder`: its path relative to `root`, or the name of `root` itself."""
     below = folder.relative_to(root).as_posix()
-    return folder_name(root) if below == "." else printable(below)
+    return folder_name(root) if below == "." else printable_text(below)
 
 
-def folders(root: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[Path, list[Path]]]:
-    """Yield the folder `root` and its subfolders that hold files with `wanted` names, each with those files sorted by name.
+def folders_with_files(root: Path, is_wanted: Callable[[str], bool]) -> Iterator[tuple[Path, list[Path]]]:
+    """Yield (folder, files) for `root` and each subfolder with files whose names satisfy `is_wanted`; files are sorted by name.
 
     Links to folders are not followed, so each folder appears only once. Unreadable folders are skipped.
     """
     for folder, below, names in os.walk(root):
         below.sort()
-        files = [Path(folder, name) for name in sorted(names) if wanted(name)]
+        files = [Path(folder, name) for name in sorted(names) if is_wanted(name)]
         if files:
             yield Path(folder), files
 
 
-def find_all(root: Path, wanted: Callable[[str], bool]) -> list[Path]:
-    """Return all files with `wanted` names in `root` and its subfolders, in the order of `folders`."""
-    return [path for _, paths in folders(root, wanted) for path in paths]
+def find_files(root: Path, is_wanted: Callable[[str], bool]) -> list[Path]:
+    """Return the files in `root` and its subfolders whose names satisfy `is_wanted`, in the order of `folders_with_files`."""
+    return [path for _, paths in folders_with_files(root, is_wanted) for path in paths]
 
 
-def state_of(paths: Iterable[Path]) -> str:
+def digest_of_files(paths: Iterable[Path]) -> str:
     """Return a digest of the files that changes if one of them grows or is rewritten."""
     digest = hashlib.sha256()
     for path in paths:
@@ -73,11 +74,11 @@ def state_of(paths: Iterable[Path]) -> str:
             stat = path.stat()
         except OSError:
             continue
-        digest.update(f"{printable(path.name)}:{stat.st_size}:{stat.st_mtime_ns};".encode())
+        digest.update(f"{printable_text(path.name)}:{stat.st_size}:{stat.st_mtime_ns};".encode())
     return digest.hexdigest()[:16]
 
 
-def digest_of(value: Any) -> str:
+def digest_of_value(value: Any) -> str:
     """Return a short digest of the value; equal values have equal digests."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
@@ -93,24 +94,26 @@ def read_bytes(path: Path, limit: int) -> bytes:
         with path.open("rb") as file:
             content = file.read(limit + 1)
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise unreadable_error(path, error) from None
     if len(content) > limit:
-        raise AdvisorError(f"{printable(path)} is larger than {limit // 1_000_000:,} MB, the limit for such a file")
+        raise AdvisorError(
+            f"{printable_text(path)} is larger than {limit // 1_000_000:,} MB, the limit for such a file"
+        )
     return content
 
 
-def unreadable(path: Path, error: OSError) -> AdvisorError:
+def unreadable_error(path: Path, error: OSError) -> AdvisorError:
     """Return the AdvisorError that reports a file that cannot be read."""
-    return AdvisorError(f"cannot read {printable(path)}: {error.strerror or error}")
+    return AdvisorError(f"cannot read {printable_text(path)}: {error.strerror or error}")
 
 
 def read_json(path: Path) -> Any:
     """Return the parsed JSON file; NaN and Infinity are allowed. Raise AdvisorError if the content is not JSON."""
-    return parse_json(read_bytes(path, MAX_JSON_BYTES), printable(path))
+    return parse_json(read_bytes(path, MAX_JSON_BYTES), printable_text(path))
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
-    """Return the parsed JSON `text`; if it is not JSON, raise AdvisorError with the prefix `where`."""
+    """Return the parsed JSON `text`; if it is not JSON, raise AdvisorError. where: the start of the error message."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -124,7 +127,7 @@ def read_yaml(path: Path) -> Any:
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         # PyYAML raises all these exception types: for example, `!!bool x` raises KeyError.
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise AdvisorError(f"{printable(path)} is not YAML: {first[:120]}") from None
+        raise AdvisorError(f"{printable_text(path)} is not YAML: {first[:120]}") from None
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -135,17 +138,19 @@ _PlainLoader.add_multi_constructor("", lambda *_: None)
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """Return the mapping in a JSON or YAML file; the suffix decides the format. Raise AdvisorError if it is not a mapping."""
+    """Return the mapping in a JSON or YAML file, told apart by the suffix. Raise AdvisorError if the file holds no mapping."""
     content = read_json(path) if path.suffix == ".json" else read_yaml(path)
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise AdvisorError(f"{printable(path)} must hold a mapping of names to values, not a {type(content).__name__}")
+        raise AdvisorError(
+            f"{printable_text(path)} must hold a mapping of names to values, not a {type(content).__name__}"
+        )
     return {str(key): value for key, value in content.items() if not _is_huge(key)}
 
 
 def _is_huge(key: Any) -> bool:
-    """Return whether the key is an integer with too many digits for `str`; YAML allows such hexadecimal integers."""
+    """Return whether the key is an integer that is too long for `str`. YAML allows such integers in hexadecimal."""
     return isinstance(key, int) and abs(key) >= 10**4000
 
 
@@ -154,8 +159,8 @@ def read_objects(path: Path) -> Iterator[dict[str, Any]]:
 
     Raises AdvisorError if a line is longer than `MAX_LINE_BYTES` or is not a JSON object.
     """
-    for number, line in _lines(path):
-        where = f"{printable(path)}, line {number}"
+    for number, line in _numbered_lines(path):
+        where = f"{printable_text(path)}, line {number}"
         if len(line) >= MAX_LINE_BYTES and not line.endswith(b"\n"):
             raise AdvisorError(f"{where}: longer than {MAX_LINE_BYTES // 1_000_000} MB")
         if not line.strip():
@@ -171,18 +176,18 @@ def read_objects(path: Path) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         with path.open("rb") as file:
             yield from enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), 1)
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise unreadable_error(path, error) from None
 
 
-def flatten(mapping: Mapping[Any, Any], separator: str) -> dict[str, Any]:
-    """Flatten nested mappings into one mapping whose names are joined by `separator`.
+def flatten_mapping(mapping: Mapping[Any, Any], separator: str) -> dict[str, Any]:
+    """Flatten a nested mapping: the names of all levels are joined by `separator`.
 
-    Raises AdvisorError if the mapping has too many names or levels, because a small YAML file can expand to a huge mapping.
+    Raises AdvisorError if the mapping has too many names or levels: a small YAML file can expand to a huge mapping.
     """
     flat: dict[str, Any] = {}
     waiting = [("", mapping, 1)]
@@ -192,8 +197,10 @@ def flatten(mapping: Mapping[Any, Any], separator: str) -> dict[str, Any]:
         for name, value in inner.items():
             key = "a huge number" if _is_huge(name) else name
             count += 1
-            if depth > _MAX_DEPTH or count > _MAX_PARAMS:
-                raise AdvisorError(f"more than {_MAX_PARAMS:,} values or {_MAX_DEPTH} levels in one set of parameters")
+            if depth > _MAX_NESTING_LEVELS or count > _MAX_PARAMS:
+                raise AdvisorError(
+                    f"more than {_MAX_PARAMS:,} values or {_MAX_NESTING_LEVELS} levels in one set of parameters"
+                )
             if isinstance(value, Mapping):
                 waiting.append((f"{prefix}{key}{separator}", value, depth + 1))
             else:

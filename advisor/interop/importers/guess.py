@@ -14,20 +14,20 @@ _MAX_FILES = 200_000
 
 
 def find_kinds(source: str) -> list[str]:
-    """Return KIND for `advisor import KIND`, followed by the other kinds of runs that the folder contains.
+    """Return the kinds of runs that the files hold, as KIND of `advisor import KIND`. The kind to import comes first.
 
     Raises AdvisorError if no kind is recognised or if MLflow itself wrote the files.
     """
     if "://" in source:
         return ["optuna"]
-    path = files.require(source, "what is to be imported")
-    shown = files.printable(source)
+    path = files.require_path(source, "the files to import")
+    shown = files.printable_text(source)
     if path.is_dir():
         names = set(islice((name for _, _, below in os.walk(path) for name in below), _MAX_FILES))
-        kinds = _by_names(names) or _by_suffixes(names)
+        kinds = _kinds_by_file_names(names) or _kinds_by_suffixes(names)
     else:
         names = {path.name}
-        kinds = _by_names(names) or _by_content(path)
+        kinds = _kinds_by_file_names(names) or _kinds_by_content(path)
     if kinds[:1] not in ([], ["csv"], ["jsonl"], ["optuna"]):
         return kinds
     if "mlflow.db" in names or path.name == "mlruns":  # tables in such a folder are artifacts of MLflow runs
@@ -41,8 +41,8 @@ def find_kinds(source: str) -> list[str]:
     return kinds
 
 
-def _by_names(names: set[str]) -> list[str]:
-    """Return the kinds that match the file names. Rare names come first: other tools also write event files and tables."""
+def _kinds_by_file_names(names: set[str]) -> list[str]:
+    """Return the kinds that match the file names. Rare file names come first: many tools write event files and tables."""
     kinds = []
     if "params.json" in names and names & {"result.json", "progress.csv"}:
         kinds.append("ray")
@@ -59,15 +59,15 @@ def _by_names(names: set[str]) -> list[str]:
     return kinds
 
 
-def _by_suffixes(names: set[str]) -> list[str]:
+def _kinds_by_suffixes(names: set[str]) -> list[str]:
     suffixes = {Path(name).suffix.lower() for name in names}
     if suffixes & set(table_files.TABLE_SUFFIXES):
         return ["csv"]
     return ["jsonl"] if suffixes & set(table_files.LINES_SUFFIXES) else []
 
 
-def _by_content(path: Path) -> list[str]:
-    if kinds := _by_suffixes({path.name}):
+def _kinds_by_content(path: Path) -> list[str]:
+    if kinds := _kinds_by_suffixes({path.name}):
         return ["wandb"] if {"_step", "_runtime"} <= set(table_files.column_names(path)) else kinds
     with path.open("rb") as file:
         head = file.read(200)

@@ -1,4 +1,4 @@
-"""Writes the runs of a source into MLflow. Only one run is in memory at a time; partial and duplicate runs are never kept."""
+"""Writes the runs of a source into MLflow, one run in memory at a time. The store never keeps partial or duplicate runs."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ from itertools import chain
 
 from advisor import contract
 from advisor.interop.importers.client_writer import ClientWriter
-from advisor.interop.importers.mlflow_runs import MAX_NAME, Names, NewRun, new_run, source_text, valid_text
+from advisor.interop.importers.mlflow_runs import (
+    MAX_NAME_CHARACTERS,
+    NewRun,
+    SafeNames,
+    make_new_run,
+    source_text,
+    valid_text,
+)
 from advisor.interop.importers.runs import RunList, SourceRun
 from advisor.interop.importers.sql_writer import SqlWriter
-from advisor.interop.importers.writer import Imported, Writer
+from advisor.interop.importers.writer import ImportedRun, Writer
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Direction
-from advisor.tracking.stores.client import explain, quiet_mlflow
+from advisor.tracking.stores.client import explain_error, quiet_mlflow
 from advisor.tracking.stores.location import default_for_writing, locate
 
-_MAX_WARNINGS = 20
+_MAX_NOTES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +39,16 @@ class ImportSummary:
     skipped: int
     """Number of runs that an earlier import wrote and that have not changed since."""
     points: int
-    """Number of points written, both to new runs and to existing ones."""
+    """Number of points written to new and to existing runs."""
     warnings: tuple[str, ...] = ()
     completed: int = 0
-    """Number of runs from an earlier import that have grown and were completed."""
+    """Number of runs from an earlier import that had grown and got their new data."""
     unreadable: tuple[str, ...] = ()
     """One sentence for each run that was left out, with the reason."""
 
 
 @dataclass
-class _Tally:
+class _ImportTally:
     on_progress: Callable[[int, int], object] | None
     runs: int
     written: int = 0
@@ -52,7 +59,7 @@ class _Tally:
     notes: list[str] = field(default_factory=list)
 
     def add(self, run: NewRun, points: int) -> None:
-        """Count a stored run and the `points` new points that were written to it."""
+        """Count a stored run. points: number of points that this import wrote to it."""
         self.points += points if run.continues else sum(len(p.steps) for p in run.points.values())
         if run.continues is None:
             self.written += 1
@@ -75,8 +82,8 @@ class _Tally:
             others = f" ({len(unreadable) - 1:,} more runs are unreadable, too)" if len(unreadable) > 1 else ""
             raise AdvisorError(unreadable[0] + others)
         notes = list(dict.fromkeys([*warnings, *self.notes]))
-        if len(notes) > _MAX_WARNINGS:
-            notes[_MAX_WARNINGS:] = [f"{len(notes) - _MAX_WARNINGS:,} more notes of this kind are not shown."]
+        if len(notes) > _MAX_NOTES:
+            notes[_MAX_NOTES:] = [f"{len(notes) - _MAX_NOTES:,} more notes of this kind are not shown."]
         return ImportSummary(
             tuple(experiments),
             self.written,
@@ -100,27 +107,27 @@ def import_runs(
     """Import the runs of a source into MLflow.
 
     tracking_uri: default is MLflow's own; a missing SQLite file is created. experiment: name of the experiment for all runs; by
-    default, each experiment that the source names is created. objective, direction: override those in the source and are stored
-    with the runs. on_progress: called with (finished runs, total runs).
+    default, the source names the experiment of each run. objective, direction: stored with the runs in place of those in the
+    source. on_progress: called with (finished runs, total runs).
 
     A run from an earlier import is skipped if it is unchanged. If it has grown, the import adds missing points and parameters and
-    updates status and facts; it deletes nothing. Unreadable runs are left out and listed in the summary. Raises AdvisorError if all
-    runs are unreadable or the store is not writable.
+    updates status and facts. It deletes nothing. Unreadable runs are left out and listed in the summary. Raises AdvisorError if
+    all runs are unreadable or the store is not writable.
     """
     groups: dict[str, list[SourceRun]] = {}
     for run in source.runs:
-        groups.setdefault(valid_text(experiment or run.experiment)[:MAX_NAME], []).append(run)
-    names = Names()
+        groups.setdefault(valid_text(experiment or run.experiment)[:MAX_NAME_CHARACTERS], []).append(run)
+    names = SafeNames()
     chosen: dict[str, str] = {contract.TAG_OBJECTIVE: names.safe(objective)} if objective else {}
     if direction:
         chosen[contract.TAG_DIRECTION] = direction
-    tally = _Tally(on_progress, len(source.runs))
+    tally = _ImportTally(on_progress, len(source.runs))
     with open_writer(tracking_uri) as writer:
         for name, runs in groups.items():
-            stored = writer.imported(name)
+            stored = writer.imported_runs(name)
             tally.skipped += sum(_is_unchanged(run, stored) for run in runs)
             tally.report()
-            new = _readable(runs, stored, chosen, names, tally)
+            new = _read_new_runs(runs, stored, chosen, names, tally)
             for first in new:  # an experiment is created only if it gets a run
                 tags = {**_shared_tags(runs, names), **chosen}
                 writer.write(name, tags, chain([first], new), tally.add)
@@ -129,7 +136,7 @@ def import_runs(
 
 @contextmanager
 def open_writer(tracking_uri: str | None) -> Iterator[Writer]:
-    """Yield the fastest writer for the tracking store; raise AdvisorError if the store is not writable."""
+    """Yield the fastest writer for the tracking store. Raise AdvisorError if the store is not writable."""
     location = locate(tracking_uri) if tracking_uri else default_for_writing()
     with quiet_mlflow():
         from mlflow.exceptions import MlflowException
@@ -140,31 +147,37 @@ def open_writer(tracking_uri: str | None) -> Iterator[Writer]:
         except AdvisorError:
             raise
         except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:
-            raise explain(error, location, "write to") from error
+            raise explain_error(error, location, "write to") from error
 
 
-def _stored_run(run: SourceRun, stored: Mapping[str, Imported]) -> Imported | None:
+def _stored_run(run: SourceRun, stored: Mapping[str, ImportedRun]) -> ImportedRun | None:
     return stored.get(source_text([valid_text(part) for part in run.source]))
 
 
-def _is_unchanged(run: SourceRun, stored: Mapping[str, Imported]) -> bool:
+def _is_unchanged(run: SourceRun, stored: Mapping[str, ImportedRun]) -> bool:
     known = _stored_run(run, stored)
     return known is not None and (run.state is None or run.state == known.state)
 
 
-def _readable(
-    runs: Sequence[SourceRun], stored: Mapping[str, Imported], chosen: Mapping[str, str], names: Names, tally: _Tally
+def _read_new_runs(
+    runs: Sequence[SourceRun],
+    stored: Mapping[str, ImportedRun],
+    chosen: Mapping[str, str],
+    names: SafeNames,
+    tally: _ImportTally,
 ) -> Iterator[NewRun]:
-    """Yield the new and changed runs after reading them one by one; count unreadable runs in `tally`."""
+    """Read the new and changed runs one by one and yield them. Count unreadable runs in `tally`."""
     same_name = Counter(run.name for run in runs)
-    for number, run in enumerate(runs):  # count all runs, so that an interrupted import resumes with the same numbers
+    for number, run in enumerate(runs):  # count skipped runs too, so that a repeated import gives the same numbers
         if _is_unchanged(run, stored):
             continue
         known = _stored_run(run, stored)
         unique = run if same_name[run.name] == 1 else replace(run, name=f"{run.experiment}/{run.name}")
         try:
             content = run.read()
-            new = new_run(unique, content, names, number, objective=chosen, continues=known.run_id if known else None)
+            new = make_new_run(
+                unique, content, names, number, objective=chosen, continues=known.run_id if known else None
+            )
         except AdvisorError as error:
             tally.unreadable.append(str(error))
             tally.report()
@@ -173,7 +186,7 @@ def _readable(
         yield new
 
 
-def _shared_tags(runs: Sequence[SourceRun], names: Names) -> dict[str, str]:
+def _shared_tags(runs: Sequence[SourceRun], names: SafeNames) -> dict[str, str]:
     """Return the experiment tags that have the same value in all runs."""
     tags = runs[0].experiment_tags
     return names.in_tags({t: v for t, v in tags.items() if all(run.experiment_tags.get(t) == v for run in runs)})

@@ -9,42 +9,44 @@ from advisor.interop.importers.metric_tables import Layout
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 
-_METRICS, _PARAMS = "metrics.csv", "hparams.yaml"
+_METRICS_FILE, _PARAMS_FILE = "metrics.csv", "hparams.yaml"
 _LAYOUT = Layout(step="step")
 
 
-def find(source: str | Path) -> RunList:
+def find_runs(source: str | Path) -> RunList:
     """List the runs in a folder and its subfolders, one per `metrics.csv`; raise AdvisorError if there are none."""
-    path = files.require(source, "a folder that Lightning's CSVLogger wrote, such as lightning_logs")
+    path = files.require_path(source, "a folder that Lightning's CSVLogger wrote, such as lightning_logs")
     if path.is_dir():
-        root, folders = path, [file.parent for file in files.find_all(path, _METRICS.__eq__)]
+        root, folders = path, [file.parent for file in files.find_files(path, _METRICS_FILE.__eq__)]
     else:
-        root, folders = path.parent, [path.parent] if path.name == _METRICS else []
+        root, folders = path.parent, [path.parent] if path.name == _METRICS_FILE else []
     if not folders:
         raise AdvisorError(
-            f"{files.printable(path)}: no {_METRICS} there; give a folder that Lightning's CSVLogger wrote"
+            f"{files.printable_text(path)}: no {_METRICS_FILE} there; give a folder that Lightning's CSVLogger wrote"
         )
-    return RunList([_run(folder, root) for folder in folders])
+    return RunList([_source_run(folder, root) for folder in folders])
 
 
-def _run(folder: Path, root: Path) -> SourceRun:
-    metrics, params = folder / _METRICS, folder / _PARAMS
+def _source_run(folder: Path, root: Path) -> SourceRun:
+    metrics, params = folder / _METRICS_FILE, folder / _PARAMS_FILE
     name = files.run_name(folder, root)
 
     def read() -> RunContent:
         if "step" not in table_files.column_names(metrics):
-            raise AdvisorError(f"{files.printable(metrics)} has no column 'step', which Lightning's CSVLogger writes")
+            raise AdvisorError(
+                f"{files.printable_text(metrics)} has no column 'step', which Lightning's CSVLogger writes"
+            )
         points = metric_tables.read_run(metrics, _LAYOUT).curves.points()
-        return RunContent(points, hyperparameters(params), started_ms=files.modified_ms(metrics))
+        return RunContent(points, read_hyperparameters(params), started_ms=files.modified_ms(metrics))
 
     try:
-        first = files.digest_of(table_files.first_row(metrics))
+        first = files.digest_of_value(table_files.first_row(metrics))
     except AdvisorError:
         first = ""  # the error is reported later, when the run is read
     identity = ("lightning", name, first)
-    return SourceRun(name, identity, files.folder_name(root), read, files.state_of([metrics, params]))
+    return SourceRun(name, identity, files.folder_name(root), read, files.digest_of_files([metrics, params]))
 
 
-def hyperparameters(path: Path) -> dict[str, object]:
+def read_hyperparameters(path: Path) -> dict[str, object]:
     """Return the parsed `hparams.yaml`, or an empty mapping if the file does not exist."""
     return files.read_mapping(path) if path.is_file() else {}

@@ -1,6 +1,7 @@
 """Reads metric files in CSV, JSON lines or Parquet format, with one row per step and one column per metric.
 
-An empty cell is a missing value, `nan` is a logged NaN, and other text is ignored. A text column with equal cells is a parameter.
+An empty cell is a missing value, and `nan` is a logged NaN. A column with the same text in all cells is a parameter. Any other
+text is ignored.
 """
 
 from __future__ import annotations
@@ -18,18 +19,28 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from advisor.interop.importers import files, table_files
-from advisor.interop.importers.points import NO_TIME, START_MS, Curves, as_step, as_value
+from advisor.interop.importers.points import DEFAULT_START_MS, NO_TIME, Curves, as_step, as_value
 from advisor.model.errors import AdvisorError
 from advisor.model.space import BoolArray, FloatArray
 
-STEPS = (
+STEP_COLUMNS = (
     *("step", "global_step", "trainer/global_step", "training_iteration", "iteration", "iterations", "iter", "steps"),
     *("train_step", "training_step", "update", "updates", "batch", "epoch", "epochs"),
 )
 """Usual names of the column that holds the step."""
-TIMES = ("timestamp", "wall_time", "time", "runtime", "time_s", "time_total_s", "elapsed", "elapsed_s", "seconds")
-RUNS = ("run", "run_id", "run_name", "trial", "trial_id", "trial_name", "trial_number")
-_DIGITS = re.compile(r"[0-9]{1,20}(\.[0-9]{0,20})?")
+TIME_COLUMNS = (
+    "timestamp",
+    "wall_time",
+    "time",
+    "runtime",
+    "time_s",
+    "time_total_s",
+    "elapsed",
+    "elapsed_s",
+    "seconds",
+)
+RUN_COLUMNS = ("run", "run_id", "run_name", "trial", "trial_id", "trial_name", "trial_number")
+_DECIMAL_PATTERN = re.compile(r"[0-9]{1,20}(\.[0-9]{0,20})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +56,7 @@ class Layout:
     params: frozenset[str] = frozenset()
     """Names of the columns that hold parameters; the first value of each column is used."""
     metric: Callable[[str], str | None] = field(default=lambda name: name)
-    """Function from the name of any other column to its metric name, or to None if the column is not a metric."""
+    """Function from a column's name to the metric's name, or to None if the column is no metric. It gets all other columns."""
     blank_is_nan: bool = False
     """If true, an empty cell of a metric is a logged NaN; otherwise it is a missing value."""
 
@@ -72,13 +83,13 @@ class RunRows:
 
 
 def find_column(columns: list[str], usual: tuple[str, ...]) -> str | None:
-    """Return the column that matches the earliest of the `usual` names, ignoring case and leading underscores."""
+    """Return the column with the first of the `usual` names that occurs. Case and leading underscores are ignored."""
     known = {column.strip().lower().lstrip("_").replace(" ", "_"): column for column in reversed(columns)}
     return next((known[name] for name in usual if name in known), None)
 
 
 def read_runs(path: Path, layout: Layout) -> dict[str | None, RunRows]:
-    """Return the rows of each run, keyed by run name; the only key is None if the layout has no run column.
+    """Return the rows of each run, keyed by run name. If the layout has no run column, the only key is None.
 
     Raises AdvisorError with the file name and, if known, the row and column.
     """
@@ -88,7 +99,7 @@ def read_runs(path: Path, layout: Layout) -> dict[str | None, RunRows]:
     for count in added:
         points += count
         if points > table_files.MAX_POINTS:
-            raise table_files.too_many_points(path)
+            raise table_files.too_many_points_error(path)
     return runs
 
 
@@ -101,17 +112,17 @@ def read_run(path: Path, layout: Layout) -> RunRows:
 
 
 def _add_objects(runs: dict[str | None, RunRows], path: Path, layout: Layout) -> Iterator[int]:
-    """Add the rows of a JSON lines file to `runs`; yield an upper bound on the number of points after each row."""
-    name = files.printable(path)
+    """Add the rows of a JSON lines file to `runs`. Yield the number of cells of each row: it has at most as many points."""
+    name = files.printable_text(path)
     for number, row in enumerate(files.read_objects(path), 1):
-        cells = files.flatten(row, "/")
+        cells = files.flatten_mapping(row, "/")
         run = None if layout.run is None else cells.get(layout.run)
         if (layout.run is not None and run is None) or (layout.step is not None and cells.get(layout.step) is None):
             continue
         rows = runs.setdefault(None if run is None else str(run), RunRows())
         step = rows.count
         if layout.step is not None:
-            step = as_step(_unquoted(cells[layout.step]), f"{name}, row {number}, {layout.step!r}")
+            step = as_step(_number_if_decimal(cells[layout.step]), f"{name}, row {number}, {layout.step!r}")
         rows.count += 1
         seconds = as_value(cells.get(layout.time)) if layout.time else None
         time = None if seconds is None else _times_ms(np.array([seconds]))[0]
@@ -133,26 +144,26 @@ def _add_cell(rows: RunRows, column: str, cell: Any, step: int, time: int | None
             rows.add_text(metric, cell)
 
 
-def _unquoted(cell: Any) -> Any:
-    return float(cell) if isinstance(cell, str) and _DIGITS.fullmatch(cell.strip()) else cell
+def _number_if_decimal(cell: Any) -> Any:
+    return float(cell) if isinstance(cell, str) and _DECIMAL_PATTERN.fullmatch(cell.strip()) else cell
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------------------
 
 
 def _add_batches(runs: dict[str | None, RunRows], path: Path, layout: Layout) -> Iterator[int]:
-    """Add the rows of a table to `runs`; yield the number of points that each batch adds to each run."""
-    name = files.printable(path)
+    """Add the rows of a table to `runs`. For each batch and run, yield the number of points added."""
+    name = files.printable_text(path)
     for batch in table_files.read_batches(path, layout.params):
-        for run, of_run in _by_run(batch, layout.run, name):
+        for run, of_run in _split_by_run(batch, layout.run, name):
             yield _add_batch(runs.setdefault(run, RunRows()), of_run, layout, name)
 
 
-def _by_run(batch: Any, column: str | None, name: str) -> Iterator[tuple[str | None, Any]]:
+def _split_by_run(batch: Any, column: str | None, name: str) -> Iterator[tuple[str | None, Any]]:
     if column is None:
         yield None, batch
         return
-    cells = _column(batch, column, name)
+    cells = _flat_column(batch, column, name)
     try:
         encoded = cells if pa.types.is_dictionary(cells.type) else cells.cast(pa.string()).dictionary_encode()
         runs = encoded.dictionary.cast(pa.string()).to_pylist()
@@ -163,7 +174,7 @@ def _by_run(batch: Any, column: str | None, name: str) -> Iterator[tuple[str | N
         yield runs[code], batch.filter(pa.array(codes == code))
 
 
-def _column(batch: Any, column: str, name: str) -> Any:
+def _flat_column(batch: Any, column: str, name: str) -> Any:
     if column not in batch.schema.names:
         raise AdvisorError(
             f"{name}: the column {column!r} holds nested values, not a step, a time or the name of a run"
@@ -173,10 +184,10 @@ def _column(batch: Any, column: str, name: str) -> Any:
 
 def _add_batch(rows: RunRows, batch: Any, layout: Layout, name: str) -> int:
     """Add a batch with rows of one run; return the number of points added."""
-    steps, has_step = _steps(rows, batch, layout, name)
+    steps, has_step = _row_steps(rows, batch, layout, name)
     times = np.full(len(steps), NO_TIME, dtype=np.int64)
     if layout.time is not None:
-        seconds, known = _numbers(_column(batch, layout.time, name))
+        seconds, known = _cells_as_numbers(_flat_column(batch, layout.time, name))
         times = np.where(known, _times_ms(seconds), NO_TIME)
     rows.count += len(steps)
     points = 0
@@ -189,7 +200,7 @@ def _add_batch(rows: RunRows, batch: Any, layout: Layout, name: str) -> int:
             if first is not None:
                 rows.params.setdefault(column, first)
         elif (metric := layout.metric(column)) is not None:
-            values, known = _numbers(cells)
+            values, known = _cells_as_numbers(cells)
             known = has_step if layout.blank_is_nan else known & has_step
             if known.any():
                 rows.curves.extend(metric, steps[known], values[known], times[known])
@@ -205,12 +216,12 @@ def _is_text(kind: Any) -> bool:
     return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_dictionary))
 
 
-def _steps(rows: RunRows, batch: Any, layout: Layout, name: str) -> tuple[NDArray[np.int64], BoolArray]:
-    """Return two arrays of shape (n,): the step of each row, and a mask of the rows that have a step."""
+def _row_steps(rows: RunRows, batch: Any, layout: Layout, name: str) -> tuple[NDArray[np.int64], BoolArray]:
+    """Return the step of each row (n,), and a mask (n,) of the rows that have a step."""
     if layout.step is None:
         counted = np.arange(rows.count, rows.count + batch.num_rows, dtype=np.int64)
         return counted, np.ones(batch.num_rows, dtype=np.bool_)
-    cells = _column(batch, layout.step, name)
+    cells = _flat_column(batch, layout.step, name)
     known = ~np.asarray(pc.fill_null(pc.is_null(cells, nan_is_null=True), True), dtype=np.bool_)
     for number_type in (cells.type, pa.float64()):  # text may spell an integer as "10" or "10.0"
         try:
@@ -238,22 +249,22 @@ def _as_number(cell: Any) -> float | int | None:
         return None
 
 
-def _numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
-    """Return two arrays of shape (n,): the cells as numbers, and a mask of the cells that are numeric."""
+def _cells_as_numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
+    """Return the cells as numbers (n,), and a mask (n,) of the cells that are numeric."""
     kind = cells.type
     if pa.types.is_dictionary(kind):
-        values, known = _numbers(cells.dictionary)
-        codes = np.asarray(pc.fill_null(cells.indices, len(values)))  # index len(values) stands for null
+        values, known = _cells_as_numbers(cells.dictionary)
+        codes = np.asarray(pc.fill_null(cells.indices, len(values)))  # null becomes the index len(values)
         return np.append(values, math.nan)[codes], np.append(known, False)[codes]
     if pa.types.is_timestamp(kind):
-        return _numbers(pc.divide(cells.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.float64()), 1e6))
+        return _cells_as_numbers(pc.divide(cells.cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.float64()), 1e6))
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
             return np.full(len(cells), math.nan), np.zeros(len(cells), dtype=np.bool_)
         numbers = cells.cast(pa.float64(), safe=False)
         return np.array(pc.fill_null(numbers, math.nan)), ~np.asarray(pc.is_null(numbers), dtype=np.bool_)
     try:
-        return _numbers(pc.utf8_trim_whitespace(cells).cast(pa.float64()))
+        return _cells_as_numbers(pc.utf8_trim_whitespace(cells).cast(pa.float64()))
     except pa.ArrowInvalid:
         numbers_or_none = [_as_number(cell.strip()) if cell is not None else None for cell in cells.to_pylist()]
         values = np.array([math.nan if n is None else as_value(n) for n in numbers_or_none], dtype=np.float64)
@@ -261,17 +272,17 @@ def _numbers(cells: Any) -> tuple[FloatArray, BoolArray]:
 
 
 def _times_ms(seconds: FloatArray) -> NDArray[np.int64]:
-    """Return times of shape (n,) in ms since 1970. `seconds` holds seconds or ms since 1970, or seconds since a start."""
+    """Return times (n,) in ms since 1970; `NO_TIME` if unknown. seconds: s or ms since 1970, or s since the run's start."""
     with np.errstate(invalid="ignore"):
         in_ms = seconds >= 1e11
         since_1970 = np.where(in_ms, seconds, seconds * 1000)
-        times = np.where(seconds >= 1e8, since_1970, START_MS + seconds * 1000)
+        times = np.where(seconds >= 1e8, since_1970, DEFAULT_START_MS + seconds * 1000)
         known = np.isfinite(seconds) & (seconds >= 0) & (times < 1e15)
     return np.where(known, np.round(np.where(known, times, 0)), NO_TIME).astype(np.int64)
 
 
 def constant_metrics(runs: Mapping[str | None, RunRows]) -> list[str]:
-    """Return the metrics that are constant within each run but differ between runs; they are probably hyperparameters."""
+    """Return the metrics that are constant within each run but differ between runs. They are probably hyperparameters."""
     constants: dict[str, set[float]] = {}
     varying: set[str] = set()
     for rows in runs.values():

@@ -1,4 +1,4 @@
-"""Converts runs to what MLflow accepts (limits on names and values), with tags that identify imported runs."""
+"""Converts runs to names and values that MLflow accepts, and adds tags that identify imported runs."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 
 from advisor import contract
 from advisor.interop.importers import files
-from advisor.interop.importers.points import START_MS, Points
+from advisor.interop.importers.points import DEFAULT_START_MS, Points
 from advisor.interop.importers.runs import RunContent, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.tracking.points.collect import UNTIMED_BEFORE_MS
 from advisor.tracking.runs import RunStatus
 
 TAG_SOURCE = "advisor.imported_from"
-"""Tag with a JSON list that identifies the source of a run; it starts with `UNFINISHED` while the run is being written."""
-UNFINISHED = "unfinished "
+"""Tag with a JSON list that identifies the source of a run; it starts with `UNFINISHED_PREFIX` while the run is being written."""
+UNFINISHED_PREFIX = "unfinished "
 """Prefix of the tag `TAG_SOURCE` while a run is being written. The next import deletes such runs and writes them again."""
 TAG_STATE = "advisor.imported_state"
 """Tag with the state of the source at import time. If the source has changed, the next import adds the missing data."""
-MAX_VALUE = 5000
+MAX_VALUE_CHARACTERS = 5000
 """Maximum characters of a parameter or tag value: the smallest limit among the supported MLflow versions."""
-MAX_NAME = 250
+MAX_NAME_CHARACTERS = 250
 """Maximum characters of a parameter, metric or tag name."""
 
 
@@ -55,21 +55,21 @@ def source_text(source: Sequence[str]) -> str:
     return json.dumps(list(source), ensure_ascii=False)
 
 
-class Names:
-    """Replaces characters in names that MLflow rejects by "_", with one warning per name."""
+class SafeNames:
+    """Replaces characters that MLflow rejects in names by "_". It adds one warning per changed name."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
         self._safe: dict[str, str] = {}
 
     def safe(self, name: str) -> str:
-        """Return a valid name for a parameter, metric or tag; different names remain different."""
+        """Return a valid name for a parameter, metric or tag. Different names stay different."""
         if name not in self._safe:
             safe = re.sub(r"[^\w.\-/ :]", "_", name)
             safe = "/".join(part for part in safe.split("/") if part not in ("", ".", "..")) or "_"
-            safe, n = safe[:MAX_NAME], 2
+            safe, n = safe[:MAX_NAME_CHARACTERS], 2
             while safe in self._safe.values():
-                safe, n = f"{safe[: MAX_NAME - 4]}_{n}", n + 1
+                safe, n = f"{safe[: MAX_NAME_CHARACTERS - 4]}_{n}", n + 1
             self._safe[name] = safe
             if safe != name:
                 self.warnings.append(f"MLflow does not accept the name {name!r}; it was imported as {safe!r}.")
@@ -81,25 +81,25 @@ class Names:
         return {**tags} if objective is None else {**tags, contract.TAG_OBJECTIVE: self.safe(objective)}
 
 
-def new_run(
+def make_new_run(
     run: SourceRun,
     content: RunContent,
-    names: Names,
+    names: SafeNames,
     number: int,
     *,
     objective: Mapping[str, str] | None = None,
     continues: str | None = None,
 ) -> NewRun:
-    """Convert a run to what MLflow accepts; raise AdvisorError if it has too many or too deeply nested parameters.
+    """Return a run with names and values that MLflow accepts.
 
-    number: index of the run in its source; runs without dates get start times one second apart in this order. objective: tags that
-    describe the user's choice of the objective.
+    number: index of the run in its source; runs without dates get start times one second apart in this order. objective: tags with
+    the user's choice of the objective. Raises AdvisorError if the run has too many or too deeply nested parameters.
     """
     try:
-        params = files.flatten(content.params, ".")
+        params = files.flatten_mapping(content.params, ".")
     except AdvisorError as error:
         raise AdvisorError(f"{run.name}: {error}") from None
-    tags = {**_known_facts(params), **names.in_tags(content.tags), **(objective or {})}
+    tags = {**_facts_in_params(params), **names.in_tags(content.tags), **(objective or {})}
     if run.state is not None:
         tags[TAG_STATE] = run.state
     first, last = _time_range(content)
@@ -107,43 +107,43 @@ def new_run(
     ended = content.ended_ms if content.ended_ms is not None else last
     return NewRun(
         source=tuple(valid_text(part) for part in run.source),
-        name=valid_text(run.name)[:MAX_NAME],
+        name=valid_text(run.name)[:MAX_NAME_CHARACTERS],
         status=content.status,
-        started_ms=START_MS + 1000 * number if started is None else started,
+        started_ms=DEFAULT_START_MS + 1000 * number if started is None else started,
         ended_ms=None if content.status == "RUNNING" else ended,
         params={names.safe(valid_text(k)): param_text(v) for k, v in params.items() if v is not None},
-        tags={tag: valid_text(value)[:MAX_VALUE] for tag, value in tags.items()},
+        tags={tag: valid_text(value)[:MAX_VALUE_CHARACTERS] for tag, value in tags.items()},
         points={names.safe(valid_text(metric)): p for metric, p in content.points.items() if len(p.steps)},
         continues=continues,
     )
 
 
 def _time_range(content: RunContent) -> tuple[int | None, int | None]:
-    """Return the earliest and latest time among the points, or None for both if no point has a time."""
+    """Return the earliest and latest time of the points in ms since 1970; (None, None) if no point has a time."""
     times = [p.times_ms[p.times_ms >= UNTIMED_BEFORE_MS] for p in content.points.values()]
     times = [t for t in times if len(t)]
     return (min(int(t.min()) for t in times), max(int(t.max()) for t in times)) if times else (None, None)
 
 
 def valid_text(text: str) -> str:
-    """Return text that every store accepts: lone surrogates are escaped and zero bytes become spaces."""
+    """Return the text in a form that every store accepts: lone surrogates are escaped, and zero bytes become spaces."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", " ")
 
 
 def param_text(value: Any) -> str:
-    """Return a parameter as MLflow logs it, truncated to `MAX_VALUE` characters. Numbers keep all their digits."""
+    """Return a parameter as MLflow logs it, truncated to `MAX_VALUE_CHARACTERS` characters. Numbers keep all their digits."""
     if not isinstance(value, list | tuple):
         text = "a huge number" if isinstance(value, int) and abs(value) >= 10**4000 else str(value)
-        return valid_text(text)[:MAX_VALUE]
+        return valid_text(text)[:MAX_VALUE_CHARACTERS]
     text = ""
     try:
         for piece in json.JSONEncoder(default=str).iterencode(list(value)):
             text += piece
-            if len(text) >= MAX_VALUE:
+            if len(text) >= MAX_VALUE_CHARACTERS:
                 break
     except (ValueError, RecursionError, TypeError):
         return "a list that holds itself"
-    return valid_text(text)[:MAX_VALUE]
+    return valid_text(text)[:MAX_VALUE_CHARACTERS]
 
 
 _FACT_NAMES: Mapping[str, tuple[str, ...]] = {
@@ -153,8 +153,11 @@ _FACT_NAMES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _known_facts(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return tags for facts, such as the seed, that parameters state under a usual name; omit a fact if they disagree."""
+def _facts_in_params(params: Mapping[str, Any]) -> dict[str, str]:
+    """Return tags for facts, such as the seed, that parameters state under a usual name.
+
+    If several parameters state different values, the fact is omitted.
+    """
     facts = {}
     for tag, usual in _FACT_NAMES.items():
         values = {str(v) for k, v in params.items() if k.rsplit(".", 1)[-1] in usual and _is_count(v)}

@@ -22,14 +22,14 @@ from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import RunStatus
 from advisor.tracking.stores.client import one_line
 
-_STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
+_RUN_STATUSES: Mapping[str, tuple[RunStatus, str | None]] = {
     "COMPLETE": ("FINISHED", None),
     "PRUNED": ("KILLED", "pruned"),
     "FAIL": ("FAILED", "infeasible"),
     "RUNNING": ("RUNNING", None),
 }
-_MIN_SAME_SHARE = 0.9
-"""Minimum share of complete trials whose final value equals an intermediate value for both to count as one metric."""
+_MIN_EQUAL_VALUES_SHARE = 0.9
+"""Minimum share of complete trials whose final value equals an intermediate value. Below it, the two are separate metrics."""
 _SQLITE_HEAD = b"SQLite format 3\0"
 
 
@@ -42,15 +42,15 @@ class OptunaStorage:
     objective: str | None = None
     """Name or index of the objective to analyse; required if the study has several objectives."""
 
-    def find(self, source: str | Path) -> RunList:
+    def find_runs(self, source: str | Path) -> RunList:
         """List the trials in a storage: the URL of a database, or the path of an SQLite file or a journal file.
 
         Raises AdvisorError if the storage, the study or the objective does not exist.
         """
         location = str(source)
-        shown = redact(location) if "://" in location else files.printable(location)
-        optuna = extras.load("optuna", "Optuna")
-        storage = _open(location)
+        shown = redact(location) if "://" in location else files.printable_text(location)
+        optuna = extras.load_library("optuna", "Optuna")
+        storage = _open_storage(location)
         verbosity = optuna.logging.get_verbosity()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         notes: list[str] = []
@@ -77,11 +77,11 @@ class OptunaStorage:
         return names if self.study is None else [self.study]
 
     def _runs(self, study: Any, notes: list[str]) -> list[SourceRun]:
-        name = str(study.study_name)  # in a journal, the name may have any type
+        name = str(study.study_name)  # a journal file may hold a name of any type
         index, metric = self._objective(study)
         direction = study.directions[index].name.lower()
         all_trials = study.get_trials(deepcopy=False)
-        trials = [trial for trial in all_trials if trial.state.name in _STATUSES]
+        trials = [trial for trial in all_trials if trial.state.name in _RUN_STATUSES]
         if len(trials) < len(all_trials):
             notes.append(f"{len(all_trials) - len(trials):,} trials of {name!r} have not started and were left out.")
         tags = {contract.TAG_OBJECTIVE: metric}
@@ -91,11 +91,11 @@ class OptunaStorage:
         notes += [note] if note else []
         experiment_tags = {**tags, **({} if declared is None else {contract.TAG_STUDY_FILE: declared})}
         is_one_metric = _is_one_metric(trials, index)
-        converter = _Converter(index, metric, metric if is_one_metric else f"{metric}.intermediate", tags)
+        converter = _TrialConverter(index, metric, metric if is_one_metric else f"{metric}.intermediate", tags)
         return [converter.run(name, trial, experiment_tags) for trial in trials]
 
     def _objective(self, study: Any) -> tuple[int, str]:
-        """Return index and name of the objective; if the user must choose, raise AdvisorError that lists the objectives."""
+        """Return (index, name) of the objective. If the user must choose one, raise AdvisorError with the list of objectives."""
         count = len(study.directions)
         names = study.metric_names or ([f"values_{i}" for i in range(count)] if count > 1 else ["value"])
         if count <= 1:
@@ -113,38 +113,40 @@ class OptunaStorage:
 # --- storages -------------------------------------------------------------------------------------------------------------------
 
 
-def _open(location: str) -> Any:
+def _open_storage(location: str) -> Any:
     """Open the storage read-only; raise AdvisorError if there is none."""
     if "://" in location:
         if location.startswith("sqlite"):
-            files.require(location.split("///", 1)[-1].split("?", 1)[0], "an SQLite file of Optuna's")
+            files.require_path(location.split("///", 1)[-1].split("?", 1)[0], "an SQLite file of Optuna's")
         return _open_database(location)
-    path = files.require(location, "an SQLite or journal file of Optuna's, or a database's URL")
+    path = files.require_path(location, "an SQLite or journal file of Optuna's, or a database's URL")
     if path.is_dir():
-        raise AdvisorError(f"{files.printable(path)} is a folder; give the SQLite or journal file of an Optuna storage")
+        raise AdvisorError(
+            f"{files.printable_text(path)} is a folder; give the SQLite or journal file of an Optuna storage"
+        )
     with path.open("rb") as file:
         head = file.read(len(_SQLITE_HEAD))
     return _open_database(f"sqlite:///{path.absolute()}") if head == _SQLITE_HEAD else _open_journal(path)
 
 
 def _open_journal(path: Path) -> Any:
-    journal = extras.load("optuna.storages.journal", "Optuna")
+    journal = extras.load_library("optuna.storages.journal", "Optuna")
     first = next(files.read_objects(path), {})
     if "op_code" not in first:
-        raise AdvisorError(f"{files.printable(path)} is neither an SQLite database nor a journal file of Optuna's")
-    storages = extras.load("optuna.storages", "Optuna")
+        raise AdvisorError(f"{files.printable_text(path)} is neither an SQLite database nor a journal file of Optuna's")
+    storages = extras.load_library("optuna.storages", "Optuna")
     try:
         return storages.JournalStorage(journal.JournalFileBackend(str(path)))
     except Exception as error:  # on a damaged journal, Optuna may raise any exception
         raise AdvisorError(
-            f"Optuna cannot read {files.printable(path)}: {one_line(error)}; was it truncated?"
+            f"Optuna cannot read {files.printable_text(path)}: {one_line(error)}; was it truncated?"
         ) from None
 
 
 def _open_database(url: str) -> Any:
     import sqlalchemy
 
-    storages = extras.load("optuna.storages", "Optuna")
+    storages = extras.load_library("optuna.storages", "Optuna")
     try:
         engine = sqlalchemy.create_engine(url)
         tables = set(sqlalchemy.inspect(engine).get_table_names())
@@ -168,11 +170,11 @@ def _is_one_metric(trials: Sequence[Any], index: int) -> bool:
     """Return whether final values and intermediate values belong to the same metric."""
     complete = [t for t in trials if t.state.name == "COMPLETE" and t.intermediate_values]
     same = sum(t.values[index] in t.intermediate_values.values() for t in complete)
-    return not complete or same >= _MIN_SAME_SHARE * len(complete)
+    return not complete or same >= _MIN_EQUAL_VALUES_SHARE * len(complete)
 
 
 @dataclass(frozen=True, slots=True)
-class _Converter:
+class _TrialConverter:
     """Converts the trials of one Optuna study to runs."""
 
     index: int
@@ -187,16 +189,16 @@ class _Converter:
         changing = (trial.state.name, len(trial.intermediate_values), trial.values, sorted(trial.params))
         return SourceRun(
             f"trial {trial.number}",
-            ("optuna", study, str(trial.number), str(_milliseconds(trial.datetime_start))),
+            ("optuna", study, str(trial.number), str(_ms_since_1970(trial.datetime_start))),
             study,
             lambda: self._content(trial),
-            files.digest_of(changing),
+            files.digest_of_value(changing),
             experiment_tags,
         )
 
     def _content(self, trial: Any) -> RunContent:
         where = f"trial {trial.number}"
-        # In a journal, a value of any type can take the place of a number.
+        # A journal file may hold a value of any type instead of a number.
         values = {as_step(step, where): as_value(value) for step, value in trial.intermediate_values.items()}
         reported = sorted((s, v) for s, v in values.items() if v is not None)
         curves = Curves()
@@ -206,7 +208,7 @@ class _Converter:
         final = as_value(trial.values[self.index]) if trial.values and trial.state.name != "PRUNED" else None
         if final is not None and (self.curve != self.metric or final not in values.values()):
             curves.add(self.metric, last if self.curve != self.metric else last + bool(reported), final)
-        status, end = _STATUSES[trial.state.name]
+        status, end = _RUN_STATUSES[trial.state.name]
         if trial.state.name == "FAIL" and reported and not math.isfinite(reported[-1][1]):
             end = "diverged"
         return RunContent(
@@ -214,10 +216,10 @@ class _Converter:
             trial.params,
             {**self.tags, **({contract.TAG_STATUS: end} if end else {})},
             status,
-            _milliseconds(trial.datetime_start),
-            _milliseconds(trial.datetime_complete),
+            _ms_since_1970(trial.datetime_start),
+            _ms_since_1970(trial.datetime_complete),
         )
 
 
-def _milliseconds(time: datetime | None) -> int | None:
+def _ms_since_1970(time: datetime | None) -> int | None:
     return None if time is None else int(time.timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""Points of a run: collects them for importers, and converts text cells to steps, values and times."""
+"""Collects the points of a run for importers, and converts cells to steps, values and times."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from advisor.model.errors import AdvisorError
 from advisor.model.space import FloatArray
-from advisor.tracking.points.collect import LARGEST
+from advisor.tracking.points.collect import LARGEST_FLOAT
 
-START_MS = 1_577_836_800_000
+DEFAULT_START_MS = 1_577_836_800_000
 """Start time (2020-01-01) of a run whose source has no dates, in milliseconds since 1970."""
 NO_TIME = -1
 
@@ -32,7 +32,12 @@ class Points:
         if bool((np.diff(self.steps) > 0).all()):
             return self
         nan = np.isnan(self.values)
-        columns = (nan, np.where(nan, 0.0, np.clip(self.values, -LARGEST, LARGEST)), self.times_ms, self.steps)
+        columns = (
+            nan,
+            np.where(nan, 0.0, np.clip(self.values, -LARGEST_FLOAT, LARGEST_FLOAT)),
+            self.times_ms,
+            self.steps,
+        )
         order = np.lexsort(columns)
         repeated = np.logical_and.reduce([column[order][1:] == column[order][:-1] for column in columns])
         keep = np.ones(len(order), dtype=np.bool_)
@@ -101,7 +106,10 @@ class Curves:
 
 
 def as_step(value: Any, where: str) -> int:
-    """Return a step as an integer; if it is not an integer or exceeds 64 bits, raise AdvisorError with the prefix `where`."""
+    """Return a step as an integer. Raise AdvisorError if it is not an integer or exceeds 64 bits.
+
+    where: the start of the error message.
+    """
     try:
         step = int(value)
         if isinstance(value, bool | str) or step != value:
@@ -114,7 +122,7 @@ def as_step(value: Any, where: str) -> int:
 
 
 def as_value(value: Any) -> float | None:
-    """Return a metric value as a float, or None if it is not a number. Accepts "NaN" and "Infinity" as text, as in JSON files."""
+    """Return a metric value as a float, or None if it is no number. The texts "NaN" and "Infinity" of JSON files are numbers."""
     if isinstance(value, float):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -122,10 +130,10 @@ def as_value(value: Any) -> float | None:
             return float(value)
         except OverflowError:
             return float("inf") if value > 0 else float("-inf")
-    return _NON_FINITE.get(value.lower()) if isinstance(value, str) and len(value) < 10 else None
+    return _NON_FINITE_WORDS.get(value.lower()) if isinstance(value, str) and len(value) < 10 else None
 
 
-_NON_FINITE = {
+_NON_FINITE_WORDS = {
     "nan": float("nan"),
     **dict.fromkeys(("infinity", "inf", "+infinity", "+inf"), float("inf")),
     **dict.fromkeys(("-infinity", "-inf"), float("-inf")),
@@ -133,6 +141,6 @@ _NON_FINITE = {
 
 
 def as_time_ms(seconds: Any) -> int | None:
-    """Convert seconds since 1970 to milliseconds; return None for implausible dates (after the year 2286)."""
+    """Return the time in milliseconds since 1970; None for an implausible date (before 1970 or after 2286)."""
     number = as_value(seconds)
     return round(number * 1000) if number is not None and 0 < number < 1e10 else None

@@ -19,15 +19,15 @@ from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import RunStatus
 
-_PARAMS, _RESULTS, _PROGRESS, _ERROR = "params.json", "result.json", "progress.csv", "error.txt"
-_STEP, _TIME = "training_iteration", "timestamp"
+_PARAMS_FILE, _RESULTS_FILE, _PROGRESS_FILE, _ERROR_FILE = "params.json", "result.json", "progress.csv", "error.txt"
+_STEP_COLUMN, _TIME_COLUMN = "training_iteration", "timestamp"
 _TUNE_COLUMNS = frozenset(
     "timestamp date pid hostname node_ip trial_id done should_checkpoint checkpoint_dir_name time_this_iter_s time_total_s "
     "time_since_restore iterations_since_restore timesteps_since_restore timesteps_total episodes_total experiment_id "
     "experiment_tag warmup_time".split()
 )
 """Columns that Ray Tune adds to each result."""
-_STATUSES: Mapping[str, RunStatus] = {
+_RUN_STATUSES: Mapping[str, RunStatus] = {
     "TERMINATED": "FINISHED",
     "ERROR": "FAILED",
     "RUNNING": "RUNNING",
@@ -37,20 +37,24 @@ _STATUSES: Mapping[str, RunStatus] = {
 _DIRECTIONS = {"min": "minimize", "max": "maximize"}
 
 
-def find(source: str | Path) -> RunList:
-    """List the trials in a folder and its subfolders, one experiment per folder of trials; raise AdvisorError without trials."""
-    path = files.require(source, "a folder with Ray Tune's results")
-    with_results = files.folders(path, {_RESULTS, _PROGRESS}.__contains__) if path.is_dir() else ()
-    trials = [folder for folder, _ in with_results if (folder / _PARAMS).is_file()]
+def find_runs(source: str | Path) -> RunList:
+    """List the trials in a folder and its subfolders; raise AdvisorError if there are none.
+
+    Each folder with trials becomes an experiment.
+    """
+    path = files.require_path(source, "a folder with Ray Tune's results")
+    with_results = files.folders_with_files(path, {_RESULTS_FILE, _PROGRESS_FILE}.__contains__) if path.is_dir() else ()
+    trials = [folder for folder, _ in with_results if (folder / _PARAMS_FILE).is_file()]
     if not trials:
         raise AdvisorError(
-            f"{files.printable(path)}: no trial there or below; a trial is a folder with {_PARAMS} and {_RESULTS} or {_PROGRESS}"
+            f"{files.printable_text(path)}: no trial there or below; a trial is a folder with {_PARAMS_FILE} and "
+            f"{_RESULTS_FILE} or {_PROGRESS_FILE}"
         )
-    states = {folder: _State(folder) for folder in {trial.parent for trial in trials}}
-    return RunList([_run(trial, states[trial.parent]) for trial in trials])
+    states = {folder: _ExperimentState(folder) for folder in {trial.parent for trial in trials}}
+    return RunList([_source_run(trial, states[trial.parent]) for trial in trials])
 
 
-class _State:
+class _ExperimentState:
     """Trial statuses and objective from the newest `experiment_state-*.json` in a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -60,7 +64,7 @@ class _State:
             try:
                 self._read(files.read_json(path))
             except (AdvisorError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
-                continue  # the state file is optional: the trials have files of their own
+                continue  # the state file is optional: each trial has its own files
 
     def _read(self, state: Mapping[str, Any]) -> None:
         for entry in state.get("trial_data", []):
@@ -75,40 +79,40 @@ class _State:
                 self.aim[contract.TAG_DIRECTION] = _DIRECTIONS[mode]
 
 
-def _run(folder: Path, state: _State) -> SourceRun:
+def _source_run(folder: Path, state: _ExperimentState) -> SourceRun:
     experiment = files.folder_name(folder.absolute().parent)
-    name = files.printable(folder.name)
+    name = files.printable_text(folder.name)
     status = state.statuses.get(folder.name)
     return SourceRun(
         name,
         ("ray", experiment, name),
         experiment,
-        lambda: _content(folder, status, state.aim),
-        f"{files.state_of(folder / file for file in (_PARAMS, _RESULTS, _PROGRESS, _ERROR))}-{status}",
+        lambda: _run_content(folder, status, state.aim),
+        f"{files.digest_of_files(folder / file for file in (_PARAMS_FILE, _RESULTS_FILE, _PROGRESS_FILE, _ERROR_FILE))}-{status}",
         state.aim,
     )
 
 
-def _content(folder: Path, status: str | None, aim: Mapping[str, str]) -> RunContent:
-    params = files.read_mapping(folder / _PARAMS)
-    results, progress = folder / _RESULTS, folder / _PROGRESS
+def _run_content(folder: Path, status: str | None, aim: Mapping[str, str]) -> RunContent:
+    params = files.read_mapping(folder / _PARAMS_FILE)
+    results, progress = folder / _RESULTS_FILE, folder / _PROGRESS_FILE
     source = results if results.is_file() and results.stat().st_size else progress
-    failed = (folder / _ERROR).is_file()
+    failed = (folder / _ERROR_FILE).is_file()
     rows = RunRows()
     if source.is_file() and source.stat().st_size:
         columns = table_files.column_names(source)
-        if _STEP not in columns:
-            raise AdvisorError(f"{files.printable(source)} has no {_STEP!r}, which Ray Tune's results have")
-        layout = Layout(step=_STEP, time=_TIME if _TIME in columns else None, metric=_metric)
+        if _STEP_COLUMN not in columns:
+            raise AdvisorError(f"{files.printable_text(source)} has no {_STEP_COLUMN!r}, which Ray Tune's results have")
+        layout = Layout(step=_STEP_COLUMN, time=_TIME_COLUMN if _TIME_COLUMN in columns else None, metric=_metric_name)
         rows = metric_tables.read_run(source, layout)
     tags = dict(aim)
     if failed:
-        tags[contract.TAG_ERROR] = _error_text(folder / _ERROR)
-    ended = _STATUSES.get(status or "", "FAILED" if failed else "FINISHED")
+        tags[contract.TAG_ERROR] = _error_text(folder / _ERROR_FILE)
+    ended = _RUN_STATUSES.get(status or "", "FAILED" if failed else "FINISHED")
     return RunContent(rows.curves.points(), params, tags, ended, started_ms=_started_ms(source))
 
 
-def _metric(name: str) -> str | None:
+def _metric_name(name: str) -> str | None:
     return None if name in _TUNE_COLUMNS or name.startswith("config/") else name
 
 
@@ -116,13 +120,13 @@ def _started_ms(source: Path) -> int | None:
     """Return the time of the trial's first result minus its duration, or None if the file lacks one of them."""
     try:
         first = table_files.first_row(source) if source.is_file() else {}
-        return as_time_ms(float(first[_TIME]) - float(first.get("time_total_s", 0.0)))
+        return as_time_ms(float(first[_TIME_COLUMN]) - float(first.get("time_total_s", 0.0)))
     except (AdvisorError, KeyError, OverflowError, TypeError, ValueError):
         return None
 
 
 def _error_text(path: Path) -> str:
-    """Return the last line of a traceback, which states the exception class and message; out-of-memory errors are marked."""
+    """Return the last line of a traceback: the exception's class and message. An out-of-memory error gets a prefix."""
     lines = files.read_bytes(path, 10_000_000).decode("utf-8", "replace").strip().splitlines()
     line = lines[-1].strip()[:500] if lines else "unknown"
     return f"out of memory: {line}" if "out of memory" in line.lower() or "OutOfMemory" in line else line

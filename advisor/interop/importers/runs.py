@@ -12,9 +12,9 @@ from advisor.tracking.runs import RunStatus
 
 
 class Importer(Protocol):
-    """Reads the files of one tool. A module with a function `find` also satisfies this interface."""
+    """Reads the files of one tool. A module with a function `find_runs` also satisfies this interface."""
 
-    def find(self, source: str | Path, /) -> RunList:
+    def find_runs(self, source: str | Path, /) -> RunList:
         """List the runs of a source, usually a folder with its subfolders; raise AdvisorError if there are no runs."""
 
 
@@ -39,14 +39,14 @@ class SourceRun:
     read: Callable[[], RunContent]
     """Function that reads the run; it raises AdvisorError if the run is unreadable."""
     state: str | None = None
-    """Digest that changes if the run grows; None if the source never grows."""
+    """Digest of the source's files, which changes if the run grows; None if the run never grows."""
     experiment_tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags for the experiment; it gets the tags that have the same value in all its runs."""
+    """Tags for the experiment. The experiment gets a tag only if all its runs agree on the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunContent:
-    """Content of a run as in its source; names and parameters may be anything (`mlflow_runs` converts them for MLflow)."""
+    """Content of a run as in its source. Names and parameters are unchecked: `mlflow_runs` converts them for MLflow."""
 
     points: Mapping[str, Points]
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class RunContent:
     tags: Mapping[str, str] = field(default_factory=dict)
     status: RunStatus = "FINISHED"
     started_ms: int | None = None
-    """Start of the run in milliseconds since 1970; default is the time of the first point that has one."""
+    """Start of the run in milliseconds since 1970; default is the earliest time of its points."""
     ended_ms: int | None = None
     notes: tuple[str, ...] = ()
     """Messages to the user about this run, one sentence each."""

@@ -1,4 +1,4 @@
-"""Converts the search space of an Optuna study to a study file, which is stored as a tag of the experiment."""
+"""Converts the search space of an Optuna study to a study file, stored as a tag of the experiment."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from advisor.interop.importers.mlflow_runs import MAX_VALUE
+from advisor.interop.importers.mlflow_runs import MAX_VALUE_CHARACTERS
 from advisor.model import spec_yaml
 from advisor.model.space import Value
 from advisor.model.spec import Direction, Objective, Parameter, StudySpec
 from advisor.tracking.study.inference import infer_parameters, parse_params
 
-_WHY = "as the Optuna study declares it"
+_REASON = "as the Optuna study declares it"
 
 
 def declared_study(
     name: str, metric: str, direction: Direction | str | None, trials: Sequence[Any]
 ) -> tuple[str | None, str | None]:
-    """Return a study file for the Optuna trials and a note for the user; each of the two may be None.
+    """Return (study file, note for the user) for the Optuna trials. Each may be None.
 
-    If a range changed between trials, the study file has the union of the ranges. If the trials show that a parameter depends on
-    the value of another one, the parameter gets this condition.
+    If a range changed between trials, the study file has the smallest range that contains all of them. If the trials show that a
+    parameter is used only with some values of another one, the parameter gets this condition.
     """
     inferred = infer_parameters(parse_params([{k: str(v) for k, v in trial.params.items()} for trial in trials]))
     parameters: dict[str, Parameter] = {}
     for key, parameter in inferred.items():
         distributions = [trial.distributions[key] for trial in trials if key in trial.distributions]
-        declared = _parameter(distributions, parameter)
+        declared = _declared_parameter(distributions, parameter)
         if declared is not None:
             parameters[key] = declared
     parameters = {
@@ -44,20 +44,20 @@ def declared_study(
     except (ValidationError, ValueError) as error:
         problem = str(error)[:100]
         return None, f"The space of {name!r} is inferred from its trials: a study file cannot express it: {problem}."
-    if len(text) > MAX_VALUE:
+    if len(text) > MAX_VALUE_CHARACTERS:
         return None, f"The space of {name!r} is inferred from its trials: it has too many parameters for a tag."
     return text, None
 
 
-def _parameter(distributions: Sequence[Any], inferred: Parameter) -> Parameter | None:
-    """Return the declared parameter; return None if it has a single value or if a study file cannot express it."""
+def _declared_parameter(distributions: Sequence[Any], inferred: Parameter) -> Parameter | None:
+    """Return the declared parameter; None if it has a single value or if a study file cannot express it."""
     kinds = {type(d).__name__ for d in distributions}
     fields: dict[str, Any]
     if kinds == {"CategoricalDistribution"}:
         choices = tuple(
             dict.fromkeys(c for d in distributions for c in d.choices if isinstance(c, str | bool | int | float))
         )
-        fields = {"type": "categorical", "choices": _one_type(choices), "role": "scientific"}
+        fields = {"type": "categorical", "choices": _with_one_type(choices), "role": "scientific"}
     elif kinds in ({"FloatDistribution"}, {"IntDistribution"}):
         fields = {
             "type": "int" if kinds == {"IntDistribution"} else "float",
@@ -69,12 +69,12 @@ def _parameter(distributions: Sequence[Any], inferred: Parameter) -> Parameter |
     else:
         return None
     try:
-        parameter = Parameter(**fields, when=inferred.when, why=_WHY)
+        parameter = Parameter(**fields, when=inferred.when, why=_REASON)
     except ValidationError:
         return None
     return parameter if parameter.varied else None
 
 
-def _one_type(choices: tuple[Value, ...]) -> tuple[Value, ...]:
-    """Convert all choices to text if they mix numbers and text, because logged trials of such a mix are read as text."""
+def _with_one_type(choices: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Return the choices. If they mix numbers and text, all become text, because logged values of such a mix are read as text."""
     return tuple(str(c) for c in choices) if len({isinstance(c, str) for c in choices}) > 1 else choices

@@ -1,4 +1,4 @@
-"""Writes runs into MLflow's SQL tables directly: thousands of rows per statement, and whole runs per transaction."""
+"""Writes runs into MLflow's SQL tables directly. A statement writes thousands of rows, and a transaction writes whole runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from advisor.interop.importers.points import Points
 from advisor.interop.importers.writer import OnWritten, Writer
 from advisor.model.errors import AdvisorError
 from advisor.model.space import BoolArray, FloatArray
-from advisor.tracking.points.collect import LARGEST
+from advisor.tracking.points.collect import LARGEST_FLOAT
 from advisor.tracking.stores import sqlite
 from advisor.tracking.stores.client import check_database
 from advisor.tracking.stores.location import Location
@@ -36,10 +36,10 @@ class SqlWriter(Writer):
 
         self._store: Any = SqlAlchemyStore(location.uri, _artifact_root(location))  # type: ignore[no-untyped-call]
 
-    def _experiment(self, name: str) -> Any:
+    def _find_experiment(self, name: str) -> Any:
         return self._store.get_experiment_by_name(name)
 
-    def _create(self, name: str, tags: Mapping[str, str]) -> Any:
+    def _create_experiment(self, name: str, tags: Mapping[str, str]) -> Any:
         from mlflow.entities import ExperimentTag
 
         created = self._store.create_experiment(name, tags=[ExperimentTag(k, v) for k, v in tags.items()])
@@ -67,15 +67,15 @@ class SqlWriter(Writer):
         return tags
 
     def _write_runs(self, experiment: Any, runs: Iterable[NewRun], on_written: OnWritten) -> None:
-        for batch in _batches(runs):
+        for batch in _split_into_transactions(runs):
             with self._store.engine.begin() as connection:
-                counts = _insert(connection, batch, int(experiment.experiment_id), experiment.artifact_location)
+                counts = _insert_runs(connection, batch, int(experiment.experiment_id), experiment.artifact_location)
             for run, count in zip(batch, counts, strict=True):
                 on_written(run, count)
 
 
 def _artifact_root(location: Location) -> str:
-    """Return the artifact location for new experiments; raise AdvisorError if the database is not writable."""
+    """Return the artifact location for new experiments. Raise AdvisorError if the database is not writable."""
     if location.path is None:
         check_database(location)
         return "./mlruns"
@@ -89,7 +89,7 @@ def _artifact_root(location: Location) -> str:
     return str(folder / "mlruns")
 
 
-def _batches(runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
+def _split_into_transactions(runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
     batch: list[NewRun] = []
     points = 0
     for run in runs:
@@ -102,8 +102,8 @@ def _batches(runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
         yield batch
 
 
-def _insert(connection: Any, batch: list[NewRun], experiment: int, artifacts: str) -> list[int]:
-    """Write the runs; return the number of points written to each run."""
+def _insert_runs(connection: Any, batch: list[NewRun], experiment: int, artifacts: str) -> list[int]:
+    """Write the runs. Return the number of points written to each run."""
     from mlflow.store.tracking.dbmodels import models
 
     ids = [run.continues or uuid.uuid4().hex for run in batch]
@@ -116,7 +116,7 @@ def _insert(connection: Any, batch: list[NewRun], experiment: int, artifacts: st
         if rows:
             connection.execute(model.__table__.insert(), rows)
     return [
-        _insert_points(connection, run, run_id) if run.continues is None else _complete(connection, run, run_id)
+        _insert_points(connection, run, run_id) if run.continues is None else _complete_run(connection, run, run_id)
         for run, run_id in zip(batch, ids, strict=True)
     ]
 
@@ -144,16 +144,16 @@ def _text_rows(run_id: str, texts: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def _insert_points(connection: Any, run: NewRun, run_id: str) -> int:
-    """Write the points of a run that are not stored yet; return their number."""
+    """Write the points of a run that are not stored yet. Return the number of points written."""
     from mlflow.store.tracking.dbmodels.models import SqlLatestMetric, SqlMetric
 
     count = 0
     latest = []
     for metric, points in run.points.items():
-        rows, last = _rows(points.distinct())
-        stored = _stored(connection, run_id, metric) if run.continues is not None else set()
+        rows, last = _encode_points(points.distinct())
+        stored = _read_stored_points(connection, run_id, metric) if run.continues is not None else set()
         for start in range(0, len(rows.steps), _POINTS_PER_STATEMENT):
-            chunk = [point for point in _chunk(rows, start) if point not in stored]
+            chunk = [point for point in _points_of_statement(rows, start) if point not in stored]
             count += len(chunk)
             if chunk:
                 connection.execute(SqlMetric.__table__.insert(), [_metric_row(run_id, metric, p) for p in chunk])
@@ -163,7 +163,7 @@ def _insert_points(connection: Any, run: NewRun, run_id: str) -> int:
     return count
 
 
-def _stored(connection: Any, run_id: str, metric: str) -> set[Point]:
+def _read_stored_points(connection: Any, run_id: str, metric: str) -> set[Point]:
     from mlflow.store.tracking.dbmodels.models import SqlMetric
 
     table = SqlMetric.__table__
@@ -172,7 +172,7 @@ def _stored(connection: Any, run_id: str, metric: str) -> set[Point]:
     return {(step, time, value, bool(is_nan)) for step, time, value, is_nan in rows}
 
 
-class _Rows(NamedTuple):
+class _EncodedPoints(NamedTuple):
     """Points in MLflow's encoding: NaN is a flagged zero, and infinity is the largest float."""
 
     steps: NDArray[np.int64]
@@ -181,15 +181,17 @@ class _Rows(NamedTuple):
     nan: BoolArray
 
 
-def _rows(points: Points) -> tuple[_Rows, Point]:
-    """Return the points as rows, and the point that MLflow considers the latest."""
+def _encode_points(points: Points) -> tuple[_EncodedPoints, Point]:
+    """Return the points in MLflow's encoding, and the point that MLflow considers the latest."""
     nan = np.isnan(points.values)
-    rows = _Rows(points.steps, points.times_ms, np.where(nan, 0.0, np.clip(points.values, -LARGEST, LARGEST)), nan)
+    rows = _EncodedPoints(
+        points.steps, points.times_ms, np.where(nan, 0.0, np.clip(points.values, -LARGEST_FLOAT, LARGEST_FLOAT)), nan
+    )
     last = np.lexsort((rows.nan, rows.values, rows.times, rows.steps))[-1]
-    return rows, next(_chunk(rows, int(last)))
+    return rows, next(_points_of_statement(rows, int(last)))
 
 
-def _chunk(rows: _Rows, start: int) -> Iterator[Point]:
+def _points_of_statement(rows: _EncodedPoints, start: int) -> Iterator[Point]:
     part = slice(start, start + _POINTS_PER_STATEMENT)
     return zip(*(column[part].tolist() for column in rows), strict=True)
 
@@ -199,8 +201,8 @@ def _metric_row(run_id: str, metric: str, point: Point) -> dict[str, Any]:
     return {"run_uuid": run_id, "key": metric, "step": step, "timestamp": time, "value": value, "is_nan": is_nan}
 
 
-def _complete(connection: Any, run: NewRun, run_id: str) -> int:
-    """Add data that the stored run lacks and update its status and tags; return the number of points added."""
+def _complete_run(connection: Any, run: NewRun, run_id: str) -> int:
+    """Add data that the stored run lacks, and update its status and tags. Return the number of points added."""
     from mlflow.store.tracking.dbmodels import models
 
     params, tags, runs = models.SqlParam.__table__, models.SqlTag.__table__, models.SqlRun.__table__

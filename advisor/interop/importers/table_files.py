@@ -23,15 +23,15 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 TABLE_SUFFIXES = (*CSV_SUFFIXES, *PARQUET_SUFFIXES)
 LINES_SUFFIXES = (".jsonl", ".ndjson")
 MAX_POINTS = 50_000_000
-"""Maximum number of points, and of rows, in one file (1.2 GB of memory). Small Parquet files can hold billions of equal values."""
+"""Maximum number of points and of rows in one file (1.2 GB of memory). A small Parquet file can hold billions of equal values."""
 MAX_DECODED_BYTES = 8_000_000_000
 """Maximum total size in bytes of a Parquet file's decompressed pages. Batched reading keeps only part of them in memory."""
 _MAX_CHUNK_BYTES = 1_000_000_000
 """Maximum decompressed size in bytes of one column in one row group."""
 _MAX_TEXT_BYTES = 64_000_000
-"""Maximum decoded size in bytes of one text column of a batch; larger columns stay dictionary-encoded."""
+"""Maximum decoded size in bytes of one text column of a batch. A larger column stays dictionary-encoded."""
 _MAX_BAD_ROWS = 10_000
-"""Maximum number of rows of a CSV file to skip because their number of cells is wrong."""
+"""Maximum number of rows to skip in a CSV file. A row is skipped if its number of cells is wrong."""
 _BLOCK_BYTES = 8 << 20
 _CELLS_PER_BATCH = 4_000_000
 _MAX_ROWS_PER_BATCH = 100_000
@@ -43,19 +43,19 @@ def is_lines(path: Path) -> bool:
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the column names of the file; for JSON lines, the keys that occur in the first 100 rows."""
+    """Return the column names of the file. In JSON lines, they are the keys of the first 100 rows."""
     if is_lines(path):
         rows = itertools.islice(files.read_objects(path), 100)
-        return list(dict.fromkeys(key for row in rows for key in files.flatten(row, "/")))
+        return list(dict.fromkeys(key for row in rows for key in files.flatten_mapping(row, "/")))
     if path.suffix.lower() in PARQUET_SUFFIXES:
-        return [str(name) for name in _parquet(path).schema_arrow.names]
-    return _header(path)[0]
+        return [str(name) for name in _open_parquet(path).schema_arrow.names]
+    return _csv_header(path)[0]
 
 
 def first_row(path: Path) -> dict[str, Any]:
-    """Return the non-empty cells of the first row, which stay the same if the file grows."""
+    """Return the non-empty cells of the first row. They stay the same if the file grows."""
     if is_lines(path):
-        return files.flatten(next(files.read_objects(path), {}), "/")
+        return files.flatten_mapping(next(files.read_objects(path), {}), "/")
     for batch in read_batches(path):
         for row in batch.slice(0, 1).to_pylist():
             return {name: cell for name, cell in row.items() if cell is not None}
@@ -74,47 +74,49 @@ def read_batches(path: Path, columns: Collection[str] = (), *, strict: bool = Fa
     return _read_csv(path, strict=strict)
 
 
-def error_line(error: Exception) -> str:
+def first_error_line(error: Exception) -> str:
     """Return the first line of the error message."""
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0][:160]
 
 
-def too_many_points(path: Path) -> AdvisorError:
+def too_many_points_error(path: Path) -> AdvisorError:
     """Return the AdvisorError that reports a file with more than `MAX_POINTS` points."""
     return AdvisorError(
-        f"{files.printable(path)} holds more than {MAX_POINTS:,} points; split it by run and import each part"
+        f"{files.printable_text(path)} holds more than {MAX_POINTS:,} points; split it by run and import each part"
     )
 
 
 # --- Parquet --------------------------------------------------------------------------------------------------------------------
 
 
-def _parquet(path: Path) -> Any:
+def _open_parquet(path: Path) -> Any:
     try:
         file = pa.parquet.ParquetFile(path, memory_map=False)
-        _require_unique(path, file.schema_arrow.names)
+        _require_unique_names(path, file.schema_arrow.names)
         return file
     except (OSError, pa.ArrowException, ValueError) as error:
-        raise AdvisorError(f"{files.printable(path)} is not a Parquet file: {error_line(error)}") from None
+        raise AdvisorError(f"{files.printable_text(path)} is not a Parquet file: {first_error_line(error)}") from None
 
 
 def _read_parquet(path: Path, columns: Collection[str]) -> Iterator[Any]:
-    schema = _parquet(path).schema_arrow
+    schema = _open_parquet(path).schema_arrow
     flat = [field.name for field in schema if not pa.types.is_nested(field.type) or field.name in columns]
     texts = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
     try:
-        # Text columns stay dictionary-encoded: when decoded, a few kilobytes of equal texts can fill the memory.
+        # Text columns stay dictionary-encoded: a few kilobytes of equal texts can fill the memory once they are decoded.
         file = pa.parquet.ParquetFile(path, read_dictionary=texts)
         _check_size(path, file.metadata)
         rows = max(1, min(_MAX_ROWS_PER_BATCH, _CELLS_PER_BATCH // max(len(flat), 1)))
         for batch in file.iter_batches(batch_size=rows, columns=flat, use_threads=False):
             batch.validate(full=True)
-            yield pa.RecordBatch.from_arrays([_decoded(column) for column in batch.columns], names=batch.schema.names)
+            yield pa.RecordBatch.from_arrays(
+                [_decode_text_column(column) for column in batch.columns], names=batch.schema.names
+            )
     except (OSError, pa.ArrowException, ValueError, MemoryError) as error:
-        raise AdvisorError(f"{files.printable(path)} is damaged: {error_line(error)}") from None
+        raise AdvisorError(f"{files.printable_text(path)} is damaged: {first_error_line(error)}") from None
 
 
-def _decoded(column: Any) -> Any:
+def _decode_text_column(column: Any) -> Any:
     """Decode a dictionary-encoded text column, unless the decoded column exceeds the memory limit."""
     if not pa.types.is_dictionary(column.type) or not pa.types.is_string(column.type.value_type):
         return column
@@ -124,45 +126,47 @@ def _decoded(column: Any) -> Any:
 
 def _check_size(path: Path, metadata: Any) -> None:
     if metadata.num_rows > MAX_POINTS:
-        raise AdvisorError(f"{files.printable(path)} holds {metadata.num_rows:,} rows; the limit is {MAX_POINTS:,}")
+        raise AdvisorError(
+            f"{files.printable_text(path)} holds {metadata.num_rows:,} rows; the limit is {MAX_POINTS:,}"
+        )
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     sizes = [group.column(i).total_uncompressed_size for group in groups for i in range(group.num_columns)]
     if sum(sizes) > MAX_DECODED_BYTES or max(sizes, default=0) > _MAX_CHUNK_BYTES:
         raise AdvisorError(
-            f"{files.printable(path)} unpacks to {sum(sizes) / 1e9:.3g} GB, {max(sizes) / 1e9:.3g} GB of them in one column chunk; "
-            f"the limits are {MAX_DECODED_BYTES // 10**9} GB and {_MAX_CHUNK_BYTES // 10**9} GB"
+            f"{files.printable_text(path)} unpacks to {sum(sizes) / 1e9:.3g} GB, {max(sizes) / 1e9:.3g} GB of them in one "
+            f"column chunk; the limits are {MAX_DECODED_BYTES // 10**9} GB and {_MAX_CHUNK_BYTES // 10**9} GB"
         )
 
 
 # --- CSV ------------------------------------------------------------------------------------------------------------------------
 
 
-def _header(path: Path) -> tuple[list[str], str]:
+def _csv_header(path: Path) -> tuple[list[str], str]:
     """Return the column names and the delimiter of a CSV file."""
     try:
         with path.open("rb") as file:
             line = file.readline(1 << 20).decode("utf-8-sig", "replace").rstrip("\r\n")
     except OSError as error:
-        raise files.unreadable(path, error) from None
+        raise files.unreadable_error(path, error) from None
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;", key=line.count)
     try:
         names = next(csv.reader([line], delimiter=delimiter), []) if "\0" not in line else []
     except csv.Error:  # a column name has more than 100,000 characters or an incomplete line break
         names = []
     if not names:
-        raise AdvisorError(f"{files.printable(path)} is not a table: its first line must name the columns")
-    _require_unique(path, names)
+        raise AdvisorError(f"{files.printable_text(path)} is not a table: its first line must name the columns")
+    _require_unique_names(path, names)
     return names, delimiter
 
 
-def _require_unique(path: Path, names: Sequence[str]) -> None:
+def _require_unique_names(path: Path, names: Sequence[str]) -> None:
     for name, count in Counter(names).most_common(1):
         if count > 1:
-            raise AdvisorError(f"{files.printable(path)} has the column {name!r} twice")
+            raise AdvisorError(f"{files.printable_text(path)} has the column {name!r} twice")
 
 
 def _read_csv(path: Path, *, strict: bool) -> Iterator[Any]:
-    names, delimiter = _header(path)
+    names, delimiter = _csv_header(path)
     bad_rows = itertools.count(1)
 
     def skip_some(_row: Any) -> str:
@@ -185,12 +189,12 @@ def _read_csv(path: Path, *, strict: bool) -> Iterator[Any]:
         except (OSError, pa.ArrowException) as error:
             if "Empty CSV" in str(error):  # the block has only blank lines
                 continue
-            raise AdvisorError(f"{files.printable(path)} is not a CSV table: {error_line(error)}") from None
+            raise AdvisorError(f"{files.printable_text(path)} is not a CSV table: {first_error_line(error)}") from None
         yield from table.combine_chunks().to_batches()
 
 
 def _csv_blocks(path: Path, *, quoted_lines: bool) -> Iterator[bytes]:
-    """Yield the lines below the header as blocks of valid UTF-8. If `quoted_lines`, quoted line breaks do not end a line."""
+    """Yield the lines below the header as blocks of valid UTF-8. quoted_lines: quoted cells may contain line breaks."""
     try:
         with path.open("rb") as file:
             file.readline(files.MAX_LINE_BYTES)
@@ -204,12 +208,12 @@ def _csv_blocks(path: Path, *, quoted_lines: bool) -> Iterator[bytes]:
                 if len(rest) > files.MAX_LINE_BYTES:
                     limit = files.MAX_LINE_BYTES // 1_000_000
                     raise AdvisorError(
-                        f"{files.printable(path)} has a line longer than {limit} MB, or an unclosed quote"
+                        f"{files.printable_text(path)} has a line longer than {limit} MB, or an unclosed quote"
                     )
             if rest:
                 yield rest.decode("utf-8", "replace").encode()
     except OSError as error:
-        raise files.unreadable(path, error) from None
+        raise files.unreadable_error(path, error) from None
 
 
 def _last_line_end(text: bytes) -> int:

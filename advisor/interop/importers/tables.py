@@ -1,4 +1,4 @@
-"""Imports two tidy tables, one of trials and one of curves, and creates one MLflow experiment per study.
+"""Imports a table of trials and a table of their curves, and creates one MLflow experiment per study.
 
 The table TRIALS has one row per trial with the columns study, trial, params (JSON object), status, objective (metric name) and
 direction (min, max, minimize or maximize). Its optional columns are seed (integer or empty) and extra (JSON object of facts). The
@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from advisor import contract
 from advisor.interop.importers import files, table_files
 from advisor.interop.importers.importing import ImportSummary, import_runs
-from advisor.interop.importers.mlflow_runs import MAX_VALUE, param_text
-from advisor.interop.importers.points import NO_TIME, START_MS, Curves
+from advisor.interop.importers.mlflow_runs import MAX_VALUE_CHARACTERS, param_text
+from advisor.interop.importers.points import DEFAULT_START_MS, NO_TIME, Curves
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.model.space import FloatArray
@@ -42,7 +42,7 @@ _POINT_COLUMNS: Mapping[str, CellType] = {
 _MAX_TRIALS = 1_000_000
 _MAX_CHARACTERS = 200_000_000
 """Maximum number of characters of all parameters and facts in TRIALS together."""
-_STATUSES: Mapping[str, RunStatus] = {
+_RUN_STATUSES: Mapping[str, RunStatus] = {
     "complete": "FINISHED",
     "diverged": "FINISHED",
     "stopped": "KILLED",
@@ -77,11 +77,11 @@ _FACT_TAGS = (
         )
     ),
 )
-_FACTS = {
+_TAG_OF_FACT = {
     "planned_steps": contract.TAG_MAX_TRAIN_STEPS,
     **{tag.removeprefix(contract.TAG_PREFIX): tag for tag in _FACT_TAGS},
 }
-"""Keys of `extra` that are stored as separate tags. All other keys share one tag."""
+"""Tag of each key of `extra` that has its own tag. All other keys share one tag."""
 _TAG_EXTRA = contract.TAG_PREFIX + "extra"
 
 
@@ -98,21 +98,21 @@ def import_tables(
     Both tables are validated before anything is written. Trials of an earlier import are skipped, so an interrupted import can be
     repeated. Raises AdvisorError with one line that states file, column and row.
     """
-    runs = TidyTables(Path(curves)).find(trials)
+    runs = TidyTables(Path(curves)).find_runs(trials)
     return import_runs(runs, tracking_uri=tracking_uri, experiment=experiment, on_progress=on_progress)
 
 
 @dataclass(frozen=True, slots=True)
 class TidyTables:
-    """Importer for a table of trials whose points are in the table `curves`."""
+    """Importer for a table of trials and a table of their points (`curves`)."""
 
     curves: Path
 
-    def find(self, source: str | Path) -> RunList:
+    def find_runs(self, source: str | Path) -> RunList:
         """List the trials; raise AdvisorError if either table is invalid."""
         trials = _read_trials(Path(source))
         points = _SortedPoints(self.curves, trials)
-        return RunList([_run(trial, points) for trial in trials], points.notes)
+        return RunList([_source_run(trial, points) for trial in trials], points.notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class _Trial:
     status: RunStatus
 
 
-def _run(trial: _Trial, points: _SortedPoints) -> SourceRun:
+def _source_run(trial: _Trial, points: _SortedPoints) -> SourceRun:
     aim = {tag: trial.tags[tag] for tag in (contract.TAG_OBJECTIVE, contract.TAG_DIRECTION)}
     return SourceRun(
         trial.name, (trial.study, trial.name), trial.study, lambda: points.content(trial), experiment_tags=aim
@@ -136,7 +136,7 @@ def _run(trial: _Trial, points: _SortedPoints) -> SourceRun:
 
 
 def _read_trials(path: Path) -> list[_Trial]:
-    table = _Table(path, _TRIAL_COLUMNS, {"seed": "integer", "extra": "text"})
+    table = _TypedTable(path, _TRIAL_COLUMNS, {"seed": "integer", "extra": "text"})
     seen: dict[tuple[str, str], int] = {}
     trials = []
     characters = 0
@@ -149,7 +149,7 @@ def _read_trials(path: Path) -> list[_Trial]:
                 raise AdvisorError(
                     f"{path} exceeds {_MAX_TRIALS:,} trials or {_MAX_CHARACTERS:,} characters of parameters"
                 )
-            trial = _trial(table, row, texts)
+            trial = _parse_trial(table, row, texts)
             key = trial.study, trial.name
             if key in seen:
                 text = f"{trial.name!r} of study {trial.study!r} is already in row {seen[key] + 1}"
@@ -161,17 +161,17 @@ def _read_trials(path: Path) -> list[_Trial]:
     return trials
 
 
-def _trial(table: _Table, row: int, cells: Sequence[Any]) -> _Trial:
+def _parse_trial(table: _TypedTable, row: int, cells: Sequence[Any]) -> _Trial:
     study, trial, params, status, objective, direction = ((cell or "").strip() for cell in cells[:6])
     seed, extra = cells[6:]
     for column, name in (("study", study), ("trial", trial), ("objective", objective)):
         if not name:
             raise table.error(column, row, "the cell is empty")
-    for column, value, allowed in (("status", status, _STATUSES), ("direction", direction, _DIRECTIONS)):
+    for column, value, allowed in (("status", status, _RUN_STATUSES), ("direction", direction, _DIRECTIONS)):
         if value not in allowed:
             raise table.error(column, row, f"{value!r} is none of {', '.join(allowed)}")
     tags = {
-        contract.TAG_STUDY: study[:MAX_VALUE],
+        contract.TAG_STUDY: study[:MAX_VALUE_CHARACTERS],
         contract.TAG_STATUS: status,
         contract.TAG_OBJECTIVE: objective,
         contract.TAG_DIRECTION: _DIRECTIONS[direction],
@@ -179,10 +179,10 @@ def _trial(table: _Table, row: int, cells: Sequence[Any]) -> _Trial:
     }
     if seed is not None:
         tags[contract.TAG_SEED] = str(seed)
-    return _Trial(row, study, trial, _json_object(table, "params", row, params), tags, _STATUSES[status])
+    return _Trial(row, study, trial, _json_object(table, "params", row, params), tags, _RUN_STATUSES[status])
 
 
-def _json_object(table: _Table, column: str, row: int, text: str | None) -> dict[str, Any]:
+def _json_object(table: _TypedTable, column: str, row: int, text: str | None) -> dict[str, Any]:
     if not text or not text.strip():
         return {}
     try:
@@ -199,11 +199,11 @@ def _fact_tags(extra: Mapping[str, Any]) -> dict[str, str]:
     others: dict[str, Any] = {}
     length = 2
     for key, value in extra.items():
-        if key in _FACTS and value is not None:
-            tags[_FACTS[key]] = param_text(value)
+        if key in _TAG_OF_FACT and value is not None:
+            tags[_TAG_OF_FACT[key]] = param_text(value)
         elif value is not None:
             length += len(json.dumps({key: value}))
-            if length <= MAX_VALUE:
+            if length <= MAX_VALUE_CHARACTERS:
                 others[key] = value
     return {**tags, **({_TAG_EXTRA: json.dumps(others)} if others else {})}
 
@@ -212,24 +212,24 @@ def _fact_tags(extra: Mapping[str, Any]) -> dict[str, str]:
 
 
 class _SortedPoints:
-    """The points of all trials, sorted by trial, then by metric."""
+    """The points of all trials, sorted by trial and metric."""
 
     def __init__(self, path: Path, trials: Sequence[_Trial]) -> None:
         rows = {(t.study, t.name): t.row for t in trials}
         self._metrics: dict[str, int] = {}
         parts: list[tuple[NDArray[Any], ...]] = []
         total = count = 0
-        table = _Table(path, _POINT_COLUMNS, {"time_s": "number"})
+        table = _TypedTable(path, _POINT_COLUMNS, {"time_s": "number"})
         for _, columns in table.batches(required=set(_POINT_COLUMNS) - {"value"}):
             trial = _trial_rows(columns, rows)
-            names, codes = _codes(columns["metric"])
+            names, codes = _text_codes(columns["metric"])
             metric = np.array([self._metrics.setdefault(m.strip(), len(self._metrics)) for m in names])[codes]
             numbers = [np.array(pc.fill_null(columns[c], math.nan), dtype=np.float64) for c in ("value", "time_s")]
             columns_of_points = (trial, metric, np.array(columns["step"], dtype=np.int64), *numbers)
             parts.append(tuple(column[trial >= 0] for column in columns_of_points))
             total, count = total + len(trial), count + len(parts[-1][0])
             if total > table_files.MAX_POINTS:
-                raise table_files.too_many_points(path)
+                raise table_files.too_many_points_error(path)
         empty = (np.empty(0, np.int64),) * 3 + (np.empty(0),) * 2
         joined = [np.concatenate(column) for column in zip(*(parts or [empty]), strict=True)]
         order = np.lexsort((joined[1], joined[0]))
@@ -242,7 +242,9 @@ class _SortedPoints:
 
     def content(self, trial: _Trial) -> RunContent:
         """Return the content of the trial's run."""
-        started = START_MS + 1000 * trial.row  # tables have no dates: start times are one second apart, in table order
+        started = (
+            DEFAULT_START_MS + 1000 * trial.row
+        )  # tables have no dates: start times are one second apart, in table order
         start, stop = np.searchsorted(self._trial, [trial.row, trial.row + 1])
         names = list(self._metrics)
         curves = Curves()
@@ -254,16 +256,16 @@ class _SortedPoints:
 
 
 def _trial_rows(columns: Mapping[str, Any], rows: Mapping[tuple[str, str], int]) -> NDArray[np.int64]:
-    """Return, for each point, the row of its trial in TRIALS, or -1 if the trial is missing there."""
-    studies, study = _codes(columns["study"])
-    trials, trial = _codes(columns["trial"])
+    """Return the row of each point's trial in TRIALS (points,); -1 if the trial is missing there."""
+    studies, study = _text_codes(columns["study"])
+    trials, trial = _text_codes(columns["trial"])
     pairs, positions = np.unique(study * len(trials) + trial, return_inverse=True)
     names = ((studies[p // len(trials)].strip(), trials[p % len(trials)].strip()) for p in pairs.tolist())
     return np.array([rows.get(name, -1) for name in names], dtype=np.int64)[positions]
 
 
-def _codes(cells: Any) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the distinct texts of a column, and the index of each row's text among them."""
+def _text_codes(cells: Any) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the distinct texts of a column, and the index (rows,) of each row's text among them."""
     encoded = cells if pa.types.is_dictionary(cells.type) else cells.dictionary_encode()
     return encoded.dictionary.to_pylist(), np.array(encoded.indices, dtype=np.int64)
 
@@ -277,14 +279,14 @@ def _times_ms(seconds: FloatArray, started_ms: int) -> NDArray[np.int64]:
 # --- typed columns --------------------------------------------------------------------------------------------------------------
 
 
-class _Table:
+class _TypedTable:
     """A table file whose columns must have the specified types."""
 
     def __init__(self, path: Path, required: Mapping[str, CellType], optional: Mapping[str, CellType]) -> None:
         """Raise AdvisorError if the file is not a table or a required column is missing."""
         if path.suffix.lower() not in table_files.TABLE_SUFFIXES:
             raise AdvisorError(f"{path} is neither a .parquet nor a .csv file")
-        self.path = files.require(path, "a table")
+        self.path = files.require_path(path, "a table")
         self._names = table_files.column_names(path)
         missing = [name for name in required if name not in self._names]
         if missing:
@@ -312,7 +314,7 @@ class _Table:
     def _typed(self, cells: Any, name: str, kind: CellType, start: int) -> Any:
         target = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64()}[kind]
         if pa.types.is_dictionary(cells.type):
-            if pa.types.is_string(cells.type.value_type):  # the texts are too long to decode all at once
+            if pa.types.is_string(cells.type.value_type):  # too much text to decode at once
                 if kind == "text":
                     return cells
                 raise self._bad_cell(cells, name, kind, start)

@@ -18,7 +18,7 @@ from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 
 Kind = Literal["csv", "jsonl", "wandb"]
-_SUFFIXES: dict[Kind, tuple[str, ...]] = {
+_FILE_SUFFIXES: dict[Kind, tuple[str, ...]] = {
     "csv": table_files.TABLE_SUFFIXES,
     "jsonl": table_files.LINES_SUFFIXES,
     "wandb": (*table_files.TABLE_SUFFIXES, *table_files.LINES_SUFFIXES),
@@ -33,7 +33,7 @@ class Tabular:
 
     kind: Kind
     step: str | None = None
-    """Name of the step column; default is the first usual name (see `metric_tables.STEPS`). Without one, rows are counted."""
+    """Name of the step column; default is the first usual name (`metric_tables.STEP_COLUMNS`). Without one, rows are counted."""
     run: str | None = None
     """Name of the run column; default is the first usual name. Without one, each file is one run."""
     params: Sequence[str] = ()
@@ -41,20 +41,20 @@ class Tabular:
     time: str | None = None
     """Name of the time column; default is the first usual name. Without one, points have no time."""
 
-    def find(self, source: str | Path) -> RunList:
+    def find_runs(self, source: str | Path) -> RunList:
         """List the runs in a file or in all files of a folder; raise AdvisorError if no file has suitable columns."""
-        suffixes = _SUFFIXES[self.kind]
-        root = files.require(source, f"a {' or '.join(suffixes)} file or of a folder with such files")
+        suffixes = _FILE_SUFFIXES[self.kind]
+        root = files.require_path(source, f"a {' or '.join(suffixes)} file or of a folder with such files")
         if root.is_dir():
-            paths = files.find_all(root, lambda name: name.lower().endswith(suffixes))
+            paths = files.find_files(root, lambda name: name.lower().endswith(suffixes))
         else:
             paths = [root] if root.suffix.lower() in suffixes else []
         if not paths:
-            raise AdvisorError(f"{files.printable(root)}: no {', '.join(suffixes)} file there")
+            raise AdvisorError(f"{files.printable_text(root)}: no {', '.join(suffixes)} file there")
         runs: list[SourceRun] = []
         notes: list[str] = []
         problems: list[AdvisorError] = []
-        mixed = _MixedFile()
+        mixed = _LastReadFile()
         for path in paths:
             try:
                 layout = self._layout(path)
@@ -76,13 +76,13 @@ class Tabular:
         for name in (self.step, self.run, self.time, *self.params):
             if name is not None and name not in columns:
                 listed = ", ".join(columns[:20]) or "none"
-                raise AdvisorError(f"{files.printable(path)} has no column {name!r}; its columns are: {listed}")
-        step = self.step or metric_tables.find_column(columns, metric_tables.STEPS)
+                raise AdvisorError(f"{files.printable_text(path)} has no column {name!r}; its columns are: {listed}")
+        step = self.step or metric_tables.find_column(columns, metric_tables.STEP_COLUMNS)
         others = [c for c in columns if c != step]
         return Layout(
             step=step,
-            time=self.time or metric_tables.find_column(others, metric_tables.TIMES),
-            run=self.run or metric_tables.find_column(others, metric_tables.RUNS),
+            time=self.time or metric_tables.find_column(others, metric_tables.TIME_COLUMNS),
+            run=self.run or metric_tables.find_column(others, metric_tables.RUN_COLUMNS),
             params=frozenset(self.params),
             metric=self._metric,
         )
@@ -94,23 +94,25 @@ class Tabular:
     def _single(self, path: Path, root: Path, layout: Layout) -> SourceRun:
         """Return the run of a file that contains a single run."""
         alone = root == path
-        name = files.printable(path.stem if alone else path.relative_to(root).with_suffix("").as_posix())
+        name = files.printable_text(path.stem if alone else path.relative_to(root).with_suffix("").as_posix())
         beside = _params_file(path)
 
         def read() -> RunContent:
             rows = metric_tables.read_run(path, layout)
             params = {} if beside is None else without_wrappers(files.read_mapping(beside))
-            return _content(rows, {**params, **rows.all_params}, layout, files.printable(path))
+            return _run_content(rows, {**params, **rows.all_params}, layout, files.printable_text(path))
 
         return SourceRun(
             name,
-            (self.kind, name, files.digest_of(table_files.first_row(path))),
+            (self.kind, name, files.digest_of_value(table_files.first_row(path))),
             files.folder_name(path.absolute().parent if alone else root),
             read,
-            files.state_of([path, *([beside] if beside else [])]),
+            files.digest_of_files([path, *([beside] if beside else [])]),
         )
 
-    def _several(self, path: Path, root: Path, layout: Layout, mixed: _MixedFile, notes: list[str]) -> list[SourceRun]:
+    def _several(
+        self, path: Path, root: Path, layout: Layout, mixed: _LastReadFile, notes: list[str]
+    ) -> list[SourceRun]:
         """Return the runs of a file that contains several runs."""
         runs = {name or "": rows for name, rows in mixed.read(path, layout).items()}
         if constants := metric_tables.constant_metrics(mixed.read(path, layout)):
@@ -118,23 +120,23 @@ class Tabular:
                 "Constant within each run and different between runs: if they are hyperparameters, pass --params "
                 f"{','.join(constants)}."
             )
-        state = files.state_of([path])
-        below = files.printable(path.name if root == path else path.relative_to(root).as_posix())
-        first = files.digest_of(table_files.first_row(path))
+        state = files.digest_of_files([path])
+        below = files.printable_text(path.name if root == path else path.relative_to(root).as_posix())
+        first = files.digest_of_value(table_files.first_row(path))
 
         def run(name: str) -> SourceRun:
             def read() -> RunContent:
                 rows = mixed.read(path, layout).get(name, RunRows())
-                return _content(rows, rows.all_params, layout, f"{files.printable(path)}, run {name!r}")
+                return _run_content(rows, rows.all_params, layout, f"{files.printable_text(path)}, run {name!r}")
 
-            return SourceRun(name, (self.kind, below, first, name), files.printable(path.stem), read, state)
+            return SourceRun(name, (self.kind, below, first, name), files.printable_text(path.stem), read, state)
 
         return [run(name) for name in runs]
 
 
 @dataclass
-class _MixedFile:
-    """The runs of the most recently read file. Runs are imported file by file, so only one file is in memory."""
+class _LastReadFile:
+    """The file with several runs that was read last. Runs are imported file by file, so only one file is in memory."""
 
     path: Path | None = None
     runs: dict[str | None, RunRows] = field(default_factory=dict)
@@ -148,7 +150,7 @@ class _MixedFile:
         return self.runs
 
 
-def _content(rows: RunRows, params: dict[str, Any], layout: Layout, where: str) -> RunContent:
+def _run_content(rows: RunRows, params: dict[str, Any], layout: Layout, where: str) -> RunContent:
     points = rows.curves.points()
     if not points and not params:
         raise AdvisorError(f"{where} holds no row with a number")
@@ -162,7 +164,7 @@ def _params_file(path: Path) -> Path | None:
 
 
 def without_wrappers(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a W&B configuration without W&B's own keys; `{"lr": {"desc": null, "value": 0.1}}` becomes `{"lr": 0.1}`."""
+    """Return a W&B configuration without W&B's own keys: `{"lr": {"desc": null, "value": 0.1}}` becomes `{"lr": 0.1}`."""
     plain = {key: value for key, value in config.items() if not key.startswith("_") and key != "wandb_version"}
     return {
         k: v["value"] if isinstance(v, dict) and "value" in v and set(v) <= {"desc", "value"} else v

@@ -13,93 +13,95 @@ from pathlib import Path
 from typing import Any
 
 from advisor.interop.importers import extras, files
-from advisor.interop.importers.lightning import hyperparameters
+from advisor.interop.importers.lightning import read_hyperparameters
 from advisor.interop.importers.points import Curves, as_time_ms
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import RunStatus
 
-_LOADER = "tensorboard.backend.event_processing.event_file_loader"
-_EVENTS = "tfevents"
-_PARAMS = "hparams.yaml"
+_LOADER_MODULE = "tensorboard.backend.event_processing.event_file_loader"
+_EVENT_FILE_MARK = "tfevents"
+_PARAMS_FILE = "hparams.yaml"
 _SPLIT_FOLDER = re.compile(r"(train|training|val|valid|validation|eval|evaluation|test)", re.IGNORECASE)
 _SESSION_START, _SESSION_END = "_hparams_/session_start_info", "_hparams_/session_end_info"
 _RESULT_PREFIX = "hparam/"
-"""Prefix by which TensorBoard's documentation names the results of `add_hparams`."""
+"""Prefix that TensorBoard's documentation uses for the results that `add_hparams` logs."""
 _LIGHTNING_RESULT = "hp_metric"
 """Name of the result that Lightning's logger writes; it is -1 unless the user sets it."""
 _SESSION_FOLDER = re.compile(r"\d{9,}(\.\d+)?")
 """Pattern of folder names that `add_hparams` creates. Several such folders in one folder are separate trials."""
-_STATUSES: Mapping[int, RunStatus] = {1: "FINISHED", 2: "FAILED", 3: "RUNNING"}
-_FRAME_BYTES = 16
+_RUN_STATUSES: Mapping[int, RunStatus] = {1: "FINISHED", 2: "FAILED", 3: "RUNNING"}
+_RECORD_FRAME_BYTES = 16
 """Size in bytes of the length field and checksums of each record."""
 
 
-def find(source: str | Path) -> RunList:
+def find_runs(source: str | Path) -> RunList:
     """List the runs in a folder and its subfolders; raise AdvisorError if there is no event file."""
-    path = files.require(source, "a folder with TensorBoard's event files")
-    if not path.is_dir() and _EVENTS not in path.name:
-        raise AdvisorError(f"{files.printable(path)} is not an event file of TensorBoard")
+    path = files.require_path(source, "a folder with TensorBoard's event files")
+    if not path.is_dir() and _EVENT_FILE_MARK not in path.name:
+        raise AdvisorError(f"{files.printable_text(path)} is not an event file of TensorBoard")
     root = path if path.is_dir() else path.parent
-    folders = dict(files.folders(path, lambda name: _EVENTS in name)) if path.is_dir() else {root: [path]}
+    folders = (
+        dict(files.folders_with_files(path, lambda name: _EVENT_FILE_MARK in name)) if path.is_dir() else {root: [path]}
+    )
     if not folders:
-        raise AdvisorError(f"{files.printable(path)}: no event files (events.out.tfevents.…) there or below")
-    extras.load(_LOADER, "TensorBoard")
-    runs: dict[Path, list[_Part]] = {}
+        raise AdvisorError(f"{files.printable_text(path)}: no event files (events.out.tfevents.…) there or below")
+    extras.load_library(_LOADER_MODULE, "TensorBoard")
+    runs: dict[Path, list[_RunPart]] = {}
     for folder in folders:
-        owner, part = _owner(folder, root, folders)
+        owner, part = _owner_and_part(folder, root, folders)
         runs.setdefault(owner, []).append(part)
-    return RunList([_run(folder, parts, root) for folder, parts in sorted(runs.items())])
+    return RunList([_source_run(folder, parts, root) for folder, parts in sorted(runs.items())])
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _RunPart:
     """The event files in one folder of a run."""
 
     paths: Sequence[Path]
     prefix: str = ""
     suffix: str = ""
-    """Suffix of metric names; the full name is prefix + tag + suffix."""
+    """Suffix of metric names. A metric's full name is prefix + tag + suffix."""
 
 
-def _owner(folder: Path, root: Path, folders: Mapping[Path, Sequence[Path]]) -> tuple[Path, _Part]:
-    """Return the folder of the run that `folder` belongs to, and the part of that run that `folder` holds."""
+def _owner_and_part(folder: Path, root: Path, folders: Mapping[Path, Sequence[Path]]) -> tuple[Path, _RunPart]:
+    """Return the folder of the run that `folder` belongs to, and `folder` as a part of this run."""
     parent, paths = folder.parent, folders[folder]
     if folder == root:
-        return folder, _Part(paths)
+        return folder, _RunPart(paths)
     if _SPLIT_FOLDER.fullmatch(folder.name):
-        return parent, _Part(paths, prefix=f"{folder.name}/")
+        return parent, _RunPart(paths, prefix=f"{folder.name}/")
     if parent in folders:
         if [f for f in folders if f.parent == parent and _SESSION_FOLDER.fullmatch(f.name)] == [folder]:
-            return parent, _Part(paths)
-        if (series := _series(folder, paths)) is not None:
-            return parent, _Part(paths, suffix=f"/{series}")
-    return folder, _Part(paths)
+            return parent, _RunPart(paths)
+        if (series := _series_name(folder, paths)) is not None:
+            return parent, _RunPart(paths, suffix=f"/{series}")
+    return folder, _RunPart(paths)
 
 
-def _series(folder: Path, paths: Sequence[Path]) -> str | None:
-    """Return SERIES if `add_scalars` created the folder: its name is TAG_SERIES and TAG is the only tag in it."""
-    for event in _events(paths[0], []):
+def _series_name(folder: Path, paths: Sequence[Path]) -> str | None:
+    """Return SERIES if `add_scalars` created the folder, else None. The folder's name is TAG_SERIES; TAG is its only tag."""
+    for event in _read_events(paths[0], []):
         for value in event.summary.value:
             start = value.tag.replace("/", "_") + "_"
             return folder.name[len(start) :] if folder.name.startswith(start) else None
     return None
 
 
-def _run(folder: Path, parts: Sequence[_Part], root: Path) -> SourceRun:
+def _source_run(folder: Path, parts: Sequence[_RunPart], root: Path) -> SourceRun:
     name = files.run_name(folder, root)
     paths = [path for part in parts for path in part.paths]
     return SourceRun(
         name,
-        ("tensorboard", name, min(files.printable(path.name) for path in paths)),
+        ("tensorboard", name, min(files.printable_text(path.name) for path in paths)),
         files.folder_name(root),
-        lambda: _content(folder, parts),
-        files.state_of([*paths, folder / _PARAMS]),
+        lambda: _run_content(folder, parts),
+        files.digest_of_files([*paths, folder / _PARAMS_FILE]),
     )
 
 
 @dataclass
-class _Reading:
+class _RunReading:
     params: dict[str, Any]
     curves: Curves = field(default_factory=Curves)
     status: RunStatus = "FINISHED"
@@ -107,18 +109,18 @@ class _Reading:
     notes: list[str] = field(default_factory=list)
 
 
-def _content(folder: Path, parts: Sequence[_Part]) -> RunContent:
-    reading = _Reading(hyperparameters(folder / _PARAMS))
+def _run_content(folder: Path, parts: Sequence[_RunPart]) -> RunContent:
+    reading = _RunReading(read_hyperparameters(folder / _PARAMS_FILE))
     for part in parts:
         for path in part.paths:
             try:
-                _read(path, part, reading)
+                _read_event_file(path, part, reading)
             except (ValueError, TypeError, OverflowError) as error:  # from protobuf, or for a step beyond 64 bits
-                raise AdvisorError(f"{files.printable(path)} is damaged: {str(error)[:120]}") from None
-    reading.curves.drop(_results(reading.curves.metrics))
+                raise AdvisorError(f"{files.printable_text(path)} is damaged: {str(error)[:120]}") from None
+    reading.curves.drop(_final_results(reading.curves.metrics))
     if not len(reading.curves) and not reading.params:
         problems = "".join(f"; {note}" for note in reading.notes)
-        raise AdvisorError(f"{files.printable(folder)}: its event files hold no scalar{problems}")
+        raise AdvisorError(f"{files.printable_text(folder)}: its event files hold no scalar{problems}")
     return RunContent(
         reading.curves.points(),
         reading.params,
@@ -128,26 +130,26 @@ def _content(folder: Path, parts: Sequence[_Part]) -> RunContent:
     )
 
 
-def _results(metrics: Collection[str]) -> set[str]:
-    """Return the final results that `add_hparams` logged, if the run has curves. As metrics, they would be curves of one point."""
+def _final_results(metrics: Collection[str]) -> set[str]:
+    """Return the metrics that `add_hparams` logged as final results, if the run has curves; each has only one point."""
     results = {metric for metric in metrics if metric.startswith(_RESULT_PREFIX) or metric == _LIGHTNING_RESULT}
     return results if len(results) < len(metrics) else set()
 
 
-def _read(path: Path, part: _Part, reading: _Reading) -> None:
-    for event in _events(path, reading.notes):
+def _read_event_file(path: Path, part: _RunPart, reading: _RunReading) -> None:
+    for event in _read_events(path, reading.notes):
         time = as_time_ms(event.wall_time)
         if time is not None:
             reading.started_ms = min(time, reading.started_ms or time)
         for value in event.summary.value:
             if value.WhichOneof("value") != "simple_value" and value.tag in (_SESSION_START, _SESSION_END):
                 _add_session(value, reading)
-            elif (number := _scalar(value)) is not None:
+            elif (number := _scalar_value(value)) is not None:
                 reading.curves.add(part.prefix + value.tag + part.suffix, event.step, number, time)
 
 
-def _scalar(value: Any) -> float | None:
-    """Return a scalar from either of TensorBoard's two encodings, or None for any other value."""
+def _scalar_value(value: Any) -> float | None:
+    """Return a scalar in either of TensorBoard's two encodings as a float; None for any other value."""
     kind = value.WhichOneof("value")
     if kind == "simple_value":
         return float(value.simple_value)
@@ -159,23 +161,23 @@ def _scalar(value: Any) -> float | None:
             return float(numbers[0])
     if not 0 < len(tensor.tensor_content) <= 8:
         return None
-    array = extras.load("tensorboard.util.tensor_util", "TensorBoard").make_ndarray(tensor)
+    array = extras.load_library("tensorboard.util.tensor_util", "TensorBoard").make_ndarray(tensor)
     return float(array.reshape(-1)[0]) if array.dtype.kind in "fiu" and array.size == 1 else None
 
 
-def _add_session(value: Any, reading: _Reading) -> None:
-    """Add the hyperparameters and the status that TensorBoard's hparams plugin records at the start and end of a session."""
-    metadata = extras.load("tensorboard.plugins.hparams.metadata", "TensorBoard")
-    hparams_error = extras.load("tensorboard.plugins.hparams.error", "TensorBoard").HParamsError
+def _add_session(value: Any, reading: _RunReading) -> None:
+    """Add the hyperparameters and the status that TensorBoard's hparams plugin recorded."""
+    metadata = extras.load_library("tensorboard.plugins.hparams.metadata", "TensorBoard")
+    hparams_error = extras.load_library("tensorboard.plugins.hparams.error", "TensorBoard").HParamsError
     is_end = value.tag == _SESSION_END
     parse = metadata.parse_session_end_info_plugin_data if is_end else metadata.parse_session_start_info_plugin_data
     try:
         session = parse(value.metadata.plugin_data.content)
-    except (extras.decode_error(), hparams_error):
-        reading.notes.append("The hyperparameters' plugin wrote a damaged record. It was left out.")
+    except (extras.protobuf_decode_error(), hparams_error):
+        reading.notes.append("A record of TensorBoard's hparams plugin is damaged and was left out.")
         return
     if is_end:
-        reading.status = _STATUSES.get(session.status, "FINISHED")
+        reading.status = _RUN_STATUSES.get(session.status, "FINISHED")
         return
     for name, held in session.hparams.items():
         kind = held.WhichOneof("kind")
@@ -185,22 +187,22 @@ def _add_session(value: Any, reading: _Reading) -> None:
             reading.params[name] = int(cell) if whole else cell
 
 
-def _events(path: Path, notes: list[str]) -> Iterator[Any]:
-    """Yield the events of the file. If the last one is incomplete, add a note: the file is still growing or damaged."""
-    loader = extras.load(_LOADER, "TensorBoard")
-    event_pb2 = extras.load("tensorboard.compat.proto.event_pb2", "TensorBoard")
+def _read_events(path: Path, notes: list[str]) -> Iterator[Any]:
+    """Yield the events of the file. If the last one is incomplete, add a note: the file is still growing, or it is damaged."""
+    loader = extras.load_library(_LOADER_MODULE, "TensorBoard")
+    event_pb2 = extras.load_library("tensorboard.compat.proto.event_pb2", "TensorBoard")
     end = 0
     try:
         size = path.stat().st_size
         for record in loader.RawEventFileLoader(str(path)).Load():
             event = event_pb2.Event.FromString(record)
-            end += len(record) + _FRAME_BYTES
+            end += len(record) + _RECORD_FRAME_BYTES
             yield event
-    except extras.decode_error():
+    except extras.protobuf_decode_error():
         pass  # the note reports the position
     except (OSError, MemoryError, OverflowError) as error:
-        raise AdvisorError(f"cannot read {files.printable(path)}: {str(error)[:120]}") from None
+        raise AdvisorError(f"cannot read {files.printable_text(path)}: {str(error)[:120]}") from None
     if end < size:
         notes.append(
-            f"{files.printable(path)} is truncated or damaged at byte {end:,} of {size:,}. The rest was left out."
+            f"{files.printable_text(path)} is truncated or damaged at byte {end:,} of {size:,}. The rest was left out."
         )

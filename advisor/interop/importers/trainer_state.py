@@ -17,8 +17,8 @@ from advisor.interop.importers.points import Curves, as_step, as_value
 from advisor.interop.importers.runs import RunContent, RunList, SourceRun
 from advisor.model.errors import AdvisorError
 
-_STATE = "trainer_state.json"
-_CARD = "README.md"
+_STATE_FILE = "trainer_state.json"
+_MODEL_CARD_FILE = "README.md"
 _PARAMS_FILES = (
     "training_args.json",
     "train_args.json",
@@ -26,87 +26,92 @@ _PARAMS_FILES = (
     "all_args.json",
     "hparams.json",
     "hyperparameters.json",
-    _CARD,
+    _MODEL_CARD_FILE,
 )
 _MAX_CARD_BYTES = 1_000_000
 _CARD_ITEM = re.compile(r"^- ([A-Za-z_]\w*): (\S.*)$")
-_CHECKPOINT = re.compile(r"checkpoint-(\d+)")
-_COUNT = re.compile(r"[1-9][0-9]{0,17}")
+_CHECKPOINT_PATTERN = re.compile(r"checkpoint-(\d+)")
+_COUNT_PATTERN = re.compile(r"[1-9][0-9]{0,17}")
 
 
-def find(source: str | Path) -> RunList:
-    """List the runs in a folder and its subfolders, one per folder of checkpoints; raise AdvisorError if there are none."""
-    path = files.require(source, f"a Trainer's output folder or {_STATE}")
+def find_runs(source: str | Path) -> RunList:
+    """List the runs in a folder and its subfolders. Each folder of checkpoints is one run.
+
+    Raises AdvisorError if there are none.
+    """
+    path = files.require_path(source, f"a Trainer's output folder or {_STATE_FILE}")
     if path.is_dir():
-        root, states = path, files.find_all(path, _STATE.__eq__)
+        root, states = path, files.find_files(path, _STATE_FILE.__eq__)
     elif path.suffix == ".json":
         root, states = path.parent, [path]
     else:
-        raise AdvisorError(f"{files.printable(path)} is not {_STATE}; pickles such as training_args.bin are not read")
+        raise AdvisorError(
+            f"{files.printable_text(path)} is not {_STATE_FILE}; pickles such as training_args.bin are not read"
+        )
     runs: dict[Path, list[Path]] = {}
     for state in states:
         folder = state.parent
-        is_checkpoint = folder != root and _CHECKPOINT.fullmatch(folder.name)
+        is_checkpoint = folder != root and _CHECKPOINT_PATTERN.fullmatch(folder.name)
         runs.setdefault(folder.parent if is_checkpoint else folder, []).append(state)
     if not runs:
-        raise AdvisorError(f"{files.printable(path)}: no {_STATE} there; give a Trainer's output folder")
-    return RunList([_run(folder, paths, root) for folder, paths in sorted(runs.items())])
+        raise AdvisorError(f"{files.printable_text(path)}: no {_STATE_FILE} there; give a Trainer's output folder")
+    return RunList([_source_run(folder, paths, root) for folder, paths in sorted(runs.items())])
 
 
-def _run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
+def _source_run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
     name = files.run_name(folder, root)
-    latest = max(states, key=_progress)
+    latest = max(states, key=_state_order)
     beside = [folder / name for name in _PARAMS_FILES]
     try:
-        history = _history(_read(latest), latest)
+        history = _log_entries(_read_state(latest), latest)
     except AdvisorError:
         history = []  # the error is reported later, when the run is read
     return SourceRun(
         name,
-        ("trainer-state", name, files.digest_of(history[0]) if history else ""),
+        ("trainer-state", name, files.digest_of_value(history[0]) if history else ""),
         files.folder_name(root),
-        lambda: _content(latest, beside),
-        files.state_of([*states, *beside]),
+        lambda: _run_content(latest, beside),
+        files.digest_of_files([*states, *beside]),
     )
 
 
-def _progress(state: Path) -> tuple[int, int]:
-    """Return a sort key: checkpoints by number, then the state in the output folder, because it is saved last."""
-    number = _CHECKPOINT.fullmatch(state.parent.name)
+def _state_order(state: Path) -> tuple[int, int]:
+    """Return a sort key: checkpoints are sorted by number; the state in the output folder comes last, as it is saved last."""
+    number = _CHECKPOINT_PATTERN.fullmatch(state.parent.name)
     return (0, int(number[1][:18])) if number else (1, 0)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_state(path: Path) -> dict[str, Any]:
     state = files.read_json(path)
     if not isinstance(state, dict) or "log_history" not in state:
-        raise AdvisorError(f"{files.printable(path)} has no log_history, which a Trainer's state has")
+        raise AdvisorError(f"{files.printable_text(path)} has no log_history, which a Trainer's state has")
     return state
 
 
-def _history(state: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
+def _log_entries(state: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
     history = state["log_history"]
     if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
-        raise AdvisorError(f"{files.printable(path)}: its log_history is not a list of entries")
+        raise AdvisorError(f"{files.printable_text(path)}: its log_history is not a list of entries")
     return history
 
 
-def _content(path: Path, beside: Sequence[Path]) -> RunContent:
-    state = _read(path)
-    history = _history(state, path)
+def _run_content(path: Path, beside: Sequence[Path]) -> RunContent:
+    state = _read_state(path)
+    history = _log_entries(state, path)
     curves = Curves()
     for number, entry in enumerate(history, 1):
-        step = as_step(entry.get("step", 0), f"{files.printable(path)}, entry {number} of log_history")
+        step = as_step(entry.get("step", 0), f"{files.printable_text(path)}, entry {number} of log_history")
         for key, cell in entry.items():
             value = as_value(cell)
             if key != "step" and value is not None:
                 curves.add(key, step, value)
-    arguments = _arguments(beside)
+    arguments = _training_arguments(beside)
     trial = state.get("trial_params")
     planned, reached = as_value(state.get("max_steps")) or 0.0, as_value(state.get("global_step")) or 0.0
-    tags = _aim(state, history, arguments)
+    tags = _objective_tags(state, history, arguments)
     batch = arguments.get("total_train_batch_size") or state.get("train_batch_size")
     for tag, value in ((contract.TAG_MAX_TRAIN_STEPS, state.get("max_steps")), (contract.TAG_BATCH_SIZE, batch)):
-        if isinstance(value, int | str) and _COUNT.fullmatch(str(value)):
+        if isinstance(value, int | str) and _COUNT_PATTERN.fullmatch(str(value)):
             tags[tag] = str(value)
     return RunContent(
         curves.points(),
@@ -117,10 +122,10 @@ def _content(path: Path, beside: Sequence[Path]) -> RunContent:
     )
 
 
-def _aim(
+def _objective_tags(
     state: Mapping[str, Any], history: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return the objective's tags: the metric in the arguments, or else the only metric that reached `best_metric`."""
+    """Return the objective's tags. Its metric is named in the arguments, or is the only metric with the value `best_metric`."""
     named = arguments.get("metric_for_best_model")
     best = as_value(state.get("best_metric"))
     values: dict[str, list[float]] = {}
@@ -145,11 +150,11 @@ def _aim(
     return tags
 
 
-def _arguments(beside: Sequence[Path]) -> dict[str, Any]:
+def _training_arguments(beside: Sequence[Path]) -> dict[str, Any]:
     """Return the training arguments from the first of the candidate files that exists."""
     for path in beside:
         if path.is_file():
-            return _card_arguments(path) if path.name == _CARD else files.read_mapping(path)
+            return _card_arguments(path) if path.name == _MODEL_CARD_FILE else files.read_mapping(path)
     return {}
 
 

@@ -23,89 +23,89 @@ from advisor.interop.importers.tabular import Tabular, without_wrappers
 from advisor.model.errors import AdvisorError
 from advisor.tracking.runs import RunStatus
 
-_PROTOCOL = "wandb.proto.wandb_internal_pb2"
-_CONFIG, _SUMMARY = "config.yaml", "wandb-summary.json"
+_PROTOCOL_MODULE = "wandb.proto.wandb_internal_pb2"
+_CONFIG_FILE, _SUMMARY_FILE = "config.yaml", "wandb-summary.json"
 _BLOCK_BYTES = 1 << 15
-_FILE_HEAD_BYTES, _CHUNK_HEAD = 7, struct.Struct("<IHB")
-_FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_FILE_HEADER_BYTES, _CHUNK_HEADER = 7, struct.Struct("<IHB")
+_FULL_CHUNK, _FIRST_CHUNK, _MIDDLE_CHUNK, _LAST_CHUNK = 1, 2, 3, 4
 _MAX_RECORD_BYTES = 256_000_000
-_MAX_RECORDS_TO_RUN = 20
-"""Maximum number of records to read in search of the record that names the run."""
+_MAX_RECORDS_BEFORE_RUN = 20
+"""Maximum number of records to read until the one that names the run."""
 
 
-def find(source: str | Path) -> RunList:
+def find_runs(source: str | Path) -> RunList:
     """List the runs in a file, or in a folder and its subfolders; raise AdvisorError if there are none."""
-    path = files.require(source, "a wandb folder, a .wandb file or an exported history")
+    path = files.require_path(source, "a wandb folder, a .wandb file or an exported history")
     if not path.is_dir():
         if path.suffix != ".wandb":
-            return Tabular("wandb").find(path)
+            return Tabular("wandb").find_runs(path)
         root, records, summaries = path.parent, [path], []
     else:
-        root, records = path, files.find_all(path, lambda name: name.endswith(".wandb"))
+        root, records = path, files.find_files(path, lambda name: name.endswith(".wandb"))
         recorded = {record.parent for record in records}
-        folders = [file.parent for file in files.find_all(path, _SUMMARY.__eq__)]
+        folders = [file.parent for file in files.find_files(path, _SUMMARY_FILE.__eq__)]
         summaries = [folder for folder in folders if not {folder, folder.parent} & recorded]
     if not records and not summaries:
-        return Tabular("wandb").find(path)
+        return Tabular("wandb").find_runs(path)
     if records:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        extras.load(_PROTOCOL, "wandb")
+        extras.load_library(_PROTOCOL_MODULE, "wandb")
     by_id: dict[str, list[Path]] = {}
     for record in records:
-        by_id.setdefault(files.printable(record.stem.removeprefix("run-")), []).append(record)
+        by_id.setdefault(files.printable_text(record.stem.removeprefix("run-")), []).append(record)
     return RunList(
         [
-            *(_recorded(run_id, paths, root) for run_id, paths in by_id.items()),
-            *(_summarised(folder, root) for folder in summaries),
+            *(_run_from_records(run_id, paths, root) for run_id, paths in by_id.items()),
+            *(_run_from_summary(folder, root) for folder in summaries),
         ]
     )
 
 
-def _recorded(run_id: str, paths: list[Path], root: Path) -> SourceRun:
-    """Return a run from its records. Each start or resumption of the run has a separate folder."""
+def _run_from_records(run_id: str, paths: list[Path], root: Path) -> SourceRun:
+    """Return a run that has records. Each start and each resumption of the run has its own record file."""
     project, name = _project_and_name(paths[0])
-    beside = [path.parent / "files" / name for path in paths for name in (_CONFIG, _SUMMARY)]
+    beside = [path.parent / "files" / name for path in paths for name in (_CONFIG_FILE, _SUMMARY_FILE)]
     return SourceRun(
         name or run_id,
         ("wandb", run_id),
         project or files.folder_name(root),
-        lambda: _content(paths),
-        files.state_of([*paths, *beside]),
+        lambda: _run_content(paths),
+        files.digest_of_files([*paths, *beside]),
     )
 
 
-def _summarised(folder: Path, root: Path) -> SourceRun:
-    """Return a run for which only a summary and possibly a configuration exist."""
+def _run_from_summary(folder: Path, root: Path) -> SourceRun:
+    """Return a run without records: it has only a summary and possibly a configuration."""
     name = files.run_name(folder.parent if folder.name == "files" and folder != root else folder, root)
-    config, summary = folder / _CONFIG, folder / _SUMMARY
+    config, summary = folder / _CONFIG_FILE, folder / _SUMMARY_FILE
 
     def read() -> RunContent:
-        reading = _Reading(summary=files.read_mapping(summary))
+        reading = _RunReading(summary=files.read_mapping(summary))
         if config.is_file():
             reading.config = files.read_mapping(config)
-        return reading.content(files.printable(folder))
+        return reading.content(files.printable_text(folder))
 
-    return SourceRun(name, ("wandb", name), files.folder_name(root), read, files.state_of([config, summary]))
+    return SourceRun(name, ("wandb", name), files.folder_name(root), read, files.digest_of_files([config, summary]))
 
 
 # --- records --------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass
-class _Reading:
+class _RunReading:
     curves: Curves = field(default_factory=Curves)
     config: dict[str, Any] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     status: RunStatus = "KILLED"
-    """Status of the run until the record of its end is read."""
+    """Status of the run. It stays KILLED unless the records state how the run ended."""
     started_ms: int | None = None
     last_step: int = 0
     notes: list[str] = field(default_factory=list)
 
     def content(self, where: str) -> RunContent:
         """Return the content of the run. A metric that occurs only in the summary becomes one point at the last step."""
-        config, summary = without_wrappers(self.config), files.flatten(self.summary, ".")
+        config, summary = without_wrappers(self.config), files.flatten_mapping(self.summary, ".")
         summary_step = summary.get("_step")
         step = max(self.last_step, as_step(summary_step, where) if isinstance(summary_step, int | float) else 0)
         for name, cell in summary.items():
@@ -119,9 +119,9 @@ class _Reading:
 
 
 def _project_and_name(path: Path) -> tuple[str, str]:
-    """Return project and name of the run, or two empty strings if its first records lack them."""
+    """Return (project, name) of the run; two empty strings if its first records lack them."""
     try:
-        for record, _ in zip(_records(path, []), range(_MAX_RECORDS_TO_RUN), strict=False):
+        for record, _ in zip(_decode_records(path, []), range(_MAX_RECORDS_BEFORE_RUN), strict=False):
             if record.WhichOneof("record_type") == "run":
                 return record.run.project, record.run.display_name
     except AdvisorError:
@@ -129,37 +129,37 @@ def _project_and_name(path: Path) -> tuple[str, str]:
     return "", ""
 
 
-def _content(paths: list[Path]) -> RunContent:
-    reading = _Reading()
+def _run_content(paths: list[Path]) -> RunContent:
+    reading = _RunReading()
     for path in paths:
         reading.status = "KILLED"
-        _read(path, reading)
-    return reading.content(files.printable(paths[-1]))
+        _read_records_into(path, reading)
+    return reading.content(files.printable_text(paths[-1]))
 
 
-def _read(path: Path, reading: _Reading) -> None:
-    where = files.printable(path)
-    for record in _records(path, reading.notes):
+def _read_records_into(path: Path, reading: _RunReading) -> None:
+    where = files.printable_text(path)
+    for record in _decode_records(path, reading.notes):
         kind = record.WhichOneof("record_type")
         if kind == "history":
             _add_history(record.history, reading, where)
         elif kind == "run":
             _add_run(record.run, reading)
         elif kind == "config":
-            _update(reading.config, record.config, where)
+            _apply_update(reading.config, record.config, where)
         elif kind == "summary":
-            _update(reading.summary, record.summary, where)
+            _apply_update(reading.summary, record.summary, where)
         elif kind == "exit":
             reading.status = "FINISHED" if record.exit.exit_code == 0 else "FAILED"
-    config, summary = (path.parent / "files" / name for name in (_CONFIG, _SUMMARY))
+    config, summary = (path.parent / "files" / name for name in (_CONFIG_FILE, _SUMMARY_FILE))
     if not reading.config and config.is_file():
         reading.config.update(files.read_mapping(config))
     if not reading.summary and summary.is_file():
         reading.summary.update(files.read_mapping(summary))
 
 
-def _add_run(run: Any, reading: _Reading) -> None:
-    _update(reading.config, run.config, "config")
+def _add_run(run: Any, reading: _RunReading) -> None:
+    _apply_update(reading.config, run.config, "config")
     if run.HasField("start_time"):
         reading.started_ms = reading.started_ms or as_time_ms(run.start_time.seconds + run.start_time.nanos / 1e9)
     if run.git.commit:
@@ -168,7 +168,7 @@ def _add_run(run: Any, reading: _Reading) -> None:
         reading.tags["mlflow.note.content"] = run.notes
 
 
-def _update(mapping: dict[str, Any], update: Any, where: str) -> None:
+def _apply_update(mapping: dict[str, Any], update: Any, where: str) -> None:
     """Apply the updates and removals of a record to `mapping`."""
     for item in update.update:
         names = list(item.nested_key) or [item.key]
@@ -181,12 +181,12 @@ def _update(mapping: dict[str, Any], update: Any, where: str) -> None:
         mapping.pop(item.key or ".".join(item.nested_key), None)
 
 
-def _add_history(history: Any, reading: _Reading, where: str) -> None:
+def _add_history(history: Any, reading: _RunReading, where: str) -> None:
     cells: dict[str, Any] = {}
     for item in history.item:
         name = ".".join(item.nested_key) or item.key
         cell = files.parse_json(item.value_json or "null", where)
-        cells.update(files.flatten({name: cell}, ".") if isinstance(cell, dict) else {name: cell})
+        cells.update(files.flatten_mapping({name: cell}, ".") if isinstance(cell, dict) else {name: cell})
     step = as_step(cells.get("_step", history.step.num), where)
     reading.last_step = max(reading.last_step, step)
     time = as_time_ms(cells.get("_timestamp"))
@@ -196,50 +196,55 @@ def _add_history(history: Any, reading: _Reading, where: str) -> None:
             reading.curves.add(name, step, value, time)
 
 
-def _records(path: Path, notes: list[str]) -> Iterator[Any]:
-    """Yield the records of a .wandb file. If the last one is incomplete, add a note: the file is still growing or damaged."""
-    protocol = extras.load(_PROTOCOL, "wandb")
+def _decode_records(path: Path, notes: list[str]) -> Iterator[Any]:
+    """Yield the records of a .wandb file. If the last one is incomplete, add a note: the file is growing, or it is damaged."""
+    protocol = extras.load_library(_PROTOCOL_MODULE, "wandb")
     end = 0
-    for end, content in _framed(path):
+    for end, content in _record_bytes(path):
         try:
             yield protocol.Record.FromString(content)
-        except extras.decode_error():
-            raise AdvisorError(f"{files.printable(path)} is damaged at byte {end:,}: invalid record") from None
+        except extras.protobuf_decode_error():
+            raise AdvisorError(f"{files.printable_text(path)} is damaged at byte {end:,}: invalid record") from None
     size = path.stat().st_size
-    if size - end >= _CHUNK_HEAD.size:
+    if size - end >= _CHUNK_HEADER.size:
         notes.append(
-            f"{files.printable(path)} is truncated or damaged at byte {end:,} of {size:,}. The rest was left out."
+            f"{files.printable_text(path)} is truncated or damaged at byte {end:,} of {size:,}. The rest was left out."
         )
 
 
-def _framed(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the end position and the content of each record of a .wandb file.
+def _record_bytes(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield (end position in bytes, content) of each record of a .wandb file.
 
-    The file format is LevelDB's log: 32 KiB blocks contain chunks, each with a checksum, a length and a type. The type states
+    The file format is LevelDB's log: blocks of 32 KiB contain chunks, each with a checksum, a length and a type. The type states
     whether the chunk is the first, a middle or the last part of a record, or the whole record.
     """
     try:
         with path.open("rb") as file:
-            if file.read(_FILE_HEAD_BYTES)[:4] != b":W&B":
-                raise AdvisorError(f"{files.printable(path)} is not a file of wandb's records")
+            if file.read(_FILE_HEADER_BYTES)[:4] != b":W&B":
+                raise AdvisorError(f"{files.printable_text(path)} is not a file of W&B records")
             content = b""
-            position = _FILE_HEAD_BYTES
+            position = _FILE_HEADER_BYTES
             while True:
                 padding = _BLOCK_BYTES - position % _BLOCK_BYTES
-                if padding < _CHUNK_HEAD.size:
+                if padding < _CHUNK_HEADER.size:
                     position += len(file.read(padding))
-                head = file.read(_CHUNK_HEAD.size)
-                if len(head) < _CHUNK_HEAD.size:
+                head = file.read(_CHUNK_HEADER.size)
+                if len(head) < _CHUNK_HEADER.size:
                     return
-                checksum, length, kind = _CHUNK_HEAD.unpack(head)
+                checksum, length, kind = _CHUNK_HEADER.unpack(head)
                 chunk = file.read(length)
                 if len(chunk) < length or checksum != zlib.crc32(chunk, zlib.crc32(bytes([kind]))):
                     return
-                position += _CHUNK_HEAD.size + length
-                content = chunk if kind in (_FULL, _FIRST) else content + chunk
-                if len(content) > _MAX_RECORD_BYTES or kind not in (_FULL, _FIRST, _MIDDLE, _LAST):
+                position += _CHUNK_HEADER.size + length
+                content = chunk if kind in (_FULL_CHUNK, _FIRST_CHUNK) else content + chunk
+                if len(content) > _MAX_RECORD_BYTES or kind not in (
+                    _FULL_CHUNK,
+                    _FIRST_CHUNK,
+                    _MIDDLE_CHUNK,
+                    _LAST_CHUNK,
+                ):
                     return
-                if kind in (_FULL, _LAST):
+                if kind in (_FULL_CHUNK, _LAST_CHUNK):
                     yield position, content
     except OSError as error:
-        raise files.unreadable(path, error) from None
+        raise files.unreadable_error(path, error) from None

@@ -11,12 +11,12 @@ from advisor import contract
 from advisor.interop.importers.mlflow_runs import TAG_SOURCE, TAG_STATE, NewRun
 from advisor.model.errors import AdvisorError
 
-_RENEWED_TAGS = (contract.TAG_STUDY_FILE,)
+_OVERWRITTEN_TAGS = (contract.TAG_STUDY_FILE,)
 """Experiment tags that each import overwrites."""
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedRun:
     """A stored run that an earlier import wrote."""
 
     run_id: str
@@ -29,29 +29,29 @@ OnWritten = Callable[[NewRun, int], None]
 
 
 class Writer(ABC):
-    """Writes runs into one tracking store. Partial and duplicate runs are never kept."""
+    """Writes runs into one tracking store. It never keeps partial or duplicate runs."""
 
-    def imported(self, experiment: str) -> Mapping[str, Imported]:
-        """Return the runs of earlier imports in the experiment, keyed by source; empty if there is no such experiment."""
-        existing = self._active(experiment)
+    def imported_runs(self, experiment: str) -> Mapping[str, ImportedRun]:
+        """Return the runs of earlier imports in the experiment, keyed by source; empty if the experiment does not exist."""
+        existing = self._active_experiment(experiment)
         tags = {} if existing is None else self._tags_of_runs(existing.experiment_id)
-        return {t[TAG_SOURCE]: Imported(run, t.get(TAG_STATE)) for run, t in tags.items() if TAG_SOURCE in t}
+        return {t[TAG_SOURCE]: ImportedRun(run, t.get(TAG_STATE)) for run, t in tags.items() if TAG_SOURCE in t}
 
     def write(self, name: str, tags: Mapping[str, str], runs: Iterable[NewRun], on_written: OnWritten) -> None:
         """Write the runs into an experiment; if it does not exist, create it with `tags`."""
-        existing = self._active(name)
+        existing = self._active_experiment(name)
         if existing is None:
-            self._write_runs(self._create(name, tags), runs, on_written)
+            self._write_runs(self._create_experiment(name, tags), runs, on_written)
             return
-        for tag in _RENEWED_TAGS:
+        for tag in _OVERWRITTEN_TAGS:
             if tag in tags and existing.tags.get(tag) != tags[tag]:
                 self._set_tag(existing.experiment_id, tag, tags[tag])
         self._delete_unfinished(existing.experiment_id)
         self._write_runs(existing, runs, on_written)
 
-    def _active(self, name: str) -> Any:
+    def _active_experiment(self, name: str) -> Any:
         """Return the experiment, or None if it does not exist; raise AdvisorError if it was deleted."""
-        experiment = self._experiment(name)
+        experiment = self._find_experiment(name)
         if experiment is not None and experiment.lifecycle_stage != "active":
             raise AdvisorError(
                 f"experiment {name!r} exists but was deleted; restore it with: "
@@ -60,11 +60,11 @@ class Writer(ABC):
         return experiment
 
     @abstractmethod
-    def _experiment(self, name: str) -> Any:
-        """Return MLflow's experiment even if it was deleted, or None if it never existed."""
+    def _find_experiment(self, name: str) -> Any:
+        """Return MLflow's experiment, also a deleted one; None if it never existed."""
 
     @abstractmethod
-    def _create(self, name: str, tags: Mapping[str, str]) -> Any:
+    def _create_experiment(self, name: str, tags: Mapping[str, str]) -> Any:
         """Create an experiment and return it."""
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""All plots of a report grouped under headings, and the reasons for missing plots."""
+"""All plots of a report, grouped under headings, and the reasons for missing plots."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from advisor.report.text.study_diff import describe
 
 
 @dataclass(frozen=True)
-class Group:
+class PlotGroup:
     """A group of plots under one heading."""
 
     title: str
@@ -33,36 +33,36 @@ class Group:
     note: str | None = None
 
 
-def groups(report: ReportData) -> tuple[Group, ...]:
+def plot_groups(report: ReportData) -> tuple[PlotGroup, ...]:
     """Return the groups of plots in page order, without empty groups."""
     figures, positions = report.figures, best_positions(report)
     parallel = parallel_figure(report)
     made = (
-        _axes(report),
-        Group(
+        _axis_plots(report),
+        PlotGroup(
             "Best trial for each value (isolation plots)",
             tuple(isolation_figure(report, s) for s in figures.isolations[:MAX_AXES]),
             note="The best trial for each value with all other hyperparameters tuned: the effect of the value itself.",
         ),
-        Group("Importance", tuple(importance_figures(figures.importances)) if figures.importances else ()),
-        Group("All trials in parallel coordinates", (parallel,) if parallel else ()),
-        _training(report),
-        Group("Curves just above the best learning rate", _just_above(report)),
-        Group("Gradient norm", _gradients(report)),
-        Group(
+        PlotGroup("Importance", tuple(importance_figures(figures.importances)) if figures.importances else ()),
+        PlotGroup("All trials in parallel coordinates", (parallel,) if parallel else ()),
+        _training_plots(report),
+        PlotGroup("Curves just above the best learning rate", _just_above_plots(report)),
+        PlotGroup("Gradient norm", _gradient_plots(report)),
+        PlotGroup(
             "Close-ups of spikes",
             tuple(close_up_figure(report, c) for c in figures.close_ups),
             note="Every logged point around the steps that findings about stability mark.",
         ),
-        Group("Best step", (best_step_figure(positions),) if positions else ()),
-        Group("More or fewer trials", (best_of_figure(report, figures.best_of),) if figures.best_of else ()),
-        Group("Batch size", _batch_size(report)),
+        PlotGroup("Best step", (best_step_figure(positions),) if positions else ()),
+        PlotGroup("More or fewer trials", (best_of_figure(report, figures.best_of),) if figures.best_of else ()),
+        PlotGroup("Batch size", _batch_size_plots(report)),
     )
     return tuple(g for g in made if g.figures)
 
 
 def missing_plots(report: ReportData) -> tuple[str, ...]:
-    """Return one sentence for each missing plot that gives the reason."""
+    """Return one sentence for each missing plot, with the reason."""
     figures = report.figures
     importance = (
         "No importance is shown: too few settings ended."
@@ -84,11 +84,11 @@ def missing_plots(report: ReportData) -> tuple[str, ...]:
 # --- the objective against hyperparameters ----------------------------------------------------------------------------------------
 
 
-def _axes(report: ReportData) -> Group:
+def _axis_plots(report: ReportData) -> PlotGroup:
     names = list(report.spec.searched)
     figures = tuple(axis_figure(report, _axis_evidence(report, n), own=True) for n in names[:MAX_AXES])
     note = f"The first {MAX_AXES} of {len(names)} hyperparameters are drawn." if len(names) > MAX_AXES else None
-    return Group("Objective against each hyperparameter", figures, open=True, note=note)
+    return PlotGroup("Objective against each hyperparameter", figures, open=True, note=note)
 
 
 def _axis_evidence(report: ReportData, name: str) -> AxisEvidence:
@@ -109,15 +109,15 @@ def _axis_evidence(report: ReportData, name: str) -> AxisEvidence:
 # --- curves -----------------------------------------------------------------------------------------------------------------------
 
 
-def _training(report: ReportData) -> Group:
+def _training_plots(report: ReportData) -> PlotGroup:
     figures: list[Figure] = []
     trials = Count(len(report.figures.best_trials), "trial")
     for s in report.figures.curves:
         if s.signal not in (None, "grad_norm"):
             caption = say("{metric} of the best {trials}.", metric=Name(s.metric), trials=trials)
-            # The best trials differ near the end; an axis that fits the first values would flatten that part.
+            # The best trials differ near the end. An axis with room for the first values would flatten that part.
             figures += _curves_of_best(report, s.metric, caption, late=s.signal == "objective")
-    return Group("Training curves of the best trials", tuple(figures))
+    return PlotGroup("Training curves of the best trials", tuple(figures))
 
 
 def _curves_of_best(
@@ -127,7 +127,7 @@ def _curves_of_best(
     return curve_figures(report, evidence, late=late)
 
 
-def _just_above(report: ReportData) -> tuple[Figure, ...]:
+def _just_above_plots(report: ReportData) -> tuple[Figure, ...]:
     above = report.figures.just_above
     if above is None:
         return ()
@@ -143,7 +143,7 @@ def _just_above(report: ReportData) -> tuple[Figure, ...]:
     return tuple(curve_figures(report, CurveEvidence(metrics=(above.metric,), caption=caption, trials=above.trials)))
 
 
-def _gradients(report: ReportData) -> tuple[Figure, ...]:
+def _gradient_plots(report: ReportData) -> tuple[Figure, ...]:
     histogram = report.figures.grad_norm
     if histogram is None:
         return ()
@@ -152,7 +152,7 @@ def _gradients(report: ReportData) -> tuple[Figure, ...]:
     if histogram.clip is not None:
         lines.append(Line(value=histogram.clip, label=f"clipped above {number(histogram.clip, 3)}"))
     figures: list[Figure] = []
-    clipping = _clipping(histogram)
+    clipping = _clipping_sentence(histogram)
     for s in report.figures.curves:
         if s.signal == "grad_norm":
             caption = say("Gradient norm of the best {trials}.{clipping}", trials=trials, clipping=clipping)
@@ -176,14 +176,14 @@ def _gradients(report: ReportData) -> tuple[Figure, ...]:
     return (*figures, *((drawn,) if drawn else ()))
 
 
-def _clipping(histogram: NormHistogram) -> str:
+def _clipping_sentence(histogram: NormHistogram) -> str:
     if histogram.clip is None:
         return ""
     share = "" if histogram.clipped is None else f", which changes {Percent(histogram.clipped)} of their updates"
     return f" They clip at {number(histogram.clip, 3)}{share}."
 
 
-def _batch_size(report: ReportData) -> tuple[Figure, ...]:
+def _batch_size_plots(report: ReportData) -> tuple[Figure, ...]:
     speeds, result = report.figures.speeds, report.figures.to_target
     figures = [speed_figure(speeds)] if speeds else []
     if result is not None and len(result.sizes) > 1:

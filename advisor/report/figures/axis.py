@@ -1,4 +1,4 @@
-"""The hyperparameter axis plot: every trial's objective against one hyperparameter, with the old and the next range."""
+"""The hyperparameter axis plot: the objective of all trials against one hyperparameter, with the old and the next range."""
 
 from __future__ import annotations
 
@@ -12,24 +12,31 @@ from advisor.model.evidence import AxisEvidence
 from advisor.model.message import Message, Name, say
 from advisor.model.spec import Parameter
 from advisor.model.words import clean, count
-from advisor.report.figures.positions import choice_labels, in_columns, is_numeric, jitter, on_scale, value_limits
-from advisor.report.figures.svg import TOP, Figure, Frame, Key, dots, indices
+from advisor.report.figures.positions import (
+    choice_labels,
+    is_numeric,
+    jitter_of_index,
+    position_in_columns,
+    position_on_scale,
+    value_limits,
+)
+from advisor.report.figures.svg import TOP_MARGIN, Figure, Frame, Key, dots_path, indices_text
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
 from advisor.report.plot_data.scale import objective_limits
 
 MAX_AXES = 24
-"""Maximum number of hyperparameters with their own plot. Plots of findings reuse the axes and dots of that plot."""
+"""Maximum number of hyperparameters with a plot of their own. A finding's plot reuses the axes and dots of that plot."""
 
 MAX_DOTS = 1500
-"""Maximum number of dots in one figure. If a study has more trials, dots that overlap others are dropped."""
+"""Maximum number of dots in one figure. If a study has more trials, dots that others cover are left out."""
 
-_LANE = 24.0
+_FAILED_STRIP_HEIGHT = 24.0
 """Height in pixels of the strip for failed trials above the plot."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
+class _PlacedTrial:
     """A trial and its horizontal position in the plot."""
 
     index: int
@@ -38,33 +45,33 @@ class _Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plot:
-    """The layout of one hyperparameter's plots: they differ only in what a finding adds."""
+class _AxisPlot:
+    """The layout that all plots of one hyperparameter share. A finding's plot adds the marks of the finding."""
 
     frame: Frame
     domain: Parameter | None
     choices: list[str] | None
     """Labels of the columns of a categorical hyperparameter; None for a numeric one."""
-    placed: list[_Placed]
+    placed: list[_PlacedTrial]
     spots: dict[int, tuple[float, float]]
-    """Pixel coordinates of each trial whose result lies within the vertical axis, by trial index."""
-    drawn: list[_Placed]
-    """The trials in `spots` that are drawn as a dot."""
+    """Pixel coordinates by trial index, for the trials whose result lies within the vertical axis."""
+    drawn: list[_PlacedTrial]
+    """The trials in `spots` that are drawn as dots."""
 
     @property
-    def beyond(self) -> list[_Placed]:
+    def outside_axis(self) -> list[_PlacedTrial]:
         """The trials whose result lies outside the vertical axis."""
         return [p for p in self.placed if p.row.feasible and p.row.best is not None and p.index not in self.spots]
 
     @property
-    def failed(self) -> list[_Placed]:
+    def failed(self) -> list[_PlacedTrial]:
         """The trials in the strip for failed trials."""
         return [p for p in self.placed if p.row.failed]
 
 
 def axis_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = False) -> Figure:
-    """Draw the plot of `evidence`. With `own`, also define the axes and dots that other plots of this hyperparameter reuse."""
-    plot = _layout(report, evidence)
+    """Draw the plot of `evidence`. own: also define the axes and dots that other plots of this hyperparameter reuse."""
+    plot = _lay_out_plot(report, evidence)
     frame, shared = plot.frame, _shared_id(report, evidence.parameter)
     named = set(evidence.trials)
     hot = [p for p in plot.placed if p.index in plot.spots and p.row.id in named]
@@ -82,12 +89,12 @@ def axis_figure(report: ReportData, evidence: AxisEvidence, *, own: bool = False
         if shared is not None:
             frame.group(start, id=f"{shared}-dots")
     if hot:
-        frame.add("path", "pts hot", d=dots(plot.spots[p.index] for p in hot), data_t=_indices(hot))
+        frame.add("path", "pts hot", d=dots_path(plot.spots[p.index] for p in hot), data_t=_indices_text(hot))
     if plot.choices is None:
         frame.vertical_labels([(frame.x(line.value), line.label) for line in evidence.lines if line.value in frame.x])
     title = f"{clean(report.spec.objective.metric)} against {clean(evidence.parameter)}"
-    notes = _notes(plot, report, evidence.parameter)
-    legend = _legend(report, evidence, plot, own)
+    notes = _plot_notes(plot, report, evidence.parameter)
+    legend = _plot_legend(report, evidence, plot, own)
     return Figure(svg=frame.render(title), caption=evidence.caption, legend=legend, notes=notes)
 
 
@@ -97,27 +104,27 @@ def _shared_id(report: ReportData, name: str) -> str | None:
     return f"axis-{names.index(name)}" if name in names else None
 
 
-def _layout(report: ReportData, evidence: AxisEvidence) -> _Plot:
+def _lay_out_plot(report: ReportData, evidence: AxisEvidence) -> _AxisPlot:
     name, rows = evidence.parameter, report.figures.trials
     domain = report.spec.parameters.get(name)
     values = np.array([r.best if r.feasible and r.best is not None else math.nan for r in rows])
     failed = any(r.failed for r in rows)
-    frame = Frame(top=TOP + (_LANE if failed else 0))
+    frame = Frame(top=TOP_MARGIN + (_FAILED_STRIP_HEIGHT if failed else 0))
     frame.fit_y(objective_limits(values, minimize=report.minimize), min_left=46.0 if failed else 0.0)
     choices = None if is_numeric(domain, rows, name) else choice_labels(domain, rows, name)
     if choices is None:
-        frame.fit_x(value_limits(domain, rows, name, _next_ends(report, evidence)))
-    position = on_scale(frame.x) if choices is None else in_columns(frame, choices)
-    placed = [_Placed(i, r, x) for i, r in enumerate(rows) if (x := position(i, r.params.get(name))) is not None]
+        frame.fit_x(value_limits(domain, rows, name, _ends_of_next_ranges(report, evidence)))
+    position = position_on_scale(frame.x) if choices is None else position_in_columns(frame, choices)
+    placed = [_PlacedTrial(i, r, x) for i, r in enumerate(rows) if (x := position(i, r.params.get(name))) is not None]
     good = [p for p in placed if p.row.feasible and p.row.best is not None and p.row.best in frame.y]
     spots = {p.index: (p.x, frame.y(p.row.best or 0.0)) for p in good}
     keep = report.best.trial if report.best is not None else None
-    drawn = _thin(good, spots, keep=keep, minimize=report.minimize)
-    return _Plot(frame, domain, choices, placed, spots, drawn)
+    drawn = _drop_covered_dots(good, spots, keep=keep, minimize=report.minimize)
+    return _AxisPlot(frame, domain, choices, placed, spots, drawn)
 
 
-def _next_ends(report: ReportData, evidence: AxisEvidence) -> list[float]:
-    """Return the ends of every next range that some plot of the hyperparameter shows."""
+def _ends_of_next_ranges(report: ReportData, evidence: AxisEvidence) -> list[float]:
+    """Return both ends of all next ranges that the hyperparameter's plots show."""
     name = evidence.parameter
     same = [e for f in report.findings for e in f.evidence if isinstance(e, AxisEvidence) and e.parameter == name]
     ends = [v for e in (*same, evidence) for v in (e.next_low, e.next_high)]
@@ -130,7 +137,7 @@ def _next_ends(report: ReportData, evidence: AxisEvidence) -> list[float]:
 # --- background -----------------------------------------------------------------------------------------------------------------
 
 
-def _draw_next_range(plot: _Plot, evidence: AxisEvidence) -> None:
+def _draw_next_range(plot: _AxisPlot, evidence: AxisEvidence) -> None:
     domain = plot.domain
     low, high = evidence.next_low, evidence.next_high
     if domain is not None and domain.low is not None and domain.high is not None:
@@ -139,24 +146,24 @@ def _draw_next_range(plot: _Plot, evidence: AxisEvidence) -> None:
     if plot.choices is not None or low is None or high is None:
         return
     x = plot.frame.x
-    if x.takes(low) and x.takes(high):
-        width, height = max(x(high) - x(low), 2), plot.frame.bottom - TOP
-        plot.frame.add("rect", "next", x=x(low), y=TOP, width=width, height=height)
+    if x.can_show(low) and x.can_show(high):
+        width, height = max(x(high) - x(low), 2), plot.frame.bottom - TOP_MARGIN
+        plot.frame.add("rect", "next", x=x(low), y=TOP_MARGIN, width=width, height=height)
 
 
-def _draw_axes(plot: _Plot, report: ReportData, name: str) -> None:
+def _draw_axes(plot: _AxisPlot, report: ReportData, name: str) -> None:
     """Draw both axes, and shade the areas outside the declared range in grey."""
     frame, domain = plot.frame, plot.domain
     if plot.choices is None and domain is not None and domain.low is not None and domain.high is not None:
         x = frame.x
         start, end = x(domain.low), x(domain.high)
-        # A range inferred from the trials excludes no values, so there is nothing to shade.
+        # A range inferred from the trials excludes no value, so nothing is shaded.
         declared = name not in report.inferred
         for a, b in ((x.start, start), (end, x.end)):
             if b - a > 0.5 and declared:
-                frame.add("rect", "outside", x=a, y=TOP, width=b - a, height=frame.bottom - TOP)
+                frame.add("rect", "outside", x=a, y=TOP_MARGIN, width=b - a, height=frame.bottom - TOP_MARGIN)
         for at in (start, end):
-            frame.line(at, TOP, at, frame.bottom, "bound")
+            frame.line(at, TOP_MARGIN, at, frame.bottom, "bound")
     extreme = "lowest" if report.minimize else "highest"
     frame.y_axis(f"{extreme} {report.spec.objective.metric}")
     if plot.choices is None:
@@ -168,38 +175,45 @@ def _draw_axes(plot: _Plot, report: ReportData, name: str) -> None:
 # --- trials ---------------------------------------------------------------------------------------------------------------------
 
 
-def _draw_trials(plot: _Plot, report: ReportData) -> None:
+def _draw_trials(plot: _AxisPlot, report: ReportData) -> None:
     frame = plot.frame
     if plot.drawn:
-        frame.add("path", "pts", d=dots(plot.spots[p.index] for p in plot.drawn), data_t=_indices(plot.drawn))
-    if plot.beyond:
+        frame.add("path", "pts", d=dots_path(plot.spots[p.index] for p in plot.drawn), data_t=_indices_text(plot.drawn))
+    if plot.outside_axis:
         edge, cls = (frame.y.end + 5, "over") if report.minimize else (frame.y.start - 5, "over low")
-        frame.add("path", f"pts {cls}", d=dots((p.x, edge) for p in plot.beyond), data_t=_indices(plot.beyond))
+        frame.add(
+            "path",
+            f"pts {cls}",
+            d=dots_path((p.x, edge) for p in plot.outside_axis),
+            data_t=_indices_text(plot.outside_axis),
+        )
     if plot.failed:
-        lane = [(p.x, TOP + 7 + jitter(p.index) * (_LANE - 14)) for p in plot.failed]
-        frame.line(frame.left, TOP + _LANE, frame.right, TOP + _LANE, "lane")
-        frame.text(frame.left - 6, TOP + _LANE / 2 + 4, "failed", "bad", anchor="end")
-        frame.add("path", "bad pts", d=dots(lane), data_t=_indices(plot.failed))
+        lane = [(p.x, TOP_MARGIN + 7 + jitter_of_index(p.index) * (_FAILED_STRIP_HEIGHT - 14)) for p in plot.failed]
+        frame.line(
+            frame.left, TOP_MARGIN + _FAILED_STRIP_HEIGHT, frame.right, TOP_MARGIN + _FAILED_STRIP_HEIGHT, "lane"
+        )
+        frame.text(frame.left - 6, TOP_MARGIN + _FAILED_STRIP_HEIGHT / 2 + 4, "failed", "bad", anchor="end")
+        frame.add("path", "bad pts", d=dots_path(lane), data_t=_indices_text(plot.failed))
     for p in plot.drawn:
         if report.best is not None and p.row.id == report.best.trial:
             frame.add("circle", "best", cx=plot.spots[p.index][0], cy=plot.spots[p.index][1], r=6.5)
 
 
-def _indices(placed: Sequence[_Placed]) -> str:
-    return indices([p.index for p in placed])
+def _indices_text(placed: Sequence[_PlacedTrial]) -> str:
+    return indices_text([p.index for p in placed])
 
 
-def _thin(
-    placed: Sequence[_Placed], spots: dict[int, tuple[float, float]], *, keep: str | None, minimize: bool
-) -> list[_Placed]:
-    """Return at most MAX_DOTS trials: `keep` and the best trial in each cell of a grid, coarsened until the limit is met."""
+def _drop_covered_dots(
+    placed: Sequence[_PlacedTrial], spots: dict[int, tuple[float, float]], *, keep: str | None, minimize: bool
+) -> list[_PlacedTrial]:
+    """Return at most MAX_DOTS trials: the trial `keep`, and the best trial in each cell of a grid that is fine enough for that."""
     if len(placed) <= MAX_DOTS:
         return list(placed)
     sign = 1 if minimize else -1
     ordered = sorted(placed, key=lambda p: (p.row.id != keep, sign * (p.row.best or 0.0), p.index))
     size = 2.0
     while True:
-        cells: dict[tuple[int, int], _Placed] = {}
+        cells: dict[tuple[int, int], _PlacedTrial] = {}
         for p in ordered:
             x, y = spots[p.index]
             cells.setdefault((int(x / size), int(y / size)), p)
@@ -211,13 +225,13 @@ def _thin(
 # --- notes and legend -----------------------------------------------------------------------------------------------------------
 
 
-def _notes(plot: _Plot, report: ReportData, name: str) -> tuple[Message | str, ...]:
+def _plot_notes(plot: _AxisPlot, report: ReportData, name: str) -> tuple[Message | str, ...]:
     """Return one sentence for each thing that the plot clips or omits."""
     notes: list[Message | str] = []
-    if plot.beyond:
-        lie = count(len(plot.beyond), "trial lies", "trials lie")
+    if plot.outside_axis:
+        lie = count(len(plot.outside_axis), "trial lies", "trials lie")
         notes.append(
-            f"{lie} outside the vertical axis and {'is' if len(plot.beyond) == 1 else 'are'} drawn at its edge."
+            f"{lie} outside the vertical axis and {'is' if len(plot.outside_axis) == 1 else 'are'} drawn at its edge."
         )
     if len(plot.drawn) < len(plot.spots):
         notes.append(f"{len(plot.drawn):,} of {count(len(plot.spots), 'dot')} are drawn; the others lie under these.")
@@ -229,7 +243,7 @@ def _notes(plot: _Plot, report: ReportData, name: str) -> tuple[Message | str, .
     return tuple(notes)
 
 
-def _legend(report: ReportData, evidence: AxisEvidence, plot: _Plot, own: bool) -> tuple[Key, ...]:
+def _plot_legend(report: ReportData, evidence: AxisEvidence, plot: _AxisPlot, own: bool) -> tuple[Key, ...]:
     keys, rows, named = [], [p.row for p in plot.placed], set(evidence.trials)
     if any(r.feasible for r in rows):
         keys.append(Key("k-dot", "trial"))
@@ -237,7 +251,7 @@ def _legend(report: ReportData, evidence: AxisEvidence, plot: _Plot, own: bool) 
         keys.append(Key("k-hot", "trials of this finding"))
     if any(report.best is not None and r.id == report.best.trial for r in rows):
         keys.append(Key("k-best", "best trial"))
-    if plot.beyond:
+    if plot.outside_axis:
         keys.append(Key("k-over", "outside the axis"))
     if plot.failed:
         keys.append(Key("k-bad", "failed"))
@@ -247,6 +261,6 @@ def _legend(report: ReportData, evidence: AxisEvidence, plot: _Plot, own: bool) 
         if not inferred:
             keys.append(Key("k-outside", "not searched"))
     if plot.choices is None and (evidence.next_low is not None or evidence.next_high is not None):
-        # The next study can defer the range that a finding proposes, or merge it with another one.
+        # The next study may defer a finding's range, or merge it with the range of another finding.
         keys.append(Key("k-next", "next range" if own else "proposed range"))
     return tuple(keys)

@@ -1,4 +1,4 @@
-"""Plots against the batch size: throughput, and training needed to reach a target."""
+"""Plots against the batch size: throughput, and the amount of training until a target is reached."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Sequence
 
 from advisor.model.message import Message, Name, Objective, say
 from advisor.model.words import number, trimmed
-from advisor.report.figures.svg import Figure, Frame, Key, dots, fmt
+from advisor.report.figures.svg import Figure, Frame, Key, dots_path, px_text
 from advisor.report.plot_data.model import Speed, ToTarget
-from advisor.report.plot_data.scale import padded
+from advisor.report.plot_data.scale import padded_limits
 
 
 def speed_figure(speeds: Sequence[Speed]) -> Figure:
-    """Draw examples per second at each batch size, with a reference line of throughput proportional to batch size."""
+    """Draw the examples per second at each batch size. A reference line shows throughput proportional to the batch size."""
     first, last = speeds[0], speeds[-1]
     fastest = max(speeds, key=lambda s: s.examples_per_s)
     ends = [(s.low or s.examples_per_s, s.high or s.examples_per_s) for s in speeds]
-    frame = _frame([s.batch_size for s in speeds], [v for pair in ends for v in pair], "examples per second")
+    frame = _log_log_frame([s.batch_size for s in speeds], [v for pair in ends for v in pair], "examples per second")
     ideal = min(last.batch_size, first.batch_size * frame.y.high / first.examples_per_s)
     at = first.examples_per_s * ideal / first.batch_size
     frame.line(frame.x(first.batch_size), frame.y(first.examples_per_s), frame.x(ideal), frame.y(at), "mark")
     bars = [
-        f"M{fmt(frame.x(s.batch_size))} {fmt(frame.y(lo))}V{fmt(frame.y(hi))}"
+        f"M{px_text(frame.x(s.batch_size))} {px_text(frame.y(lo))}V{px_text(frame.y(hi))}"
         for s, (lo, hi) in zip(speeds, ends, strict=True)
     ]
     frame.add("path", "whisker", d="".join(bars))
@@ -30,16 +30,20 @@ def speed_figure(speeds: Sequence[Speed]) -> Figure:
     caption = say(
         "Batch size {size} trains fastest: {speed} examples per second, {times} times as many as batch size {first}.",
         size=trimmed(fastest.batch_size),
-        speed=_rounded(fastest.examples_per_s),
+        speed=_three_digits_text(fastest.examples_per_s),
         times=number(fastest.examples_per_s / first.examples_per_s, 2),
         first=trimmed(first.batch_size),
     )
-    legend = (Key("k-dot", "trials of one size"), Key("k-whisker", "90 % interval"), Key("k-mark", "linear speedup"))
+    legend = (
+        Key("k-dot", "trials of one size"),
+        Key("k-whisker", "90 % interval"),
+        Key("k-mark", "linear speedup"),
+    )
     return Figure(svg=frame.render("Throughput against batch size"), caption=caption, legend=legend)
 
 
 def target_figures(result: ToTarget, metric: str) -> list[Figure]:
-    """Draw the training that each batch size needs to reach the target, and the time if it is known."""
+    """Draw the amount of training until each batch size reaches the target, and the time if it is known."""
     goal = say("{metric}", metric=Name(metric))
     if result.target is not None:
         goal = say("{metric} {value}", metric=Name(metric), value=Objective(result.target))
@@ -52,7 +56,7 @@ def target_figures(result: ToTarget, metric: str) -> list[Figure]:
 
 
 def _target_figure(points: list[tuple[float, float]], unit: str, goal: Message, statistic: str) -> Figure:
-    frame = _frame([x for x, _ in points], [y for _, y in points], f"{unit} to {goal}")
+    frame = _log_log_frame([x for x, _ in points], [y for _, y in points], f"{unit} to {goal}")
     _draw_dots(frame, points)
     least = min(points, key=lambda p: p[1])
     most = max(points, key=lambda p: p[1])
@@ -64,7 +68,7 @@ def _target_figure(points: list[tuple[float, float]], unit: str, goal: Message, 
         size=trimmed(least[0]),
         goal=goal,
         superlative=superlative,
-        taken=_rounded(least[1]) + (" s" if unit == "seconds" else ""),
+        taken=_three_digits_text(least[1]) + (" s" if unit == "seconds" else ""),
         other=trimmed(most[0]),
         times=number(most[1] / least[1], 2),
         comparative=comparative,
@@ -73,16 +77,16 @@ def _target_figure(points: list[tuple[float, float]], unit: str, goal: Message, 
     return Figure(svg=svg, caption=caption, legend=(Key("k-dot", statistic),))
 
 
-def _rounded(value: float) -> str:
+def _three_digits_text(value: float) -> str:
     """Return the number with three significant digits, also above 1,000."""
     return number(float(f"{value:.3g}"), 3)
 
 
-def _frame(sizes: Sequence[float], values: Sequence[float], label: str) -> Frame:
-    """Return a frame with two logarithmic axes. Quantities proportional to each other lie on a straight line."""
+def _log_log_frame(sizes: Sequence[float], values: Sequence[float], label: str) -> Frame:
+    """Return a frame with two logarithmic axes, on which values proportional to the batch size lie on a straight line."""
     frame = Frame()
-    frame.fit_y(padded(min(values), max(values), log=True, by=0.1))
-    frame.fit_x(padded(min(sizes), max(sizes), log=True))
+    frame.fit_y(padded_limits(min(values), max(values), log=True, by=0.1))
+    frame.fit_x(padded_limits(min(sizes), max(sizes), log=True))
     frame.y_axis(label)
     frame.x_axis("batch size", ticks=[(size, trimmed(size)) for size in sorted(sizes)])
     return frame
@@ -92,4 +96,4 @@ def _draw_dots(frame: Frame, points: Sequence[tuple[float, float]]) -> None:
     for size, value in points:
         if math.isfinite(value):
             tip = f"batch size {trimmed(size)}: {number(value, 3)}"
-            frame.add("path", "pts", f"<title>{tip}</title>", d=dots([(frame.x(size), frame.y(value))]))
+            frame.add("path", "pts", f"<title>{tip}</title>", d=dots_path([(frame.x(size), frame.y(value))]))

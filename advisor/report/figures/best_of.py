@@ -1,4 +1,4 @@
-"""Box plots of the best of n trials against n: they show the benefit of running more trials."""
+"""Box plots of the best of n trials against n. They show the benefit of more trials."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import numpy as np
 
 from advisor.model.message import Count, Message, Name, Objective, say
 from advisor.model.words import clean, count, number
-from advisor.report.figures.svg import Figure, Frame, Key, bar, fmt
+from advisor.report.figures.svg import Figure, Frame, Key, bar_path, px_text
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import BestOf
-from advisor.report.plot_data.scale import objective_limits, reaching
+from advisor.report.plot_data.scale import objective_limits, widened_limits
 
 
 def best_of_figure(report: ReportData, best_of: BestOf) -> Figure:
-    """Draw a box from the lower to the upper quartile for each n, with the median and whiskers from 5 to 95 %."""
+    """For each n, draw a box from the lower to the upper quartile, the median, and whiskers from 5 to 95 %."""
     metric = report.spec.objective.metric
     known = np.array([[math.nan if v is None else v for v in row] for row in best_of.quantiles])
     frame = Frame()
-    frame.fit_y(reaching(objective_limits(known.ravel(), minimize=report.minimize), known[:, 2].tolist()))
+    frame.fit_y(widened_limits(objective_limits(known.ravel(), minimize=report.minimize), known[:, 2].tolist()))
     frame.y_axis(f"best {metric}")
     frame.line(frame.left, frame.bottom, frame.right, frame.bottom, "axis")
     width = frame.column_width(len(best_of.sizes))
@@ -30,26 +30,30 @@ def best_of_figure(report: ReportData, best_of: BestOf) -> Figure:
         frame.text(middle, frame.bottom + 17, f"{n:,}", anchor="middle")
         low, lower, half, upper, high = (bad if v is None else frame.y(v) for v in row)
         side = min(width * 0.3, 20)
-        whiskers += f"M{fmt(middle)} {fmt(low)}V{fmt(high)}"
-        box = bar(middle - side, min(lower, upper), 2 * side, max(abs(upper - lower), 1))
-        frame.add("path", "box", f"<title>{_tooltip(n, row)}</title>", d=box)
-        medians += f"M{fmt(middle - side)} {fmt(half)}h{fmt(2 * side)}"
+        whiskers += f"M{px_text(middle)} {px_text(low)}V{px_text(high)}"
+        box = bar_path(middle - side, min(lower, upper), 2 * side, max(abs(upper - lower), 1))
+        frame.add("path", "box", f"<title>{_box_tooltip(n, row)}</title>", d=box)
+        medians += f"M{px_text(middle - side)} {px_text(half)}h{px_text(2 * side)}"
     for cls, path in (("whisker", whiskers), ("iso", medians)):
         frame.add("path", cls, d=path)
     frame.x_name("trials", (frame.left + frame.right) / 2)
     failed = any(row[-1] is None for row in best_of.quantiles)
     notes = ("A box or whisker at the edge includes failed trials.",) if failed else ()
-    legend = (Key("k-box", "middle half"), Key("k-iso", "median"), Key("k-whisker", "5 to 95 %"))
+    legend = (
+        Key("k-box", "middle half"),
+        Key("k-iso", "median"),
+        Key("k-whisker", "5 to 95 %"),
+    )
     svg = frame.render(f"Best {clean(metric)} of n trials")
-    return Figure(svg=svg, caption=_caption(best_of, metric), legend=legend, notes=notes)
+    return Figure(svg=svg, caption=_best_of_caption(best_of, metric), legend=legend, notes=notes)
 
 
-def _tooltip(n: int, row: tuple[float | None, ...]) -> str:
+def _box_tooltip(n: int, row: tuple[float | None, ...]) -> str:
     low, lower, half, upper, high = ("failed" if v is None else number(v) for v in row)
     return f"best of {count(n, 'trial')}: median {half}, middle half {lower} to {upper}, 5 to 95 % {low} to {high}"
 
 
-def _caption(best_of: BestOf, metric: str) -> Message:
+def _best_of_caption(best_of: BestOf, metric: str) -> Message:
     n, fewer = best_of.sizes[-1], best_of.sizes[-2]
     best, best_of_fewer = best_of.quantiles[-1][2], best_of.quantiles[-2][2]
     if best is None or best_of_fewer is None:

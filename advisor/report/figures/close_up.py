@@ -10,22 +10,22 @@ from advisor.model.message import Count, Message, Name, say
 from advisor.model.space import FloatArray
 from advisor.model.words import clean, number, shorten
 from advisor.report.figures.curves import curve_path
-from advisor.report.figures.svg import Figure, Frame, dots
+from advisor.report.figures.svg import Figure, Frame, dots_path
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import CloseUp
-from advisor.report.plot_data.scale import LOG_RATIO, Limits, padded
+from advisor.report.plot_data.scale import MIN_LOG_RATIO, Limits, padded_limits
 from advisor.stats.curve import HUGE
 
 
 def close_up_figure(report: ReportData, close: CloseUp) -> Figure:
-    """Draw the logged points connected by lines, and mark the finding's step."""
+    """Draw the logged points with lines between them, and mark the finding's step."""
     values = np.array([math.nan if v is None else v for v in close.values])
     finite = values[np.abs(values) < HUGE]
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
     drawn = [v if v is not None and abs(v) < HUGE else None for v in close.values]
-    log = low > 0 and high > LOG_RATIO * float(np.median(finite))
+    log = low > 0 and high > MIN_LOG_RATIO * float(np.median(finite))
     frame = Frame()
-    frame.fit_y(padded(low, high, log=log, by=0.08))
+    frame.fit_y(padded_limits(low, high, log=log, by=0.08))
     frame.fit_x(Limits(float(close.steps[0]), float(max(close.steps[-1], close.steps[0] + 1)), log=False))
     frame.y_axis(close.metric)
     frame.x_axis("step")
@@ -33,13 +33,13 @@ def close_up_figure(report: ReportData, close: CloseUp) -> Figure:
     index = report.figures.index.get(close.trial, "")
     frame.add("path", "crv s0", d=curve_path(close.steps, drawn, frame.x, frame.y), data_t=str(index))
     points = [(s, v) for s, v in zip(close.steps, drawn, strict=True) if v is not None]
-    frame.add("path", "knots", d=dots((frame.x(s), frame.y(v)) for s, v in points))
+    frame.add("path", "knots", d=dots_path((frame.x(s), frame.y(v)) for s, v in points))
     row = report.figures.by_id.get(close.trial)
-    caption = _caption(close, values, row.name if row else close.trial)
+    caption = _close_up_caption(close, values, row.name if row else close.trial)
     return Figure(svg=frame.render(f"{clean(close.metric)} around step {close.step:,}"), caption=caption)
 
 
-def _caption(close: CloseUp, values: FloatArray, trial: str) -> Message:
+def _close_up_caption(close: CloseUp, values: FloatArray, trial: str) -> Message:
     distance = np.abs(np.array(close.steps) - close.step)
     at = values[distance == distance.min()]
     median = float(np.nanmedian(values)) if np.isfinite(values).any() else math.nan

@@ -14,29 +14,29 @@ from advisor.model.evidence import CurveEvidence, Line, Mark
 from advisor.model.message import Message, Name, say
 from advisor.model.space import FloatArray
 from advisor.model.words import clean, count, number, shorten
-from advisor.report.figures.svg import RIGHT, TOP, Figure, Frame, Key, fmt, text_width
+from advisor.report.figures.svg import RIGHT_EDGE, TOP_MARGIN, Figure, Frame, Key, px_text, text_width
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import CurveSet, TrialCurve
-from advisor.report.plot_data.scale import Limits, Scale, curve_limits, with_near
+from advisor.report.plot_data.scale import Limits, Scale, curve_limits, widened_if_near
 
-COLOURS = 5
-"""Number of distinguishable colours. Any further curve reuses a colour with a dashed line."""
+MAX_COLOURS = 5
+"""Maximum number of colours that a reader can tell apart. Further curves reuse a colour with a dashed line."""
 
 MAX_CURVES = 10
 
-_SLACK = 0.25
-"""Maximum distance in pixels between an omitted point and the drawn line."""
-_ROUGHNESS = 1.0
-"""Minimum median jump in pixels between points of a rough curve. If rough and dense, only its peaks are drawn, to whole pixels."""
-_COLUMN_WIDTH = 6.0
-"""Width in pixels of the columns in which a rough curve keeps its minimum and maximum: four times the line width."""
+_MAX_LINE_ERROR_PX = 0.25
+"""Maximum distance in pixels from an omitted point to the drawn line."""
+_MIN_ROUGH_JUMP_PX = 1.0
+"""Minimum median jump in pixels between the points of a rough curve. Only the peaks of a dense, rough curve are drawn."""
+_COLUMN_WIDTH_PX = 6.0
+"""Width in pixels of the columns for which a rough curve keeps its minimum and maximum: four times the line width."""
 
-_Panel = tuple[CurveSet, list[TrialCurve]]
+_MetricCurves = tuple[CurveSet, list[TrialCurve]]
 """A metric and the curves to draw for it."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Drawn:
+class _DrawnCurve:
     """A drawn curve with its colour and dash pattern."""
 
     curve: TrialCurve
@@ -48,28 +48,28 @@ class _Drawn:
 def curve_figures(report: ReportData, evidence: CurveEvidence, *, late: bool = False) -> list[Figure]:
     """Draw the curves of `evidence` in one plot, or in one plot per metric if the metrics cannot share an axis.
 
-    With `late`, the vertical axis fits only the last three quarters of each curve.
+    late: fit the vertical axis to the last three quarters of each curve only.
     """
     sets = [s for m in evidence.metrics for s in report.figures.curves if s.metric == m]
     trials = list(dict.fromkeys(evidence.trials))[:MAX_CURVES]
     panels = [(s, [c for t in trials for c in s.curves if c.trial == t]) for s in sets]
     panels = [(s, curves) for s, curves in panels if curves]
-    together = len(panels) == 2 and len(trials) <= COLOURS and _comparable(panels)
+    together = len(panels) == 2 and len(trials) <= MAX_COLOURS and _can_share_axis(panels)
     groups = [panels] if together else [[panel] for panel in panels]
     figures = []
     for i, group in enumerate(groups):
         same = say("{metric} of the same trials.", metric=Name(group[0][0].metric))
-        figures.append(_figure(report, group, evidence, trials, evidence.caption if i == 0 else same, late))
+        figures.append(_draw_figure(report, group, evidence, trials, evidence.caption if i == 0 else same, late))
     return figures
 
 
-def _comparable(panels: Sequence[_Panel]) -> bool:
-    """Return whether two metrics fit on one axis: their names denote the same quantity, and neither curve would look flat."""
+def _can_share_axis(panels: Sequence[_MetricCurves]) -> bool:
+    """Return whether the metrics fit on one axis: their names denote the same quantity, and no curve would look flat."""
     if len({re.split(r"[^a-z0-9]+", s.metric.lower())[-1] for s, _ in panels}) > 1:
         return False
     middles = []
     for _, curves in panels:
-        values = np.concatenate([_values(c) for c in curves])
+        values = np.concatenate([_values_with_nan(c) for c in curves])
         values = values[np.isfinite(values)]
         if len(values) == 0:
             return False
@@ -79,13 +79,13 @@ def _comparable(panels: Sequence[_Panel]) -> bool:
     return bool(min(b - a, d - c) > 0.1 * both) and panels[0][0].scale == panels[1][0].scale
 
 
-def _values(curve: TrialCurve) -> FloatArray:
+def _values_with_nan(curve: TrialCurve) -> FloatArray:
     return np.array([math.nan if v is None else v for v in curve.values], dtype=np.float64)
 
 
-def _figure(
+def _draw_figure(
     report: ReportData,
-    group: Sequence[_Panel],
+    group: Sequence[_MetricCurves],
     evidence: CurveEvidence,
     trials: Sequence[str],
     caption: Message | str,
@@ -94,14 +94,19 @@ def _figure(
     rows = report.figures.by_id
     order = {t: i for i, t in enumerate(t for t in trials if any(c.trial == t for _, curves in group for c in curves))}
     drawn = [
-        _Drawn(c, order[c.trial] % COLOURS, panel if len(group) > 1 else order[c.trial] // COLOURS, _values(c))
+        _DrawnCurve(
+            c,
+            order[c.trial] % MAX_COLOURS,
+            panel if len(group) > 1 else order[c.trial] // MAX_COLOURS,
+            _values_with_nan(c),
+        )
         for panel, (_, curves) in enumerate(group)
         for c in curves
     ]
     steady = [d.values for d in drawn if d.curve.trial in rows and rows[d.curve.trial].feasible]
     if late:
         steady = [values[len(values) // 4 :] for values in steady]
-    limits = with_near(curve_limits(steady, [d.values for d in drawn]), [line.value for line in evidence.lines])
+    limits = widened_if_near(curve_limits(steady, [d.values for d in drawn]), [line.value for line in evidence.lines])
     frame = Frame()
     frame.fit_y(limits)
     frame.x = _step_scale([d.curve for d in drawn], group[0][0].scale, frame.left)
@@ -115,25 +120,25 @@ def _figure(
     _draw_marks(frame, evidence.marks, drawn)
     metrics = " and ".join(clean(s.metric) for s, _ in group)
     svg = frame.render(f"{metrics} over training steps of {count(len(order), 'trial')}")
-    notes: tuple[Message | str, ...] = (*_clipped(limits, drawn), *_omitted(group, evidence, trials))
-    return Figure(svg=svg, caption=caption, legend=_legend(report, group, order), notes=notes)
+    notes: tuple[Message | str, ...] = (*_clipping_notes(limits, drawn), *_omission_notes(group, evidence, trials))
+    return Figure(svg=svg, caption=caption, legend=_curve_legend(report, group, order), notes=notes)
 
 
-def _legend(report: ReportData, group: Sequence[_Panel], order: dict[str, int]) -> tuple[Key, ...]:
+def _curve_legend(report: ReportData, group: Sequence[_MetricCurves], order: dict[str, int]) -> tuple[Key, ...]:
     """Return the legend: a colour for each trial and, with two metrics, a dash pattern for each metric."""
     rows, two = report.figures.by_id, len(group) > 1
     names = {t: clean(rows[t].name if t in rows else t) for t in order}
     dashes = [clean(s.metric) for s, _ in group] if two else []
     return (
         *(
-            Key(f"k-crv s{i % COLOURS} d{0 if two else i // COLOURS}", shorten(names[t], 28), names[t])
+            Key(f"k-crv s{i % MAX_COLOURS} d{0 if two else i // MAX_COLOURS}", shorten(names[t], 28), names[t])
             for t, i in order.items()
         ),
         *(Key(f"k-crv d{i}", shorten(metric, 28), metric) for i, metric in enumerate(dashes)),
     )
 
 
-def _omitted(group: Sequence[_Panel], evidence: CurveEvidence, trials: Sequence[str]) -> list[Message]:
+def _omission_notes(group: Sequence[_MetricCurves], evidence: CurveEvidence, trials: Sequence[str]) -> list[Message]:
     notes = []
     if (total := len(set(evidence.trials))) > len(trials):
         notes.append(say("The first {drawn} of {total} trials are drawn.", drawn=len(trials), total=total))
@@ -148,44 +153,45 @@ def _step_scale(curves: Sequence[TrialCurve], kind: str, left: float) -> Scale:
     last = max(c.steps[-1] for c in curves)
     if kind == "log":
         first = min((s for c in curves for s in c.steps[:8] if s > 0), default=1)
-        return Scale(float(first), float(max(last, first + 1)), left, RIGHT, log=True)
+        return Scale(float(first), float(max(last, first + 1)), left, RIGHT_EDGE, log=True)
     first = min(c.steps[0] for c in curves)
-    # The axis starts at step 0, unless the first logged step lies in the second half of the axis.
+    # The axis starts at step 0 unless the first logged step would lie in its second half.
     low = 0.0 if first <= last / 2 else float(first)
-    room = max(1.0, 1e-6 * abs(low))  # the relative part matters for steps so large that floats are sparse
-    return Scale(low, max(float(last), low + room), left, RIGHT)
+    room = max(1.0, 1e-6 * abs(low))  # 1e-6: one step more changes no float if the steps are huge
+    return Scale(low, max(float(last), low + room), left, RIGHT_EDGE)
 
 
 def curve_path(steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale) -> str:
-    """Return SVG path data of the curve, with gaps at non-finite values and where the curve stays outside the scale.
+    """Return SVG path data of the curve. It has gaps at non-finite values and where the curve stays outside the scale.
 
-    Points on the line between their neighbours are omitted, so a smooth curve is short. Peaks shrink by at most `_SLACK`.
+    Points on the line between their neighbours are omitted, so smooth curves have short data. Peaks shrink by at most
+    `_MAX_LINE_ERROR_PX`.
     """
     parts: list[str] = []
-    for piece in _pieces(steps, values, x, y):
+    for piece in _split_at_gaps(steps, values, x, y):
         rough = _is_rough(piece)
         # In a rough curve, tenths of a pixel and points between peaks are invisible.
         unit = 1 if rough else 10
-        points = _straightened(_peaks(piece) if rough else piece)
+        points = _without_points_on_lines(_column_extremes(piece) if rough else piece)
         places = [(round(px * unit), round(py * unit)) for px, py in points]
-        parts.append(f"M{fmt(places[0][0] / unit)} {fmt(places[0][1] / unit)}")
+        parts.append(f"M{px_text(places[0][0] / unit)} {px_text(places[0][1] / unit)}")
         moves = [(bx - ax, by - ay) for (ax, ay), (bx, by) in pairwise(places) if (ax, ay) != (bx, by)]
         for dx, dy in moves:
             if dx == 0:
-                parts.append(f"v{_short(dy / unit)}")
+                parts.append(f"v{_pixel_text(dy / unit)}")
             elif dy == 0:
-                parts.append(f"h{_short(dx / unit)}")
+                parts.append(f"h{_pixel_text(dx / unit)}")
             else:
-                parts.append(f"l{_short(dx / unit)}{'' if dy < 0 else ' '}{_short(dy / unit)}")
+                parts.append(f"l{_pixel_text(dx / unit)}{'' if dy < 0 else ' '}{_pixel_text(dy / unit)}")
         if not moves:  # draw an isolated point as a dot
             parts.append("h0")
     return "".join(parts)
 
 
-def _pieces(
+def _split_at_gaps(
     steps: Sequence[int], values: Sequence[float | None], x: Scale, y: Scale
 ) -> Iterator[list[tuple[float, float]]]:
-    """Yield the pixels of each stretch of the curve between gaps. A stretch may cross the plot's edge but never runs along it."""
+    """Yield the pixels of each part of the curve between two gaps. A part may cross the plot's edge but never runs along it."""
     piece: list[tuple[float, float]] = []
     off = 0
     for step, value in zip(steps, values, strict=True):
@@ -204,22 +210,25 @@ def _pieces(
 
 def _is_rough(piece: Sequence[tuple[float, float]]) -> bool:
     """Return whether the curve has more points than pixel columns and large jumps between points."""
-    dense = piece[-1][0] - piece[0][0] < _COLUMN_WIDTH * (len(piece) - 1)
-    return dense and float(np.median(np.abs(np.diff([at for _, at in piece])))) > _ROUGHNESS
+    dense = piece[-1][0] - piece[0][0] < _COLUMN_WIDTH_PX * (len(piece) - 1)
+    return dense and float(np.median(np.abs(np.diff([at for _, at in piece])))) > _MIN_ROUGH_JUMP_PX
 
 
-def _peaks(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def _column_extremes(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return the curve's first and last point, and the highest and lowest point of each pixel column."""
     peaks = {0, len(piece) - 1}
-    columns = groupby(range(len(piece)), key=lambda i: piece[i][0] // _COLUMN_WIDTH)
+    columns = groupby(range(len(piece)), key=lambda i: piece[i][0] // _COLUMN_WIDTH_PX)
     for _, column in columns:
         inside = list(column)
         peaks |= {min(inside, key=lambda i: piece[i][1]), max(inside, key=lambda i: piece[i][1])}
     return [piece[i] for i in sorted(peaks)]
 
 
-def _straightened(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the curve without points that are within `_SLACK` of the line between their neighbours; x must not decrease."""
+def _without_points_on_lines(piece: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the curve without the points within `_MAX_LINE_ERROR_PX` of the line between their neighbours.
+
+    The x coordinates must not decrease.
+    """
     points = [piece[0]]
     last, low, high = piece[0], -math.inf, math.inf
     for x, y in piece[1:]:
@@ -230,14 +239,14 @@ def _straightened(piece: Sequence[tuple[float, float]]) -> list[tuple[float, flo
                 points.append(last)
             gap, low, high = x - points[-1][0], -math.inf, math.inf
         if gap > 0:
-            low = max(low, (y - _SLACK - points[-1][1]) / gap)
-            high = min(high, (y + _SLACK - points[-1][1]) / gap)
+            low = max(low, (y - _MAX_LINE_ERROR_PX - points[-1][1]) / gap)
+            high = min(high, (y + _MAX_LINE_ERROR_PX - points[-1][1]) / gap)
         last = (x, y)
     return [*points, last] if last != points[-1] else points
 
 
-def _short(pixels: float) -> str:
-    text = fmt(pixels)
+def _pixel_text(pixels: float) -> str:
+    text = px_text(pixels)
     return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
 
 
@@ -247,16 +256,16 @@ def _draw_lines(frame: Frame, lines: Sequence[Line]) -> None:
         if line.value in frame.y:
             at = frame.y(line.value)
             frame.line(frame.left, at, frame.right, at, "mark")
-            edge = min(at - 4, edge - 13) if at - 4 > TOP + 8 else at + 13
+            edge = min(at - 4, edge - 13) if at - 4 > TOP_MARGIN + 8 else at + 13
             frame.text(frame.left + 4, edge, shorten(line.label, 60), "halo", title=line.label)
 
 
-def _draw_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_Drawn]) -> None:
-    """Draw a ring on the curve for each mark, and its label if there is room. Equal labels are drawn once."""
+def _draw_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_DrawnCurve]) -> None:
+    """Draw a ring on the curve for each mark, and the mark's label if there is room. Equal labels are drawn once."""
     written: set[str] = set()
     boxes: list[tuple[float, float]] = []  # left end and baseline of each label drawn so far
     for mark in marks:
-        spot = _spot(frame, mark, drawn)
+        spot = _mark_position(frame, mark, drawn)
         if spot is None:
             continue
         (x, y), colour = spot
@@ -265,9 +274,9 @@ def _draw_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_Drawn]) ->
         if label in written:
             continue
         width = text_width(label)
-        right = x + 8 + width > RIGHT
+        right = x + 8 + width > RIGHT_EDGE
         left = x - 8 - width if right else x + 8
-        rows = [row for row in (y - 8, y + 16, y - 22, y + 30) if row > TOP + 8]
+        rows = [row for row in (y - 8, y + 16, y - 22, y + 30) if row > TOP_MARGIN + 8]
         free = [row for row in rows if all(abs(row - r) > 12 or abs(left - at) > width + 6 for at, r in boxes)]
         if free:
             written.add(label)
@@ -275,18 +284,20 @@ def _draw_marks(frame: Frame, marks: Sequence[Mark], drawn: Sequence[_Drawn]) ->
             frame.text(x - 8 if right else x + 8, free[0], label, "halo", "end" if right else "start", mark.label)
 
 
-def _spot(frame: Frame, mark: Mark, drawn: Sequence[_Drawn]) -> tuple[tuple[float, float], int] | None:
-    """Return the pixel of a mark on the first drawn curve of its trial, and the index of the curve's colour."""
+def _mark_position(frame: Frame, mark: Mark, drawn: Sequence[_DrawnCurve]) -> tuple[tuple[float, float], int] | None:
+    """Return a mark's pixel on the first drawn curve of its trial, and the index of the curve's colour. None without a pixel."""
     for d in drawn:
-        visible = [i for i in range(len(d.values)) if frame.y.takes(d.values[i])] if d.curve.trial == mark.trial else []
+        visible = (
+            [i for i in range(len(d.values)) if frame.y.can_show(d.values[i])] if d.curve.trial == mark.trial else []
+        )
         if visible:
             i = min(visible, key=lambda i: abs(d.curve.steps[i] - mark.step))
-            step = mark.step if frame.x.takes(mark.step) else frame.x.low
+            step = mark.step if frame.x.can_show(mark.step) else frame.x.low
             return (frame.x(step), frame.y(float(d.values[i]))), d.colour
     return None
 
 
-def _clipped(limits: Limits, drawn: Sequence[_Drawn]) -> list[str]:
+def _clipping_notes(limits: Limits, drawn: Sequence[_DrawnCurve]) -> list[str]:
     values = np.concatenate([d.values for d in drawn])
     finite = values[np.isfinite(values)]
     notes = []

@@ -1,4 +1,4 @@
-"""Histograms: of any quantity with some values marked, and of each trial's best step."""
+"""Histograms: one of any quantity, with marked values, and one of the trials' best steps."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from advisor.model.evidence import HistogramEvidence
 from advisor.model.words import clean, count
-from advisor.report.figures.svg import TOP, Figure, Frame, Key, fmt
-from advisor.report.plot_data.scale import Limits, with_near
+from advisor.report.figures.svg import TOP_MARGIN, Figure, Frame, Key, px_text
+from advisor.report.plot_data.scale import Limits, widened_if_near
 
 
 def histogram_figure(evidence: HistogramEvidence) -> Figure | None:
@@ -20,9 +20,9 @@ def histogram_figure(evidence: HistogramEvidence) -> Figure | None:
     ordered = all(a < b for a, b in pairwise(edges))
     if len(edges) != len(evidence.counts) + 1 or len(edges) < 2 or not all(map(math.isfinite, edges)) or not ordered:
         return None
-    frame = _frame(evidence.counts)
+    frame = _histogram_frame(evidence.counts)
     limits = Limits(edges[0], edges[-1], log=evidence.log and edges[0] > 0)
-    frame.fit_x(with_near(limits, [line.value for line in evidence.lines]))
+    frame.fit_x(widened_if_near(limits, [line.value for line in evidence.lines]))
     _draw_bars(frame, edges, evidence.counts)
     frame.x_axis(evidence.quantity)
     frame.vertical_labels([(frame.x(v.value), v.label) for v in evidence.lines if v.value in frame.x])
@@ -30,13 +30,13 @@ def histogram_figure(evidence: HistogramEvidence) -> Figure | None:
 
 
 def best_step_figure(positions: Sequence[float]) -> Figure:
-    """Draw a histogram of the position of each trial's best step: 0 is the start of the training, 1 its end."""
+    """Draw a histogram of the trials' best steps. positions: a trial's best step as a share of its training, 0 to 1."""
     counts, edges = np.histogram(positions, bins=20, range=(0, 1))
-    frame = _frame(counts.tolist())
+    frame = _histogram_frame(counts.tolist())
     frame.fit_x(Limits(0, 100, log=False))
     for start, end in ((0, 10), (75, 100)):
         x = frame.x(start)
-        frame.add("rect", "zone", x=x, y=TOP, width=frame.x(end) - x, height=frame.bottom - TOP)
+        frame.add("rect", "zone", x=x, y=TOP_MARGIN, width=frame.x(end) - x, height=frame.bottom - TOP_MARGIN)
     _draw_bars(frame, (edges * 100).tolist(), counts.tolist())
     frame.x_axis("best step, per cent of the trial's steps")
     early = sum(p <= 0.1 for p in positions)
@@ -49,7 +49,7 @@ def best_step_figure(positions: Sequence[float]) -> Figure:
     return Figure(svg=frame.render("Best step of each trial"), caption=caption, legend=legend)
 
 
-def _frame(counts: Sequence[int]) -> Frame:
+def _histogram_frame(counts: Sequence[int]) -> Frame:
     frame = Frame()
     highest = max([*counts, 1])
     step = next(s for e in range(20) for s in (10**e, 2 * 10**e, 5 * 10**e) if s * 5 >= highest)
@@ -65,5 +65,7 @@ def _draw_bars(frame: Frame, edges: Sequence[float], counts: Sequence[int]) -> N
             # Half a pixel separates neighbouring bars; every non-empty bar is at least 0.8 pixels wide.
             x, width = frame.x(low) + 0.5, max(frame.x(high) - frame.x(low) - 1, 0.8)
             top = min(frame.y(n), frame.bottom - 1)
-            bars.append(f"M{fmt(x)} {fmt(frame.bottom)}V{fmt(top)}h{fmt(width)}V{fmt(frame.bottom)}z")
+            bars.append(
+                f"M{px_text(x)} {px_text(frame.bottom)}V{px_text(top)}h{px_text(width)}V{px_text(frame.bottom)}z"
+            )
     frame.add("path", "count", d="".join(bars))

@@ -1,4 +1,4 @@
-"""The importance of each hyperparameter and of interactions between two: one bar with an interval each."""
+"""The importance of hyperparameters, and of interactions between two of them: a bar with an interval for each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from advisor.model.message import Message, Name, Percent, listed, p_value, say
 from advisor.model.words import clean, shorten
-from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt
+from advisor.report.figures.svg import FIGURE_WIDTH, Figure, Frame, Key, px_text
 from advisor.report.plot_data.model import Importance, Importances
 from advisor.report.plot_data.scale import Scale
 
@@ -17,8 +17,8 @@ MAX_PAIR_P = 0.1
 
 MAX_ROWS = 16
 
-_ROW, _TOP, _BOTTOM = 34.0, 6.0, 36.0
-_LEFT, _RIGHT = 8.0, WIDTH - 22.0
+_ROW_HEIGHT, _TOP_MARGIN, _BOTTOM_MARGIN = 34.0, 6.0, 36.0
+_LEFT_EDGE, _RIGHT_EDGE = 8.0, FIGURE_WIDTH - 22.0
 
 
 def importance_figures(importances: Importances) -> list[Figure]:
@@ -26,33 +26,35 @@ def importance_figures(importances: Importances) -> list[Figure]:
     rows = importances.each[:MAX_ROWS]
     total = len(importances.each)
     notes = (f"The first {len(rows)} of {total} are drawn.",) if len(rows) < total else ()
-    figures = [_figure(rows, "Importance of each hyperparameter", _caption(importances), notes)]
+    figures = [_draw_bars(rows, "Importance of each hyperparameter", _importance_caption(importances), notes)]
     if importances.pairs:
-        figures.append(_figure(importances.pairs, "Interactions of pairs", _pairs_caption(importances), ()))
+        figures.append(_draw_bars(importances.pairs, "Interactions of pairs", _pairs_caption(importances), ()))
     return figures
 
 
-def _figure(rows: Sequence[Importance], title: str, caption: Message | str, notes: tuple[str, ...]) -> Figure:
-    frame = Frame(height=_TOP + _ROW * len(rows) + _BOTTOM)
-    frame.x = Scale(0, 100, _LEFT, _RIGHT)
+def _draw_bars(rows: Sequence[Importance], title: str, caption: Message | str, notes: tuple[str, ...]) -> Figure:
+    frame = Frame(height=_TOP_MARGIN + _ROW_HEIGHT * len(rows) + _BOTTOM_MARGIN)
+    frame.x = Scale(0, 100, _LEFT_EDGE, _RIGHT_EDGE)
     for i, row in enumerate(rows):
-        top = _TOP + _ROW * i
+        top = _TOP_MARGIN + _ROW_HEIGHT * i
         name = " × ".join(clean(n) for n in row.parameters)
         value, low, high = (str(Percent(v)) for v in (row.share, row.low, row.high))
         interval = f" ({low} to {high})" if low != high else ""
         p = "" if row.p is None else f", {p_value(row.p)}"
-        frame.text(_LEFT, top + 12, shorten(name, 46), "strong", title=name)
-        frame.text(_RIGHT, top + 12, value + interval + p, anchor="end")
+        frame.text(_LEFT_EDGE, top + 12, shorten(name, 46), "strong", title=name)
+        frame.text(_RIGHT_EDGE, top + 12, value + interval + p, anchor="end")
         end, start, stop = (frame.x(100 * v) for v in (row.share, row.low, row.high))
-        frame.add("rect", "share", x=_LEFT, y=top + 18, width=max(end - _LEFT, 1), height=9)
-        whisker = f"M{fmt(start)} {fmt(top + 22.5)}H{fmt(stop)}m0-4v8M{fmt(start)} {fmt(top + 18.5)}v8"
+        frame.add("rect", "share", x=_LEFT_EDGE, y=top + 18, width=max(end - _LEFT_EDGE, 1), height=9)
+        whisker = (
+            f"M{px_text(start)} {px_text(top + 22.5)}H{px_text(stop)}m0-4v8M{px_text(start)} {px_text(top + 18.5)}v8"
+        )
         frame.add("path", "tick", d=whisker)
-    frame.x_axis("share of the variation between trials, per cent", at=frame.height - _BOTTOM + 2)
+    frame.x_axis("share of the variation between trials, per cent", at=frame.height - _BOTTOM_MARGIN + 2)
     legend = (Key("k-share", "share"), Key("k-range", "90 % interval"))
     return Figure(svg=frame.render(title), caption=caption, legend=legend, notes=notes)
 
 
-def _caption(importances: Importances) -> Message:
+def _importance_caption(importances: Importances) -> Message:
     n, p = importances.settings, p_value(importances.p)
     if importances.p > MAX_NOISE_P:
         return say("The variation between the {n} settings may be noise ({p}), whatever the bars show.", n=n, p=p)

@@ -1,4 +1,4 @@
-"""The isolation plot: all trials, and the best for each value of one hyperparameter, with the others free."""
+"""The isolation plot: all trials, and the best one for each value of a hyperparameter, whatever the other hyperparameters."""
 
 from __future__ import annotations
 
@@ -8,71 +8,75 @@ import numpy as np
 
 from advisor.model.message import Message, Name, Objective, p_value, say
 from advisor.model.words import clean
-from advisor.report.figures.positions import in_columns, on_scale
-from advisor.report.figures.svg import Figure, Frame, Key, bar, dots, fmt
+from advisor.report.figures.positions import position_in_columns, position_on_scale
+from advisor.report.figures.svg import Figure, Frame, Key, bar_path, dots_path, px_text
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import Isolation, Slice
-from advisor.report.plot_data.scale import objective_limits, reaching, spanning
+from advisor.report.plot_data.scale import limits_of_values, objective_limits, widened_limits
 
-MAX_P = 0.01
-"""Maximum p-value at which a difference counts as unlikely by chance, adjusted for all hyperparameters."""
-_MIN_WIDTH = 8.0
+MAX_RARE_P = 0.01
+"""Maximum p-value of a difference that counts as unlikely by chance. The p-value is adjusted for all hyperparameters."""
+_MIN_SLICE_WIDTH = 8.0
 """Minimum width in pixels of a slice of the range."""
-_MAX_BOX = 10.0
-"""Maximum width in pixels of the box that shows what chance does, so that the trials stay visible."""
+_MAX_BOX_WIDTH = 10.0
+"""Maximum width in pixels of the box that shows the effect of chance. A narrow box leaves the trials visible."""
 
 
 def isolation_figure(report: ReportData, isolation: Isolation) -> Figure:
-    """Draw all trials as faint dots and the best of each slice as a strong one.
+    """Draw all trials as faint dots and the best trial of each slice as a strong dot.
 
-    A line across each slice shows the median best of equally many trials, and a narrow box what chance makes of it.
+    A line across each slice shows the median best result of equally many trials, and a narrow box shows its range by chance.
     """
     objective = report.spec.objective
     known = np.array([v for s in isolation.slices for v in (s.value, *s.quantiles) if v is not None] or [math.nan])
     visible = [v for s in isolation.slices for v in (s.value, s.quantiles[1]) if v is not None]
     frame = Frame()
-    frame.fit_y(reaching(objective_limits(known, minimize=report.minimize), visible))
+    frame.fit_y(widened_limits(objective_limits(known, minimize=report.minimize), visible))
     better = "lower" if objective.direction == "minimize" else "higher"
     frame.y_axis(f"best {objective.metric}, {better} is better")
     numeric = _draw_x_axis(frame, report, isolation)
-    place = _places(frame, report, isolation, numeric=numeric)
+    place = _trial_positions(frame, report, isolation, numeric=numeric)
     best = [report.figures.index[s.best] for s in isolation.slices if s.best is not None and s.value is not None]
     others = [spot for index, spot in place.items() if index not in best]
     if others:
-        frame.add("path", "all", d=dots(others))
-    ranges = isolation.drawn > 1  # the best of one trial is any trial
+        frame.add("path", "all", d=dots_path(others))
+    ranges = isolation.drawn > 1  # the best of a single trial says nothing about the slice
     if ranges:
         _draw_ranges(frame, report, isolation, numeric=numeric)
     leaders = {index: place[index] for index in best if index in place}
     if leaders:
-        frame.add("path", "pts lead", d=dots(leaders.values()), data_t=" ".join(map(str, leaders)))
+        frame.add("path", "pts lead", d=dots_path(leaders.values()), data_t=" ".join(map(str, leaders)))
     legend = (
         Key("k-lead", "best trial"),
         *((Key("k-all", "other trials"),) if others else ()),
         *((Key("k-iso", f"median best of {isolation.drawn:,}"), Key("k-box", "5 to 95 % by chance")) if ranges else ()),
     )
     svg = frame.render(f"Best {clean(objective.metric)} for each {clean(isolation.parameter)}")
-    return Figure(svg=svg, caption=_caption(isolation, minimize=report.minimize), legend=legend)
+    return Figure(svg=svg, caption=_isolation_caption(isolation, minimize=report.minimize), legend=legend)
 
 
-def _places(frame: Frame, report: ReportData, isolation: Isolation, *, numeric: bool) -> dict[int, tuple[float, float]]:
+def _trial_positions(
+    frame: Frame, report: ReportData, isolation: Isolation, *, numeric: bool
+) -> dict[int, tuple[float, float]]:
     """Return the position of each trial that has a result within the vertical axis, by trial index."""
     rows, name = report.figures.trials, isolation.parameter
-    position = on_scale(frame.x) if numeric else in_columns(frame, [s.label for s in isolation.slices])
+    position = (
+        position_on_scale(frame.x) if numeric else position_in_columns(frame, [s.label for s in isolation.slices])
+    )
     visible = ((i, r) for i, r in enumerate(rows) if r.feasible and r.best is not None and r.best in frame.y)
     return {i: (x, frame.y(r.best or 0.0)) for i, r in visible if (x := position(i, r.params.get(name))) is not None}
 
 
 def _draw_ranges(frame: Frame, report: ReportData, isolation: Isolation, *, numeric: bool) -> None:
-    """Draw the median best of each slice as a line, and the range of 90 % of all draws as a narrow box."""
+    """Draw the median best result of each slice as a line, and the range of 90 % of the draws as a narrow box."""
     bad = frame.y.end if report.minimize else frame.y.start
     boxes, medians = "", ""
     for i, part in enumerate(isolation.slices):
-        start, end = _extent(frame, part, i, len(isolation.slices), numeric=numeric)
+        start, end = _slice_ends(frame, part, i, len(isolation.slices), numeric=numeric)
         five, half, ninety_five = (bad if v is None else frame.y(v) for v in part.quantiles)
-        width = min(end - start, _MAX_BOX)
-        boxes += bar((start + end - width) / 2, min(five, ninety_five), width, max(abs(ninety_five - five), 1))
-        medians += f"M{fmt(start)} {fmt(half)}h{fmt(end - start)}"
+        width = min(end - start, _MAX_BOX_WIDTH)
+        boxes += bar_path((start + end - width) / 2, min(five, ninety_five), width, max(abs(ninety_five - five), 1))
+        medians += f"M{px_text(start)} {px_text(half)}h{px_text(end - start)}"
     frame.add("path", "box", d=boxes)
     frame.add("path", "iso", d=medians)
 
@@ -82,28 +86,28 @@ def _draw_x_axis(frame: Frame, report: ReportData, isolation: Isolation) -> bool
     parameter = report.spec.parameters.get(isolation.parameter)
     ends = [v for s in isolation.slices for v in (s.low, s.high) if v is not None]
     if ends and parameter is not None:
-        frame.fit_x(spanning(ends, parameter.scale))
+        frame.fit_x(limits_of_values(ends, parameter.scale))
         frame.x_axis(isolation.parameter)
         return True
     frame.x_columns([s.label for s in isolation.slices], isolation.parameter)
     return False
 
 
-def _extent(frame: Frame, part: Slice, i: int, total: int, *, numeric: bool) -> tuple[float, float]:
+def _slice_ends(frame: Frame, part: Slice, i: int, total: int, *, numeric: bool) -> tuple[float, float]:
     """Return the left and right end of the slice in pixels."""
-    if numeric and part.low is not None and part.high is not None and all(map(frame.x.takes, (part.low, part.high))):
+    if numeric and part.low is not None and part.high is not None and all(map(frame.x.can_show, (part.low, part.high))):
         start, end = frame.x(part.low), frame.x(part.high)
-        if end - start >= _MIN_WIDTH:
+        if end - start >= _MIN_SLICE_WIDTH:
             return start, end
-        middle, half = (start + end) / 2, _MIN_WIDTH / 2
+        middle, half = (start + end) / 2, _MIN_SLICE_WIDTH / 2
     else:
         width = frame.column_width(total)
         middle, half = frame.left + (i + 0.5) * width, min(0.3 * width, 30)
     return middle - half, middle + half
 
 
-def _caption(isolation: Isolation, *, minimize: bool) -> Message:
-    """Compare the best and the worst slice at equal numbers of trials, and say whether chance explains the difference."""
+def _isolation_caption(isolation: Isolation, *, minimize: bool) -> Message:
+    """Return a caption that compares the best and the worst slice and states whether chance explains the difference."""
     name, sign = Name(isolation.parameter), 1 if minimize else -1
     medians = [(s, s.quantiles[1]) for s in isolation.slices]
     results = sorted(((v, s.label) for s, v in medians if v is not None), key=lambda pair: sign * pair[0])
@@ -116,7 +120,7 @@ def _caption(isolation: Isolation, *, minimize: bool) -> Message:
         return say("Only {name} {label} gives results.{failing}", name=name, label=only, failing=failing)
     if isolation.drawn == 1:
         return say("Some values have only one trial, so chance may decide which value leads.{failing}", failing=failing)
-    rare = isolation.p <= MAX_P
+    rare = isolation.p <= MAX_RARE_P
     chance = say("A difference this large is rare by chance ({p}).", p=p_value(isolation.p))
     (best, best_label), (worst, worst_label) = results[0], results[-1]
     return say(

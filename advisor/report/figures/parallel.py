@@ -12,11 +12,11 @@ from advisor.model.message import Count, Message, Name, say
 from advisor.model.space import as_number
 from advisor.model.spec import Parameter
 from advisor.model.words import count, setting, shorten
-from advisor.report.figures.positions import choice_labels, on_scale
-from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, fmt
+from advisor.report.figures.positions import choice_labels, position_on_scale
+from advisor.report.figures.svg import FIGURE_WIDTH, Figure, Frame, Key, px_text
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
-from advisor.report.plot_data.scale import Limits, objective_limits, spanning
+from advisor.report.plot_data.scale import Limits, limits_of_values, objective_limits
 
 MAX_AXES = 9
 """Maximum number of hyperparameters in the figure; the least important ones are omitted."""
@@ -25,37 +25,37 @@ MAX_LINES = 300
 
 If there are more trials, the best tenth gets 1/8 of the lines, failed trials 1/4 and the others 1/2, evenly by rank.
 """
-TOP_SHARE = 0.1
-"""Share of the trials with a result that are drawn as the best ones."""
-MIN_TRIALS = 3
+BEST_SHARE = 0.1
+"""Best trials that are drawn as such, as a share of the trials with a result."""
+MIN_ENDED_TRIALS = 3
 
-_TOP, _BOTTOM = 44.0, 22.0
-_LEFT, _RIGHT = 34.0, WIDTH - 34.0
+_TOP_MARGIN, _BOTTOM_MARGIN = 44.0, 22.0
+_LEFT_EDGE, _RIGHT_EDGE = 34.0, FIGURE_WIDTH - 34.0
 
-_Axis = Callable[[TrialRow], float | None]
+_HeightOnAxis = Callable[[TrialRow], float | None]
 """Function from a trial to the height at which its line crosses the axis; None if the trial has no value there."""
 
 
 def parallel_figure(report: ReportData) -> Figure | None:
-    """Draw the figure. Return None with fewer than two hyperparameters or fewer than MIN_TRIALS ended trials."""
-    names = _names(report)
+    """Draw the figure. Return None with fewer than two hyperparameters or fewer than MIN_ENDED_TRIALS ended trials."""
+    names = _drawn_parameters(report)
     ranked, failed = report.ranked, [(i, r) for i, r in enumerate(report.figures.trials) if r.failed]
     total = len(ranked) + len(failed)
-    if len(names) < 2 or total < MIN_TRIALS:
+    if len(names) < 2 or total < MIN_ENDED_TRIALS:
         return None
     frame = Frame()
-    places = [float(round(_LEFT + i * (_RIGHT - _LEFT) / len(names))) for i in range(len(names) + 1)]
+    places = [float(round(_LEFT_EDGE + i * (_RIGHT_EDGE - _LEFT_EDGE) / len(names))) for i in range(len(names) + 1)]
     axes = [_parameter_axis(frame, report, n, places[i], raised=i % 2 == 1) for i, n in enumerate(names)]
     axes.append(_objective_axis(frame, report, ranked, places[-1], raised=len(names) % 2 == 1))
     # Lines are drawn first, so that the axes and their labels cover them.
     above, frame.parts = frame.parts, []
-    top = max(math.ceil(TOP_SHARE * len(ranked)), 1)
+    top = max(math.ceil(BEST_SHARE * len(ranked)), 1)
     kinds = (("pc bad", failed, 4), ("pc", ranked[top:][::-1], 2), ("pc top", ranked[:top][::-1], 8))
     shown = 0
     for cls, rows, part in kinds:
-        chosen = _evenly(rows, len(rows) if total <= MAX_LINES else MAX_LINES // part)
+        chosen = _evenly_spaced_rows(rows, len(rows) if total <= MAX_LINES else MAX_LINES // part)
         shown += len(chosen)
-        lines = {i: _path([(x, axis(row)) for x, axis in zip(places, axes, strict=True)]) for i, row in chosen}
+        lines = {i: _line_path([(x, axis(row)) for x, axis in zip(places, axes, strict=True)]) for i, row in chosen}
         start = len(frame.parts)
         for line in filter(None, lines.values()):
             frame.add("path", "", d=line)
@@ -68,13 +68,13 @@ def parallel_figure(report: ReportData) -> Figure | None:
     legend = [Key("k-pc top", f"best {count(top, 'trial')}"), Key("k-pc", "other trials")]
     legend += [Key("k-pc bad", "failed")] if failed else []
     svg = frame.render("Every trial through its hyperparameters to its result")
-    return Figure(svg, _caption(report, ranked[:top], names), tuple(legend), tuple(notes))
+    return Figure(svg, _parallel_caption(report, ranked[:top], names), tuple(legend), tuple(notes))
 
 
-_Row = tuple[int, TrialRow]
+_IndexedTrial = tuple[int, TrialRow]
 
 
-def _names(report: ReportData) -> list[str]:
+def _drawn_parameters(report: ReportData) -> list[str]:
     """Return the names of the hyperparameters to draw, in the order of the study's spec."""
     names = list(report.spec.searched)
     if len(names) <= MAX_AXES or report.figures.importances is None:
@@ -84,7 +84,7 @@ def _names(report: ReportData) -> list[str]:
     return [n for n in names if n in top]
 
 
-def _evenly(rows: Sequence[_Row], limit: int) -> Sequence[_Row]:
+def _evenly_spaced_rows(rows: Sequence[_IndexedTrial], limit: int) -> Sequence[_IndexedTrial]:
     """Return at most `limit` evenly spaced rows, including the first and the last row."""
     if len(rows) <= limit:
         return rows
@@ -96,23 +96,25 @@ def _evenly(rows: Sequence[_Row], limit: int) -> Sequence[_Row]:
 
 def _draw_axis(frame: Frame, name: str, at: float, ends: tuple[str, str], *, raised: bool) -> None:
     """Draw a vertical axis with its name and the labels of both ends. `raised` lifts the name to avoid its neighbours."""
-    frame.line(at, _TOP, at, frame.height - _BOTTOM, "axis")
-    anchor = "start" if at <= _LEFT else "end" if at >= _RIGHT else "middle"
-    edge = {"start": 2.0, "end": WIDTH - 2.0}.get(anchor, at)
+    frame.line(at, _TOP_MARGIN, at, frame.height - _BOTTOM_MARGIN, "axis")
+    anchor = "start" if at <= _LEFT_EDGE else "end" if at >= _RIGHT_EDGE else "middle"
+    edge = {"start": 2.0, "end": FIGURE_WIDTH - 2.0}.get(anchor, at)
     frame.text(edge, 12 if raised else 26, shorten(name, 22), "name", anchor, title=name)
-    for label, y in ((ends[1], _TOP - 5), (ends[0], frame.height - _BOTTOM + 13)):
+    for label, y in ((ends[1], _TOP_MARGIN - 5), (ends[0], frame.height - _BOTTOM_MARGIN + 13)):
         frame.text(edge, y, shorten(label, 10), "", anchor, title=label)
 
 
-def _parameter_axis(frame: Frame, report: ReportData, name: str, at: float, *, raised: bool) -> _Axis:
-    domain, rows, bottom = report.spec.parameters[name], report.figures.trials, frame.height - _BOTTOM
+def _parameter_axis(frame: Frame, report: ReportData, name: str, at: float, *, raised: bool) -> _HeightOnAxis:
+    domain, rows, bottom = report.spec.parameters[name], report.figures.trials, frame.height - _BOTTOM_MARGIN
     if domain.numeric:
-        scale = _limits(domain, [as_number(r.params[name]) for r in rows if name in r.params]).scale(bottom, _TOP)
+        scale = _limits_without_margin(domain, [as_number(r.params[name]) for r in rows if name in r.params]).scale(
+            bottom, _TOP_MARGIN
+        )
         _draw_axis(frame, name, at, (setting(scale.low, 2), setting(scale.high, 2)), raised=raised)
-        position = on_scale(scale)
+        position = position_on_scale(scale)
         return lambda row: position(0, row.params.get(name))
     labels = choice_labels(domain, rows, name)
-    gap = (bottom - _TOP) / max(len(labels) - 1, 1)
+    gap = (bottom - _TOP_MARGIN) / max(len(labels) - 1, 1)
     _draw_axis(frame, name, at, (labels[0], labels[-1]) if labels else ("", ""), raised=raised)
     heights = {label: bottom - i * gap for i, label in enumerate(labels)}
     for label in labels[1:-1] if len(labels) <= 8 else ():
@@ -120,31 +122,33 @@ def _parameter_axis(frame: Frame, report: ReportData, name: str, at: float, *, r
     return lambda row: heights[setting(row.params[name])] if name in row.params else None
 
 
-def _limits(domain: Parameter, values: Sequence[float]) -> Limits:
-    """Return the smallest and largest value as limits without a margin, so that the end labels stay round."""
+def _limits_without_margin(domain: Parameter, values: Sequence[float]) -> Limits:
+    """Return limits from the smallest to the largest value, without a margin, so that the labels of the ends stay round."""
     ends = [*(v for v in (domain.low, domain.high) if v is not None), *values]
-    padded = spanning(ends, domain.scale)
+    padded = limits_of_values(ends, domain.scale)
     usable = [v for v in ends if padded.low <= v <= padded.high]
     low, high = min(usable, default=padded.low), max(usable, default=padded.high)
     return replace(padded, low=low, high=high) if low < high else padded
 
 
-def _objective_axis(frame: Frame, report: ReportData, ranked: Sequence[_Row], at: float, *, raised: bool) -> _Axis:
+def _objective_axis(
+    frame: Frame, report: ReportData, ranked: Sequence[_IndexedTrial], at: float, *, raised: bool
+) -> _HeightOnAxis:
     """Draw the axis of the result, with better results higher. Failed trials end at the bottom."""
-    minimize, bottom = report.minimize, frame.height - _BOTTOM
+    minimize, bottom = report.minimize, frame.height - _BOTTOM_MARGIN
     values = np.array([row.best for _, row in ranked if row.best is not None] or [math.nan])
     limits = objective_limits(values, minimize=minimize)
     inside = values[(values >= limits.low) & (values <= limits.high)]
-    if len(inside) and inside.min() < inside.max():  # the ends are results of trials, without a margin
+    if len(inside) and inside.min() < inside.max():  # without a margin, both ends are results of trials
         limits = replace(limits, low=float(inside.min()), high=float(inside.max()))
-    scale = limits.scale(_TOP, bottom) if minimize else limits.scale(bottom, _TOP)
+    scale = limits.scale(_TOP_MARGIN, bottom) if minimize else limits.scale(bottom, _TOP_MARGIN)
     ends = (limits.high, limits.low) if minimize else (limits.low, limits.high)
     _draw_axis(frame, report.spec.objective.metric, at, (setting(ends[0], 3), setting(ends[1], 3)), raised=raised)
     return lambda row: bottom if not row.feasible or row.best is None else scale(row.best)
 
 
-def _path(points: Sequence[tuple[float, float | None]]) -> str:
-    """Return path data of a trial's line, with a gap at each axis on which the trial has no value."""
+def _line_path(points: Sequence[tuple[float, float | None]]) -> str:
+    """Return path data of a trial's line. It has a gap at each axis on which the trial has no value."""
     parts: list[str] = []
     last: tuple[float, float] | None = None
     for x, y in points:
@@ -153,16 +157,16 @@ def _path(points: Sequence[tuple[float, float | None]]) -> str:
             continue
         here = (round(x, 1), float(round(y)))
         if last is None:
-            parts.append(f"M{fmt(here[0])} {fmt(here[1])}")
+            parts.append(f"M{px_text(here[0])} {px_text(here[1])}")
         else:
             dy = here[1] - last[1]
-            parts.append(f"l{fmt(here[0] - last[0])}{'' if dy < 0 else ' '}{fmt(dy)}")
+            parts.append(f"l{px_text(here[0] - last[0])}{'' if dy < 0 else ' '}{px_text(dy)}")
         last = here
     return "".join(parts) if any(p.startswith("l") for p in parts) else ""
 
 
-def _caption(report: ReportData, best: Sequence[_Row], names: Sequence[str]) -> Message:
-    """Name the hyperparameter on which the best trials agree most."""
+def _parallel_caption(report: ReportData, best: Sequence[_IndexedTrial], names: Sequence[str]) -> Message:
+    """Return a caption that names the hyperparameter on which the best trials agree most."""
     spans = []
     for name in names:
         domain = report.spec.parameters[name]

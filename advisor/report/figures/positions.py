@@ -10,7 +10,7 @@ from advisor.model.spec import Parameter
 from advisor.model.words import setting
 from advisor.report.figures.svg import Frame
 from advisor.report.plot_data.model import TrialRow
-from advisor.report.plot_data.scale import Limits, Scale, spanning
+from advisor.report.plot_data.scale import Limits, Scale, limits_of_values
 
 Position = Callable[[int, Value | None], float | None]
 """Function from a trial's index and hyperparameter value to a pixel; None if the value has no place on the axis."""
@@ -18,13 +18,13 @@ Position = Callable[[int, Value | None], float | None]
 GOLDEN_RATIO = 0.6180339887498949
 
 
-def jitter(index: int) -> float:
-    """Return a deterministic number in [0, 1), evenly distributed over consecutive indices."""
+def jitter_of_index(index: int) -> float:
+    """Return a number in [0, 1) that depends only on the index. Consecutive indices are evenly distributed."""
     return (index * GOLDEN_RATIO) % 1
 
 
 def is_numeric(domain: Domain | None, rows: Sequence[TrialRow], name: str) -> bool:
-    """Return whether a hyperparameter is numeric: by its declared domain, or else by the trials' values."""
+    """Return whether a hyperparameter is numeric. Its declared domain decides, or else the trials' values."""
     if domain is not None and domain.numeric:
         return True
     if domain is not None and domain.options:
@@ -39,15 +39,15 @@ def value_limits(domain: Domain | None, rows: Sequence[TrialRow], name: str, oth
     ends += others
     if domain is not None and domain.low is not None and domain.high is not None:
         ends += [domain.low, domain.high]
-    return spanning(ends, domain.scale if domain is not None else "linear")
+    return limits_of_values(ends, domain.scale if domain is not None else "linear")
 
 
-def on_scale(scale: Scale) -> Position:
+def position_on_scale(scale: Scale) -> Position:
     """Return a function that positions numbers on the scale."""
 
     def position(_: int, value: Value | None) -> float | None:
         number = math.nan if value is None else as_number(value)
-        return scale(number) if scale.takes(number) else None
+        return scale(number) if scale.can_show(number) else None
 
     return position
 
@@ -61,14 +61,14 @@ def choice_labels(domain: Domain | None, rows: Sequence[TrialRow], name: str) ->
     return list(dict.fromkeys(setting(v) for v in (*declared, *logged)))
 
 
-def in_columns(frame: Frame, labels: Sequence[str]) -> Position:
-    """Return a function that positions each choice in its own column. Trials with adjacent indices are spread within a column."""
+def position_in_columns(frame: Frame, labels: Sequence[str]) -> Position:
+    """Return a function that positions each choice in its own column. Within a column, trials with adjacent indices are apart."""
     width = frame.column_width(len(labels))
     middle = {label: frame.left + (i + 0.5) * width for i, label in enumerate(labels)}
 
     def position(index: int, value: Value | None) -> float | None:
         if value is None or setting(value) not in middle:
             return None
-        return middle[setting(value)] + (jitter(index) - 0.5) * min(0.55 * width, 60)
+        return middle[setting(value)] + (jitter_of_index(index) - 0.5) * min(0.55 * width, 60)
 
     return position

@@ -10,7 +10,7 @@ from advisor.history import History, Round
 from advisor.model.message import Count, Name, Objective, say
 from advisor.model.prediction import BestReaches
 from advisor.model.words import number, shorten
-from advisor.report.figures.svg import WIDTH, Figure, Frame, Key, dots, fmt
+from advisor.report.figures.svg import FIGURE_WIDTH, Figure, Frame, Key, dots_path, px_text
 from advisor.report.plot_data.scale import Limits, objective_limits
 
 MAX_ROUNDS = 24
@@ -32,16 +32,16 @@ def rounds_figure(history: History) -> Figure | None:
     results = [r.best for r in rounds if r.best is not None]
     if len(results) < 2:
         return None
-    forecasts = [f for i, r in enumerate(rounds) if (f := _forecast(i, r)) is not None]
+    forecasts = [f for i, r in enumerate(rounds) if (f := _round_forecast(i, r)) is not None]
     values = [v for r in rounds for v in (r.best, r.incumbent) if v is not None]
     values += [v for f in forecasts for v in (f.bound, f.likely)]
     objective = history.objective
-    frame = Frame(height=200.0, right=WIDTH - 16.0)
+    frame = Frame(height=200.0, right=FIGURE_WIDTH - 16.0)
     frame.fit_y(objective_limits(np.array(values), minimize=objective.direction == "minimize"))
     frame.fit_x(Limits(-0.5, len(rounds) - 0.5, log=False))
     frame.y_axis(objective.metric)
     _draw_axis(frame, rounds)
-    _draw(frame, rounds, forecasts)
+    _draw_points(frame, rounds, forecasts)
     caption = say(
         "The best {metric} over {rounds}: {first} at first, {now} now.",
         metric=Name(objective.metric),
@@ -60,7 +60,7 @@ def rounds_figure(history: History) -> Figure | None:
     return Figure(svg=frame.render(title), caption=caption, legend=tuple(legend), notes=notes)
 
 
-def _forecast(place: int, round: Round) -> _Forecast | None:
+def _round_forecast(place: int, round: Round) -> _Forecast | None:
     for outcome in round.outcomes:
         expects = outcome.prediction.expects
         if isinstance(expects, BestReaches):
@@ -69,23 +69,35 @@ def _forecast(place: int, round: Round) -> _Forecast | None:
 
 
 def _draw_axis(frame: Frame, rounds: tuple[Round, ...]) -> None:
-    marks = "".join(f"M{fmt(frame.x(i))} {fmt(frame.bottom)}v4" for i in range(len(rounds)))
-    frame.add("path", "axis", d=f"M{fmt(frame.left)} {fmt(frame.bottom)}H{fmt(frame.right)}{marks}")
+    marks = "".join(f"M{px_text(frame.x(i))} {px_text(frame.bottom)}v4" for i in range(len(rounds)))
+    frame.add(
+        "path",
+        "axis",
+        d=f"M{px_text(frame.left)} {px_text(frame.bottom)}H{px_text(frame.right)}{marks}",
+    )
     for i, r in enumerate(rounds):
         frame.text(frame.x(i), frame.bottom + 17, str(r.number), anchor="middle", title=shorten(r.study, 80))
     frame.x_name("round", (frame.left + frame.right) / 2)
 
 
-def _draw(frame: Frame, rounds: tuple[Round, ...], forecasts: list[_Forecast]) -> None:
+def _draw_points(frame: Frame, rounds: tuple[Round, ...], forecasts: list[_Forecast]) -> None:
     x, y = frame.x, frame.y
     for f in forecasts:
-        if y.takes(f.bound) and y.takes(f.likely):
+        if y.can_show(f.bound) and y.can_show(f.likely):
             at, bound, likely = x(f.place), y(f.bound), y(f.likely)
-            frame.add("path", "whisker", d=f"M{fmt(at)} {fmt(bound)}V{fmt(likely)}M{fmt(at - 6)} {fmt(bound)}h12")
-            frame.add("path", "whisker", d=f"M{fmt(at - 9)} {fmt(likely)}h18")
-    steps = [(x(i), y(r.incumbent)) for i, r in enumerate(rounds) if r.incumbent is not None and y.takes(r.incumbent)]
+            frame.add(
+                "path",
+                "whisker",
+                d=f"M{px_text(at)} {px_text(bound)}V{px_text(likely)}M{px_text(at - 6)} {px_text(bound)}h12",
+            )
+            frame.add("path", "whisker", d=f"M{px_text(at - 9)} {px_text(likely)}h18")
+    steps = [
+        (x(i), y(r.incumbent)) for i, r in enumerate(rounds) if r.incumbent is not None and y.can_show(r.incumbent)
+    ]
     if steps:
-        path = f"M{fmt(steps[0][0])} {fmt(steps[0][1])}" + "".join(f"H{fmt(a)}V{fmt(b)}" for a, b in steps[1:])
+        path = f"M{px_text(steps[0][0])} {px_text(steps[0][1])}" + "".join(
+            f"H{px_text(a)}V{px_text(b)}" for a, b in steps[1:]
+        )
         frame.add("path", "iso", d=path)
-    points = [(x(i), y(r.best)) for i, r in enumerate(rounds) if r.best is not None and y.takes(r.best)]
-    frame.add("path", "pts", d=dots(points))
+    points = [(x(i), y(r.best)) for i, r in enumerate(rounds) if r.best is not None and y.can_show(r.best)]
+    frame.add("path", "pts", d=dots_path(points))

@@ -1,4 +1,4 @@
-"""SVG elements, and the frame that all figures share. Classes carry the style: the page's policy forbids `style` attributes."""
+"""SVG elements, and the frame that all figures share. Styles come from classes: the page's policy forbids `style` attributes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from advisor.model.message import Message
 from advisor.model.words import clean, shorten
 from advisor.report.plot_data.scale import Limits, Scale
 
-WIDTH = 560
-HEIGHT = 292.0
-TOP, BOTTOM = 22.0, 40.0
+FIGURE_WIDTH = 560
+FIGURE_HEIGHT = 292.0
+TOP_MARGIN, BOTTOM_MARGIN = 22.0, 40.0
 """Height in pixels of the margins above and below the plot area."""
-RIGHT = WIDTH - 12.0
-_CHAR_WIDTH = 6.1
-"""Estimated width in pixels of one character of a label; an overestimate, so that labels fit."""
+RIGHT_EDGE = FIGURE_WIDTH - 12.0
+_CHARACTER_WIDTH = 6.1
+"""Estimated width in pixels of one character of a label. It is rather too large, so that labels fit."""
 
 Ticks = Sequence[tuple[float, str]]
 
@@ -50,29 +50,29 @@ def escape(text: str) -> str:
     return html.escape(clean(text), quote=True)
 
 
-def fmt(value: float) -> str:
+def px_text(value: float) -> str:
     """Return the coordinate as text with at most one decimal."""
     text = f"{value:.1f}"
     return text[:-2] if text.endswith(".0") else text
 
 
-def _kind(scale: Scale) -> str:
-    """Return the addition to an axis label that names the kind of its scale; empty for a linear one."""
+def _scale_suffix(scale: Scale) -> str:
+    """Return the end of an axis label that names the kind of scale; empty for a linear scale."""
     return " (log of 1 - value)" if scale.reverse else " (log)" if scale.log else ""
 
 
 def text_width(text: str) -> float:
     """Return the approximate width in pixels of a label."""
-    return len(text) * _CHAR_WIDTH
+    return len(text) * _CHARACTER_WIDTH
 
 
 @dataclass
 class Frame:
     """A plot area with axes. Parts added later cover earlier ones."""
 
-    height: float = HEIGHT
-    top: float = TOP
-    right: float = RIGHT
+    height: float = FIGURE_HEIGHT
+    top: float = TOP_MARGIN
+    right: float = RIGHT_EDGE
     left: float = 0.0
     parts: list[str] = field(default_factory=list)
     _x: Scale | None = None
@@ -82,7 +82,7 @@ class Frame:
     @property
     def bottom(self) -> float:
         """Vertical pixel position of the horizontal axis."""
-        return self.height - BOTTOM
+        return self.height - BOTTOM_MARGIN
 
     @property
     def x(self) -> Scale:
@@ -101,7 +101,7 @@ class Frame:
         return self._y
 
     def fit_y(self, limits: Limits, ticks: Ticks | None = None, min_left: float = 0.0) -> None:
-        """Set the vertical scale, and move the left edge so that the tick labels fit. Ticks are round values by default."""
+        """Set the vertical scale, and move the left edge so that the tick labels fit. The default ticks are round values."""
         self._y = limits.scale(self.bottom, self.top)
         self._y_ticks = self.y.ticks(5) if ticks is None else ticks
         labels = max((text_width(label) for _, label in self._y_ticks), default=0.0) + 14
@@ -114,7 +114,7 @@ class Frame:
     def add(self, tag: str, cls: str, body: str | None = None, **attributes: float | str) -> None:
         """Add an SVG element. Underscores in attribute names become hyphens, and numbers are rounded."""
         quoted = "".join(
-            f' {k.replace("_", "-")}="{fmt(v) if isinstance(v, int | float) else html.escape(v, quote=True)}"'
+            f' {k.replace("_", "-")}="{px_text(v) if isinstance(v, int | float) else html.escape(v, quote=True)}"'
             for k, v in attributes.items()
         )
         cls = f' class="{cls}"' if cls else ""
@@ -130,31 +130,31 @@ class Frame:
 
     def line(self, x1: float, y1: float, x2: float, y2: float, cls: str) -> None:
         """Add a straight line between two points."""
-        self.add("path", cls, d=f"M{fmt(x1)} {fmt(y1)}L{fmt(x2)} {fmt(y2)}")
+        self.add("path", cls, d=f"M{px_text(x1)} {px_text(y1)}L{px_text(x2)} {px_text(y2)}")
 
     def y_axis(self, label: str) -> None:
         """Add horizontal grid lines with tick labels, and the axis name above them."""
-        grid = "".join(f"M{fmt(self.left)} {fmt(self.y(v))}H{fmt(self.right)}" for v, _ in self._y_ticks)
+        grid = "".join(f"M{px_text(self.left)} {px_text(self.y(v))}H{px_text(self.right)}" for v, _ in self._y_ticks)
         self.add("path", "gridline", d=grid)
         for value, tick in self._y_ticks:
             self.text(self.left - 6, self.y(value) + 4, tick, anchor="end")
-        self.text(2, 12, shorten(clean(label) + _kind(self.y), 70), "name", title=label)
+        self.text(2, 12, shorten(clean(label) + _scale_suffix(self.y), 70), "name", title=label)
 
     def x_axis(self, label: str, ticks: Ticks | None = None, at: float | None = None) -> None:
-        """Add the horizontal axis with its ticks, tick labels and name. Ticks are round values by default."""
+        """Add the horizontal axis with its ticks, tick labels and name. The default ticks are round values."""
         bottom = self.bottom if at is None else at
         low, high = sorted((self.x.start, self.x.end))
         ticks = self.x.ticks(6) if ticks is None else ticks
-        marks = "".join(f"M{fmt(self.x(v))} {fmt(bottom)}v4" for v, _ in ticks)
-        self.add("path", "axis", d=f"M{fmt(low)} {fmt(bottom)}H{fmt(high)}{marks}")
+        marks = "".join(f"M{px_text(self.x(v))} {px_text(bottom)}v4" for v, _ in ticks)
+        self.add("path", "axis", d=f"M{px_text(low)} {px_text(bottom)}H{px_text(high)}{marks}")
         edge = -1e9
         for value, tick in ticks:
             middle, half = self.x(value), text_width(tick) / 2
             if middle - half < edge + 4:
                 continue
             edge = middle + half
-            self.text(min(middle, WIDTH - half - 1), bottom + 17, tick, anchor="middle")
-        kind = _kind(self.x)
+            self.text(min(middle, FIGURE_WIDTH - half - 1), bottom + 17, tick, anchor="middle")
+        kind = _scale_suffix(self.x)
         self.x_name(label + kind, (low + high) / 2)
 
     def x_columns(self, labels: Sequence[str], name: str) -> None:
@@ -164,7 +164,7 @@ class Frame:
         every = max(1, math.ceil(30 / width))
         for i, label in enumerate(labels):
             if i % every == 0:
-                short = shorten(label, max(int(every * width / _CHAR_WIDTH) - 1, 4))
+                short = shorten(label, max(int(every * width / _CHARACTER_WIDTH) - 1, 4))
                 self.text(self.left + (i + 0.5) * width, self.bottom + 17, short, anchor="middle", title=label)
         self.x_name(name, (self.left + self.right) / 2)
 
@@ -183,7 +183,7 @@ class Frame:
             self.line(at, self.top, at, self.bottom, "mark")
             short = shorten(label, 34)
             width = text_width(short)
-            left = at + 4 if at + 4 + width < WIDTH else at - 4 - width
+            left = at + 4 if at + 4 + width < FIGURE_WIDTH else at - 4 - width
             row = next((i for i, edge in enumerate(rows) if left > edge + 6), len(rows))
             rows[row : row + 1] = [left + width]
             x, anchor = (at - 4, "end") if left < at else (at + 4, "start")
@@ -196,35 +196,36 @@ class Frame:
 
     def render(self, title: str) -> Markup:
         """Return the picture as markup, with `title` as its accessible title."""
-        scales = "".join(f' data-{n}="{_describe(s)}"' for n, s in (("x", self._x), ("y", self._y)) if s is not None)
-        head = f'<svg viewBox="0 0 {WIDTH} {fmt(self.height)}" role="img"{scales}><title>{escape(title)}</title>'
+        scales = "".join(f' data-{n}="{_scale_text(s)}"' for n, s in (("x", self._x), ("y", self._y)) if s is not None)
+        head = f'<svg viewBox="0 0 {FIGURE_WIDTH} {px_text(self.height)}" role="img"{scales}><title>{escape(title)}</title>'
         # Safe: all text above went through `escape`, all attributes through `html.escape`.
         return Markup(head + "".join(self.parts) + "</svg>")  # noqa: S704
 
 
-def _describe(scale: Scale) -> str:
+def _scale_text(scale: Scale) -> str:
     kind = "rev" if scale.reverse else "log" if scale.log else "lin"
-    return f"{kind} {_end(scale.low, scale)} {_end(scale.high, scale)} {fmt(scale.start)} {fmt(scale.end)}"
+    low, high = _scale_end_text(scale.low, scale), _scale_end_text(scale.high, scale)
+    return f"{kind} {low} {high} {px_text(scale.start)} {px_text(scale.end)}"
 
 
-def _end(value: float, scale: Scale) -> str:
-    """Return an end of the scale with enough digits for a precision of 0.001 pixels."""
+def _scale_end_text(value: float, scale: Scale) -> str:
+    """Return an end of the scale as text, with enough digits for a precision of 0.001 pixels."""
     span = min(abs(value), 1 - value) if scale.reverse else abs(value) if scale.log else scale.high - scale.low
     digits = 7 if span <= 0 else 7 + max(0, math.ceil(math.log10(max(abs(value), span) / span)))
     return f"{value:.{min(digits, 17)}g}"
 
 
-def dots(points: Iterable[tuple[float, float]]) -> str:
+def dots_path(points: Iterable[tuple[float, float]]) -> str:
     """Return path data of marks at the points: empty strokes that the style sheet turns into dots or crosses."""
     return "".join(f"M{x:.0f} {y:.0f}z" for x, y in points)
 
 
-def bar(x: float, y: float, width: float, height: float) -> str:
+def bar_path(x: float, y: float, width: float, height: float) -> str:
     """Return SVG path data of a rectangle."""
-    return f"M{fmt(x)} {fmt(y)}h{fmt(width)}v{fmt(height)}h{fmt(-width)}z"
+    return f"M{px_text(x)} {px_text(y)}h{px_text(width)}v{px_text(height)}h{px_text(-width)}z"
 
 
-def indices(trials: Sequence[int]) -> str:
+def indices_text(trials: Sequence[int]) -> str:
     """Return trial indices as the text of an attribute: `3 7-12`."""
     runs: list[list[int]] = []
     for i in trials:

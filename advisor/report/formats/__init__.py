@@ -1,4 +1,4 @@
-"""The formats of a report: each one is a pure function of the report's data."""
+"""The formats of a report. Each one is a pure function of the report's data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page's data block: data on selectable trials that the script shows and the page's HTML lacks."""
+"""The page's data block: data of the selectable trials for the page's script, which are not in the page's HTML."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from advisor.report.model import ReportData
 from advisor.report.plot_data import compact_curves
 
 
-def embedded(report: ReportData) -> dict[str, Any]:
-    """Return JSON-compatible values: names cleaned and shortened, curves encoded as in `compact_curves.py`."""
+def embedded_data(report: ReportData) -> dict[str, Any]:
+    """Return JSON-compatible values. Names are cleaned and shortened; curves are encoded as in `compact_curves.py`."""
     figures, names = report.figures, list(report.spec.searched)
-    listed = {index for index, _ in view.table(report)}
+    listed = {index for index, _ in view.trials_to_list(report)}
     unlisted = {i: t for i, t in enumerate(figures.trials) if i not in listed}
     return {
         "metric": clean(report.spec.objective.metric),
@@ -26,11 +26,11 @@ def embedded(report: ReportData) -> dict[str, Any]:
             ]
             for i, t in unlisted.items()
         },
-        # If the table lists all trials, it already contains their order and links.
-        "order": [i for i, _ in view.ranked(report)] if unlisted else None,
+        # A table that lists all trials already contains their order and links.
+        "order": [i for i, _ in view.ranked_trials(report)] if unlisted else None,
         "runs": report.runs_url,
         "ids": {str(i): t.id for i, t in unlisted.items() if report.runs_url},
-        "levels": compact_curves.LEVELS,
+        "levels": compact_curves.LEVEL_CHARACTERS,
         "curves": [{"metric": clean(c.metric), "columns": c.columns, "of": c.curves} for c in figures.compact_curves],
         "best": [figures.index[t] for t in figures.best_trials],
     }

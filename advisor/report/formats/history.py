@@ -6,26 +6,26 @@ from collections.abc import Iterator, Sequence
 
 from advisor.history import History, HitRate, Round
 from advisor.model.words import clean, count, number, sentence, shorten
-from advisor.report.formats.markdown import md
+from advisor.report.formats.markdown import escape_markdown
 from advisor.report.text.history import JUDGEMENTS, hit_rate, row
 
-_HEADS = ("round", "study", "trials", "best", "best so far")
-_NONE = "No study of this store continues another one. Run a study of next/ with `advisor run`, then analyze it."
+_COLUMN_NAMES = ("round", "study", "trials", "best", "best so far")
+_NO_LINEAGES = "No study of this store continues another one. Run a study of next/ with `advisor run`, then analyze it."
 
 
 def render_plain(histories: Sequence[History], rates: Sequence[HitRate], lineages: int) -> Iterator[str]:
     """Yield the output's lines for a terminal."""
     if not histories:
-        yield _NONE
+        yield _NO_LINEAGES
     for history in histories:
-        yield clean(_title(history))
-        rows = [_HEADS, *(tuple(shorten(cell, 48) for cell in row(r)) for r in history.rounds)]
-        widths = [max(len(cells[i]) for cells in rows) for i in range(len(_HEADS))]
+        yield clean(_lineage_title(history))
+        rows = [_COLUMN_NAMES, *(tuple(shorten(cell, 48) for cell in row(r)) for r in history.rounds)]
+        widths = [max(len(cells[i]) for cells in rows) for i in range(len(_COLUMN_NAMES))]
         for cells in rows:
             yield "  " + "  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip()
-        for indent, line in (part for r in history.rounds for part in _details(r)):
+        for indent, line in (part for r in history.rounds for part in _round_details(r)):
             yield "  " * (1 + indent) + clean(line)
-        yield from (f"  {clean(sentence(line))}" for line in _remarks(history))
+        yield from (f"  {clean(sentence(line))}" for line in _lineage_remarks(history))
         yield ""
     if rates:
         yield f"{_rates_title(lineages)}:"
@@ -35,39 +35,39 @@ def render_plain(histories: Sequence[History], rates: Sequence[HitRate], lineage
 def render_markdown(histories: Sequence[History], rates: Sequence[HitRate], lineages: int) -> Iterator[str]:
     """Yield the output's lines as Markdown."""
     if not histories:
-        yield md(_NONE)
+        yield escape_markdown(_NO_LINEAGES)
     for history in histories:
-        yield f"## {md(_title(history))}"
+        yield f"## {escape_markdown(_lineage_title(history))}"
         yield ""
-        yield f"| {' | '.join(_HEADS)} |"
+        yield f"| {' | '.join(_COLUMN_NAMES)} |"
         yield "|---|---|---|---|---|"
-        yield from (f"| {' | '.join(md(cell) for cell in row(r))} |" for r in history.rounds)
+        yield from (f"| {' | '.join(escape_markdown(cell) for cell in row(r))} |" for r in history.rounds)
         yield ""
-        details = [line for r in history.rounds for _, line in _details(r)]
-        yield from (f"- {md(line)}" for line in (*details, *_remarks(history)))
+        details = [line for r in history.rounds for _, line in _round_details(r)]
+        yield from (f"- {escape_markdown(line)}" for line in (*details, *_lineage_remarks(history)))
         yield ""
     if rates:
         yield f"## {_rates_title(lineages)}"
         yield ""
-        yield from (f"- {md(hit_rate(r))}" for r in rates)
+        yield from (f"- {escape_markdown(hit_rate(r))}" for r in rates)
 
 
 def _rates_title(lineages: int) -> str:
     return f"How often predictions came true, over {count(lineages, 'lineage')}"
 
 
-def _title(history: History) -> str:
+def _lineage_title(history: History) -> str:
     first, last, objective = history.rounds[0], history.rounds[-1], history.objective
     progress = f"{number(first.best)} at first, {number(last.incumbent)} now"
     return f"{first.study}: {count(len(history.rounds), 'round')}, {objective.direction} {objective.metric}: {progress}"
 
 
-def _remarks(history: History) -> tuple[str, ...]:
+def _lineage_remarks(history: History) -> tuple[str, ...]:
     return (*history.said, *((history.stop,) if history.stop else ()))
 
 
-def _details(round: Round) -> Iterator[tuple[int, str]]:
-    """Yield (indent, line) pairs: the round's changes, the reasons for them, and its predictions."""
+def _round_details(round: Round) -> Iterator[tuple[int, str]]:
+    """Yield (indentation level, line) pairs: the round's changes, their reasons, and the round's predictions."""
     if not round.changed and not round.outcomes:
         return
     yield 0, f"Round {round.number}" + (f", {round.goal}" if round.goal else "")

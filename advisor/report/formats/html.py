@@ -18,27 +18,27 @@ from advisor.report.figures import all_plots
 from advisor.report.figures.ranges import range_rows
 from advisor.report.figures.rounds import rounds_figure
 from advisor.report.formats import view
-from advisor.report.formats.embedded import embedded
-from advisor.report.formats.index import LABELS, Outcome, in_order, tally
+from advisor.report.formats.embedded import embedded_data
+from advisor.report.formats.index import STATE_LABELS, Outcome, count_states, sort_outcomes
 from advisor.report.model import ReportData
 from advisor.report.text import headline, history
 from advisor.report.text.run_command import run_command
 from advisor.system import resources
 
-SCRIPTS = ("page.js", "plots.js", "table.js", "selected_trial.js")
+SCRIPT_FILES = ("page.js", "plots.js", "table.js", "selected_trial.js")
 """File names of the page's scripts, in execution order."""
 
 
 def render_html(report: ReportData) -> str:
-    """Return the page. It is complete without JavaScript; the script adds tooltips, sorting, copying and themes."""
-    environment = _environment()
-    css, script = _asset(environment, "report.css"), _script(environment)
+    """Return the page. It is complete without JavaScript: the script only adds tooltips, sorting, copying and themes."""
+    environment = _template_environment()
+    css, script = _read_asset(environment, "report.css"), _page_script(environment)
     cards = view.cards(report)
     return environment.get_template("report.html.j2").render(
         report=report,
         css=Markup(css),  # noqa: S704 - our own file
         script=Markup(script),  # noqa: S704 - our own file
-        policy=_policy(css, script),
+        policy=_content_security_policy(css, script),
         headline=headline.headline(report),
         first_step=headline.first_step(report),
         best_sentence=headline.best_sentence(report),
@@ -48,49 +48,52 @@ def render_html(report: ReportData) -> str:
         figures=headline.key_figures(report),
         cards=cards,
         below={c.ident: [b for b in cards if b.head == c.ident] for c in cards},
-        statuses=view.by_status(report),
-        not_applicable=view.not_applicable(report),
-        tally=_tally(report),
+        statuses=view.verdicts_by_status(report),
+        not_applicable=view.count_not_applicable(report),
+        tally=_tally_rows(report),
         steps=view.steps(report),
         ranges=range_rows(report),
-        todo=view.todo(cards),
-        groups=all_plots.groups(report),
+        todo=view.cards_to_act_on(cards),
+        groups=all_plots.plot_groups(report),
         missing_plots=all_plots.missing_plots(report),
-        table=view.table(report),
+        table=view.trials_to_list(report),
         selected=view.selected_trial(report),
-        sheet=view.sheet(report),
-        space=view.space(report),
-        rounds=_rounds(report),
+        sheet=view.study_sheet(report),
+        space=view.space_rows(report),
+        rounds=_rounds_data(report),
         track_record=history.track_record(report),
         predictions=history.predictions(report.next_studies[0].spec) if report.next_studies else (),
         numeric={n: p.numeric for n, p in report.spec.searched.items()},
-        data=htmlsafe_json_dumps(embedded(report), separators=(",", ":")),
+        data=htmlsafe_json_dumps(embedded_data(report), separators=(",", ":")),
     )
 
 
 def render_index(outcomes: Sequence[Outcome]) -> str:
     """Return a page without script that lists experiments with links to their reports."""
-    environment = _environment()
-    css = _asset(environment, "report.css")
+    environment = _template_environment()
+    css = _read_asset(environment, "report.css")
     return environment.get_template("index.html.j2").render(
-        policy=_policy(css),
+        policy=_content_security_policy(css),
         css=Markup(css),  # noqa: S704 - our own file
-        outcomes=in_order(outcomes),
-        tally=tally(outcomes),
-        labels=LABELS,
+        outcomes=sort_outcomes(outcomes),
+        tally=count_states(outcomes),
+        labels=STATE_LABELS,
     )
 
 
 def render_live() -> tuple[str, str]:
     """Return the page that displays a live report in a frame, and its Content-Security-Policy."""
-    environment = _environment()
-    css, script = (_asset(environment, name) for name in ("live.css", "live.js"))
+    environment = _template_environment()
+    css, script = (_read_asset(environment, name) for name in ("live.css", "live.js"))
     page = environment.get_template("live.html.j2").render(css=Markup(css), script=Markup(script))  # noqa: S704 - our own files
-    return page, f"{_policy(css, script)}; connect-src 'self'; frame-src 'self'; frame-ancestors 'none'"
+    return (
+        page,
+        f"{_content_security_policy(css, script)}; connect-src 'self'; frame-src 'self'; frame-ancestors 'none'",
+    )
 
 
-def _tally(report: ReportData) -> list[tuple[str, int, str]]:
-    """Return (icon, count, label) rows: findings by severity, then checks without a finding by status."""
+def _tally_rows(report: ReportData) -> list[tuple[str, int, str]]:
+    """Return (icon, count, label) rows: first findings by severity, then checks without a finding by status."""
     rows = [(s, sum(f.severity == s for f in report.heads), label) for s, label in view.SEVERITY_LABELS.items()]
     if below := len(report.findings) - len(report.heads):
         rows.append(("follows", below, "explained by these"))
@@ -100,7 +103,7 @@ def _tally(report: ReportData) -> list[tuple[str, int, str]]:
     return [*rows, ("broken", status["broken"], "broken")] if status["broken"] else rows
 
 
-def _rounds(report: ReportData) -> dict[str, Any] | None:
+def _rounds_data(report: ReportData) -> dict[str, Any] | None:
     """Return the template data on the study's rounds; None for a first round."""
     past = report.history
     if past is None:
@@ -118,7 +121,7 @@ def _rounds(report: ReportData) -> dict[str, Any] | None:
 # --- the environment ------------------------------------------------------------------------------------------------------------
 
 
-def _environment() -> jinja2.Environment:
+def _template_environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(resources.resource_folder("templates"), encoding="utf-8"),
         autoescape=True,
@@ -127,46 +130,49 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "breakable": _breakable,
+        "breakable": _breakable_name,
         "capital": words.capital,
-        "cells": _cells,
+        "cells": _cells_markup,
         "clean": words.clean,
         "count": words.count,
-        "explanation": view.explanation,
-        "name": _name,
+        "explanation": view.explanation_sentence,
+        "name": _name_markup,
         "number": words.number,
-        "prose": _prose,
+        "prose": _sentence_markup,
         "sentence": as_sentence,
     }
     return environment
 
 
-def _asset(environment: jinja2.Environment, name: str) -> str:
+def _read_asset(environment: jinja2.Environment, name: str) -> str:
     loader = environment.loader
     assert loader is not None
     return loader.get_source(environment, name)[0].strip()
 
 
-def _script(environment: jinja2.Environment) -> str:
-    """Return the page's script: all parts in one scope, without comments and indentation."""
-    lines = [line.strip() for part in SCRIPTS for line in _asset(environment, part).splitlines()]
+def _page_script(environment: jinja2.Environment) -> str:
+    """Return the page's script: all files in one scope, without comments and indentation."""
+    lines = [line.strip() for part in SCRIPT_FILES for line in _read_asset(environment, part).splitlines()]
     lean = "\n".join(line for line in lines if line and not line.startswith("//"))
     return f'"use strict";\n(() => {{\n{lean}\n}})();'
 
 
-def _policy(css: str, script: str | None = None) -> str:
-    """Return the Content-Security-Policy of a page that allows only this style sheet and this script; None allows no script."""
+def _content_security_policy(css: str, script: str | None = None) -> str:
+    """Return the Content-Security-Policy of a page that allows only this style sheet and script. script: None to allow none."""
     allowed = {"style": css} | ({"script": script} if script is not None else {})
-    ours = "".join(f"{kind}-src 'sha256-{_digest(text)}'; " for kind, text in allowed.items())
+    ours = "".join(f"{kind}-src 'sha256-{_policy_hash(text)}'; " for kind, text in allowed.items())
     return f"default-src 'none'; {ours}base-uri 'none'; form-action 'none'"
 
 
-def _digest(text: str) -> str:
+def _policy_hash(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _name(value: str, length: int = 40) -> Markup:
-    """Return a name from the store, shortened with a tooltip. Names with non-ASCII characters are isolated for text direction."""
+def _name_markup(value: str, length: int = 40) -> Markup:
+    """Return a name from the store as markup. A long name is shortened and gets a tooltip.
+
+    A name with non-ASCII characters is isolated, so that its text direction does not affect the text around it.
+    """
     whole = words.clean(value)
     short = words.shorten(whole, length)
     if short != whole:
@@ -174,44 +180,44 @@ def _name(value: str, length: int = 40) -> Markup:
     return escape(whole) if whole.isascii() else Markup("<bdi>{}</bdi>").format(whole)
 
 
-def _breakable(value: str) -> Markup:
+def _breakable_name(value: str) -> Markup:
     """Return the name with line-break opportunities after slashes and underscores."""
     return Markup("<wbr>").join(re.split(r"(?<=[/_])", words.clean(value)))
 
 
-def _setting(value: Any) -> Markup:
+def _setting_markup(value: Any) -> Markup:
     """Return the value of a hyperparameter as markup; strings are treated as names."""
-    return _name(value, 32) if isinstance(value, str) else escape(words.setting(value))
+    return _name_markup(value, 32) if isinstance(value, str) else escape(words.setting(value))
 
 
-def _cells(params: Mapping[str, Any], names: Sequence[str]) -> Markup:
+def _cells_markup(params: Mapping[str, Any], names: Sequence[str]) -> Markup:
     """Return table cells with the values of these hyperparameters; faster than a loop in the template."""
-    return Markup("<td>").join([Markup(), *(_setting(params.get(name)) for name in names)])
+    return Markup("<td>").join([Markup(), *(_setting_markup(params.get(name)) for name in names)])
 
 
-def _prose(value: Message | str) -> Markup:
-    """Return the sentence as markup, with its names and `code` marked up."""
+def _sentence_markup(value: Message | str) -> Markup:
+    """Return the sentence as markup: names and `code` get elements of their own."""
     if isinstance(value, Message):
-        return Markup(value.render(_part))  # noqa: S704 - each part is escaped
-    return _literal(value)
+        return Markup(value.render(_item_markup))  # noqa: S704 - each part is escaped
+    return _literal_markup(value)
 
 
-def _part(part: Item) -> str:
+def _item_markup(part: Item) -> str:
     if isinstance(part, Name | Code):
-        return _code(str(part))
-    return _literal(part) if isinstance(part, str) else escape(str(part))
+        return _code_markup(str(part))
+    return _literal_markup(part) if isinstance(part, str) else escape(str(part))
 
 
-def _literal(value: str) -> Markup:
-    """Return our own text as markup, with `code` marked up."""
+def _literal_markup(value: str) -> Markup:
+    """Return our own text as markup: `code` gets an element of its own."""
     parts = re.split(r"`([^`]+)`", _clean_part(value))
-    return Markup().join(_code(part) if i % 2 else escape(part) for i, part in enumerate(parts))
+    return Markup().join(_code_markup(part) if i % 2 else escape(part) for i, part in enumerate(parts))
 
 
 def _clean_part(value: str) -> str:
-    """Return the cleaned text with its leading and trailing spaces, which separate it from its neighbours."""
+    """Return the cleaned text. Its leading and trailing spaces stay, because they separate it from its neighbours."""
     return " " * value[:1].isspace() + words.clean(value) + " " * (value[-1:].isspace() and bool(value.strip()))
 
 
-def _code(value: str) -> Markup:
-    return Markup("<code>{}</code>").format(_name(value, 60))
+def _code_markup(value: str) -> Markup:
+    return Markup("<code>{}</code>").format(_name_markup(value, 60))

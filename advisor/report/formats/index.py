@@ -1,4 +1,4 @@
-"""The summary of many experiments for a page and a terminal, with the worst experiments first."""
+"""The summary of many experiments for a page and for a terminal. The worst experiments come first."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from advisor.report.model import ReportData
 from advisor.report.text import headline
 
 State = Literal["critical", "warning", "note", "passed", "broken", "unknown"]
-"""Severity of the worst finding. Others: passed (no finding), broken (analysis failed), unknown (nothing to judge)."""
+"""Severity of the worst finding; or else passed (no finding), broken (the analysis failed) or unknown (nothing to judge)."""
 
-LABELS: dict[State, str] = {
+STATE_LABELS: dict[State, str] = {
     **SEVERITY_LABELS,  # type: ignore[dict-item]
     "passed": "Nothing found",
     "broken": "Not analysed",
@@ -27,7 +27,7 @@ LABELS: dict[State, str] = {
 }
 """Label of each state, from the worst to the best."""
 
-_SIGNS: dict[State, str] = {
+_STATE_SIGNS: dict[State, str] = {
     "critical": "!!",
     "warning": "! ",
     "note": "i ",
@@ -35,7 +35,7 @@ _SIGNS: dict[State, str] = {
     "broken": "x ",
     "unknown": "- ",
 }
-_STYLES: dict[State, str] = {"critical": "bold red", "warning": "yellow", "broken": "red", "unknown": "dim"}
+_STATE_STYLES: dict[State, str] = {"critical": "bold red", "warning": "yellow", "broken": "red", "unknown": "dim"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Outcome:
     experiment: str
     state: State
     verdict: str
-    """Headline of the experiment's report, or the reason that there is no report."""
+    """Headline of the experiment's report, or the reason why there is no report."""
     folder: str | None = None
     """Folder of the experiment's report, relative to the summary page; None without a report."""
     trials: int | None = None
@@ -55,9 +55,9 @@ class Outcome:
     """Highest severity among all findings, including those explained by another finding."""
 
 
-def outcome(experiment: str, folder: str, report: ReportData) -> Outcome:
+def make_outcome(experiment: str, folder: str, report: ReportData) -> Outcome:
     """Return the summary entry for the report of one experiment."""
-    state = _severest(report.heads)
+    state = _highest_severity(report.heads)
     return Outcome(
         experiment,
         state=state or "passed",
@@ -65,33 +65,33 @@ def outcome(experiment: str, folder: str, report: ReportData) -> Outcome:
         folder=folder,
         trials=report.counts.total,
         worst=next((str(f.message) for f in report.heads if f.severity == state), ""),
-        severest=_severest(report.findings),
+        severest=_highest_severity(report.findings),
     )
 
 
-def _severest(findings: Sequence[Finding]) -> Severity | None:
+def _highest_severity(findings: Sequence[Finding]) -> Severity | None:
     order: tuple[Severity, ...] = ("critical", "warning", "note")
     return next((severity for severity in order if any(f.severity == severity for f in findings)), None)
 
 
-def in_order(outcomes: Sequence[Outcome]) -> list[Outcome]:
+def sort_outcomes(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Return the outcomes sorted by state, worst first, then by experiment name."""
-    return sorted(outcomes, key=lambda o: (list(LABELS).index(o.state), o.experiment))
+    return sorted(outcomes, key=lambda o: (list(STATE_LABELS).index(o.state), o.experiment))
 
 
-def tally(outcomes: Sequence[Outcome]) -> list[tuple[State, int]]:
+def count_states(outcomes: Sequence[Outcome]) -> list[tuple[State, int]]:
     """Return (state, number of experiments) pairs for the states that occur."""
-    counts = [(state, sum(o.state == state for o in outcomes)) for state in LABELS]
+    counts = [(state, sum(o.state == state for o in outcomes)) for state in STATE_LABELS]
     return [(state, n) for state, n in counts if n]
 
 
 def print_index(outcomes: Sequence[Outcome], console: Console) -> None:
     """Print one line per experiment, worst experiments first."""
     out = Printer(console)
-    rows = [(o, out.encodable(shorten(o.experiment, 40))) for o in in_order(outcomes)]
+    rows = [(o, out.encodable(shorten(o.experiment, 40))) for o in sort_outcomes(outcomes)]
     width = max((len(name) for _, name in rows), default=0)
     for o, name in rows:
-        line = Text(f"{_SIGNS[o.state]} {name:{width}}  ", style=_STYLES.get(o.state, ""))
+        line = Text(f"{_STATE_SIGNS[o.state]} {name:{width}}  ", style=_STATE_STYLES.get(o.state, ""))
         out.line(line.append(out.encodable(sentence(o.verdict))))
-    states = [f"{LABELS[state].lower()}: {n:,}" for state, n in tally(outcomes)]
+    states = [f"{STATE_LABELS[state].lower()}: {n:,}" for state, n in count_states(outcomes)]
     out(f"{count(len(outcomes), 'experiment')}; {', '.join(states)}.")

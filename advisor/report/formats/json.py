@@ -42,12 +42,12 @@ class FindingsFile(BaseModel):
     deferred: tuple[Deferred, ...]
     best: Best | None
     inferred: dict[str, str]
-    """Source of each property of the study that was inferred rather than declared."""
+    """Source of each inferred property of the study, by the name of the property."""
     warnings: tuple[str, ...]
     decisions: tuple[Decision, ...] = ()
     """Decisions about how the experiment was read as a study."""
     unlocks: tuple[Unlock, ...] = ()
-    """What to log or change so that more checks can run, the entry that unlocks most checks first."""
+    """What to log or change so that more checks can run. The entry for the largest number of checks comes first."""
     provenance: Provenance
     history: History | None = None
     """All rounds up to this study, with their predictions; None for a first round."""
@@ -75,14 +75,14 @@ def findings_file(report: ReportData) -> FindingsFile:
 def render_json(report: ReportData) -> str:
     """Return findings.json for the report. It is strict JSON: NaN and infinite numbers become null."""
     plain = findings_file(report).model_dump(mode="json", by_alias=True)
-    return encodable(json.dumps(_finite(plain), ensure_ascii=False, indent=1, allow_nan=False)) + "\n"
+    return encodable(json.dumps(_with_null_for_nonfinite(plain), ensure_ascii=False, indent=1, allow_nan=False)) + "\n"
 
 
-def _finite(value: Any) -> Any:
+def _with_null_for_nonfinite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
+        return {k: _with_null_for_nonfinite(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_finite(v) for v in value]
+        return [_with_null_for_nonfinite(v) for v in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -1,4 +1,4 @@
-"""The report as Markdown, short enough for a comment on an issue or a pull request."""
+"""The report as Markdown. It is short enough for a comment on an issue or a pull request."""
 
 from __future__ import annotations
 
@@ -14,145 +14,145 @@ from advisor.report.formats.view import (
     checks_summary,
     decisions,
     evidence_rows,
-    explanation,
+    explanation_sentence,
     merged_changes,
-    sheet,
     steps,
+    study_sheet,
 )
 from advisor.report.model import ReportData
 from advisor.report.text import headline, history
 from advisor.report.text.run_command import run_command
 from advisor.report.text.study_diff import DiffRow, diff_changes
 
-_FOLDED = "How we know, how this study was read, later studies, all checks, the study"
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
+_FOLDED_TITLE = "How we know, how this study was read, later studies, all checks, the study"
+_MARKUP_CHARACTERS = re.compile(r"([\\`*_{}\[\]<>#|~&!$])")
 
 MAX_FINDINGS = 8
 """Maximum number of findings in the unfolded part, each on one line."""
 
 MAX_CHARACTERS = 60_000
-"""Maximum number of characters of the report: code hosts reject a comment of 65,536 characters."""
+"""Maximum number of characters of the report. Code hosts reject a comment of 65,536 characters."""
 
 
 def render_markdown(report: ReportData) -> str:
     """Return CommonMark with pipe tables: headline, next study and one line per finding. Details are folded."""
-    summary = "\n".join(_summary(report))
+    summary = "\n".join(_summary_lines(report))
     room = MAX_CHARACTERS - len(summary)
-    parts = list(_folded(report))
+    parts = list(_folded_lines(report))
     ends = list(accumulate(len(part) + 1 for part in parts))
     fitting = parts[: sum(end <= room for end in ends)]
     if len(fitting) < len(parts):
         fitting.append("The rest is in `report.html`.\n")
     # Markdown inside the HTML tags is only interpreted between blank lines.
-    return "\n".join([summary, "", f"<details><summary>{_FOLDED}</summary>", "", *fitting, "</details>"]) + "\n"
+    return "\n".join([summary, "", f"<details><summary>{_FOLDED_TITLE}</summary>", "", *fitting, "</details>"]) + "\n"
 
 
-def md(value: object) -> str:
-    """Return the text with markup disabled: a name cannot form emphasis, a link, a tag, a mention or a list."""
-    text = _SPECIAL.sub(r"\\\1", clean(value))
+def escape_markdown(value: object) -> str:
+    """Return the text with markup disabled: it cannot become emphasis, a link, a tag, a mention or a list."""
+    text = _MARKUP_CHARACTERS.sub(r"\\\1", clean(value))
     # A zero-width space after @ prevents mentions and automatic links.
     text = re.sub(r"@(?=\w)", "@\u200b", text)
     text = re.sub(r"(?i)\b(https?|ftp):(?=//)|\bwww(?=\.)", lambda m: m.group() + "\u200b", text)
     return re.sub(r"^([-+=]|\d+(?=[.)](?:\s|$)))", lambda m: f"\\{m[0]}" if m[0] in "-+=" else f"{m[0]}\\", text)
 
 
-def _summary(report: ReportData) -> Iterator[str]:
+def _summary_lines(report: ReportData) -> Iterator[str]:
     """Yield the unfolded lines: the headline, the next study and one line per cause."""
     action, reason = headline.first_step(report)
-    yield f"## {md(action)}"
+    yield f"## {escape_markdown(action)}"
     if str(reason):
         yield ""
-        yield md(reason)
+        yield escape_markdown(reason)
     yield ""
-    yield f"{md(headline.best_sentence(report))} {md(headline.certainty(report))}".strip()
+    yield f"{escape_markdown(headline.best_sentence(report))} {escape_markdown(headline.certainty(report))}".strip()
     rounds = (*(history.summary(report.history) if report.history is not None else ()), *history.track_record(report))
     for line in (*rounds, *report.warnings):
         yield ""
-        yield md(sentence(line))
+        yield escape_markdown(sentence(line))
     yield ""
-    yield from _next(report)
+    yield from _next_study_lines(report)
     yield "**Findings:** none." if not report.findings else "**Findings**"
     yield ""
     for head, below in report.headed[:MAX_FINDINGS]:
         explains = f" (explains {count(len(below), 'more finding')})" if below else ""
-        text = f"{md(sentence(str(head.message)))} → {md(sentence(str(head.action)))}"
-        yield f"- **{SEVERITY_LABELS[head.severity]}:** {text} `{_code(head.rule)}`{explains}"
+        text = f"{escape_markdown(sentence(str(head.message)))} → {escape_markdown(sentence(str(head.action)))}"
+        yield f"- **{SEVERITY_LABELS[head.severity]}:** {text} `{_code_text(head.rule)}`{explains}"
     if (more := len(report.headed) - MAX_FINDINGS) > 0:
         yield f"- {count(more, 'more finding')} below."
     yield ""
-    yield md(checks_summary(report))
+    yield escape_markdown(checks_summary(report))
     for unlock in report.unlocks[:MAX_UNLOCKS]:
-        yield f"- {md(unlock.text)}"
+        yield f"- {escape_markdown(unlock.text)}"
 
 
-def _next(report: ReportData) -> Iterator[str]:
+def _next_study_lines(report: ReportData) -> Iterator[str]:
     following = steps(report)
     if not following:
         yield "**Next study:** none was written."
         yield ""
     for step in following[:1]:
-        yield f"**Next study:** {md(sentence(step.study.spec.goal))} `{_code(run_command(report))}`"
+        yield f"**Next study:** {escape_markdown(sentence(step.study.spec.goal))} `{_code_text(run_command(report))}`"
         if step.study.cost:
             yield ""
-            yield md(step.study.cost)
+            yield escape_markdown(step.study.cost)
         yield ""
-        yield from _diff(step.diff)
+        yield from _diff_lines(step.diff)
     if following[1:]:
-        yield "Later: " + md(sentence("; ".join(step.study.spec.goal for step in following[1:])))
+        yield "Later: " + escape_markdown(sentence("; ".join(step.study.spec.goal for step in following[1:])))
         yield ""
 
 
-def _folded(report: ReportData) -> Iterator[str]:
+def _folded_lines(report: ReportData) -> Iterator[str]:
     """Yield the lines of the folded parts: all findings, the later studies, the checks, and the study."""
     for i, finding in enumerate(report.findings, 1):
-        yield "\n".join(_finding(report, finding, i))
+        yield "\n".join(_finding_lines(report, finding, i))
     for i, step in enumerate(steps(report)[1:], 2):
-        head = f"### Study {i}: `next/{_code(step.study.file)}`"
-        yield "\n".join([head, "", md(sentence(step.study.spec.goal)), "", *_diff(step.diff)])
-    yield "\n".join(_reading(report))
-    yield "\n".join(_checks(report))
-    yield "\n".join(_sheet(report))
+        head = f"### Study {i}: `next/{_code_text(step.study.file)}`"
+        yield "\n".join([head, "", escape_markdown(sentence(step.study.spec.goal)), "", *_diff_lines(step.diff)])
+    yield "\n".join(_reading_lines(report))
+    yield "\n".join(_check_lines(report))
+    yield "\n".join(_sheet_lines(report))
 
 
-def _finding(report: ReportData, finding: Finding, i: int) -> Iterator[str]:
-    yield f"### {i}. {SEVERITY_LABELS[finding.severity]}: {md(sentence(str(finding.message)))}"
+def _finding_lines(report: ReportData, finding: Finding, i: int) -> Iterator[str]:
+    yield f"### {i}. {SEVERITY_LABELS[finding.severity]}: {escape_markdown(sentence(str(finding.message)))}"
     yield ""
-    if (why := explanation(finding)) is not None:
-        yield md(sentence(why))
+    if (why := explanation_sentence(finding)) is not None:
+        yield escape_markdown(sentence(why))
         yield ""
-    yield f"**Do this:** {md(sentence(str(finding.action)))}"
+    yield f"**Do this:** {escape_markdown(sentence(str(finding.action)))}"
     yield ""
-    yield from _diff(diff_changes(report.spec, finding.changes))
+    yield from _diff_lines(diff_changes(report.spec, finding.changes))
     for line in merged_changes(report, finding):
-        yield md(str(line))
+        yield escape_markdown(str(line))
         yield ""
     if (reason := report.reason_deferred(finding)) is not None:
-        yield f"Later: {md(sentence(reason))}"
+        yield f"Later: {escape_markdown(sentence(reason))}"
         yield ""
     sure = f"{confidence(finding.confidence)[1]}: this advice is right with probability {finding.confidence:.2f}"
-    yield f"{sure}; rule `{_code(finding.rule)}`; playbook: {md(finding.playbook)}"
+    yield f"{sure}; rule `{_code_text(finding.rule)}`; playbook: {escape_markdown(finding.playbook)}"
     yield ""
     if rows := evidence_rows(finding):
         yield "| How we know | |"
         yield "|---|---|"
         for what, value in rows:
-            yield f"| {md(what)} | {md(value)} |"
+            yield f"| {escape_markdown(what)} | {escape_markdown(value)} |"
         if (info := report.rule_by_id.get(finding.rule)) is not None and info.measured:
-            yield f"| Accuracy | {md(info.measured)} |"
+            yield f"| Accuracy | {escape_markdown(info.measured)} |"
         yield ""
 
 
-def _diff(rows: tuple[DiffRow, ...]) -> Iterator[str]:
+def _diff_lines(rows: tuple[DiffRow, ...]) -> Iterator[str]:
     if not rows:
         return
     lines = []
     for row in rows:
         lines += [f"- {clean(row.name)}: {clean(row.before)}"] if row.before is not None else []
         lines += [f"+ {clean(row.name)}: {clean(row.after)}"] if row.after is not None else []
-    yield from _fenced("diff", lines)
+    yield from _fenced_lines("diff", lines)
 
 
-def _fenced(language: str, lines: Sequence[str]) -> Iterator[str]:
+def _fenced_lines(language: str, lines: Sequence[str]) -> Iterator[str]:
     # The fence is longer than any run of backticks in the text, so the text cannot close it.
     longest = max((len(m) for line in lines for m in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -162,48 +162,48 @@ def _fenced(language: str, lines: Sequence[str]) -> Iterator[str]:
     yield ""
 
 
-def _code(value: str) -> str:
+def _code_text(value: str) -> str:
     return clean(value).replace("`", "'")
 
 
-def _reading(report: ReportData) -> Iterator[str]:
+def _reading_lines(report: ReportData) -> Iterator[str]:
     every = decisions(report)
     if every:
         yield "### How this study was read"
         yield ""
         for decision in every:
-            overrule = f" Overrule: `{_code(decision.overrule)}`" if decision.overrule else ""
-            yield f"- {md(sentence(decision.text))}{overrule}"
+            overrule = f" Overrule: `{_code_text(decision.overrule)}`" if decision.overrule else ""
+            yield f"- {escape_markdown(sentence(decision.text))}{overrule}"
         yield ""
 
 
-def _checks(report: ReportData) -> Iterator[str]:
+def _check_lines(report: ReportData) -> Iterator[str]:
     for status, title in (("broken", "Broken checks"), ("not-assessed", "Not checked"), ("quiet", "Passed")):
         verdicts = list(report.with_status(status))
         if verdicts:
             yield f"### {title}"
             yield ""
-            yield from _unlocks(report) if status == "not-assessed" else ()
+            yield from _unlock_lines(report) if status == "not-assessed" else ()
             for v in verdicts:
-                yield f"- `{_code(v.rule)}`" + (f": {md(sentence(v.reason))}" if v.reason else "")
+                yield f"- `{_code_text(v.rule)}`" + (f": {escape_markdown(sentence(v.reason))}" if v.reason else "")
             yield ""
 
 
-def _unlocks(report: ReportData) -> Iterator[str]:
-    """Yield what to log or change so that these checks can run, with the lines of code."""
+def _unlock_lines(report: ReportData) -> Iterator[str]:
+    """Yield what to log or change so that more checks can run, with the lines of code."""
     for unlock in report.unlocks:
-        yield f"**{md(unlock.text)}** {', '.join(f'`{_code(rule)}`' for rule in unlock.checks)}"
+        yield f"**{escape_markdown(unlock.text)}** {', '.join(f'`{_code_text(rule)}`' for rule in unlock.checks)}"
         yield ""
         if unlock.code is not None:
-            yield from _fenced("python", unlock.code.splitlines())
+            yield from _fenced_lines("python", unlock.code.splitlines())
 
 
-def _sheet(report: ReportData) -> Iterator[str]:
+def _sheet_lines(report: ReportData) -> Iterator[str]:
     yield "### The study"
     yield ""
     yield "| | |"
     yield "|---|---|"
-    for what, value in sheet(report):
-        yield f"| {what} | {md(value)} |"
+    for what, value in study_sheet(report):
+        yield f"| {what} | {escape_markdown(value)} |"
     yield f"| Data | {report.provenance.data[:12]} |"
     yield f"| Made with | {', '.join(f'{n} {v}' for n, v in report.provenance.versions.items())} |"

@@ -16,7 +16,7 @@ from advisor.report.formats.view import (
     changes_next_study,
     checks_summary,
     decision_lines,
-    explanation,
+    explanation_sentence,
     merged_changes,
     steps,
 )
@@ -28,12 +28,12 @@ MAX_FINDINGS = 8
 """Maximum number of findings to show, each with the findings that it explains. The HTML page lists all findings."""
 
 MAX_DECISIONS = 6
-"""Maximum number of decisions about how the study was read to show."""
+"""Maximum number of decisions to show about how the study was read."""
 
-_STYLES = {"critical": "bold red", "warning": "bold yellow", "note": "bold blue"}
-_SIGNS = {"critical": "■", "warning": "▲", "note": "●"}
-_ASCII_SIGNS = {"critical": "[!!]", "warning": "[!]", "note": "[i]"}
-_ASCII = str.maketrans({"…": "...", "–": "-", "→": "->", "−": "-", "“": '"', "”": '"'})
+_SEVERITY_STYLES = {"critical": "bold red", "warning": "bold yellow", "note": "bold blue"}
+_SEVERITY_SIGNS = {"critical": "■", "warning": "▲", "note": "●"}
+_ASCII_SEVERITY_SIGNS = {"critical": "[!!]", "warning": "[!]", "note": "[i]"}
+_ASCII_REPLACEMENTS = str.maketrans({"…": "...", "–": "-", "→": "->", "−": "-", "“": '"', "”": '"'})
 
 
 def render_terminal(report: ReportData) -> str:
@@ -63,17 +63,17 @@ def print_report(report: ReportData, console: Console) -> None:
         for finding in below:
             _print_explained(out, report, finding)
     if (more := sum(1 + len(below) for _, below in report.headed[MAX_FINDINGS:])) > 0:
-        out.gap()
+        out.blank_line()
         out(f"{count(more, 'more finding')} in the report.")
-    out.gap()
+    out.blank_line()
     out(checks_summary(report), "dim")
     for unlock in report.unlocks[:MAX_UNLOCKS]:
         out(f"→ {unlock.text}", "dim", indent=2)
     _print_next(out, report)
 
 
-MIN_WIDTH, USUAL_WIDTH = 20, 80
-"""Minimum width of a terminal in characters, and the width to use if a narrower one is stated."""
+MIN_WIDTH, DEFAULT_WIDTH = 20, 80
+"""Minimum width of a terminal in characters, and the width to use for a terminal that states a smaller one."""
 
 
 class Printer:
@@ -81,8 +81,8 @@ class Printer:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        if console.width < MIN_WIDTH:  # COLUMNS=0, for instance, for which nothing would be printed
-            console.width = USUAL_WIDTH
+        if console.width < MIN_WIDTH:  # for example COLUMNS=0, which would print nothing
+            console.width = DEFAULT_WIDTH
         self.ascii = not (console.encoding or "utf-8").lower().startswith("utf")
 
     def __call__(self, text: str, style: str = "", indent: int = 0) -> None:
@@ -90,7 +90,7 @@ class Printer:
         self.line(Text(self.encodable(text), style=style), indent)
 
     def line(self, text: Text, indent: int = 0) -> None:
-        """Print one line, with unencodable characters replaced. Only a terminal wraps the line."""
+        """Print one line. Characters that the console cannot encode are replaced, and only a terminal wraps the line."""
         wrap = self.console.is_terminal
         padded = Padding(text, (0, 0, 0, indent)) if wrap else Text(" " * indent) + text
         self.console.print(padded, soft_wrap=not wrap, highlight=False, markup=False, emoji=False)
@@ -99,23 +99,25 @@ class Printer:
         """Return the text with a replacement for each character that the console cannot encode."""
         text = clean(text)
         return (
-            text.translate(_ASCII).encode(self.console.encoding, "replace").decode(self.console.encoding)
+            text.translate(_ASCII_REPLACEMENTS).encode(self.console.encoding, "replace").decode(self.console.encoding)
             if self.ascii
             else text
         )
 
-    def gap(self) -> None:
+    def blank_line(self) -> None:
         """Print an empty line."""
         self.console.print()
 
 
-def _sign(out: Printer, finding: Finding) -> str:
-    return (_ASCII_SIGNS if out.ascii else _SIGNS)[finding.severity]
+def _severity_sign(out: Printer, finding: Finding) -> str:
+    return (_ASCII_SEVERITY_SIGNS if out.ascii else _SEVERITY_SIGNS)[finding.severity]
 
 
 def _print_finding(out: Printer, report: ReportData, finding: Finding) -> None:
-    out.gap()
-    head = Text(f"{_sign(out, finding)} {SEVERITY_LABELS[finding.severity]}", style=_STYLES[finding.severity])
+    out.blank_line()
+    head = Text(
+        f"{_severity_sign(out, finding)} {SEVERITY_LABELS[finding.severity]}", style=_SEVERITY_STYLES[finding.severity]
+    )
     head.append("  " + out.encodable(f"{confidence(finding.confidence)[1].lower()}, {finding.rule}"), style="dim")
     out.line(head)
     out(sentence(str(finding.message)), indent=2)
@@ -127,19 +129,19 @@ def _print_finding(out: Printer, report: ReportData, finding: Finding) -> None:
 
 
 def _print_explained(out: Printer, report: ReportData, finding: Finding) -> None:
-    """Print a finding below the finding that explains it, with its action if the next study makes it."""
-    line = Text(f"{_sign(out, finding)} ", style=_STYLES[finding.severity])
+    """Print a finding below the finding that explains it. Its action is printed only if the next study makes it."""
+    line = Text(f"{_severity_sign(out, finding)} ", style=_SEVERITY_STYLES[finding.severity])
     line.append(out.encodable(sentence(str(finding.message))))
     line.append(f"  {out.encodable(finding.rule)}", style="dim")
     out.line(line, indent=4)
     if changes_next_study(report, finding):
         out(f"→ {sentence(str(finding.action))}", "green", indent=6)
-    out(sentence(explanation(finding) or ""), "dim", indent=6)
+    out(sentence(explanation_sentence(finding) or ""), "dim", indent=6)
 
 
 def _print_next(out: Printer, report: ReportData) -> None:
     for i, step in enumerate(steps(report), 1):
-        out.gap()
+        out.blank_line()
         out(f"Next study {i}: {sentence(step.study.spec.goal)}", "bold")
         if i > 1:
             out(f"next/{step.study.file}", "dim", indent=2)

@@ -22,17 +22,17 @@ from advisor.report.model import NextStudy, ReportData, RuleInfo
 from advisor.report.plot_data.model import TrialRow
 from advisor.report.text.study_diff import DiffRow, advice, describe, diff_changes, diff_specs, reasons
 
-MAX_ROWS = 500
+MAX_TABLE_TRIALS = 500
 """Maximum number of trials in the table, not counting trials that findings name."""
 
-MAX_NAMED = 10
+MAX_NAMED_TRIALS = 10
 """Maximum number of trials that one finding's card names."""
 
 MAX_UNLOCKS = 3
 """Maximum number of lines on missing data in the terminal and in the unfolded part of Markdown."""
 
 LENGTH_TOLERANCE = 0.1
-"""Minimum difference between the trials' last steps, as a share of the largest, for their lengths to differ."""
+"""Maximum difference between the last steps of trials of equal length, as a share of the largest last step."""
 
 SEVERITY_LABELS = {"critical": "Fix first", "warning": "Worth doing", "note": "Consider"}
 
@@ -50,15 +50,15 @@ class Card:
     rows: tuple[tuple[str, str], ...]
     diff: tuple[DiffRow, ...]
     merged: tuple[Message, ...]
-    """One sentence for each place where other findings make the next study differ from `diff`."""
+    """One sentence for each difference between `diff` and the next study, which other findings change too."""
     reasons: tuple[str, ...]
     advice: tuple[str, ...]
     rule: RuleInfo | None
     thresholds: tuple[tuple[str, str], ...]
     deferred: str | None
-    """Reason that the finding is deferred to a later study; None if it is not deferred."""
+    """Reason why the finding is deferred to a later study; None if it is not deferred."""
     head: str | None
-    """`ident` of the finding that explains this one, whose card it is placed under; None for a cause."""
+    """`ident` of the finding that explains this one. This card is placed under that finding's card. None for a cause."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Step:
 
 
 def cards(report: ReportData) -> tuple[Card, ...]:
-    """Return a card per finding, the most important first. Each cause is followed by the findings that it explains."""
+    """Return a card per finding, the most important first. The findings that a cause explains follow it."""
     idents = iter(f"finding-{i}" for i in range(1, len(report.findings) + 1))
     made: list[Card] = []
     for head, below in report.headed:
@@ -97,7 +97,7 @@ def _card(report: ReportData, finding: Finding, ident: str, head: str | None) ->
         reasons=tuple(t for t in reasons(finding.changes) if t.rstrip(".") != clean(action)),
         advice=tuple(t for t in advice(finding.changes) if t.rstrip(".") != action),
         rule=rule,
-        thresholds=tuple((k, _threshold(v)) for k, v in rule.thresholds.items()) if rule else (),
+        thresholds=tuple((k, _threshold_text(v)) for k, v in rule.thresholds.items()) if rule else (),
         deferred=report.reason_deferred(finding),
         head=head,
     )
@@ -110,7 +110,10 @@ def evidence_rows(finding: Finding) -> tuple[tuple[str, str], ...]:
 
 
 def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
-    """Return one sentence for each difference between the finding's changes and the next study; empty for a deferred finding."""
+    """Return one sentence for each difference between the finding's changes and the next study.
+
+    Empty for a deferred finding.
+    """
     if report.reason_deferred(finding) is not None:
         return ()
     proposed = {row.name: row.after for row in diff_changes(report.spec, finding.changes)}
@@ -130,20 +133,20 @@ def changes_next_study(report: ReportData, finding: Finding) -> bool:
     return any(row.name in proposed for step in steps(report)[:1] for row in step.diff)
 
 
-def todo(made: tuple[Card, ...]) -> list[Card]:
-    """Return the cards to act on now: deferred findings and those whose changes their cause already makes are left out."""
+def cards_to_act_on(made: tuple[Card, ...]) -> list[Card]:
+    """Return the cards to act on now. Deferred findings are left out, and findings whose changes their cause already makes."""
     now = [c for c in made if c.deferred is None]
     changed = {c.ident: {row.name for row in c.diff} for c in now}
     return [c for c in now if not (c.diff and c.head in changed and changed[c.ident] <= changed[c.head])]
 
 
-def explanation(finding: Finding) -> str | None:
-    """Return the reason that the finding follows from another one; None for a cause."""
+def explanation_sentence(finding: Finding) -> str | None:
+    """Return a sentence that explains why the finding follows from another one; None for a cause."""
     cause = finding.explained_by
     return None if cause is None else f"Follows from {cause.rule}: {cause.because[0].lower()}{cause.because[1:]}"
 
 
-def _threshold(value: Any) -> str:
+def _threshold_text(value: Any) -> str:
     return setting(value) if isinstance(value, bool | int | float | str) else clean(value)
 
 
@@ -152,22 +155,22 @@ def _evidence_figures(report: ReportData, finding: Finding) -> Iterator[Figure]:
         if isinstance(evidence, AxisEvidence):
             yield axis_figure(report, evidence)
         elif isinstance(evidence, CurveEvidence):
-            yield from curve_figures(report, evidence, late=_about_the_end(report, finding, evidence))
+            yield from curve_figures(report, evidence, late=_concerns_curve_end(report, finding, evidence))
         elif isinstance(evidence, HistogramEvidence):
             drawn = histogram_figure(evidence)
             if drawn is not None:
                 yield drawn
 
 
-def _about_the_end(report: ReportData, finding: Finding, evidence: CurveEvidence) -> bool:
-    """Return whether the finding concerns the end of the curves, which an axis that fits their start would flatten."""
+def _concerns_curve_end(report: ReportData, finding: Finding, evidence: CurveEvidence) -> bool:
+    """Return whether the finding concerns the end of the curves. An axis with room for their start would flatten the end."""
     objective = evidence.metrics == (report.spec.objective.metric,)
     return objective and not evidence.marks and finding.goal in ("steps", "efficiency")
 
 
 def steps(report: ReportData) -> tuple[Step, ...]:
     """Return the next studies in run order, each compared with the preceding study."""
-    specs = [_as_run(report), *(n.spec for n in report.next_studies)]
+    specs = [_spec_as_run(report), *(n.spec for n in report.next_studies)]
     made = [Step(f"next-{i}", n, diff_specs(specs[i - 1], n.spec)) for i, n in enumerate(report.next_studies, 1)]
     if made and (row := _length_row(report, made[0])) is not None:
         made[0] = replace(made[0], diff=(*made[0].diff, row))
@@ -175,7 +178,7 @@ def steps(report: ReportData) -> tuple[Step, ...]:
 
 
 def _length_row(report: ReportData, step: Step) -> DiffRow | None:
-    """Return a row for the length of training if the lengths of the trials differ; the next study has only one length."""
+    """Return a row for the length of training; None if the trials have equal lengths. The next study has only one length."""
     length, name = step.study.spec.max_train_steps, "max_train_steps"
     ends = [t.last_step for t in report.figures.trials if t.status == "complete" and t.round is None and t.last_step]
     if length is None or not ends or min(ends) >= (1 - LENGTH_TOLERANCE) * max(ends):
@@ -185,8 +188,8 @@ def _length_row(report: ReportData, step: Step) -> DiffRow | None:
     return DiffRow(name, f"{min(ends):,} to {max(ends):,}", f"{length:,}")
 
 
-def _as_run(report: ReportData) -> StudySpec:
-    """Return the study's spec with undeclared fields set to the values in use, so that declaring them later shows no difference."""
+def _spec_as_run(report: ReportData) -> StudySpec:
+    """Return the study's spec with undeclared fields set to the values in use. If declared later, they show no difference."""
     spec, counts = report.spec, report.counts
     ended = max(counts.total - counts.running - counts.no_data, 1)
     following = report.next_studies[0].spec if report.next_studies else spec
@@ -197,18 +200,18 @@ def _as_run(report: ReportData) -> StudySpec:
 # --- tables ---------------------------------------------------------------------------------------------------------------------
 
 
-def ranked(report: ReportData) -> list[tuple[int, TrialRow]]:
+def ranked_trials(report: ReportData) -> list[tuple[int, TrialRow]]:
     """Return (index, trial) of all trials, the best first and trials without a result last."""
     rows = report.ranked
     known = {i for i, _ in rows}
     return [*rows, *((i, t) for i, t in enumerate(report.figures.trials) if i not in known)]
 
 
-def table(report: ReportData) -> tuple[tuple[int, TrialRow], ...]:
+def trials_to_list(report: ReportData) -> tuple[tuple[int, TrialRow], ...]:
     """Return (index, trial) of the trials to list, the best first. Trials that cards name are always included."""
-    rows = ranked(report)
-    named = {t for f in report.findings for t in f.trials[:MAX_NAMED]}
-    return (*rows[:MAX_ROWS], *(r for r in rows[MAX_ROWS:] if r[1].id in named))
+    rows = ranked_trials(report)
+    named = {t for f in report.findings for t in f.trials[:MAX_NAMED_TRIALS]}
+    return (*rows[:MAX_TABLE_TRIALS], *(r for r in rows[MAX_TABLE_TRIALS:] if r[1].id in named))
 
 
 def selected_trial(report: ReportData) -> dict[str, Any] | None:
@@ -227,7 +230,7 @@ def selected_trial(report: ReportData) -> dict[str, Any] | None:
     return {"figures": [selected_trial_figure(c) for c in curves], "legend": legend, "notes": notes}
 
 
-def sheet(report: ReportData) -> tuple[tuple[str, str], ...]:
+def study_sheet(report: ReportData) -> tuple[tuple[str, str], ...]:
     """Return (label, value) rows of the study's description, without unknown values."""
     spec, made = report.spec, report.provenance
     best = report.best
@@ -238,10 +241,10 @@ def sheet(report: ReportData) -> tuple[tuple[str, str], ...]:
         ("Parent", clean(spec.parent) if spec.parent else None),
         ("Objective", f"{spec.objective.direction} {clean(spec.objective.metric)}"),
         ("Trials", _trial_counts(report)),
-        ("Best value", f"{number(best.value)} ({clean(best.name)}{_at(report)})" if best else "none"),
+        ("Best value", f"{number(best.value)} ({clean(best.name)}{_best_step_text(report)})" if best else "none"),
         ("Training steps", f"{spec.max_train_steps:,}" if spec.max_train_steps else None),
         ("Evaluated every", f"{spec.evaluate_every:,} steps" if spec.evaluate_every else None),
-        ("Period", _period(made.started, made.ended)),
+        ("Period", _period_text(made.started, made.ended)),
         ("Logged values", f"{made.points:,}"),
         *((f"Best trial's {label}", clean(value)) for label, value in made.reproduce),
         ("Command", clean(made.command) if made.command else None),
@@ -258,7 +261,7 @@ def _trial_counts(report: ReportData) -> str:
     return f"{counts.total:,}" + (f" ({', '.join(parts)})" if parts else "")
 
 
-def _at(report: ReportData) -> str:
+def _best_step_text(report: ReportData) -> str:
     best = report.best
     if best is None or best.step is None:
         return ""
@@ -267,7 +270,7 @@ def _at(report: ReportData) -> str:
     return f", step {best.step:,} of {best.last_step:,}"
 
 
-def _period(started: float | None, ended: float | None) -> str | None:
+def _period_text(started: float | None, ended: float | None) -> str | None:
     def day(seconds: float) -> str:
         try:
             return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
@@ -279,29 +282,31 @@ def _period(started: float | None, ended: float | None) -> str | None:
     return f"{day(started)} to {day(ended)} UTC" if ended is not None else f"from {day(started)} UTC"
 
 
-def space(report: ReportData) -> tuple[tuple[str, str, str, str, str], ...]:
-    """Return (name, role, domain, best trial's value, source) of every hyperparameter, with searched ones first."""
+def space_rows(report: ReportData) -> tuple[tuple[str, str, str, str, str], ...]:
+    """Return (name, role, domain, best trial's value, source) of every hyperparameter. Searched ones come first."""
     best = report.best.params if report.best is not None else {}
     items = sorted(report.spec.parameters.items(), key=lambda item: not item[1].searched)
     return tuple(
-        (n, p.role, describe(p), setting(best.get(n, p.value)), clean(report.inferred.get(n) or _source(p)))
+        (n, p.role, describe(p), setting(best.get(n, p.value)), clean(report.inferred.get(n) or _parameter_source(p)))
         for n, p in items
     )
 
 
-def _source(parameter: Parameter) -> str:
+def _parameter_source(parameter: Parameter) -> str:
     """Return the source of a parameter whose range was not inferred."""
     return SAME if parameter.why == SAME else "declared"
 
 
 def decisions(report: ReportData) -> tuple[Decision, ...]:
-    """Return how the study was read: the inferred properties of the objective, then the decisions about its trials."""
+    """Return the decisions about how the study was read: inferred properties of the objective, then decisions about the trials."""
     known = {
         "objective": (f"Objective: {clean(report.spec.objective.metric)}", "--objective METRIC"),
         "direction": (f"Direction: {report.spec.objective.direction}", "--direction minimize|maximize"),
     }
     inferred = (
-        Decision(topic="objective", text=f"{text}, inferred {_from(report.inferred[key])}.", overrule=overrule)
+        Decision(
+            topic="objective", text=f"{text}, inferred {_inference_text(report.inferred[key])}.", overrule=overrule
+        )
         for key, (text, overrule) in known.items()
         if key in report.inferred
     )
@@ -309,31 +314,31 @@ def decisions(report: ReportData) -> tuple[Decision, ...]:
 
 
 def decision_lines(report: ReportData, limit: int) -> tuple[str, ...]:
-    """Return one line for each decision, at most `limit`, and a line that counts the rest."""
+    """Return one line for each decision, at most `limit` lines, then a line with the number of further decisions."""
     every = decisions(report)
     lines = [f"{sentence(d.text)}{f' Overrule: {d.overrule}' if d.overrule else ''}" for d in every[:limit]]
     rest = len(every) - limit
     return (*lines, f"And {count(rest, 'more decision')} in the report.") if rest > 0 else tuple(lines)
 
 
-def _from(reason: str) -> str:
+def _inference_text(reason: str) -> str:
     text = clean(reason).rstrip(".").removeprefix("inferred ")
     return text if text.startswith(("from", "because", "by", "as ")) else f"({text})"
 
 
-def by_status(report: ReportData) -> dict[str, tuple[Verdict, ...]]:
+def verdicts_by_status(report: ReportData) -> dict[str, tuple[Verdict, ...]]:
     """Return the verdicts grouped by status."""
     return {s: tuple(report.with_status(s)) for s in ("fired", "quiet", "not-assessed", "broken")}
 
 
-def not_applicable(report: ReportData) -> int:
-    """Return the number of checks that look at studies of another kind, such as a sweep of batch sizes."""
+def count_not_applicable(report: ReportData) -> int:
+    """Return the number of checks that apply only to studies of another kind, such as a sweep of batch sizes."""
     return sum(v.needs is not None and v.needs.lack == "design" for v in report.with_status("not-assessed"))
 
 
 def checks_summary(report: ReportData) -> str:
     """Return a sentence that counts the checks without a finding: `31 checks passed, 15 could not run.`"""
-    statuses = by_status(report)
+    statuses = verdicts_by_status(report)
     parts = [count(len(statuses["quiet"]), "check") + " passed"]
     if missing := len(statuses["not-assessed"]):
         parts.append(f"{missing} could not run")

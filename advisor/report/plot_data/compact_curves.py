@@ -9,15 +9,15 @@ import numpy as np
 from advisor.model.space import FloatArray, IntArray, to_scale
 from advisor.model.study import Signal, Study
 from advisor.report.plot_data.model import CompactCurves, CurveSet
-from advisor.report.plot_data.scale import Limits, curve_limits, padded
+from advisor.report.plot_data.scale import Limits, curve_limits, padded_limits
 
-LEVELS = "()*+,-./0123456789:;=?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~"
+LEVEL_CHARACTERS = "()*+,-./0123456789:;=?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz{|}~"
 """Characters that encode heights, from the bottom to the top of the axis. Neither HTML nor JSON escapes them."""
-EMPTY, GAP = " ", "!"
-"""Characters that encode a column without any logged value, and a column without a finite value."""
+EMPTY_CHARACTER, GAP_CHARACTER = " ", "!"
+"""Characters for a column without a logged value, and for a column without a finite value."""
 
 MAX_CHARACTERS = 24_000
-"""Maximum total characters of a study's curves, exceeded if a curve would otherwise get fewer than MIN_COLUMNS columns."""
+"""Maximum total characters of a study's curves. It is exceeded if a curve needs more, with MIN_COLUMNS columns."""
 MIN_COLUMNS, MAX_COLUMNS = 30, 125
 
 MAX_TRIALS = 5_000
@@ -26,38 +26,41 @@ MAX_TRIALS = 5_000
 _MIN_LOG_RATIO = 4
 """Minimum ratio of the largest to the smallest positive value at which the axis is logarithmic."""
 
-_TRAINING: tuple[Signal, ...] = ("train_objective", "train_loss", "train_eval_loss", "valid_loss")
-"""Training signals to show next to the objective, in order of preference: the first one that was logged is used."""
+_TRAINING_SIGNALS: tuple[Signal, ...] = ("train_objective", "train_loss", "train_eval_loss", "valid_loss")
+"""Training signals to show next to the objective, in order of preference. Only the first one that was logged is shown."""
 
 
 def compact_curves(study: Study, curves: Sequence[CurveSet]) -> tuple[CompactCurves, ...]:
-    """Return the curves of the objective and of its training counterpart for every trial. `curves` define the step axes."""
+    """Return the curves of the objective and of its training counterpart for every trial.
+
+    curves: the sets of curves whose step axes are used.
+    """
     trials = _best_trials(study)
     objective = study.spec.objective.metric
-    others = [m for s in _TRAINING if (m := study.signals.get(s)) not in (None, objective)]
+    others = [m for s in _TRAINING_SIGNALS if (m := study.signals.get(s)) not in (None, objective)]
     metrics = [m for m in (objective, *others[:1]) if m is not None and m in study.metrics]
     columns = MAX_CHARACTERS // max(2 * len(trials) * len(metrics), 1)
     columns = min(max(columns, MIN_COLUMNS), MAX_COLUMNS)
     log = {s.metric: s.scale == "log" for s in curves}
-    made = (_of_metric(study, m, trials, columns, log=log.get(m, False)) for m in metrics)
+    made = (_curves_of_metric(study, m, trials, columns, log=log.get(m, False)) for m in metrics)
     return tuple(c for c in made if c is not None)
 
 
 def _best_trials(study: Study) -> set[int]:
-    """Return the indices of at most MAX_TRIALS trials: the best trials first, then failed ones."""
+    """Return the indices of at most MAX_TRIALS trials. The best trials are preferred, and failed ones come last."""
     ranked = [t.index for t in study.ranked()]
     return set(list(dict.fromkeys([*ranked, *(t.index for t in study.trials)]))[:MAX_TRIALS])
 
 
-def _of_metric(study: Study, metric: str, shown: set[int], columns: int, *, log: bool) -> CompactCurves | None:
-    trials, steps, values = _points(study, metric)
+def _curves_of_metric(study: Study, metric: str, shown: set[int], columns: int, *, log: bool) -> CompactCurves | None:
+    trials, steps, values = _logged_points(study, metric)
     if not len(steps):
         return None
     first, last = (int(steps[steps > 0].min(initial=1)) if log else 0), max(int(steps.max()), 1)
     part = np.log(np.maximum(steps, first) / first) / np.log(max(last / first, 2)) if log else steps / last
     column = np.clip((part * columns).astype(np.int64), 0, columns - 1)
-    limits = _limits(study, metric)
-    heights = _extremes(trials * columns + column, values, limits, (len(study.trials), columns))
+    limits = _curve_limits(study, metric)
+    heights = _column_extremes(trials * columns + column, values, limits, (len(study.trials), columns))
     return CompactCurves(
         metric=metric,
         columns=columns,
@@ -67,12 +70,12 @@ def _of_metric(study: Study, metric: str, shown: set[int], columns: int, *, log:
         low=limits.low,
         high=limits.high,
         log=limits.log,
-        curves=tuple(_encode(row) if i in shown else None for i, row in enumerate(heights)),
-        beyond=limits.beyond(values) > 0,
+        curves=tuple(_encode_curve(row) if i in shown else None for i, row in enumerate(heights)),
+        beyond=limits.count_outside(values) > 0,
     )
 
 
-def _points(study: Study, metric: str) -> tuple[IntArray, IntArray, FloatArray]:
+def _logged_points(study: Study, metric: str) -> tuple[IntArray, IntArray, FloatArray]:
     """Return (trial, step, value) of every logged point and window extreme, sorted by trial and step."""
     blocks = [b for suffix in ("", ".min", ".max") if (b := study.metrics.get(metric + suffix)) is not None]
     trials = np.concatenate([np.repeat(np.arange(len(study.trials)), np.diff(b.offsets)) for b in blocks])
@@ -83,8 +86,8 @@ def _points(study: Study, metric: str) -> tuple[IntArray, IntArray, FloatArray]:
     return trials, steps, values
 
 
-def _limits(study: Study, metric: str) -> Limits:
-    """Return limits for the trials with a result. The first quarter of each curve is ignored, since it would flatten the rest.
+def _curve_limits(study: Study, metric: str) -> Limits:
+    """Return limits for the trials with a result. They ignore the first quarter of each curve, which would flatten the rest.
 
     If the metric is minimized and its worst values would flatten the best ones, the axis is logarithmic.
     """
@@ -96,14 +99,14 @@ def _limits(study: Study, metric: str) -> Limits:
         return limits
     visible = np.concatenate([v[(v >= limits.low) & (v <= limits.high)] for v in steady] or [np.empty(0)])
     low, high = visible.min(initial=np.inf), visible.max(initial=0.0)
-    return padded(float(low), float(high), log=True) if 0 < _MIN_LOG_RATIO * low < high else limits
+    return padded_limits(float(low), float(high), log=True) if 0 < _MIN_LOG_RATIO * low < high else limits
 
 
-def _extremes(key: IntArray, values: FloatArray, limits: Limits, shape: tuple[int, int]) -> IntArray:
+def _column_extremes(key: IntArray, values: FloatArray, limits: Limits, shape: tuple[int, int]) -> IntArray:
     """Return levels (trials, columns, 2): the minimum and maximum of each column, in the order in which they were logged.
 
-    key: (n,), trial * columns + column of each point, non-decreasing; values: (n,). A level of -1 marks a column without a point,
-    and -2 a column without a finite point.
+    key: trial * columns + column of each point (n,), non-decreasing. values: value of each point (n,). A level of -1 marks a column
+    without a point, and -2 marks a column without a finite point.
     """
     starts = np.flatnonzero(np.diff(key, prepend=-1))
     group = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(key))))
@@ -115,24 +118,26 @@ def _extremes(key: IntArray, values: FloatArray, limits: Limits, shape: tuple[in
         ends.append(np.minimum.reduceat(np.where(signed == smallest[group], place, len(key)), starts))
     heights = np.full((shape[0] * shape[1], 2), -1, dtype=np.int64)
     for side, at in enumerate((np.minimum(*ends), np.maximum(*ends))):
-        heights[key[starts], side] = np.where(np.logical_or.reduceat(finite, starts), _levels(limits, values[at]), -2)
+        heights[key[starts], side] = np.where(
+            np.logical_or.reduceat(finite, starts), _value_levels(limits, values[at]), -2
+        )
     return heights.reshape(*shape, 2)
 
 
-def _levels(limits: Limits, values: FloatArray) -> IntArray:
+def _value_levels(limits: Limits, values: FloatArray) -> IntArray:
     """Return the level of each value (n,); values outside the axis are clipped to its ends."""
     low, high, at = (
         to_scale(v, "log" if limits.log else "linear") for v in (np.array(limits.low), np.array(limits.high), values)
     )
     part = np.nan_to_num((at - low) / (high - low), nan=0.0, posinf=1.0, neginf=0.0)
-    return np.round(np.clip(part, 0, 1) * (len(LEVELS) - 1)).astype(np.int64)
+    return np.round(np.clip(part, 0, 1) * (len(LEVEL_CHARACTERS) - 1)).astype(np.int64)
 
 
-_CODES = np.frombuffer((GAP + EMPTY + LEVELS).encode(), dtype=np.uint8)
+_LEVEL_CODES = np.frombuffer((GAP_CHARACTER + EMPTY_CHARACTER + LEVEL_CHARACTERS).encode(), dtype=np.uint8)
 
 
-def _encode(heights: IntArray) -> str:
-    """Return levels (columns, 2) as text: the number of levels per column, then the levels. A curve without values becomes ""."""
+def _encode_curve(heights: IntArray) -> str:
+    """Return levels (columns, 2) as text: the number of levels per column, then the levels. Return "" for no values."""
     one = bool((heights[:, 0] == heights[:, 1]).all())
-    text = _CODES[(heights[:, :1] if one else heights).ravel() + 2].tobytes().decode().rstrip(EMPTY)
+    text = _LEVEL_CODES[(heights[:, :1] if one else heights).ravel() + 2].tobytes().decode().rstrip(EMPTY_CHARACTER)
     return f"{1 if one else 2}{text}" if text else ""

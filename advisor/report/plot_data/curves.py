@@ -11,22 +11,23 @@ from advisor.model.space import FloatArray, IntArray
 from advisor.model.study import Signal, Study, Trial
 from advisor.report.plot_data.model import CurveSet, NormHistogram, TrialCurve
 
-COLUMNS = 400
+PIXEL_COLUMNS = 400
 """Number of pixel columns to which a curve is reduced."""
 
 _MIN_LOG_RATIO = 1000
 """Minimum ratio of the last to the first step at which the step axis is logarithmic."""
 
-_MAX_GAP = 0.2
+_MAX_GAP_SHARE = 0.2
 """Maximum share of a logarithmic step axis that may lie between two consecutive logged steps."""
 
 
 def reduce_curve(
     steps: IntArray, values: FloatArray, columns: IntArray
 ) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
-    """Return the first, minimum, maximum and last point of each column, in step order. All arrays have shape (n,).
+    """Return (steps, values) of the first, minimum, maximum and last point of each column, in step order.
 
-    If a column contains non-finite values, one of them is kept as None, so that the gap stays visible.
+    steps, values, columns: step, value and column of each point (n,). If a column contains non-finite values, one of them stays as
+    None, so that the gap is visible.
     """
     if len(steps) == 0:
         return (), ()
@@ -55,24 +56,24 @@ def curve_set(study: Study, metric: str, signal: Signal | None, trials: list[Tri
         return None
     every = np.unique(np.concatenate([steps for _, steps, _ in logged]))
     last, first = int(every[-1]), int(every[every > 0][0]) if every[-1] > 0 else 1
-    log = last >= _MIN_LOG_RATIO * first and _largest_gap(every[every > 0]) <= _MAX_GAP
+    log = last >= _MIN_LOG_RATIO * first and _largest_gap(every[every > 0]) <= _MAX_GAP_SHARE
     curves = []
     for trial, steps, values in logged:
         part = np.log(np.maximum(steps, first) / first) / math.log(last / first) if log else steps / max(last, 1)
-        reduced = reduce_curve(steps, values, (part * COLUMNS).astype(np.int64))
+        reduced = reduce_curve(steps, values, (part * PIXEL_COLUMNS).astype(np.int64))
         curves.append(TrialCurve(trial=trial.id, steps=reduced[0], values=reduced[1]))
     name = "objective" if metric == study.spec.objective.metric else signal
     return CurveSet(metric=metric, signal=name, scale="log" if log else "linear", curves=tuple(curves))
 
 
 def _largest_gap(steps: IntArray) -> float:
-    """Return the widest gap between consecutive positive steps (n,), as a share of a logarithmic axis over all of them."""
+    """Return the widest gap between consecutive positive steps (n,), as a share of a logarithmic axis over all these steps."""
     logs = np.log(steps)
     return float(np.diff(logs).max() / (logs[-1] - logs[0]))
 
 
 def with_extremes(study: Study, trial: Trial, metric: str) -> tuple[IntArray, FloatArray]:
-    """Return (steps, values) of a curve. If windows were logged, their extremes are added at the steps of their means."""
+    """Return (steps, values) of a curve. If windows were logged, each window's extremes are added at the step of its mean."""
     curve = study.metric(trial, metric)
     parts = [curve] + [c for suffix in (".min", ".max") if len(c := study.metric(trial, metric + suffix))]
     if len(parts) == 1:
@@ -105,12 +106,15 @@ def norm_histogram(study: Study, trials: list[Trial], bins: int = 40) -> NormHis
         p90=float(np.quantile(usable, 0.9)),
         trials=len(logged),
         left_out=len(values) - len(usable),
-        **_clip(study, trials),
+        **_clipping_facts(study, trials),
     )
 
 
-def _clip(study: Study, trials: list[Trial]) -> dict[str, float]:
-    """Return the trials' clipping threshold and mean share of clipped updates; empty if the threshold is unknown or differs."""
+def _clipping_facts(study: Study, trials: list[Trial]) -> dict[str, float]:
+    """Return the trials' clipping threshold and mean share of clipped updates, as fields of `NormHistogram`.
+
+    Empty if the threshold is unknown or differs between the trials.
+    """
     limits = {clipping.threshold(t) for t in trials}
     if len(limits) != 1 or not all(map(math.isfinite, limits)):
         return {}

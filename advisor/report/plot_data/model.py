@@ -18,7 +18,7 @@ class TrialRow(FrozenModel):
     status: Status
     feasible: bool
     comparable: bool = True
-    """Whether the result is one at full length; False for a pruned trial."""
+    """Whether the trial has a result at full length; False for a pruned trial."""
     params: dict[str, Value]
     best: float | None = None
     """The trial's best value of the objective, with the objective's own sign; None if no value was finite."""
@@ -83,7 +83,7 @@ class NormHistogram(FrozenModel):
     left_out: int = 0
     """Number of gradient norms excluded because they were zero or not finite."""
     clip: float | None = None
-    """Gradient-norm threshold at which these trials clip; None if unknown or different between trials."""
+    """Gradient norm above which these trials clip; None if unknown or different between trials."""
     clipped: float | None = None
     """Share of these trials' updates in which the gradient was clipped; None if unknown."""
 
@@ -93,7 +93,7 @@ class BestOf(FrozenModel):
 
     sizes: tuple[int, ...]
     quantiles: tuple[tuple[float | None, ...], ...]
-    """For each n, the 5, 25, 50, 75 and 95 % quantiles of the best objective; None if the best trial at that quantile failed."""
+    """The 5, 25, 50, 75 and 95 % quantiles of the best objective, for each n; None for a quantile at which all n trials failed."""
 
 
 class Slice(FrozenModel):
@@ -110,7 +110,7 @@ class Slice(FrozenModel):
     value: float | None
     """Objective of the slice's best trial; None if all its trials failed."""
     quantiles: tuple[float | None, float | None, float | None]
-    """5, 50 and 95 % quantiles of the best of n trials, where n is the size of the smallest slice; None stands for a failure."""
+    """5, 50 and 95 % quantiles of the best of n trials; n is the size of the smallest slice. None: all n trials failed."""
 
 
 class Isolation(FrozenModel):
@@ -118,10 +118,10 @@ class Isolation(FrozenModel):
 
     parameter: str
     drawn: int
-    """Number of trials drawn from each slice; the same for all slices, to give them equal chances."""
+    """Number of trials drawn from each slice. It is the same for all slices, so that they have equal chances."""
     slices: tuple[Slice, ...]
     p: float
-    """Probability (p-value) that chance alone puts some slice's best result this far behind, adjusted for all hyperparameters."""
+    """Probability (p-value) that by chance the best result of some slice is this far behind, adjusted for all hyperparameters."""
 
 
 class Speed(FrozenModel):
@@ -151,20 +151,20 @@ class ToTarget(FrozenModel):
     target: float | None
     """Target value of the objective; None if the objective itself is a training time."""
     repeats: bool
-    """True: repeats of one setting are compared by their median. False: the fastest of several settings counts."""
+    """Whether each batch size has repeats of one setting, compared by their median. If not, its fastest setting counts."""
     sizes: tuple[Needed, ...]
 
 
 class Importance(FrozenModel):
-    """Share of the variation between trials that a hyperparameter or a pair explains, with a 90 % interval."""
+    """Share of the variation between trials that a hyperparameter or a pair of them explains, with a 90 % interval."""
 
     parameters: tuple[str, ...]
-    """One hyperparameter, with its interactions, or a pair, with their interaction only."""
+    """One hyperparameter, if the share includes its interactions; or a pair, if the share is their interaction only."""
     share: float
     low: float
     high: float
     p: float | None = None
-    """p-value of a pair's interaction if the effects are in fact additive, adjusted for all pairs; None for a hyperparameter."""
+    """Probability (p-value) of this strong an interaction of a pair if effects are additive, adjusted for all pairs; else None."""
 
 
 class Importances(FrozenModel):
@@ -172,7 +172,7 @@ class Importances(FrozenModel):
 
     settings: int
     p: float
-    """Probability (p-value) of this strong a relation if results do not depend on the hyperparameters."""
+    """Probability (p-value) of so strong a relation by chance, if the results do not depend on the hyperparameters."""
     each: tuple[Importance, ...]
     """Importance of each hyperparameter, the largest share first."""
     pairs: tuple[Importance, ...]
@@ -192,7 +192,7 @@ class CloseUp(FrozenModel):
 
 
 class JustAbove(FrozenModel):
-    """The trials whose learning rates are the next higher ones above the best trial's."""
+    """The trials with the next higher learning rates above the best trial's learning rate."""
 
     parameter: str
     metric: str

@@ -34,53 +34,53 @@ from advisor.report.plot_data.model import (
 from advisor.stats import interaction
 from advisor.stats.best_of import chance_of_an_empty_part, quantiles_of_best
 
-MIN_TRIALS = 8
+MIN_ENDED_TRIALS = 8
 """Minimum number of ended trials for the figure of the best of n trials."""
 
 MAX_SLICES = 10
 MIN_TRIALS_IN_SLICE = 4
-"""Minimum number of trials per slice of a numeric range. If a number has few distinct values, each one gets its own slice."""
+"""Minimum number of trials per slice of a numeric range. If trials use few distinct values, each value gets its own slice."""
 
-TARGET = 0.95
-"""Share of the worst batch size's improvement that defines the common target of all batch sizes."""
+TARGET_SHARE = 0.95
+"""The common target of all batch sizes, as a share of the improvement that the worst batch size reaches."""
 
-MIN_SHARE = 0.02
-"""Minimum importance of a hyperparameter, as a share of the variation, for its interactions to be examined."""
+MIN_IMPORTANCE = 0.02
+"""Minimum importance of a hyperparameter whose interactions are examined, as a share of the variation."""
 MAX_PAIRS = 5
 MAX_INTERACTING = 12
-"""Maximum number of hyperparameters, the most important ones, whose pairs are tested; the work grows with its square."""
+"""Maximum number of hyperparameters whose pairs are tested, the most important ones. The work grows with its square."""
 
 MAX_CLOSE_UPS = 8
-CLOSE_UP_POINTS = 40
+CLOSE_UP_POINTS_PER_SIDE = 40
 """Number of logged points in a close-up on each side of the marked step."""
 
 MAX_JUST_ABOVE = 3
 """Maximum number of trials shown with learning rates above the best trial's."""
 
-_QUANTILES = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
+_QUANTILE_LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 
 
-def _values(study: Study, costs: FloatArray) -> tuple[float | None, ...]:
+def _costs_as_values(study: Study, costs: FloatArray) -> tuple[float | None, ...]:
     return tuple(study.objective_value(float(c)) if math.isfinite(c) else None for c in costs)
 
 
-def _costs(study: Study) -> FloatArray:
-    """Return the cost of each trial (number of trials,); NaN for a failed trial."""
+def _final_costs(study: Study) -> FloatArray:
+    """Return the cost of each trial (trials,); NaN for a failed trial."""
     return np.where(study.comparable, study.costs, np.nan)
 
 
 def _has_outcome(study: Study) -> BoolArray:
-    """Return a mask (number of trials,) of the trials that failed or have a result at full length."""
+    """Return a mask (trials,) of the trials that failed or have a result at full length."""
     return study.ended & (study.comparable | ~study.feasible)
 
 
 def best_of(study: Study) -> BestOf | None:
-    """Return the distribution of the best of 1, 2, 4, … and all trials; None with fewer than MIN_TRIALS ended trials."""
-    costs = _costs(study)[_has_outcome(study)]
-    if len(costs) < MIN_TRIALS or not np.isfinite(costs).any():
+    """Return the distribution of the best of 1, 2, 4, … and all trials; None with fewer than MIN_ENDED_TRIALS ended trials."""
+    costs = _final_costs(study)[_has_outcome(study)]
+    if len(costs) < MIN_ENDED_TRIALS or not np.isfinite(costs).any():
         return None
     sizes = [2**k for k in range(len(costs).bit_length()) if 2**k <= 0.75 * len(costs)] + [len(costs)]
-    quantiles = tuple(_values(study, quantiles_of_best(costs, n, _QUANTILES)) for n in sizes)
+    quantiles = tuple(_costs_as_values(study, quantiles_of_best(costs, n, _QUANTILE_LEVELS)) for n in sizes)
     return BestOf(sizes=tuple(sizes), quantiles=quantiles)
 
 
@@ -101,18 +101,18 @@ def _isolation(study: Study, name: str, parameter: Parameter) -> Isolation | Non
     groups = _number_groups(study, name, trials) if parameter.numeric else _choice_groups(name, trials)
     if len(groups) < 2:
         return None
-    costs = _costs(study)
+    costs = _final_costs(study)
     drawn = min(len(g) for g in groups)
     return Isolation(
         parameter=encodable(name),
         drawn=drawn,
-        slices=tuple(_slice(study, costs, name, g, drawn) for g in groups),
-        p=_p(costs, groups),
+        slices=tuple(_make_slice(study, costs, name, g, drawn) for g in groups),
+        p=_worst_slice_p(costs, groups),
     )
 
 
-def _p(costs: FloatArray, groups: Sequence[Sequence[Trial]]) -> float:
-    """Return the probability that by chance the best result of some slice ranks as low as that of the worst slice."""
+def _worst_slice_p(costs: FloatArray, groups: Sequence[Sequence[Trial]]) -> float:
+    """Return the probability (p-value) that by chance the best result of some slice ranks as low as that of the worst slice."""
     parts = [np.nan_to_num(costs[[t.index for t in g]], nan=np.inf) for g in groups]
     worst = max(part.min() for part in parts)
     return chance_of_an_empty_part([len(p) for p in parts], sum(int((p < worst).sum()) for p in parts))
@@ -137,13 +137,13 @@ def _choice_groups(name: str, trials: list[Trial]) -> list[list[Trial]]:
     return [groups[label] for label in sorted(groups)]
 
 
-def _slice(study: Study, costs: FloatArray, name: str, trials: Sequence[Trial], drawn: int) -> Slice:
+def _make_slice(study: Study, costs: FloatArray, name: str, trials: Sequence[Trial], drawn: int) -> Slice:
     index = np.array([t.index for t in trials])
     own, values = costs[index], [t.params[name] for t in trials]
     best = trials[int(np.nanargmin(own))] if np.isfinite(own).any() else None
     ends = [values[0], values[-1]] if study.searched[name].numeric else []
     low, high = (float(v) for v in ends) if ends else (None, None)
-    five, half, ninety_five = _values(study, quantiles_of_best(own, drawn, _QUANTILES[[0, 2, 4]]))
+    five, half, ninety_five = _costs_as_values(study, quantiles_of_best(own, drawn, _QUANTILE_LEVELS[[0, 2, 4]]))
     return Slice(
         label=encodable(setting(values[0]) if low == high else f"{setting(low, 3)} to {setting(high, 3)}"),
         low=low,
@@ -172,9 +172,9 @@ def _speed(speed: throughput.Speed) -> Speed:
 
 
 def to_target(study: Study) -> ToTarget | None:
-    """Return the training that each batch size needs to a target that all of them reach; None if there is no such target."""
+    """Return the amount of training until each batch size reaches a common target; None if there is no such target."""
     try:
-        race = targets.race(study, TARGET)
+        race = targets.race(study, TARGET_SHARE)
     except MissingData:
         return None
     statistic = np.median if race.statistic == "median" else np.min
@@ -206,22 +206,24 @@ def importances(study: Study) -> Importances | None:
     except MissingData:
         return None
     names = read.names
-    each = sorted((_share((n,), read.total[:, i]) for i, n in enumerate(names)), key=lambda s: -s.share)
+    each = sorted((_importance_of((n,), read.total[:, i]) for i, n in enumerate(names)), key=lambda s: -s.share)
     mean = read.total.mean(axis=0)
     strongest = np.argsort(-mean, kind="stable")[:MAX_INTERACTING]
-    candidates = sorted(int(i) for i in strongest if mean[i] >= MIN_SHARE)
+    candidates = sorted(int(i) for i in strongest if mean[i] >= MIN_IMPORTANCE)
     pairs: list[Importance] = []
     if len(candidates) > 1:
         shares = read.response.pairs(candidates)
         tests = len(names) * (len(names) - 1) // 2
-        testable = tests <= interaction.DRAWS  # else even the smallest possible p-value, corrected for all pairs, is 1
+        testable = tests <= interaction.DRAWS  # with more tests, even the smallest p-value would be 1 after correction
         p_values = interaction.p_values(read.response, list(shares)) if testable else dict.fromkeys(shares, 1.0)
-        pairs = [_share((names[a], names[b]), shares[a, b], min(p * tests, 1.0)) for (a, b), p in p_values.items()]
+        pairs = [
+            _importance_of((names[a], names[b]), shares[a, b], min(p * tests, 1.0)) for (a, b), p in p_values.items()
+        ]
         pairs.sort(key=lambda s: (s.p, -s.share))
     return Importances(settings=len(read.tried), p=read.p, each=tuple(each), pairs=tuple(pairs[:MAX_PAIRS]))
 
 
-def _share(names: tuple[str, ...], draws: FloatArray, p: float | None = None) -> Importance:
+def _importance_of(names: tuple[str, ...], draws: FloatArray, p: float | None = None) -> Importance:
     low, high = np.quantile(draws, [0.05, 0.95])
     parts = {"share": draws.mean(), "low": low, "high": high}
     return Importance(
@@ -233,7 +235,7 @@ def _share(names: tuple[str, ...], draws: FloatArray, p: float | None = None) ->
 
 
 def close_ups(study: Study, verdicts: Sequence[Verdict]) -> tuple[CloseUp, ...]:
-    """Return close-ups of the first steps marked by findings on stability."""
+    """Return close-ups of the first steps that findings about stability mark."""
     return tuple(islice(_close_ups(study, verdicts), MAX_CLOSE_UPS))
 
 
@@ -247,7 +249,7 @@ def _close_ups(study: Study, verdicts: Sequence[Verdict]) -> Iterator[CloseUp]:
                 if trial is None or (mark.trial, metric, mark.step) in seen:
                     continue
                 seen.add((mark.trial, metric, mark.step))
-                steps, values = _around(*with_extremes(study, trial, metric), mark.step)
+                steps, values = _points_around(*with_extremes(study, trial, metric), mark.step)
                 if len(steps) > 1:
                     yield CloseUp(
                         rule=finding.rule,
@@ -260,9 +262,9 @@ def _close_ups(study: Study, verdicts: Sequence[Verdict]) -> Iterator[CloseUp]:
                     )
 
 
-def _around(steps: IntArray, values: FloatArray, step: int) -> tuple[IntArray, FloatArray]:
+def _points_around(steps: IntArray, values: FloatArray, step: int) -> tuple[IntArray, FloatArray]:
     at = int(np.searchsorted(steps, step))
-    part = slice(max(at - CLOSE_UP_POINTS, 0), at + CLOSE_UP_POINTS + 1)
+    part = slice(max(at - CLOSE_UP_POINTS_PER_SIDE, 0), at + CLOSE_UP_POINTS_PER_SIDE + 1)
     return steps[part], values[part]
 
 

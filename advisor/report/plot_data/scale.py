@@ -1,4 +1,4 @@
-"""Axis limits that outliers do not stretch, scales from values to pixels, and axis ticks."""
+"""Axis limits that ignore outliers, scales from values to pixels, and axis ticks."""
 
 from __future__ import annotations
 
@@ -24,30 +24,32 @@ class Scale:
     end: float
     log: bool = False
     reverse: bool = False
-    """Whether the axis is logarithmic in 1 - value instead of the value."""
+    """Whether the axis is logarithmic in 1 - value instead of value."""
 
     def __call__(self, value: float) -> float:
         """Return the pixel of a value, clipped to the ends. Raises ValueError if the scale cannot represent the value."""
-        part = (self._turn(value) - self._turn(self.low)) / (self._turn(self.high) - self._turn(self.low))
+        part = (self._axis_coordinate(value) - self._axis_coordinate(self.low)) / (
+            self._axis_coordinate(self.high) - self._axis_coordinate(self.low)
+        )
         return self.start + min(max(part, 0.0), 1.0) * (self.end - self.start)
 
-    def _turn(self, value: float) -> float:
+    def _axis_coordinate(self, value: float) -> float:
         return -math.log10(1 - value) if self.reverse else math.log10(value) if self.log else value
 
     def __contains__(self, value: float) -> bool:
         return math.isfinite(value) and self.low <= value <= self.high
 
-    def takes(self, value: float) -> bool:
+    def can_show(self, value: float) -> bool:
         """Return whether the scale can represent the value, inside its ends or outside."""
         return math.isfinite(value) and (value > 0 or not self.log) and (value < 1 or not self.reverse)
 
     def ticks(self, count: int = 6) -> list[tuple[float, str]]:
-        """Return (value, label) for at most about `count` round values within the scale."""
+        """Return (value, label) pairs for about `count` or fewer round values within the scale."""
         if self.reverse:
             below = [round(1 - v, 12) for v in reversed(_log_ticks(1 - self.high, 1 - self.low, count))]
             return [(v, f"{v:.12g}") for v in below]
         values = _log_ticks(self.low, self.high, count) if self.log else _linear_ticks(self.low, self.high, count)
-        return [(v, label) for v, label in zip(values, _labels(values, log=self.log), strict=True)]
+        return [(v, label) for v, label in zip(values, _tick_labels(values, log=self.log), strict=True)]
 
 
 def _linear_ticks(low: float, high: float, count: int) -> list[float]:
@@ -73,7 +75,7 @@ def _log_ticks(low: float, high: float, count: int) -> list[float]:
     return [v for v in _linear_ticks(low, high, count) if v > 0]
 
 
-def _labels(values: Sequence[float], *, log: bool) -> list[str]:
+def _tick_labels(values: Sequence[float], *, log: bool) -> list[str]:
     largest = max((abs(v) for v in values), default=0.0)
     if log or largest >= 1e6 or 0 < largest < 1e-3:
         return [tick_label(v) for v in values]
@@ -111,20 +113,20 @@ class Limits:
         """Return the scale that maps these limits to the pixels `start` to `end`."""
         return Scale(self.low, self.high, start, end, self.log, self.reverse)
 
-    def beyond(self, values: FloatArray) -> int:
+    def count_outside(self, values: FloatArray) -> int:
         """Return the number of finite values outside the limits."""
         finite = values[np.isfinite(values)]
         return int(((finite < self.low) | (finite > self.high)).sum())
 
 
-LOG_RATIO = 30
-"""Minimum ratio of large to small positive values at which an axis is logarithmic."""
+MIN_LOG_RATIO = 30
+"""Minimum ratio of large to small values at which an axis of positive values is logarithmic."""
 
 
-def padded(low: float, high: float, *, log: bool, reverse: bool = False, by: float = 0.04) -> Limits:
-    """Return limits with a margin at both ends of `by` times the span. A span of zero is widened."""
+def padded_limits(low: float, high: float, *, log: bool, reverse: bool = False, by: float = 0.04) -> Limits:
+    """Return limits with a margin at both ends. by: margin as a share of the span. A span of zero is widened."""
     if reverse and high < 1:
-        turned = padded(1 - high, 1 - low, log=True, by=by)
+        turned = padded_limits(1 - high, 1 - low, log=True, by=by)
         return Limits(1 - turned.high, 1 - turned.low, log=False, reverse=True)
     if log and low > 1 / HUGE:
         a, b = math.log10(low), math.log10(high)
@@ -134,21 +136,21 @@ def padded(low: float, high: float, *, log: bool, reverse: bool = False, by: flo
     return Limits(low - room, high + room, False)
 
 
-def spanning(values: Sequence[float], scale: SpaceScale, *, by: float = 0.04) -> Limits:
+def limits_of_values(values: Sequence[float], scale: SpaceScale, *, by: float = 0.04) -> Limits:
     """Return limits that include all values that the scale can represent, with a margin at both ends."""
     on = np.array([v for v in values if math.isfinite(v)])
     on = on[np.isfinite(to_scale(on, scale))]
     if not len(on):
         return Limits(0.0, 1.0, False)
-    return padded(float(on.min()), float(on.max()), log=scale == "log", reverse=scale == "reverse-log", by=by)
+    return padded_limits(float(on.min()), float(on.max()), log=scale == "log", reverse=scale == "reverse-log", by=by)
 
 
-MIN_BETTER_HALF = 0.3
-"""Minimum share of the axis for the better half of the trials. With less, their differences cannot be seen. Our choice."""
+MIN_BETTER_HALF_SHARE = 0.3
+"""Minimum share of the axis for the better half of the trials. With less room, their differences are invisible. Our choice."""
 MIN_RATIO_IF_CROWDED = 2
-"""Minimum ratio of the largest to the smallest value at which a crowded axis is logarithmic; below, it would hardly help."""
-MAX_CLIPPED = 0.25
-"""Maximum share of the trials that an axis leaves out to give the better half room."""
+"""Minimum ratio of the largest to the smallest value at which a crowded axis is logarithmic. Below it, logarithms hardly help."""
+MAX_CLIPPED_SHARE = 0.25
+"""Maximum share of the trials that an axis leaves out to make room for the better half."""
 
 
 def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
@@ -162,8 +164,8 @@ def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
     finite = values[np.abs(values) < HUGE]
     if len(finite) == 0:
         return Limits(0.0, 1.0, False)
-    log = bool(finite.min() > 0 and np.quantile(finite, 0.9) >= LOG_RATIO * finite.min())
-    crowded = len(finite) > 4 and _better_half(finite if minimize else -finite) < MIN_BETTER_HALF
+    log = bool(finite.min() > 0 and np.quantile(finite, 0.9) >= MIN_LOG_RATIO * finite.min())
+    crowded = len(finite) > 4 and _better_half_share(finite if minimize else -finite) < MIN_BETTER_HALF_SHARE
     if crowded and not log and minimize:
         log = bool(finite.min() > 0 and finite.max() >= MIN_RATIO_IF_CROWDED * finite.min())
     elif crowded and not log and finite.min() >= 0 and finite.max() < 1:
@@ -177,36 +179,36 @@ def objective_limits(values: FloatArray, *, minimize: bool) -> Limits:
     fence = q3 + (3 if len(finite) >= 20 else 10) * max(q3 - q1, (q3 - best) / 4)
     if worst > fence and len(finite) > 4:
         worst = turned[turned <= fence].max()
-    if len(finite) > 4 and (median := float(np.median(turned))) - best < MIN_BETTER_HALF * (worst - best):
-        room = best + (median - best) / MIN_BETTER_HALF
-        worst = max(turned[turned <= room].max(), np.quantile(turned, 1 - MAX_CLIPPED))
+    if len(finite) > 4 and (median := float(np.median(turned))) - best < MIN_BETTER_HALF_SHARE * (worst - best):
+        room = best + (median - best) / MIN_BETTER_HALF_SHARE
+        worst = max(turned[turned <= room].max(), np.quantile(turned, 1 - MAX_CLIPPED_SHARE))
     ends = sorted((float(best), float(worst)) if minimize else (float(-best), float(-worst)))
     low, high = (10 ** ends[0], 10 ** ends[1]) if log else (ends[0], ends[1])
-    return _possible(padded(low, high, log=log, by=0.06), finite)
+    return _without_impossible_values(padded_limits(low, high, log=log, by=0.06), finite)
 
 
-def _better_half(costs: FloatArray) -> float:
-    """Return the share of the range of the costs (n,) that lies between the best one and their median."""
+def _better_half_share(costs: FloatArray) -> float:
+    """Return the distance from the best cost to the median cost, as a share of the range of the costs (n,)."""
     span = float(np.ptp(costs))
     return float(np.median(costs) - costs.min()) / span if span else 1.0
 
 
-def _possible(limits: Limits, values: FloatArray) -> Limits:
-    """Return the limits without the part of their margins beyond 0 if no value is negative, and beyond 1 if all are shares."""
+def _without_impossible_values(limits: Limits, values: FloatArray) -> Limits:
+    """Return the limits without impossible parts: below 0 if no value is negative, and above 1 if all values are shares."""
     low = max(limits.low, 0.0) if values.min() >= 0 else limits.low
     high = min(limits.high, 1.0) if values.min() >= 0 and values.max() <= 1 else limits.high
     high = min(high, 0.0) if values.max() <= 0 else high
     return replace(limits, low=low, high=high) if low < high else limits
 
 
-def reaching(limits: Limits, values: Sequence[float]) -> Limits:
+def widened_limits(limits: Limits, values: Sequence[float]) -> Limits:
     """Return the limits, widened to include values that must be visible."""
     visible = [v for v in values if abs(v) < HUGE and (v > 0 or not limits.log) and (v < 1 or not limits.reverse)]
     return replace(limits, low=min([limits.low, *visible]), high=max([limits.high, *visible]))
 
 
-def with_near(limits: Limits, values: Sequence[float]) -> Limits:
-    """Return the limits, widened to include marked values unless that would make the data look flat."""
+def widened_if_near(limits: Limits, values: Sequence[float]) -> Limits:
+    """Return the limits, widened to include marked values. They are not widened if the data would look flat."""
     low, high = limits.low, limits.high
     for value in filter(math.isfinite, values):
         span = high - low
@@ -219,8 +221,9 @@ def with_near(limits: Limits, values: Sequence[float]) -> Limits:
 def curve_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()) -> Limits:
     """Return limits that include the values of steady curves except outliers. The curves in `others` have no influence.
 
-    steady, others: values of each curve (n,). An outlier is further from the middle 96 % than 1.5 times their span (on a log scale
-    at least two decades). Without a steady curve, the middle 80 % of `others` is used, because those may have diverged.
+    steady, others: values of each curve (n,). Outliers lie outside the middle 96 % of the values by more than 1.5 times its span
+    (on a log scale, by at least two decades). Without a steady curve, the limits are the middle 80 % of `others`, because these
+    curves may have diverged.
     """
     chosen, tail = (steady, 0.02) if any((np.abs(v) < HUGE).any() for v in steady) else (others, 0.1)
     finite = np.concatenate([v[np.abs(v) < HUGE] for v in chosen] or [np.empty(0)])
@@ -228,12 +231,12 @@ def curve_limits(steady: Sequence[FloatArray], others: Sequence[FloatArray] = ()
         return Limits(0.0, 1.0, False)
     # with two values, these quantiles are in reverse order
     low, high = sorted((np.quantile(finite, tail, method="higher"), np.quantile(finite, 1 - tail, method="lower")))
-    log = bool(finite.min() > 0 and finite.max() >= LOG_RATIO * low)
+    log = bool(finite.min() > 0 and finite.max() >= MIN_LOG_RATIO * low)
     turned = np.log10(finite) if log else finite
     low, high = (float(np.log10(v)) if log else float(v) for v in (low, high))
     # On a log scale, a margin of two decades shows spikes without flattening the rest.
     reach = max(1.5 * (high - low), 2.0) if log else 1.5 * (high - low) or np.inf
     shown = turned[(turned >= low - reach) & (turned <= high + reach)]
     bottom, top = float(shown.min()), float(shown.max())
-    limits = padded(10**bottom, 10**top, log=True) if log else padded(bottom, top, log=False)
-    return _possible(limits, finite)
+    limits = padded_limits(10**bottom, 10**top, log=True) if log else padded_limits(bottom, top, log=False)
+    return _without_impossible_values(limits, finite)

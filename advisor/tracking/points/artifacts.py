@@ -19,25 +19,26 @@ class UnusableFileError(Exception):
 
 @contextmanager
 def open_artifact(root: str, path: str, tracking_uri: str | None) -> Iterator[Path]:
-    """Yield the path of a local copy of the artifact `path` of the run whose artifact folder is `root`.
+    """Yield the path of a local copy of the artifact `path` of a run.
 
-    tracking_uri: if None, search only local folders. Raises UnusableFileError, also if the path leads outside `root`.
+    root: location of the run's artifact folder. tracking_uri: if None, search only local folders. Raises UnusableFileError, also
+    if the path leads outside `root`.
     """
     folder = local_folder(root)
     if folder is not None:
         file = (folder / path).resolve()
         if not file.is_relative_to(folder.resolve()):
-            raise UnusableFileError("lies outside of its run's artifacts")
+            raise UnusableFileError("lies outside its run's artifacts")
         if not file.is_file():
             raise UnusableFileError("is missing")
         yield file
         return
     if tracking_uri is None:
-        raise UnusableFileError("lies in a store that only a tracking server reads")
+        raise UnusableFileError("lies in a store that only a tracking server can read")
     with tempfile.TemporaryDirectory(prefix="advisor-") as temporary:
         copy = Path(temporary) / "artifact"
         try:
-            repository, prefix = _repository(root, tracking_uri)
+            repository, prefix = _repository_and_prefix(root, tracking_uri)
             repository._download_file(f"{prefix}{path}", str(copy))
         except Exception as error:
             missing = getattr(getattr(error, "response", None), "status_code", None) == 404
@@ -55,8 +56,8 @@ def local_folder(root: str) -> Path | None:
     return Path(root) if not parts.scheme and root else None
 
 
-def _repository(root: str, tracking_uri: str) -> tuple[Any, str]:
-    """Return MLflow's artifact repository and the path prefix within it; one repository serves all runs of a tracking server."""
+def _repository_and_prefix(root: str, tracking_uri: str) -> tuple[Any, str]:
+    """Return MLflow's artifact repository and the path prefix in it. All runs of a tracking server share one repository."""
     parts = urlsplit(root)
     if parts.scheme != "mlflow-artifacts":
         return artifact_repository(root, tracking_uri), ""

@@ -1,7 +1,7 @@
 """Caches the metric points of finished runs on local disk, so that the next analysis reads only new runs from the store.
 
-The key of a run is a digest of everything the store holds about it except its points. If any of that changes, the run is
-read again. The cache holds only points and metric names. If a file is damaged or the disk fails, the run is read again.
+The key of a run is a digest of its data in the store, except its points. If the digest changes, the run is read again. The
+cache holds only points and metric names. If a file is damaged or the disk fails, the run is read again.
 
 Each analysis writes one Arrow IPC file with the new runs. The metadata of its schema holds the runs' keys; each record batch
 holds points of one metric, with the name and checksum in the batch's metadata. A file is renamed once complete and never changed.
@@ -33,40 +33,42 @@ from advisor.tracking.stores.location import Location
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SETTING = "ADVISOR_CACHE"
-"""Name of the environment variable that sets the cache folder, or "off"; the default is the user's cache folder."""
+FOLDER_VARIABLE = "ADVISOR_CACHE"
+"""Environment variable with the cache folder, or "off" for no cache. The default is the user's cache folder."""
 MAX_BYTES = 2 * 2**30
-"""Maximum total size of the cache files, in bytes. Above it, the least recently used files are deleted."""
+"""Maximum total size of all cache files in bytes. Above it, the least recently used files are deleted."""
 MAX_FILES = 16
 """Maximum number of cache files per experiment. Above it, they are merged into one file."""
-_NAME = "tuning-advisor"
-_PREFIX, _SUFFIX, _UNFINISHED = "runs-", ".arrow", ".unfinished"
-_MAX_AGE_S = 3600
-"""Age in seconds above which an unfinished file counts as left behind by a killed process."""
-_BATCH_POINTS = 1_000_000
-_BYTES_A_POINT = 32
+_FOLDER_NAME = "tuning-advisor"
+_FILE_PREFIX, _FILE_SUFFIX, _UNFINISHED_SUFFIX = "runs-", ".arrow", ".unfinished"
+_MAX_UNFINISHED_AGE_S = 3600
+"""Maximum age of an unfinished file in seconds. An older one was left behind by a killed process."""
+_MAX_POINTS_PER_BATCH = 1_000_000
+_BYTES_PER_POINT = 32
 
 
-def key(*facts: object) -> str:
-    """Return the digest of a run's data in the store. facts: texts, numbers, None, and lists of them."""
+def run_digest(*facts: object) -> str:
+    """Return a digest of `facts`, a run's data in the store: texts, numbers, None, and lists of these."""
     return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
 
 
-def of_experiment(location: Location, experiment: str) -> Cache:
-    """Return the cache of an experiment. A store is identified by its URI without credentials."""
-    root = _root()
+def cache_of_experiment(location: Location, experiment: str) -> Cache:
+    """Return the cache of an experiment. Stores with the same URI, except for credentials, share their cache."""
+    root = _root_folder()
     name = hashlib.blake2b(f"{location.display}\n{experiment}".encode(), digest_size=16).hexdigest()
     return Cache(None if root is None else root / name)
 
 
-def _root() -> Path | None:
+def _root_folder() -> Path | None:
     """Return the root folder of the cache for all experiments; None if the cache is off."""
-    setting = os.environ.get(SETTING, "")
+    setting = os.environ.get(FOLDER_VARIABLE, "")
     if setting.lower() in ("off", "0", "no", "false"):
         return None
     try:
         folder = (
-            Path(setting).expanduser().absolute() / _NAME if setting else platformdirs.user_cache_path(_NAME, False)
+            Path(setting).expanduser().absolute() / _FOLDER_NAME
+            if setting
+            else platformdirs.user_cache_path(_FOLDER_NAME, False)
         )
     except RuntimeError:  # the user has no home folder
         return None
@@ -84,23 +86,24 @@ class Cache:
         self._known = np.zeros(0, dtype=np.bool_)
 
     def load(self, keys: Sequence[str | None], collector: Collector) -> BoolArray:
-        """Add the points of cached runs to the collector. Return a mask of the cached runs, shape (runs,).
+        """Add the points of cached runs to the collector. Return a mask (runs,) of these runs.
 
-        keys: the `key` of each run, or None if the run may still change.
+        keys: the `run_digest` of each run, or None if the run may still change.
         """
         self._keys, self._known = list(keys), np.zeros(len(keys), dtype=np.bool_)
         wanted = {k: run for run, k in enumerate(keys) if k is not None}
         with contextlib.suppress(OSError):
             if self._folder is not None and self._folder.is_dir() and _is_private(self._folder):
-                self._files = sorted(self._folder.glob(f"{_PREFIX}*{_SUFFIX}"))
+                self._files = sorted(self._folder.glob(f"{_FILE_PREFIX}*{_FILE_SUFFIX}"))
                 for file in self._files:
-                    self._known[_load(file, wanted, collector)] = True
+                    self._known[_load_file(file, wanted, collector)] = True
         return self._known.copy()
 
     def save(self, collector: Collector, *, min_points: int, except_runs: Sequence[int] = ()) -> dict[str, Points]:
-        """Return all points, emptying the collector, and cache the new runs if they have at least `min_points` points.
+        """Return all points of the collector, which is empty afterwards, and write the new runs to the cache.
 
-        If the experiment already has `MAX_FILES` files, they are merged into one. except_runs: runs that are never cached.
+        min_points: minimum number of points of the new runs together for a cache file. except_runs: indices of runs that are not
+        cached. If the experiment already has `MAX_FILES` files, they are merged into one.
         """
         eligible = np.array([k is not None for k in self._keys], dtype=np.bool_)
         eligible[list(except_runs)] = False
@@ -110,14 +113,14 @@ class Cache:
         if (
             self._folder is None
             or collector.count(new) < min_points
-            or not _has_room(self._folder, _BYTES_A_POINT * collector.count(chosen))
+            or not _prepare_folder(self._folder, _BYTES_PER_POINT * collector.count(chosen))
         ):
             return collector.points()
-        with _Writer(self._folder, self._keys, chosen) as writer:
+        with _CacheFileWriter(self._folder, self._keys, chosen) as writer:
             points = collector.points(writer.add)
         if writer.complete and merge:
-            _delete(self._files)
-        _trim(self._folder.parent)
+            _delete_files(self._files)
+        _delete_old_files(self._folder.parent)
         return points
 
 
@@ -129,8 +132,8 @@ def _is_private(folder: Path) -> bool:
     return info.st_uid == os.geteuid() and not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
-def _has_room(folder: Path, size: int) -> bool:
-    """Create the folder if it is missing. Return True if `size` bytes may be cached there: private folder, enough free space."""
+def _prepare_folder(folder: Path, size: int) -> bool:
+    """Create the folder if it is missing. Return True if it is private and its disk has room for `size` bytes."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return size <= MAX_BYTES and _is_private(folder) and 4 * size <= shutil.disk_usage(folder).free
@@ -138,25 +141,25 @@ def _has_room(folder: Path, size: int) -> bool:
         return False
 
 
-def _trim(root: Path) -> None:
-    """Delete the least recently used files until `MAX_BYTES` is met, and old files that are unfinished or in another format."""
+def _delete_old_files(root: Path) -> None:
+    """Delete abandoned files and files in another format. Then delete the least recently used files until `MAX_BYTES` is met."""
     files = []
-    for path in root.glob(f"*/{_PREFIX}*"):
+    for path in root.glob(f"*/{_FILE_PREFIX}*"):
         with contextlib.suppress(OSError):
             info = path.lstat()
-            if path.suffix == _SUFFIX:
+            if path.suffix == _FILE_SUFFIX:
                 files.append((info.st_mtime, info.st_size, path))
-            elif info.st_mtime < time.time() - _MAX_AGE_S:
+            elif info.st_mtime < time.time() - _MAX_UNFINISHED_AGE_S:
                 path.unlink()
     size = sum(bytes_ for _, bytes_, _ in files)
     for _, bytes_, path in sorted(files):
         if size <= MAX_BYTES:
             break
-        _delete([path])
+        _delete_files([path])
         size -= bytes_
 
 
-def _delete(paths: Iterable[Path]) -> None:
+def _delete_files(paths: Iterable[Path]) -> None:
     """Delete files. Files that no longer exist, or that are open on Windows, are skipped."""
     for path in paths:
         with contextlib.suppress(OSError):
@@ -166,12 +169,15 @@ def _delete(paths: Iterable[Path]) -> None:
 # --- files ----------------------------------------------------------------------------------------------------------------------
 
 
-def _load(path: Path, wanted: dict[str, int], collector: Collector) -> list[int]:
-    """Move the wanted runs of one file from `wanted` to the collector. Return their indices. Delete the file if it is damaged."""
+def _load_file(path: Path, wanted: dict[str, int], collector: Collector) -> list[int]:
+    """Add the wanted runs of one file to the collector, remove them from `wanted`, and return their indices.
+
+    A damaged file is deleted.
+    """
     loaded = Collector()  # a separate object: nothing is used before the whole file has been checked
     try:
         with path.open("rb") as file:
-            keys, batches = _open(file)
+            keys, batches = _read_file(file)
             runs = np.array([wanted.get(k, -1) for k in keys], dtype=np.int64)
             if not (runs >= 0).any():
                 return []
@@ -180,16 +186,16 @@ def _load(path: Path, wanted: dict[str, int], collector: Collector) -> list[int]
                 keep = of_run >= 0
                 loaded.add(metric, of_run[keep], columns[1][keep], columns[2][keep], columns[3][keep])
     except (OSError, ValueError, KeyError, TypeError, IndexError, MemoryError):  # Arrow raises subclasses of ValueError
-        _delete([path])
+        _delete_files([path])
         return []
-    collector.take(loaded)
+    collector.add_all(loaded)
     with contextlib.suppress(OSError):
         os.utime(path)
     return [wanted.pop(k) for k in keys if k in wanted]
 
 
-def _open(file: Any) -> tuple[list[str], Iterator[tuple[str, Columns]]]:
-    """Return the keys of a file's runs, and its validated points by metric. Raises ValueError for a damaged file."""
+def _read_file(file: Any) -> tuple[list[str], Iterator[tuple[str, Columns]]]:
+    """Return the keys of a file's runs, and an iterator over (metric, validated points). Raises ValueError for a damaged file."""
     import pyarrow as pa
 
     reader = pa.ipc.open_file(file)
@@ -216,8 +222,8 @@ def _checksum(keys: bytes, metric: bytes, columns: Sequence[Any]) -> int:
     return checksum
 
 
-class _Writer:
-    """Writes one cache file and stops at the first disk error."""
+class _CacheFileWriter:
+    """Writes one cache file. It stops at the first disk error without raising it."""
 
     def __init__(self, folder: Path, keys: Sequence[str | None], chosen: BoolArray) -> None:
         self._folder, self._chosen = folder, chosen
@@ -226,7 +232,7 @@ class _Writer:
         self.complete = False
         """True once the whole file has been written."""
 
-    def __enter__(self) -> _Writer:
+    def __enter__(self) -> _CacheFileWriter:
         import pyarrow as pa
 
         names = {"run": pa.int64(), "step": pa.int64(), "value": pa.float64(), "time_ms": pa.int64()}
@@ -234,7 +240,7 @@ class _Writer:
         self._stack = contextlib.ExitStack()
         self._failed = False
         with self._note_failure():
-            file = NamedTemporaryFile(dir=self._folder, prefix=_PREFIX, suffix=_UNFINISHED, delete=False)
+            file = NamedTemporaryFile(dir=self._folder, prefix=_FILE_PREFIX, suffix=_UNFINISHED_SUFFIX, delete=False)
             self._path = Path(file.name)
             self._stack.callback(self._path.unlink, missing_ok=True)
             self._file = self._stack.enter_context(file)
@@ -245,8 +251,8 @@ class _Writer:
         """Write the points of one metric for the runs to be cached."""
         import pyarrow as pa
 
-        for start in range(0, len(runs), _BATCH_POINTS):
-            part = slice(start, start + _BATCH_POINTS)
+        for start in range(0, len(runs), _MAX_POINTS_PER_BATCH):
+            part = slice(start, start + _MAX_POINTS_PER_BATCH)
             keep = self._chosen[runs[part]]
             columns = [c[part][keep] for c in (runs, steps, values, times)]
             columns[0] = self._number[columns[0]]
@@ -262,7 +268,7 @@ class _Writer:
             with self._note_failure():
                 self._arrow.close()
                 self._file.close()
-                self._path.replace(self._path.with_suffix(_SUFFIX))
+                self._path.replace(self._path.with_suffix(_FILE_SUFFIX))
                 self.complete = True
         with contextlib.suppress(OSError):
             self._stack.close()

@@ -18,22 +18,22 @@ IntArray = NDArray[np.int64]
 Columns = tuple[IntArray, IntArray, FloatArray, IntArray]
 """Points of a metric as four arrays of shape (n,): run index, step, value, and time in milliseconds since the epoch."""
 
-MAX_TEXT = 5000
-"""Maximum characters read from the value of a parameter or tag; some users log whole files."""
-MAX_TAGS = 300
-"""Maximum number of user tags read per run; the essential tags of adapters and MLflow are always read."""
-SYSTEM_PREFIX = "system/"
+MAX_TEXT_CHARS = 5000
+"""Maximum number of characters to read of a parameter's or tag's value: some users log whole files."""
+MAX_USER_TAGS = 300
+"""Maximum number of user tags to read of a run. The essential tags of adapters and MLflow are always read."""
+SYSTEM_METRIC_PREFIX = "system/"
 
 MLFLOW_TAGS = ("mlflow.runName", "mlflow.parentRunId", "mlflow.note.content", "mlflow.user", "mlflow.autologging")
 MLFLOW_TAG_PREFIX = "mlflow."
 MLFLOW_SOURCE_PREFIX = "mlflow.source."
 
-LARGEST = float(np.finfo(np.float64).max)
-"""Largest finite 64-bit float. MLflow's SQL stores save infinity as this value and return it unchanged."""
+LARGEST_FLOAT = float(np.finfo(np.float64).max)
+"""Largest finite 64-bit float. MLflow's SQL stores save infinity as this number, and return this number for it."""
 UNTIMED_BEFORE_MS = 10**10
-"""Timestamps (milliseconds) below this, in the first months of 1970, are not real times and show only the order of logging."""
+"""Lowest real time, in milliseconds since 1970. Times below it, in the first months of 1970, only show the order of logging."""
 
-_STATUSES: Mapping[str, RunStatus] = {
+_RUN_STATUSES: Mapping[str, RunStatus] = {
     "FINISHED": "FINISHED",
     "FAILED": "FAILED",
     "KILLED": "KILLED",
@@ -55,12 +55,12 @@ def make_run(
     params: Mapping[str, str | None],
     tags: Mapping[str, str | None],
 ) -> Run:
-    """Return a run built from its stored data. Old stores hold the run's name only as a tag."""
+    """Return a run from its stored data. Old stores hold the run's name only as a tag."""
     return Run(
         id=id,
         name=name or tags.get("mlflow.runName") or "",
-        status=_STATUSES.get(status or "", "RUNNING"),
-        params={k: (params[k] or "")[:MAX_TEXT] for k in sorted(params)},
+        status=_RUN_STATUSES.get(status or "", "RUNNING"),
+        params={k: (params[k] or "")[:MAX_TEXT_CHARS] for k in sorted(params)},
         tags=keep_tags(tags),
         started=None if start_ms is None else start_ms / 1000,
         ended=None if not end_ms else end_ms / 1000,
@@ -68,14 +68,14 @@ def make_run(
 
 
 def keep_tags(tags: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the essential tags and the first `MAX_TAGS` user tags by name. Values are truncated to `MAX_TEXT` characters."""
+    """Return the essential tags and, by name, the first `MAX_USER_TAGS` user tags. Values are truncated to `MAX_TEXT_CHARS`."""
     essential = [k for k in tags if k in MLFLOW_TAGS or k.startswith((contract.TAG_PREFIX, MLFLOW_SOURCE_PREFIX))]
     others = sorted(k for k in tags if not k.startswith((MLFLOW_TAG_PREFIX, contract.TAG_PREFIX)))
-    return {k: (tags[k] or "")[:MAX_TEXT] for k in [*sorted(essential), *others[:MAX_TAGS]]}
+    return {k: (tags[k] or "")[:MAX_TEXT_CHARS] for k in [*sorted(essential), *others[:MAX_USER_TAGS]]}
 
 
 def text_maps(rows: Iterable[tuple[int, str, str | None]], runs: int) -> list[dict[str, str | None]]:
-    """Convert rows (run, key, value) into one mapping per run: a list of length `runs`."""
+    """Return one mapping {key: value} per run, (runs,), from rows of (run index, key, value)."""
     maps: list[dict[str, str | None]] = [{} for _ in range(runs)]
     for run, key, value in rows:
         maps[run][key] = value
@@ -86,7 +86,7 @@ def text_maps(rows: Iterable[tuple[int, str, str | None]], runs: int) -> list[di
 
 
 class Collector:
-    """Collects points in chunks, in any order, and concatenates them by metric. Several threads may add points."""
+    """Collects points in chunks of any order and concatenates the chunks of each metric. Several threads may add points."""
 
     def __init__(self) -> None:
         self._pieces: dict[str, list[Columns]] = {}
@@ -109,7 +109,7 @@ class Collector:
                 ]
                 self._by_metric()
 
-    def take(self, other: Collector) -> None:
+    def add_all(self, other: Collector) -> None:
         """Add all points of another collector."""
         for metric, pieces in other._by_metric().items():
             for piece in pieces:
@@ -120,7 +120,7 @@ class Collector:
         return sorted(self._by_metric())
 
     def drop(self, metric: str, which: Callable[[IntArray, IntArray, IntArray], BoolArray]) -> None:
-        """Remove the points of a metric for which `which(runs, steps, times_ms)` is True."""
+        """Remove those points of a metric for which the mask `which(runs, steps, times_ms)` is True."""
         for piece in self._by_metric().pop(metric, []):
             keep = ~which(piece[0], piece[1], piece[3])
             if keep.all():
@@ -130,7 +130,7 @@ class Collector:
                 self.add(metric, runs[keep], steps[keep], values[keep], times[keep])
 
     def count(self, runs: BoolArray) -> int:
-        """Return the total number of points of the runs selected by the mask `runs`, shape (runs,)."""
+        """Return the total number of points of some runs. runs: mask of these runs (runs,)."""
         return sum(int(runs[piece[0]].sum()) for pieces in self._by_metric().values() for piece in pieces)
 
     def points(
@@ -144,10 +144,10 @@ class Collector:
         fits = spill.fits_in_memory([len(runs) for each in pieces.values() for runs, *_ in each])
         points = {}
         for metric in sorted(pieces):
-            runs, steps, values, times = _in_order(pieces.pop(metric))
+            runs, steps, values, times = _sorted_columns(pieces.pop(metric))
             if on_metric is not None:
                 on_metric(metric, runs, steps, values, times)
-            points[metric] = Points(*spill.offload((runs, steps, values, _seconds(times)), fits=fits))
+            points[metric] = Points(*spill.offload((runs, steps, values, _times_in_seconds(times)), fits=fits))
         return points
 
     def _by_metric(self) -> dict[str, list[Columns]]:
@@ -157,24 +157,24 @@ class Collector:
         return self._pieces
 
 
-def _in_order(pieces: list[Columns]) -> Columns:
+def _sorted_columns(pieces: list[Columns]) -> Columns:
     pieces.sort(key=lambda piece: int(piece[0].min()))
     runs, steps, values, times = (np.concatenate(column) for column in zip(*pieces, strict=True))
-    values[values >= LARGEST] = np.inf
-    values[values <= -LARGEST] = -np.inf
-    if not ascending(runs, times, steps):  # each chunk is usually sorted, and only the chunks overlap
-        runs, steps, values, times = _take(np.argsort(runs, kind="stable"), runs, steps, values, times)
+    values[values >= LARGEST_FLOAT] = np.inf
+    values[values <= -LARGEST_FLOAT] = -np.inf
+    if not ascending(runs, times, steps):  # usually each chunk is sorted, but the chunks overlap
+        runs, steps, values, times = _take_rows(np.argsort(runs, kind="stable"), runs, steps, values, times)
     if not ascending(runs, times, steps):
-        runs, steps, values, times = _take(np.lexsort((values, steps, times, runs)), runs, steps, values, times)
+        runs, steps, values, times = _take_rows(np.lexsort((values, steps, times, runs)), runs, steps, values, times)
     return runs, steps, values, times
 
 
-def _take(order: IntArray, runs: IntArray, steps: IntArray, values: FloatArray, times: IntArray) -> Columns:
+def _take_rows(order: IntArray, runs: IntArray, steps: IntArray, values: FloatArray, times: IntArray) -> Columns:
     return runs[order], steps[order], values[order], times[order]
 
 
 def ascending(*keys: NDArray[Any]) -> bool:
-    """Return True if the rows are in strictly ascending lexicographic order of the keys (arrays of shape (rows,))."""
+    """Return True if the rows are sorted in strictly ascending order by the first key (rows,), then by the second, and so on."""
     decided = np.zeros(max(len(keys[0]) - 1, 0), dtype=np.bool_)
     for key in keys:
         if bool(((key[1:] < key[:-1]) & ~decided).any()):
@@ -183,7 +183,7 @@ def ascending(*keys: NDArray[Any]) -> bool:
     return bool(decided.all())
 
 
-def _seconds(times: IntArray) -> FloatArray:
+def _times_in_seconds(times: IntArray) -> FloatArray:
     seconds: FloatArray = times / 1000.0
     seconds[times < UNTIMED_BEFORE_MS] = np.nan
     return seconds

@@ -1,7 +1,8 @@
-"""Reads full-resolution curves from sidecars: files that our logger saves as artifacts of a run. The store holds only windows.
+"""Reads full-resolution curves from sidecars: files that our logger saves as artifacts of a run. The store holds only the mean,
+minimum and maximum of windows of steps.
 
-A sidecar may be missing, truncated or malicious: everything is validated before use and nothing is executed. If a sidecar is
-unusable, the run's curves come from the store.
+A sidecar may be missing, truncated or malicious: its content is validated before use, and nothing in it is executed. If a
+sidecar is unusable, the run's curves come from the store.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from advisor import contract
 from advisor.model.space import BoolArray
 from advisor.tracking.points.artifacts import UnusableFileError, open_artifact
 from advisor.tracking.points.collect import Collector, IntArray
-from advisor.tracking.points.windows import Columns, reduce
+from advisor.tracking.points.windows import Columns, reduce_to_windows
 
 MAX_POINTS = 50_000
-"""Maximum points of a curve used at full resolution. Longer curves are reduced to windows, so that a study fits into memory."""
+"""Maximum points of a curve at full resolution. Longer curves are reduced to windows, so that a study fits into memory."""
 MAX_POINTS_IN_ALL = 40_000_000
-"""Maximum total points of all full-resolution curves of a study, assuming ten curves per run."""
+"""Maximum points of all full-resolution curves of a study together. A run is assumed to have ten curves."""
 MAX_ROWS = 200_000_000
 """Maximum number of rows of a sidecar file."""
-_BYTES_A_ROW = 256
-_THREADS = 8
-_PATH = re.compile(re.escape(contract.SIDECAR_PATH).replace(r"\.parquet", r"(-[0-9a-f]{1,32})?\.parquet"))
-_COLUMNS = {"metric": "string", "step": "int64", "time_ms": "int64", "value": "double"}
-Marker: TypeAlias = Callable[[IntArray, IntArray, IntArray], BoolArray]
+_MAX_BYTES_PER_ROW = 256
+_MAX_THREADS = 8
+_PATH_PATTERN = re.compile(re.escape(contract.SIDECAR_PATH).replace(r"\.parquet", r"(-[0-9a-f]{1,32})?\.parquet"))
+_COLUMN_TYPES = {"metric": "string", "step": "int64", "time_ms": "int64", "value": "double"}
+PointMask: TypeAlias = Callable[[IntArray, IntArray, IntArray], BoolArray]
 """Function of (runs, steps, times in milliseconds) that returns a mask of points."""
 
 
@@ -47,7 +48,7 @@ class SidecarSource:
     root: str
     """Location of the run's artifact folder."""
     stored: Mapping[str, int]
-    """Metrics that the store holds for the run, each with the time of its last point in milliseconds."""
+    """Time of the last point in milliseconds of each metric that the store holds for the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class SidecarPart:
     first_ms: int
     last_ms: int
     curves: Mapping[str, Columns]
-    """Curves that replace the store's points. Long curves are reduced to windows if `reducing` was set."""
+    """Curves that replace the store's points, by metric. Long curves are windows if `reducing` was set."""
     names: frozenset[str]
     """Names of the metrics for which `curves` replaces the store's points."""
 
@@ -71,7 +72,7 @@ class SidecarCurves:
     parts: tuple[SidecarPart, ...]
 
     def covers(self, metric: str, last_ms: int) -> bool:
-        """Return True if the sidecars hold all the store's points of `metric`. last_ms: the time of the store's last point."""
+        """Return True if the sidecars hold all points of `metric` that the store holds. last_ms: time of the store's last point."""
         reached = -1
         for part in self.parts:
             if part.from_step > reached + 1:
@@ -82,9 +83,9 @@ class SidecarCurves:
 
 
 def max_curve_points(runs: int) -> int:
-    """Return the maximum points of a curve used at full resolution, for this number of runs with sidecars.
+    """Return the maximum points of a curve at full resolution if this number of runs has sidecars.
 
-    The limit is `MAX_POINTS`, halved until all curves fit into `MAX_POINTS_IN_ALL`. A few more runs rarely change the limit.
+    The limit is `MAX_POINTS`, halved until all curves fit into `MAX_POINTS_IN_ALL`. So a few more runs rarely change it.
     """
     limit = MAX_POINTS
     while limit * 10 * runs > MAX_POINTS_IN_ALL and limit > 2 * contract.DENSE_STEPS:
@@ -102,8 +103,8 @@ def read_sidecars(
 ) -> tuple[list[SidecarCurves | None], tuple[str, ...]]:
     """Return the sidecars of each run (None if it has no usable sidecar) and warnings about unusable sidecars.
 
-    tracking_uri: the runs' server; if None, search only local folders. limit: `max_curve_points`. reducing: reduce longer
-    curves to windows here instead of reading them from the store; set it to False if the store is fast.
+    tracking_uri: the server of the runs; if None, search only local folders. limit: maximum points of a curve at full resolution.
+    reducing: reduce longer curves to windows here; if False, leave them to the store, which is better if the store is fast.
     """
     wanted = [(i, source) for i, source in enumerate(sources) if source is not None]
     sidecars: list[SidecarCurves | None] = [None] * len(sources)
@@ -115,7 +116,7 @@ def read_sidecars(
         except UnusableFileError as error:
             return error
 
-    pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="advisor-sidecar")
+    pool = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="advisor-sidecar")
     try:
         results = pool.map(read, (source for _, source in wanted))
         for done, ((i, _), result) in enumerate(zip(wanted, results, strict=True), start=1):
@@ -126,10 +127,10 @@ def read_sidecars(
             on_progress(done, len(wanted))
     finally:
         pool.shutdown(cancel_futures=True)
-    return sidecars, tuple(_warning(reason, runs) for reason, runs in reasons.most_common())
+    return sidecars, tuple(_sidecar_warning(reason, runs) for reason, runs in reasons.most_common())
 
 
-def _warning(reason: str, runs: int) -> str:
+def _sidecar_warning(reason: str, runs: int) -> str:
     curves = "a run's curves" if runs == 1 else f"the curves of {runs:,} runs"
     return f"The file with {curves} at full resolution was not used, because it {reason}; the store's points were read instead."
 
@@ -137,7 +138,7 @@ def _warning(reason: str, runs: int) -> str:
 def use_sidecars(sidecars: Sequence[SidecarCurves | None], collector: Collector) -> None:
     """Replace the store's points in the collector by the sidecars' curves."""
     for metric in collector.metrics():
-        if (which := _superseded(sidecars, metric)) is not None:
+        if (which := _superseded_points(sidecars, metric)) is not None:
             collector.drop(metric, which)
     for i, sidecar in enumerate(sidecars):
         for part in sidecar.parts if sidecar is not None else ():
@@ -145,10 +146,10 @@ def use_sidecars(sidecars: Sequence[SidecarCurves | None], collector: Collector)
                 collector.add(metric, np.full(len(steps), i, dtype=np.int64), steps, values, times)
 
 
-def _superseded(sidecars: Sequence[SidecarCurves | None], metric: str) -> Marker | None:
-    """Return a marker for the store's points of `metric` that a sidecar holds too; None if there are none.
+def _superseded_points(sidecars: Sequence[SidecarCurves | None], metric: str) -> PointMask | None:
+    """Return a function that marks the store's points of `metric` that a sidecar also holds; None if there are none.
 
-    It marks the points within a sidecar's range of steps and times. Points of other writers or of earlier training parts stay.
+    These points lie within a sidecar's range of steps and times. Points of other writers or of earlier training parts stay.
     """
     parts = [
         (i, part.from_step, part.first_ms, part.last_ms)
@@ -172,7 +173,7 @@ def _superseded(sidecars: Sequence[SidecarCurves | None], metric: str) -> Marker
 
 
 def _is_replaced(metric: str, names: Collection[str]) -> bool:
-    """Return True if `names` contains the metric, or the metric whose window minima or maxima this one holds."""
+    """Return True if `names` contains the metric. For a metric of window minima or maxima, look for the metric of their curve."""
     return any(
         metric.endswith(s) and metric.removesuffix(s) in names for s in ("", contract.MIN_SUFFIX, contract.MAX_SUFFIX)
     )
@@ -185,7 +186,7 @@ def _read_run(source: SidecarSource, tracking_uri: str | None, limit: int, reduc
     parts = []
     for path, rows, from_step, to_step in _parse_tag(source.tag):
         if not reducing and rows > limit * len(source.stored):
-            continue  # nearly all curves in this file are too long
+            continue  # nearly every curve in this file is too long
         with open_artifact(source.root, path, tracking_uri) as file:
             try:
                 parts.append(_read_part(file, source, (rows, from_step, to_step), limit, reducing))
@@ -194,22 +195,22 @@ def _read_run(source: SidecarSource, tracking_uri: str | None, limit: int, reduc
             except MemoryError:
                 raise UnusableFileError("does not fit into memory") from None
             except Exception as error:  # a damaged file may raise any exception
-                raise UnusableFileError("is no whole Parquet file") from error
+                raise UnusableFileError("is not a complete Parquet file") from error
     return SidecarCurves(tuple(sorted(parts, key=lambda part: (part.first_ms, part.from_step))))
 
 
 def _parse_tag(tag: str) -> list[tuple[str, int, int, int]]:
-    """Return the path, row count, first step and last step of each sidecar in the tag. Raises UnusableFileError."""
+    """Return (path, number of rows, first step, last step) of each sidecar that the tag lists. Raises UnusableFileError."""
     try:
         parts = [(p["path"], p["rows"], p["from_step"], p["to_step"]) for p in json.loads(tag)["parts"]]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise UnusableFileError("is named by a tag that is none of our logger's") from None
+        raise UnusableFileError("is named by a tag that our logger did not write") from None
     for path, *numbers in parts:
         if not all(type(number) is int for number in numbers) or not isinstance(path, str):
-            raise UnusableFileError("is named by a tag that is none of our logger's")
+            raise UnusableFileError("is named by a tag that our logger did not write")
         if not 0 < numbers[0] <= MAX_ROWS:
             raise UnusableFileError(f"declares {numbers[0]:,} rows; allowed are 1 to {MAX_ROWS:,}")
-        if not _PATH.fullmatch(path):
+        if not _PATH_PATTERN.fullmatch(path):
             raise UnusableFileError("is not where our logger puts it")
     return parts
 
@@ -217,12 +218,12 @@ def _parse_tag(tag: str) -> list[tuple[str, int, int, int]]:
 def _read_part(
     file: Path, source: SidecarSource, declared: tuple[int, int, int], limit: int, reducing: bool
 ) -> SidecarPart:
-    """Read one sidecar file. declared: its row count, first step and last step according to the run's tag."""
+    """Read one sidecar file. declared: its number of rows, first step and last step according to the run's tag."""
     rows, from_step, to_step = declared
     curves: dict[str, Columns] = {}
     names = set()
     first_ms, last_ms = 2**63 - 1, -(2**63)
-    for name, columns in _curves(file, rows):
+    for name, columns in _read_curves(file, rows):
         steps, _, times = columns
         first_ms, last_ms = min(first_ms, int(times.min())), max(last_ms, int(times.max()))
         if int(steps.max()) > to_step:
@@ -234,23 +235,23 @@ def _read_part(
         if len(steps) > limit and name + contract.MAX_SUFFIX in source.stored:
             if reducing:
                 names.add(name)
-                curves |= reduce(name, *columns)
+                curves |= reduce_to_windows(name, *columns)
         else:
             names.add(name)
             curves[name] = columns
     return SidecarPart(from_step, to_step, first_ms, last_ms, curves, frozenset(names))
 
 
-def _curves(file: Path, rows: int) -> Iterator[tuple[str, Columns]]:
+def _read_curves(file: Path, rows: int) -> Iterator[tuple[str, Columns]]:
     """Yield the curves of a file one at a time, so that only one curve is in memory."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file, read_dictionary=["metric"]) as table:
-        _check(table, rows)
+        _require_columns_and_size(table, rows)
         name, pieces = None, list[Columns]()
         for batch in table.iter_batches(batch_size=1 << 16, use_threads=False):
             if any(column.null_count for column in batch.columns):
-                raise UnusableFileError("has values missing")
+                raise UnusableFileError("lacks values")
             metrics = batch.column("metric")
             codes = metrics.indices.to_numpy()
             steps, times, values = (batch.column(c).to_numpy() for c in ("step", "time_ms", "value"))
@@ -260,28 +261,28 @@ def _curves(file: Path, rows: int) -> Iterator[tuple[str, Columns]]:
                     continue
                 metric = metrics.dictionary[int(codes[start])].as_py()
                 if metric != name and name is not None:
-                    yield name, _join(pieces)
+                    yield name, _join_pieces(pieces)
                     pieces = []
                 name = metric
                 # Copy: a slice would keep its whole batch in memory.
                 pieces.append((steps[start:stop].copy(), values[start:stop].copy(), times[start:stop].copy()))
         if name is not None:
-            yield name, _join(pieces)
+            yield name, _join_pieces(pieces)
 
 
-def _check(table: Any, rows: int) -> None:
+def _require_columns_and_size(table: Any, rows: int) -> None:
     """Raise UnusableFileError unless the file has our logger's columns and a plausible number of rows and bytes."""
     schema = table.metadata.schema.to_arrow_schema()
-    if {field.name: str(field.type) for field in schema} != _COLUMNS:
+    if {field.name: str(field.type) for field in schema} != _COLUMN_TYPES:
         raise UnusableFileError("does not have our logger's columns")
     if table.metadata.num_rows != rows:
         raise UnusableFileError("does not hold what its run says")
     groups = [table.metadata.row_group(i) for i in range(table.metadata.num_row_groups)]
-    if sum(group.total_byte_size for group in groups) > _BYTES_A_ROW * rows + 2**20:
+    if sum(group.total_byte_size for group in groups) > _MAX_BYTES_PER_ROW * rows + 2**20:
         raise UnusableFileError("is larger than its rows can be")
 
 
-def _join(pieces: list[Columns]) -> Columns:
+def _join_pieces(pieces: list[Columns]) -> Columns:
     steps, values, times = (np.concatenate(column) for column in zip(*pieces, strict=True))
     if (steps[1:] < steps[:-1]).any():
         raise UnusableFileError("is not in the order in which our logger writes")

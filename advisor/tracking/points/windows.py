@@ -13,12 +13,13 @@ Columns = tuple[IntArray, FloatArray, IntArray]
 """Three arrays of shape (n,): steps, values, and times in milliseconds since the epoch."""
 
 
-def reduce(name: str, steps: IntArray, values: FloatArray, times: IntArray) -> dict[str, Columns]:
-    """Return the columns of NAME, NAME.min and NAME.max for a curve in ascending step order, by `contract.window_width`.
+def reduce_to_windows(name: str, steps: IntArray, values: FloatArray, times: IntArray) -> dict[str, Columns]:
+    """Return the columns of the metrics NAME, NAME.min and NAME.max for a curve in ascending step order.
 
-    The mean of a window is computed from Python floats, as in the logger, so that both results are bit-identical.
+    `contract.window_width` gives the windows' widths. A window's mean is computed from Python floats, as in the logger, so that
+    both results are bit-identical.
     """
-    bounds = _bounds(steps)
+    bounds = _window_bounds(steps)
     last = bounds[1:] - 1
     means, lows, highs = np.empty(len(last)), np.empty(len(last)), np.empty(len(last))
     for i, (start, stop) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
@@ -35,8 +36,8 @@ def reduce(name: str, steps: IntArray, values: FloatArray, times: IntArray) -> d
     }
 
 
-def _bounds(steps: IntArray) -> IntArray:
-    """Return the index of the first point of each window, followed by the number of points: shape (windows + 1,)."""
+def _window_bounds(steps: IntArray) -> IntArray:
+    """Return the index of each window's first point, then the number of points: shape (windows + 1,)."""
     width = np.ones(len(steps), dtype=np.int64)
     edge = contract.DENSE_STEPS
     while len(steps) and edge <= steps[-1]:

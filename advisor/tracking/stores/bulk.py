@@ -1,4 +1,4 @@
-"""Reads the metric histories of many runs with one request to a tracking server, much faster than one request per history.
+"""Reads the metric histories of many runs with one request to a tracking server. One request per history takes much longer.
 
 MLflow's UI uses this request. The server truncates long responses silently, so truncated curves are requested again.
 """
@@ -17,14 +17,14 @@ import numpy as np
 from advisor.model.space import BoolArray
 from advisor.tracking.points import collect
 
-_PATH = "/ajax-api/2.0/mlflow/metrics/get-history-bulk"
-_MAX_POINTS = 25_000
+_REQUEST_PATH = "/ajax-api/2.0/mlflow/metrics/get-history-bulk"
+_MAX_RESPONSE_POINTS = 25_000
 """Maximum number of points in one response, set by MLflow."""
-_MAX_RUNS = 100
+_MAX_REQUEST_RUNS = 100
 """Maximum number of runs in one request, set by MLflow."""
-_FIRST_RUNS = 25
-_FILL = 0.8
-"""Fraction of the maximum response size to plan for, so that few responses are truncated."""
+_FIRST_BATCH_RUNS = 25
+_TARGET_FILL = 0.8
+"""Planned number of points in a response, as a share of its maximum. Below 1, few responses are truncated."""
 
 
 class Curve(NamedTuple):
@@ -46,23 +46,23 @@ def read_histories(
     threads: int,
     on_progress: Callable[[int], None],
 ) -> list[Curve]:
-    """Add complete histories to the collector. Return the curves that must be read in another way.
+    """Add complete histories to the collector. Return the curves whose histories must be read by other requests.
 
     on_progress: called with the number of curves read. Raises the MLflow client's error if the server does not respond.
     """
-    queue = _Queue(curves, on_progress)
+    queue = _CurveQueue(curves, on_progress)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="advisor-read")
 
     def work() -> None:
-        while part := queue.take():
+        while part := queue.next_batch():
             try:
-                counts, points = _request(client, part)
+                counts, points = _request_histories(client, part)
             except BaseException:
                 queue.stop()
                 raise
             for columns in points:
                 collector.add(part[0].metric, *columns)
-            queue.finish(part, counts)
+            queue.record_batch(part, counts)
 
     try:
         for worker in [pool.submit(work) for _ in range(threads)]:
@@ -73,8 +73,8 @@ def read_histories(
     return queue.refused
 
 
-class _Queue:
-    """Queue of curves for several threads. Each batch has curves of one metric that should fit into one response."""
+class _CurveQueue:
+    """Queue of curves for several threads. A batch has curves of one metric, few enough for one response."""
 
     def __init__(self, curves: Iterable[Curve], on_progress: Callable[[int], None]) -> None:
         self._on_progress, self._read = on_progress, 0
@@ -83,20 +83,23 @@ class _Queue:
         self._size: dict[str, int] = {}
         self.refused: list[Curve] = []
 
-    def take(self) -> list[Curve]:
+    def next_batch(self) -> list[Curve]:
         """Return the next batch of curves, or an empty list if the queue is empty."""
         with self._lock:
             if not self._waiting:
                 return []
             same = self._waiting[-1]
-            size = self._size.get(same[0].metric, _FIRST_RUNS)
+            size = self._size.get(same[0].metric, _FIRST_BATCH_RUNS)
             part, same[:] = same[:size], same[size:]
             if not same:
                 self._waiting.pop()
             return part
 
-    def finish(self, part: Sequence[Curve], counts: dict[int, int] | None) -> None:
-        """Record the point count of each run with a complete history; None means that the server does not support the request."""
+    def record_batch(self, part: Sequence[Curve], counts: dict[int, int] | None) -> None:
+        """Record the result of a batch.
+
+        counts: number of points by run, for the complete histories; None if the server does not support the request.
+        """
         with self._lock:
             complete = counts or {}
             self._read += len(complete)
@@ -105,8 +108,8 @@ class _Queue:
                 self.refused += rest
             elif rest:
                 self._waiting.append(rest)
-            fitting = int(_FILL * _MAX_POINTS / max(complete.values())) if complete else 1
-            self._size[part[0].metric] = max(1, min(_MAX_RUNS, fitting))
+            fitting = int(_TARGET_FILL * _MAX_RESPONSE_POINTS / max(complete.values())) if complete else 1
+            self._size[part[0].metric] = max(1, min(_MAX_REQUEST_RUNS, fitting))
             self._on_progress(self._read)
 
     def stop(self) -> None:
@@ -115,16 +118,20 @@ class _Queue:
             self._waiting.clear()
 
 
-def _request(client: Any, part: Sequence[Curve]) -> tuple[dict[int, int] | None, list[collect.Columns]]:
-    """Return the point count and columns of each run with a complete history; (None, []) if the response is not usable."""
+def _request_histories(client: Any, part: Sequence[Curve]) -> tuple[dict[int, int] | None, list[collect.Columns]]:
+    """Return the number of points by run and the points of the complete histories; (None, []) if the response is unusable."""
     from mlflow.utils.rest_utils import http_request
 
     answer = http_request(  # type: ignore[no-untyped-call]
         client._tracking_client.store.get_host_creds(),
-        _PATH,
+        _REQUEST_PATH,
         "GET",
         raise_on_status=False,
-        params={"run_id": [curve.id for curve in part], "metric_key": part[0].metric, "max_results": _MAX_POINTS},
+        params={
+            "run_id": [curve.id for curve in part],
+            "metric_key": part[0].metric,
+            "max_results": _MAX_RESPONSE_POINTS,
+        },
     )
     if answer.status_code != 200:  # not MLflow's own server, or a proxy blocks the request
         return None, []
@@ -137,7 +144,7 @@ def _request(client: Any, part: Sequence[Curve]) -> tuple[dict[int, int] | None,
         times = np.fromiter((m["timestamp"] for m in metrics), np.int64, len(metrics))
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError):  # for example a proxy's HTML page
         return None, []
-    complete = _complete(part, place, steps)
+    complete = _complete_curves(part, place, steps)
     runs = np.array([curve.run for curve in part])
     keep = complete[place]
     points = np.bincount(place, minlength=len(part))
@@ -145,11 +152,11 @@ def _request(client: Any, part: Sequence[Curve]) -> tuple[dict[int, int] | None,
     return counts, [(runs[place[keep]], steps[keep], values[keep], times[keep])]
 
 
-def _complete(part: Sequence[Curve], place: collect.IntArray, steps: collect.IntArray) -> BoolArray:
-    """Return a mask of complete curves, shape (curves,). The last curve of a truncated response counts as incomplete."""
+def _complete_curves(part: Sequence[Curve], place: collect.IntArray, steps: collect.IntArray) -> BoolArray:
+    """Return a mask (curves,) of the complete curves. The last curve of a truncated response counts as incomplete."""
     last = np.full(len(part), np.iinfo(np.int64).min)
     np.maximum.at(last, place, steps)
     complete = last >= [curve.last_step for curve in part]
-    if len(place) >= _MAX_POINTS:
+    if len(place) >= _MAX_RESPONSE_POINTS:
         complete[place[-1]] = False
     return complete

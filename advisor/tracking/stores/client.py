@@ -1,4 +1,4 @@
-"""Opens MLflow's own client without its log messages and formats its errors on one line."""
+"""Opens MLflow's own client without its log messages, and converts its errors to one line."""
 
 from __future__ import annotations
 
@@ -13,44 +13,46 @@ from advisor.contract.redact import redact
 from advisor.model.errors import AdvisorError, UnansweredError
 from advisor.tracking.stores.location import Location, require_local
 
-_ALWAYS = {
+_QUIET_SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ALLOW_FILE_STORE": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # the URL contains the password
 }
-IMPATIENT = {
+FIRST_REQUEST_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "4",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
 }
 """MLflow settings for the first request to a server. By default, MLflow retries for minutes before reporting an error."""
-PATIENT = {
+LATER_REQUEST_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
 }
-"""MLflow settings for requests to a server that has already responded. A hanging request is given up after three minutes."""
-_LOGGERS = ("mlflow", "alembic", "urllib3", "sqlalchemy")
-_OLD_MLFLOW = "MLflow before 3.9 opens no database with SQLAlchemy 2.1; run: pip install 'sqlalchemy<2.1'"
+"""MLflow settings for requests to a server that has already responded. A request without a response fails after three minutes."""
+_NOISY_LOGGERS = ("mlflow", "alembic", "urllib3", "sqlalchemy")
+_OLD_MLFLOW_MESSAGE = "MLflow before 3.9 opens no database with SQLAlchemy 2.1; run: pip install 'sqlalchemy<2.1'"
 _CONNECT_TIMEOUT_S = 5
-_MAX_MESSAGE = 300
-_UNREACHABLE = r"Max retries|Connection ?(refused|reset|aborted|broken|error)|timed out|resolve|Failed to establish"
-_FORBIDDEN = r"\b(401|403)\b|Unauthorized|PERMISSION_DENIED|Permission denied"
-_NOT_MLFLOW = r"\b(404|405)\b|Failed to parse|not a valid JSON|Expecting value"
+_MAX_MESSAGE_CHARACTERS = 300
+_UNREACHABLE_PATTERN = (
+    r"Max retries|Connection ?(refused|reset|aborted|broken|error)|timed out|resolve|Failed to establish"
+)
+_FORBIDDEN_PATTERN = r"\b(401|403)\b|Unauthorized|PERMISSION_DENIED|Permission denied"
+_NOT_MLFLOW_PATTERN = r"\b(404|405)\b|Failed to parse|not a valid JSON|Expecting value"
 
 
 @contextmanager
 def quiet_mlflow(settings: Mapping[str, str] | None = None) -> Iterator[None]:
     """Run the block with MLflow's telemetry and logging off and with `settings` as environment variables."""
-    environment = {**_ALWAYS, **(settings or {})}
+    environment = {**_QUIET_SETTINGS, **(settings or {})}
     before = {name: os.environ.get(name) for name in environment}
-    levels = {name: logging.getLogger(name).level for name in _LOGGERS}
+    levels = {name: logging.getLogger(name).level for name in _NOISY_LOGGERS}
     os.environ.update(environment)
     try:
         import mlflow  # noqa: F401  (configures its loggers, which are then silenced)
 
-        for name in _LOGGERS:
+        for name in _NOISY_LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         yield
     finally:
@@ -65,9 +67,9 @@ def quiet_mlflow(settings: Mapping[str, str] | None = None) -> Iterator[None]:
 
 @contextmanager
 def connect(location: Location) -> Iterator[Any]:
-    """Yield an `MlflowClient` of the store with the settings `IMPATIENT`. Convert MLflow's errors to AdvisorError."""
+    """Yield an `MlflowClient` of the store with the settings `FIRST_REQUEST_SETTINGS`. Convert MLflow's errors to AdvisorError."""
     # MLflow 2 takes the artifact server's address only from the environment.
-    with quiet_mlflow({**IMPATIENT, "MLFLOW_TRACKING_URI": location.uri}):
+    with quiet_mlflow({**FIRST_REQUEST_SETTINGS, "MLFLOW_TRACKING_URI": location.uri}):
         from mlflow.exceptions import MlflowException
 
         try:
@@ -75,7 +77,7 @@ def connect(location: Location) -> Iterator[Any]:
                 check_database(location)
             yield open_client(location)
         except (MlflowException, OSError, ImportError) as error:
-            raise explain(error, location) from error
+            raise explain_error(error, location) from error
 
 
 def open_client(location: Location) -> Any:
@@ -93,7 +95,7 @@ def open_client(location: Location) -> Any:
 
 
 def check_database(location: Location) -> None:
-    """Raise AdvisorError if the database's schema differs from the installed MLflow's: MLflow might migrate it."""
+    """Raise AdvisorError if the installed MLflow has another schema than the database: MLflow might migrate the database."""
     import sqlalchemy
     from mlflow.store.db.utils import _get_latest_schema_revision
 
@@ -119,14 +121,14 @@ def check_database(location: Location) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the error's message on one line of at most `_MAX_MESSAGE` characters, without credentials."""
+    """Return the error's message on one line of at most `_MAX_MESSAGE_CHARACTERS` characters, without credentials."""
     if isinstance(error, ImportError) and "from 'sqlalchemy" in str(error):
-        return _OLD_MLFLOW
+        return _OLD_MLFLOW_MESSAGE
     text = " ".join(redact(str(getattr(error, "orig", None) or error)).split()) or type(error).__name__
-    return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 3] + "..."
+    return text if len(text) <= _MAX_MESSAGE_CHARACTERS else text[: _MAX_MESSAGE_CHARACTERS - 3] + "..."
 
 
-def bad_filter(filter: str, error: BaseException) -> AdvisorError:
+def filter_error(filter: str, error: BaseException) -> AdvisorError:
     """Return the AdvisorError for a filter string that MLflow rejects."""
     hint = ""
     if re.search(r"\bparam(eter)?s?\.", filter, re.I):
@@ -134,21 +136,21 @@ def bad_filter(filter: str, error: BaseException) -> AdvisorError:
     return AdvisorError(f"--filter {filter!r} is not one that MLflow understands: {one_line(error).rstrip('.')}{hint}")
 
 
-def explain(error: BaseException, location: Location, action: str = "read") -> AdvisorError:
-    """Return an AdvisorError whose message is a one-line instruction. action: verb for the failed operation on the store."""
+def explain_error(error: BaseException, location: Location, action: str = "read") -> AdvisorError:
+    """Return an AdvisorError with a one-line instruction. action: verb for what failed, such as "read"."""
     text = one_line(error)
     where = location.display
-    if re.search(_UNREACHABLE, text, re.I):
+    if re.search(_UNREACHABLE_PATTERN, text, re.I):
         return UnansweredError(f"cannot reach {where}; is the tracking server running, and is the address right?")
-    if re.search(_FORBIDDEN, text):
+    if re.search(_FORBIDDEN_PATTERN, text):
         return AdvisorError(
             f"{where} refuses access; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD or MLFLOW_TRACKING_TOKEN"
             if location.kind == "server"
             else f"cannot {action} {where}: permission denied"
         )
-    if location.kind == "server" and re.search(_NOT_MLFLOW, text):
+    if location.kind == "server" and re.search(_NOT_MLFLOW_PATTERN, text):
         return AdvisorError(f"{where} answers, but not as an MLflow tracking server does; is the address right?")
     if isinstance(error, ImportError):
-        driver = "" if text == _OLD_MLFLOW else "; install the database's Python driver"
+        driver = "" if text == _OLD_MLFLOW_MESSAGE else "; install the database's Python driver"
         return AdvisorError(f"cannot open {where}: {text}{driver}")
     return AdvisorError(f"MLflow cannot {action} {where}: {text}")

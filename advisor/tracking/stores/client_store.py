@@ -20,14 +20,14 @@ from advisor.tracking.points.sidecar import (
 )
 from advisor.tracking.runs import Experiment, Points, Run
 from advisor.tracking.stores import bulk
-from advisor.tracking.stores.client import PATIENT, bad_filter, connect, quiet_mlflow
+from advisor.tracking.stores.client import LATER_REQUEST_SETTINGS, connect, filter_error, quiet_mlflow
 from advisor.tracking.stores.location import Location
-from advisor.tracking.stores.lookup import ExperimentEntry, choose
+from advisor.tracking.stores.lookup import ExperimentEntry, choose_experiment
 
-_RUNS_A_PAGE = 1000
-_THREADS = 8
+_RUNS_PER_PAGE = 1000
+_MAX_THREADS = 8
 MIN_POINTS_TO_CACHE = 20_000
-"""Minimum number of new points for a cache file. Below it, asking the server again takes less time."""
+"""Minimum number of new points for a cache file. It is faster to read fewer points from the server again."""
 
 
 class ClientStore:
@@ -39,12 +39,12 @@ class ClientStore:
     def experiments(self) -> list[ExperimentEntry]:
         """Implement this method of the protocol `store.Store`."""
         with connect(self.location) as client:
-            return _entries(client)
+            return _experiment_entries(client)
 
     def study_files(self) -> list[tuple[str, dict[str, str]]]:
         """Implement this method of the protocol `store.Store`."""
         with connect(self.location) as client:
-            active = [e for e in _experiments(client) if e.lifecycle_stage != "deleted"]
+            active = [e for e in _all_experiments(client) if e.lifecycle_stage != "deleted"]
             return [(e.name, collect.keep_tags(e.tags)) for e in active]
 
     def read(
@@ -57,41 +57,41 @@ class ClientStore:
     ) -> Experiment:
         """Implement this method of the protocol `store.Store`."""
         with connect(self.location) as client:
-            chosen = choose(experiment, _entries(client), self.location)
+            chosen = choose_experiment(experiment, _experiment_entries(client), self.location)
             tags = collect.keep_tags(client.get_experiment(chosen.id).tags)
-            with quiet_mlflow(PATIENT):
-                runs = [_Run(run, system_metrics) for run in _search(client, chosen.id, filter)]
-                kept = cache.of_experiment(self.location, chosen.id)
-                points, warnings = _points(client, self.location, runs, kept, on_progress)
+            with quiet_mlflow(LATER_REQUEST_SETTINGS):
+                runs = [_ClientRun(run, system_metrics) for run in _search_runs(client, chosen.id, filter)]
+                kept = cache.cache_of_experiment(self.location, chosen.id)
+                points, warnings = _read_points(client, self.location, runs, kept, on_progress)
             return Experiment(chosen.name, tuple(run.as_run() for run in runs), points, tags, warnings)
 
 
-def _entries(client: Any) -> list[ExperimentEntry]:
+def _experiment_entries(client: Any) -> list[ExperimentEntry]:
     return [
         ExperimentEntry(id=e.experiment_id, name=e.name, deleted=e.lifecycle_stage == "deleted")
-        for e in _experiments(client)
+        for e in _all_experiments(client)
     ]
 
 
-def _experiments(client: Any) -> list[Any]:
+def _all_experiments(client: Any) -> list[Any]:
     from mlflow.entities import ViewType
 
     experiments = _all_pages(lambda token: client.search_experiments(view_type=ViewType.ALL, page_token=token))
     return sorted(experiments, key=lambda e: (len(e.experiment_id), e.experiment_id))
 
 
-def _search(client: Any, experiment: str, filter: str | None) -> list[Any]:
+def _search_runs(client: Any, experiment: str, filter: str | None) -> list[Any]:
     """Return the runs of an experiment, given its id, in order of start time."""
     from mlflow.exceptions import MlflowException
 
     def page(token: str | None) -> Any:
-        return client.search_runs([experiment], filter or "", max_results=_RUNS_A_PAGE, page_token=token)
+        return client.search_runs([experiment], filter or "", max_results=_RUNS_PER_PAGE, page_token=token)
 
     try:
         runs = _all_pages(page)
     except MlflowException as error:
         if filter and error.error_code == "INVALID_PARAMETER_VALUE":
-            raise bad_filter(filter, error) from error
+            raise filter_error(filter, error) from error
         raise
     return sorted(runs, key=lambda run: (run.info.start_time or 0, run.info.run_id))
 
@@ -107,14 +107,14 @@ def _all_pages(get_page: Callable[[str | None], Any]) -> list[Any]:
             return items
 
 
-class _Run:
-    """A run returned by MLflow's client, and its metrics that are to be read."""
+class _ClientRun:
+    """A run as MLflow's client returns it, and the names of its metrics to read."""
 
     def __init__(self, run: Any, system_metrics: bool) -> None:
         self._run = run
         self.id = str(run.info.run_id)
         self.metrics = [
-            k for k in sorted(run.data.metrics) if system_metrics or not k.startswith(collect.SYSTEM_PREFIX)
+            k for k in sorted(run.data.metrics) if system_metrics or not k.startswith(collect.SYSTEM_METRIC_PREFIX)
         ]
         self.last_points = {m.key: m for m in run.data._metric_objs}
         self._ended = run.info.status not in ("RUNNING", "SCHEDULED")
@@ -141,7 +141,7 @@ class _Run:
     def cache_key(self, max_curve_points: int) -> str | None:
         """Return the digest of the run's data in MLflow, including the last point of each curve.
 
-        A point inserted before the last point of a finished run leaves the digest unchanged; database stores detect this case.
+        If a point is inserted before a curve's last point, the digest stays the same. Only database stores detect this case.
         """
         if not self._ended:
             return None
@@ -149,7 +149,7 @@ class _Run:
         points = [(m.key, m.step, m.timestamp, repr(m.value)) for m in last]
         info = self._run.info
         sidecar = (self._run.data.tags.get(contract.TAG_SIDECAR), info.artifact_uri, max_curve_points)
-        return cache.key(self.id, info.status, (info.start_time, info.end_time), sidecar, points)
+        return cache.run_digest(self.id, info.status, (info.start_time, info.end_time), sidecar, points)
 
     def missing_from(self, sidecar: SidecarCurves | None) -> list[str]:
         """Return the metrics that have points in the store but not in the sidecar."""
@@ -158,14 +158,14 @@ class _Run:
         return [key for key in self.metrics if not sidecar.covers(key, self.last_points[key].timestamp)]
 
 
-def _points(
+def _read_points(
     client: Any,
     location: Location,
-    runs: list[_Run],
+    runs: list[_ClientRun],
     kept: cache.Cache,
     on_progress: Callable[[int, int], None],
 ) -> tuple[dict[str, Points], tuple[str, ...]]:
-    """Return the points by metric, and warnings. Points come from the cache, else from sidecars, else from the store."""
+    """Return the points by metric, and warnings. A run's points come from the cache, else from sidecars, else from the store."""
     sources = [run.sidecar() for run in runs]
     limit = max_curve_points(len(sources) - sources.count(None))
     collector = collect.Collector()
@@ -195,8 +195,8 @@ def _read_histories(
     collector: collect.Collector,
     on_progress: Callable[[int, int], None],
 ) -> None:
-    """Read curves. Use bulk requests if the server returns complete histories, otherwise one request per curve."""
-    threads = 1 if kind == "files" else _THREADS
+    """Add the curves' points to the collector. Curves that bulk requests do not return completely get one request each."""
+    threads = 1 if kind == "files" else _MAX_THREADS
 
     def report(done: int) -> None:
         on_progress(done * runs // max(len(curves), 1), runs)
@@ -206,13 +206,13 @@ def _read_histories(
     try:
         histories = pool.map(lambda curve: client.get_metric_history(curve.id, curve.metric), left)
         for done, (curve, history) in enumerate(zip(left, histories, strict=True), start=len(curves) - len(left) + 1):
-            _add(collector, curve.metric, curve.run, history)
+            _add_history(collector, curve.metric, curve.run, history)
             report(done)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _add(collector: collect.Collector, metric: str, run: int, history: list[Any]) -> None:
+def _add_history(collector: collect.Collector, metric: str, run: int, history: list[Any]) -> None:
     if not history:
         return
     numbers = np.fromiter(chain.from_iterable((m.step, m.timestamp) for m in history), dtype=np.int64).reshape(-1, 2)

@@ -1,4 +1,4 @@
-"""The database-independent part of reading an experiment over SQL: runs in blocks, points by metric, cache, sidecars."""
+"""The database-independent part of reading an experiment over SQL. It reads blocks of runs and uses the cache and sidecars."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from advisor.tracking.points.sidecar import SidecarSource, max_curve_points, rea
 from advisor.tracking.runs import Experiment, Points, Run
 from advisor.tracking.stores.filtering import matching_runs
 from advisor.tracking.stores.location import Location
-from advisor.tracking.stores.lookup import ExperimentEntry, choose
+from advisor.tracking.stores.lookup import ExperimentEntry, choose_experiment
 
 MIN_POINTS_TO_CACHE = 250_000
-"""Minimum number of new points for a cache file. Below it, asking the database again takes less time."""
-_FIRST_RUNS = 16
+"""Minimum number of new points for a cache file. It is faster to read fewer points from the database again."""
+_FIRST_BLOCK_RUNS = 16
 """Number of runs in the first block. Its point count determines the number of runs in the next blocks."""
 
-POINT = np.dtype([("group", np.int64), ("step", np.int64), ("value", np.float64), ("time", np.int64)])
+POINT_DTYPE = np.dtype([("group", np.int64), ("step", np.int64), ("value", np.float64), ("time", np.int64)])
 """Dtype of one point. `group` is run * metrics + metric (indices); `time` is in milliseconds."""
-Block: TypeAlias = np.ndarray[Any, Any]
-"""Points of several runs as an array of shape (n,) and dtype `POINT`."""
+PointBlock: TypeAlias = np.ndarray[Any, Any]
+"""Points of several runs as an array of shape (n,) and dtype `POINT_DTYPE`."""
 LastPoint: TypeAlias = tuple[int, str, int, int, float | None]
 """Last point of a curve: run index, metric, time in milliseconds, step, value."""
 RunRow: TypeAlias = tuple[Any, ...]
 """Row of a run: id, name, status, start and end in milliseconds, artifact folder, user."""
-NAN = float(np.nextafter(collect.LARGEST, 0.0))
-"""Float that represents NaN while points travel from a database without NaN to NumPy. No real metric is this large."""
+NAN_CODE = float(np.nextafter(collect.LARGEST_FLOAT, 0.0))
+"""Number that stands for NaN in the results of databases that cannot represent NaN. No real metric is this large."""
 
-_EXPERIMENTS = "SELECT experiment_id, name, lifecycle_stage FROM experiments ORDER BY experiment_id"
-_STUDY_FILES = """
+_EXPERIMENTS_QUERY = "SELECT experiment_id, name, lifecycle_stage FROM experiments ORDER BY experiment_id"
+_STUDY_FILES_QUERY = """
     SELECT e.experiment_id, e.name, t.key, t.value FROM experiments e LEFT JOIN experiment_tags t
     ON t.experiment_id = e.experiment_id AND t.key LIKE 'advisor.study_file%'
     WHERE e.lifecycle_stage = 'active' ORDER BY e.experiment_id, t.key
 """
-_RUNS = """
+_RUNS_QUERY = """
     SELECT run_uuid, name, status, start_time, end_time, artifact_uri, user_id FROM runs
     WHERE experiment_id = {experiment} AND lifecycle_stage = 'active' ORDER BY {order}
 """
-_EXPERIMENT_TAGS = (
+_EXPERIMENT_TAGS_QUERY = (
     "SELECT t.key, substr(t.value, 1, {length}) FROM experiment_tags t WHERE t.experiment_id = {experiment}"
 )
 
@@ -62,10 +62,10 @@ class Database(Protocol):
         """Run a query of this module or of `filtering`. The SQL has a `?` for each value."""
 
     def params(self, ids: list[str]) -> Iterable[Any]:
-        """Return rows (run, key, value). Values are truncated to `collect.MAX_TEXT` characters."""
+        """Return rows (run, key, value). Values are truncated to `collect.MAX_TEXT_CHARS` characters."""
 
     def tags(self, ids: list[str]) -> Iterable[Any]:
-        """Return rows as `params` does. Omit most tags that `collect.keep_tags` drops: a run may have millions."""
+        """Return rows as `params` does. Omit most tags that `collect.keep_tags` omits: a run may have millions of tags."""
 
     def last_points(self, ids: list[str]) -> Iterable[LastPoint]:
         """Return the last point of each curve."""
@@ -73,8 +73,8 @@ class Database(Protocol):
     def revisions(self, ids: list[str]) -> Iterable[Any]:
         """Return rows (run, value). The value changes whenever a point is added to the run, at any step."""
 
-    def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, Block]]:
-        """Yield (runs read so far, points of the latest runs). metrics: the index of each metric to read."""
+    def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, PointBlock]]:
+        """Yield (number of runs read so far, points of the latest runs). metrics: index by name of the metrics to read."""
 
 
 class SqlStore(ABC):
@@ -95,7 +95,7 @@ class SqlStore(ABC):
     def study_files(self) -> list[tuple[str, dict[str, str]]]:
         """Implement this method of the protocol `store.Store`."""
         with self.open() as database:
-            rows = database.query(_STUDY_FILES)
+            rows = database.query(_STUDY_FILES_QUERY)
         experiments: dict[str, tuple[str, dict[str, str]]] = {}
         for id, name, key, value in rows:
             tags = experiments.setdefault(str(id), (name, {}))[1]
@@ -113,23 +113,25 @@ class SqlStore(ABC):
     ) -> Experiment:
         """Implement this method of the protocol `store.Store`."""
         with self.open() as database:
-            chosen = choose(experiment, _experiments(database), self.location)
-            rows = database.query(_RUNS.format(experiment=int(chosen.id), order=database.run_order))
+            chosen = choose_experiment(experiment, _experiments(database), self.location)
+            rows = database.query(_RUNS_QUERY.format(experiment=int(chosen.id), order=database.run_order))
             if filter:
                 rows = matching_runs(database.query, rows, filter)
-            reading = _Reading(database, rows, system_metrics, on_progress)
-            tags = database.query(_EXPERIMENT_TAGS.format(experiment=int(chosen.id), length=collect.MAX_TEXT))
-            points, warnings = reading.points(cache.of_experiment(self.location, chosen.id))
+            reading = _RunReader(database, rows, system_metrics, on_progress)
+            tags = database.query(
+                _EXPERIMENT_TAGS_QUERY.format(experiment=int(chosen.id), length=collect.MAX_TEXT_CHARS)
+            )
+            points, warnings = reading.points(cache.cache_of_experiment(self.location, chosen.id))
             return Experiment(chosen.name, reading.runs, points, collect.keep_tags(dict(map(tuple, tags))), warnings)
 
 
 def _experiments(database: Database) -> list[ExperimentEntry]:
-    rows = database.query(_EXPERIMENTS)
+    rows = database.query(_EXPERIMENTS_QUERY)
     return [ExperimentEntry(id=str(id), name=name, deleted=stage == "deleted") for id, name, stage in rows]
 
 
-class _Reading:
-    """State of reading one experiment's runs."""
+class _RunReader:
+    """Reads the points of one experiment's runs."""
 
     def __init__(
         self,
@@ -140,7 +142,7 @@ class _Reading:
     ) -> None:
         self._database, self._system_metrics, self._on_progress = database, system_metrics, on_progress
         self._ids = [row[0] for row in rows]
-        self.runs = _runs(rows, database.params(self._ids), database.tags(self._ids))
+        self.runs = _build_runs(rows, database.params(self._ids), database.tags(self._ids))
         self._last_points = list(database.last_points(self._ids))
         self._sources = _sidecar_sources(self.runs, [row[5] for row in rows], self._last_points)
         self._max_curve_points = max_curve_points(sum(source is not None for source in self._sources))
@@ -150,11 +152,13 @@ class _Reading:
         collector = collect.Collector()
         known = kept.load(self._cache_keys(), collector)
         names = {key for run, key, *_ in self._last_points if not known[run]}
-        metrics = sorted(key for key in names if self._system_metrics or not key.startswith(collect.SYSTEM_PREFIX))
+        metrics = sorted(
+            key for key in names if self._system_metrics or not key.startswith(collect.SYSTEM_METRIC_PREFIX)
+        )
         # A cached run keeps its index but gets an empty id.
         unknown = ["" if skip else id for id, skip in zip(self._ids, known, strict=True)]
         for done, block in self._database.blocks({name: i for i, name in enumerate(metrics)}, unknown):
-            _add(block, metrics, collector)
+            _add_block(block, metrics, collector)
             self._on_progress(done, len(unknown))
         wanted = [None if known[i] else source for i, source in enumerate(self._sources)]
         sidecars, warnings = read_sidecars(
@@ -176,11 +180,11 @@ class _Reading:
                 continue
             sidecar = () if source is None else (source.tag, source.root, self._max_curve_points)
             facts = run.id, run.status, run.started, run.ended, revisions.get(i), sorted(last[i])
-            keys.append(cache.key(*facts, self._system_metrics, *sidecar))
+            keys.append(cache.run_digest(*facts, self._system_metrics, *sidecar))
         return keys
 
 
-def _runs(rows: Sequence[RunRow], params: Iterable[Any], tags: Iterable[Any]) -> tuple[Run, ...]:
+def _build_runs(rows: Sequence[RunRow], params: Iterable[Any], tags: Iterable[Any]) -> tuple[Run, ...]:
     params_of, tags_of = collect.text_maps(params, len(rows)), collect.text_maps(tags, len(rows))
     return tuple(
         collect.make_run(
@@ -193,7 +197,7 @@ def _runs(rows: Sequence[RunRow], params: Iterable[Any], tags: Iterable[Any]) ->
 def _sidecar_sources(
     runs: Sequence[Run], roots: Sequence[str | None], last_points: Iterable[LastPoint]
 ) -> list[SidecarSource | None]:
-    """Return the sidecar locations of finished runs for which the store holds only windows of at least one curve.
+    """Return the location of each finished run's sidecars; None if it has no sidecar or the store holds all its points.
 
     roots: the runs' artifact folders.
     """
@@ -211,13 +215,14 @@ def _sidecar_sources(
 
 
 def read_blocks(
-    read: Callable[[list[str]], Block], ids: list[str], metrics: int, points_at_once: int
-) -> Iterator[tuple[int, Block]]:
-    """Yield `Database.blocks` with one query per block.
+    read: Callable[[list[str]], PointBlock], ids: list[str], metrics: int, points_at_once: int
+) -> Iterator[tuple[int, PointBlock]]:
+    """Yield the blocks that `Database.blocks` describes, with one query per block.
 
-    read: returns the points of some runs, numbered from 0. points_at_once: approximate maximum points of a block.
+    read: function from run ids to the points of these runs; it numbers the runs from 0. points_at_once: approximate maximum points
+    of a block.
     """
-    done, size = 0, _FIRST_RUNS
+    done, size = 0, _FIRST_BLOCK_RUNS
     while done < len(ids):
         block = read(ids[done : done + size])
         block["group"] += done * metrics
@@ -226,7 +231,7 @@ def read_blocks(
         size = max(1, min(4 * size, size * points_at_once // max(len(block), 1)))
 
 
-def _add(block: Block, metrics: Sequence[str], collector: collect.Collector) -> None:
+def _add_block(block: PointBlock, metrics: Sequence[str], collector: collect.Collector) -> None:
     """Add the points of a block to the collector, metric by metric."""
     if not len(block):
         return
@@ -243,17 +248,17 @@ def _add(block: Block, metrics: Sequence[str], collector: collect.Collector) -> 
 # --- errors ---------------------------------------------------------------------------------------------------------------------
 
 
-def check_version(version: str | None, where: object) -> None:
+def check_schema_version(version: str | None, where: object) -> None:
     """Raise AdvisorError if the schema is newer than the installed MLflow. version: None if the store does not record it."""
-    known = _known_versions()
+    known = _known_schema_versions()
     if known and version is not None and version not in known:
         raise AdvisorError(
             f"{where} was written by a newer MLflow than the one installed here; run: pip install --upgrade mlflow-skinny"
         )
 
 
-def _known_versions() -> set[str]:
-    """Return the installed MLflow's schema versions, read from its migrations' file names because importing MLflow is slow."""
+def _known_schema_versions() -> set[str]:
+    """Return the installed MLflow's schema versions. They are in the file names of its migrations: importing MLflow is slow."""
     spec = find_spec("mlflow")
     folders = spec.submodule_search_locations if spec is not None else None
     return {
@@ -263,7 +268,9 @@ def _known_versions() -> set[str]:
     }
 
 
-def refusal(reason: Literal["no store", "old schema", "no privilege", "out of reach"], where: str) -> AdvisorError:
+def refusal_error(
+    reason: Literal["no store", "old schema", "no privilege", "out of reach"], where: str
+) -> AdvisorError:
     """Return the AdvisorError for a server's database that cannot be read."""
     messages = {
         "no store": f"{where} holds no MLflow store; pass the database that your tracking server uses",
@@ -274,6 +281,6 @@ def refusal(reason: Literal["no store", "old schema", "no privilege", "out of re
     return (UnansweredError if reason == "out of reach" else AdvisorError)(messages[reason])
 
 
-def short(message: object) -> str:
+def short_message(message: object) -> str:
     """Return a driver's error message on one line of at most 300 characters, without credentials."""
     return " ".join(redact(str(message)).split())[:300]

@@ -1,4 +1,4 @@
-"""Applies MLflow's filter strings, with MLflow's own code, to runs that were read over SQL."""
+"""Applies MLflow's filter strings to runs that were read over SQL, with MLflow's own code."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from advisor.model.errors import AdvisorError
-from advisor.tracking.stores.client import bad_filter, quiet_mlflow
+from advisor.tracking.stores.client import filter_error, quiet_mlflow
 
-_TABLES = {
+_VALUE_QUERIES = {
     "parameter": "SELECT run_uuid, value, 0 FROM params WHERE key = ?",
     "tag": "SELECT run_uuid, value, 0 FROM tags WHERE key = ?",
     "metric": "SELECT run_uuid, value, is_nan FROM latest_metrics WHERE key = ?",
@@ -17,7 +17,7 @@ _TABLES = {
 
 
 Query: TypeAlias = Callable[..., Iterable[tuple[Any, ...]]]
-"""Function that runs a SQL query with a question mark for each value and returns its rows."""
+"""Function (query, *values) that returns the rows of a SQL query. The query has a question mark for each value."""
 
 
 def matching_runs(query: Query, rows: Sequence[tuple[Any, ...]], filter: str) -> list[tuple[Any, ...]]:
@@ -28,24 +28,24 @@ def matching_runs(query: Query, rows: Sequence[tuple[Any, ...]], filter: str) ->
 
         try:
             clauses = SearchUtils.parse_search_filter(filter)  # type: ignore[no-untyped-call]
-            runs = _entities(query, rows, clauses)
+            runs = _as_mlflow_runs(query, rows, clauses)
             matches = {run.info.run_id for run in SearchUtils.filter(runs, filter)}  # type: ignore[no-untyped-call]
         except MlflowException as error:
-            raise bad_filter(filter, error) from error
+            raise filter_error(filter, error) from error
     return [row for row in rows if row[0] in matches]
 
 
-def _entities(query: Query, rows: Sequence[tuple[Any, ...]], clauses: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _as_mlflow_runs(query: Query, rows: Sequence[tuple[Any, ...]], clauses: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Return the runs as MLflow objects, including the parameters, metrics and tags that the filter mentions."""
     from mlflow.entities import LifecycleStage, Metric, Param, Run, RunData, RunInfo, RunTag
 
-    values: dict[str, dict[str, list[Any]]] = {kind: {} for kind in _TABLES}
+    values: dict[str, dict[str, list[Any]]] = {kind: {} for kind in _VALUE_QUERIES}
     for kind, key in sorted({(clause["type"], clause["key"]) for clause in clauses}):
         if kind == "dataset":
             raise AdvisorError("--filter on datasets works only through a tracking server; pass its http:// address")
-        if kind not in _TABLES:
+        if kind not in _VALUE_QUERIES:
             continue
-        for run, value, is_nan in query(_TABLES[kind], key):
+        for run, value, is_nan in query(_VALUE_QUERIES[kind], key):
             values[kind].setdefault(run, []).append((key, math.nan if is_nan else value))
     return [
         Run(

@@ -16,8 +16,8 @@ from advisor.model.errors import AdvisorError
 
 Kind = Literal["sqlite", "files", "server", "database", "other"]
 
-_MANAGED = ("databricks", "databricks-uc", "uc")
-_DATABASES = ("postgresql", "postgres", "mysql", "mssql")
+_MANAGED_URIS = ("databricks", "databricks-uc", "uc")
+_DATABASE_SCHEMES = ("postgresql", "postgres", "mysql", "mssql")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,33 +37,33 @@ class Location:
 
 
 def locate(tracking_uri: str | None) -> Location:
-    """Return the store at `tracking_uri`, which may also be the path of a file or folder; if it is None, MLflow's default.
+    """Return the store at `tracking_uri`, which may also be the path of a file or folder; None means MLflow's default.
 
-    MLflow's default is the environment variable MLFLOW_TRACKING_URI (also set by `mlflow.set_tracking_uri`), else the working
-    directory's `mlruns` folder if it holds experiments, else the file `mlflow.db` there.
+    MLflow's default is the environment variable MLFLOW_TRACKING_URI (also set by `mlflow.set_tracking_uri`). Without it, the
+    default is `mlruns` in the working directory if it holds experiments, else `mlflow.db` there.
     """
     uri = str(tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or "").strip()
     learn_address(uri)
     if not uri:
-        return _default()
-    scheme = uri.split(":", 1)[0].lower() if ":" in uri and not _is_drive(uri) else ""
+        return _default_location()
+    scheme = uri.split(":", 1)[0].lower() if ":" in uri and not _is_windows_drive(uri) else ""
     if scheme.split("+")[0] == "sqlite":
-        return _sqlite(_database_path(uri), uri)
+        return _sqlite_location(_database_path(uri), uri)
     if scheme in ("http", "https"):
-        return Location("server", _address(uri))
-    if scheme.split("+")[0] in _DATABASES:
+        return Location("server", _require_valid_address(uri))
+    if scheme.split("+")[0] in _DATABASE_SCHEMES:
         return Location("database", uri)
     if scheme == "file":
-        return _files(Path(url2pathname(urlsplit(uri).path)))
-    if uri == "databricks" or scheme in _MANAGED or scheme in _plugins(scheme):
+        return _folder_location(Path(url2pathname(urlsplit(uri).path)))
+    if uri == "databricks" or scheme in _MANAGED_URIS or scheme in _plugin_schemes(scheme):
         return Location("other", uri)
     if scheme:
-        raise _unknown(uri)
+        raise _unknown_uri_error(uri)
     path = Path(uri).expanduser()
-    return _files(path) if path.is_dir() or not path.suffix else _sqlite(path)
+    return _folder_location(path) if path.is_dir() or not path.suffix else _sqlite_location(path)
 
 
-def _address(uri: str) -> str:
+def _require_valid_address(uri: str) -> str:
     try:
         parts = urlsplit(uri)
         if parts.hostname and (parts.port is None or parts.port):
@@ -73,12 +73,12 @@ def _address(uri: str) -> str:
     raise AdvisorError(f"{redact(uri)!r} is no address of a server; one is http://host:5000")
 
 
-def _plugins(scheme: str) -> set[str]:
+def _plugin_schemes(scheme: str) -> set[str]:
     """Return the URI schemes that the installed MLflow plugins support."""
     return {entry.name for entry in entry_points(group="mlflow.tracking_store")} if scheme else set()
 
 
-def _unknown(uri: str) -> AdvisorError:
+def _unknown_uri_error(uri: str) -> AdvisorError:
     display = redact(uri) if "://" in uri else uri.rsplit("@", 1)[-1]
     if re.fullmatch(r"[\w.-]+:\d{1,5}(/.*)?", display):
         return AdvisorError(f"{display!r} is no tracking URI; did you mean http://{display}?")
@@ -87,8 +87,8 @@ def _unknown(uri: str) -> AdvisorError:
     )
 
 
-def from_anywhere(location: Location) -> str:
-    """Return the store's URI, with the absolute path of a SQLite file, for a process in another working directory."""
+def absolute_uri(location: Location) -> str:
+    """Return the store's URI in a form that is right in every working directory: a SQLite file gets its absolute path."""
     if location.kind != "sqlite" or location.path is None:
         return location.uri
     scheme, _, rest = location.uri.partition(":")
@@ -97,7 +97,7 @@ def from_anywhere(location: Location) -> str:
 
 
 def require_local(location: Location) -> Path:
-    """Return the path of a local store. Raises AdvisorError if the store does not exist, so that reading never creates one."""
+    """Return the path of a local store. If it does not exist, raise AdvisorError: reading never creates a store."""
     assert location.path is not None
     if not location.path.exists():
         raise AdvisorError(
@@ -106,12 +106,12 @@ def require_local(location: Location) -> Path:
     return location.path
 
 
-def _default() -> Location:
+def _default_location() -> Location:
     here = Path.cwd()
     runs = here / "mlruns"
     try:
         if any(child.name.isdigit() and (child / "meta.yaml").exists() for child in runs.iterdir()):
-            return _files(runs)
+            return _folder_location(runs)
     except OSError:
         pass
     database = here / "mlflow.db"
@@ -120,29 +120,29 @@ def _default() -> Location:
             f"no MLflow store found: MLFLOW_TRACKING_URI is not set and {here} holds neither mlflow.db nor mlruns; "
             "pass --tracking-uri, for example sqlite:///path/to/mlflow.db or http://localhost:5000"
         )
-    return _sqlite(database)
+    return _sqlite_location(database)
 
 
 def default_for_writing() -> Location:
-    """Return the same store as `locate(None)` if it exists, or else `mlflow.db` in the working directory."""
+    """Return the store of `locate(None)`; if it does not exist, return `mlflow.db` in the working directory."""
     try:
         return locate(None)
     except AdvisorError:
-        return _sqlite(Path.cwd() / "mlflow.db")
+        return _sqlite_location(Path.cwd() / "mlflow.db")
 
 
-def _sqlite(path: Path, uri: str | None = None) -> Location:
+def _sqlite_location(path: Path, uri: str | None = None) -> Location:
     absolute = path.absolute()
     return Location("sqlite", uri or f"sqlite:///{absolute}", absolute)
 
 
-def _files(path: Path) -> Location:
+def _folder_location(path: Path) -> Location:
     absolute = path.absolute()
     return Location("files", absolute.as_uri(), absolute)
 
 
 def _database_path(uri: str) -> Path:
-    """Return the database file of a SQLAlchemy URI: three slashes, then a path, which a fourth slash makes absolute."""
+    """Return the database file of a SQLAlchemy URI. The path follows three slashes; a fourth slash makes it absolute."""
     text = uri.split(":", 1)[1].removeprefix("///").split("?", 1)[0]
     if text in ("", ":memory:"):
         raise AdvisorError(f"{uri!r} names no database file; write sqlite:///path/to/mlflow.db")
@@ -157,5 +157,5 @@ def _database_path(uri: str) -> Path:
         raise AdvisorError(f"cannot read {text[:100]!r}: {error.strerror or error}") from None
 
 
-def _is_drive(uri: str) -> bool:
+def _is_windows_drive(uri: str) -> bool:
     return len(uri) > 2 and uri[0].isalpha() and uri[1] == ":" and uri[2] in "\\/"

@@ -1,4 +1,4 @@
-"""Finds an experiment by name or id. If it does not exist, the error message lists other experiments."""
+"""Finds an experiment by name or id. If it does not exist, the error lists other experiments."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ class ExperimentEntry:
     deleted: bool = False
 
 
-def choose(name_or_id: str, entries: Sequence[ExperimentEntry], location: Location) -> ExperimentEntry:
-    """Return the experiment with this name, or else this id. Raises AdvisorError if none or several match, or it is deleted."""
+def choose_experiment(name_or_id: str, entries: Sequence[ExperimentEntry], location: Location) -> ExperimentEntry:
+    """Return the experiment with this name, or else with this id.
+
+    Raises AdvisorError if none or several match, or if it was deleted.
+    """
     matches = [e for e in entries if e.name == name_or_id] or [e for e in entries if e.id == name_or_id]
     active = [e for e in matches if not e.deleted]
     if len(active) > 1:
@@ -36,11 +39,11 @@ def choose(name_or_id: str, entries: Sequence[ExperimentEntry], location: Locati
             f"experiment {name_or_id!r} was deleted; restore it with: mlflow experiments restore -x {matches[0].id}"
         )
     raise AdvisorError(
-        f"no experiment named {name_or_id!r} in {location.display}; {_alternatives(name_or_id, entries)}"
+        f"no experiment named {name_or_id!r} in {location.display}; {_alternatives_text(name_or_id, entries)}"
     )
 
 
-def _alternatives(name: str, entries: Sequence[ExperimentEntry]) -> str:
+def _alternatives_text(name: str, entries: Sequence[ExperimentEntry]) -> str:
     names = [e.name for e in entries if not e.deleted]
     if not names:
         return "it holds no experiments"

@@ -1,8 +1,8 @@
 """Reads an experiment from MLflow's MySQL or MariaDB database with a few read-only queries in one consistent snapshot.
 
 The database joins each curve into one text, which Arrow parses. Fetching one row per point would take several times as long.
-Most of these databases compare names case-insensitively: a run cannot have both the metric `loss` and the metric `Loss`, but
-two runs may have one of them each. They are two metrics here, as in MLflow.
+Most of these databases ignore case when they compare names: a run cannot have both metrics `loss` and `Loss`, but one run may
+have `loss` and another one `Loss`. These are two metrics here, as in MLflow.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
     Connection = sqlalchemy.Connection
 
-_DRIVERS = ("pymysql", "mysqldb")
+_SUPPORTED_DRIVERS = ("pymysql", "mysqldb")
 _CONNECT_TIMEOUT_S = 5
-_POINTS_AT_ONCE = 1_000_000
-"""Approximate maximum points of one query; each takes about 40 bytes as text. A snapshot blocks no writer."""
-_IDS_AT_ONCE = 1000
+_POINTS_PER_QUERY = 1_000_000
+"""Approximate maximum points of one query. A point takes about 40 bytes as text. Our snapshot blocks no writer."""
+_MAX_IDS_PER_QUERY = 1000
 """Maximum number of run ids in one query. With more ids, some servers scan the whole table."""
-_SETTINGS = (
+_SESSION_SETTINGS = (
     "SET SESSION group_concat_max_len = 1073741824",  # the maximum in every version; a packet may hold less
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
     "SET SESSION TRANSACTION READ ONLY",
     "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
 )
-_CONNECTION_ERRORS = {
+_CONNECTION_ERROR_CODES = {
     *(0, 1040, 1044, 1045, 1049, 1053, 1129, 1130, 1226, 1698, 1927, 2002, 2003, 2005, 2006, 2013, 2026, 2055)
 }
 """MySQL error codes for a connection that was refused, unauthorised, broken, or closed because the server is stopping."""
-_NO_TABLE, _NO_DATABASE, _NO_COLUMN, _NO_INDEX = 1146, 1046, 1054, 1176
-_NO_PRIVILEGE = (1142, 1143)
+_NO_TABLE_CODE, _NO_DATABASE_CODE, _NO_COLUMN_CODE, _NO_INDEX_CODE = 1146, 1046, 1054, 1176
+_NO_PRIVILEGE_CODES = (1142, 1143)
 
 
 class MysqlStore(database.SqlStore):
@@ -52,7 +52,7 @@ class MysqlStore(database.SqlStore):
     def open(self) -> Iterator[database.Database]:
         """Implement `database.SqlStore.open`."""
         with connect(self.location) as connection:
-            yield _Database(connection)
+            yield _MysqlDatabase(connection)
 
 
 def can_read(location: Location) -> bool:
@@ -66,7 +66,7 @@ def can_read(location: Location) -> bool:
 
     try:
         dialect = sqlalchemy.make_url(location.uri).get_dialect()
-        if dialect.driver not in _DRIVERS:
+        if dialect.driver not in _SUPPORTED_DRIVERS:
             return False
         dialect.import_dbapi()
     except ImportError:
@@ -86,12 +86,12 @@ def connect(location: Location) -> Iterator[Connection]:
 
     try:
         with _connect(location) as connection:
-            for sql in _SETTINGS:
+            for sql in _SESSION_SETTINGS:
                 connection.exec_driver_sql(sql)
             _check_schema(connection, location)
             yield connection
     except sqlalchemy.exc.DBAPIError as error:
-        raise _explain(error, location) from error
+        raise _explain_error(error, location) from error
 
 
 def _connect(location: Location) -> Connection:
@@ -100,7 +100,12 @@ def _connect(location: Location) -> Connection:
 
     try:
         url = sqlalchemy.make_url(location.uri)
-        options = {"connect_timeout": str(_CONNECT_TIMEOUT_S), **_certificates(), **url.query, "charset": "utf8mb4"}
+        options = {
+            "connect_timeout": str(_CONNECT_TIMEOUT_S),
+            **_certificate_paths(),
+            **url.query,
+            "charset": "utf8mb4",
+        }
         engine = sqlalchemy.create_engine(url.set(query=options), poolclass=sqlalchemy.NullPool)
     except (ValueError, sqlalchemy.exc.ArgumentError):
         raise AdvisorError(
@@ -109,10 +114,10 @@ def _connect(location: Location) -> Connection:
     try:
         return engine.connect()
     except (OSError, RuntimeError, TypeError, ValueError) as error:  # for example, an unknown option or a missing file
-        raise AdvisorError(f"cannot open {location.display}: {database.short(error)}") from error
+        raise AdvisorError(f"cannot open {location.display}: {database.short_message(error)}") from error
 
 
-def _certificates() -> dict[str, str]:
+def _certificate_paths() -> dict[str, str]:
     """Return the paths of the TLS certificates from MLflow's environment variables."""
     return {
         name: path
@@ -122,7 +127,7 @@ def _certificates() -> dict[str, str]:
 
 
 def query(connection: Connection, sql: str, **values: object) -> Sequence[Any]:
-    """Return the rows of a query with `:name` for each value. A list of values expands to a list in parentheses."""
+    """Return the rows of a query. `:name` in the query stands for a value, or for a list of values in parentheses."""
     import sqlalchemy
 
     lists: list[Any] = [
@@ -133,56 +138,62 @@ def query(connection: Connection, sql: str, **values: object) -> Sequence[Any]:
 
 def _check_schema(connection: Connection, location: Location) -> None:
     versions = query(connection, "SELECT version_num FROM alembic_version")
-    database.check_version(versions[0][0] if versions else None, location.display)
+    database.check_schema_version(versions[0][0] if versions else None, location.display)
 
 
-def _explain(error: DBAPIError, location: Location) -> AdvisorError:
+def _explain_error(error: DBAPIError, location: Location) -> AdvisorError:
     where, arguments = location.display, error.orig.args if error.orig is not None else ()
     code = arguments[0] if arguments and isinstance(arguments[0], int) else 0
-    if code == _NO_DATABASE or (code == _NO_TABLE and "alembic_version" in str(arguments)):
-        return database.refusal("no store", where)
-    if code in (_NO_TABLE, _NO_COLUMN, _NO_INDEX):
-        return database.refusal("old schema", where)
-    if code in _NO_PRIVILEGE:
-        return database.refusal("no privilege", where)
-    if code in _CONNECTION_ERRORS:
-        return database.refusal("out of reach", where)
-    return AdvisorError(f"cannot read {where}: {database.short(arguments[-1] if arguments else error.orig)}")
+    if code == _NO_DATABASE_CODE or (code == _NO_TABLE_CODE and "alembic_version" in str(arguments)):
+        return database.refusal_error("no store", where)
+    if code in (_NO_TABLE_CODE, _NO_COLUMN_CODE, _NO_INDEX_CODE):
+        return database.refusal_error("old schema", where)
+    if code in _NO_PRIVILEGE_CODES:
+        return database.refusal_error("no privilege", where)
+    if code in _CONNECTION_ERROR_CODES:
+        return database.refusal_error("out of reach", where)
+    return AdvisorError(f"cannot read {where}: {database.short_message(arguments[-1] if arguments else error.orig)}")
 
 
 # --- queries --------------------------------------------------------------------------------------------------------------------
 
 _EXACT_KEY = "`key` = :key AND CAST(CONVERT(`key` USING utf8mb4) AS BINARY) = CAST(:key AS BINARY)"
-_PARAMS = f"SELECT p.run_uuid, p.`key`, left(p.value, {collect.MAX_TEXT}) FROM params p WHERE p.run_uuid IN :ids"
-_TAGS = f"SELECT t.run_uuid, t.`key`, left(t.value, {collect.MAX_TEXT}) FROM tags t WHERE t.run_uuid IN :ids AND "
-_ESSENTIAL = "(t.`key` LIKE 'advisor.%' OR t.`key` LIKE 'mlflow.source.%' OR t.`key` IN :names)"
+_PARAMS_QUERY = (
+    f"SELECT p.run_uuid, p.`key`, left(p.value, {collect.MAX_TEXT_CHARS}) FROM params p WHERE p.run_uuid IN :ids"
+)
+_TAGS_QUERY = (
+    f"SELECT t.run_uuid, t.`key`, left(t.value, {collect.MAX_TEXT_CHARS}) FROM tags t WHERE t.run_uuid IN :ids AND "
+)
+_IS_ESSENTIAL_TAG = "(t.`key` LIKE 'advisor.%' OR t.`key` LIKE 'mlflow.source.%' OR t.`key` IN :names)"
 # Selects user tags. The cast makes `LIKE` case-sensitive.
-_OTHER = "t.`key` NOT LIKE CAST('mlflow.%' AS BINARY) AND t.`key` NOT LIKE CAST('advisor.%' AS BINARY)"
-_OTHER_COUNTS = f"SELECT t.run_uuid, count(*) FROM tags t WHERE t.run_uuid IN :ids AND {_OTHER} GROUP BY t.run_uuid"
-_FIRST = f" ORDER BY CAST(CONVERT(t.`key` USING utf8mb4) AS BINARY) LIMIT {collect.MAX_TAGS}"
-_LAST_POINTS = """
+_IS_USER_TAG = "t.`key` NOT LIKE CAST('mlflow.%' AS BINARY) AND t.`key` NOT LIKE CAST('advisor.%' AS BINARY)"
+_USER_TAG_COUNTS_QUERY = (
+    f"SELECT t.run_uuid, count(*) FROM tags t WHERE t.run_uuid IN :ids AND {_IS_USER_TAG} GROUP BY t.run_uuid"
+)
+_FIRST_TAGS_BY_NAME = f" ORDER BY CAST(CONVERT(t.`key` USING utf8mb4) AS BINARY) LIMIT {collect.MAX_USER_TAGS}"
+_LAST_POINTS_QUERY = """
     SELECT m.run_uuid, m.`key`, coalesce(m.timestamp, 0), m.step, m.value FROM latest_metrics m WHERE m.run_uuid IN :ids
 """
-_COUNTS = "SELECT m.run_uuid, count(*) FROM metrics m WHERE m.run_uuid IN :ids GROUP BY m.run_uuid"
+_POINT_COUNTS_QUERY = "SELECT m.run_uuid, count(*) FROM metrics m WHERE m.run_uuid IN :ids GROUP BY m.run_uuid"
 
-_VALUE = "CASE WHEN m.is_nan OR m.value IS NULL THEN :nan ELSE m.value END"
-# The join order and the index are fixed, because the optimizer may otherwise scan all runs for each curve.
-_FROM = """
+_VALUE_EXPRESSION = "CASE WHEN m.is_nan OR m.value IS NULL THEN :nan ELSE m.value END"
+# The join order and the index are fixed. Otherwise, the optimizer may scan all runs for each curve.
+_FROM_CURVES = """
     FROM latest_metrics l STRAIGHT_JOIN metrics m FORCE INDEX (index_metrics_run_uuid)
     ON m.run_uuid = l.run_uuid AND m.`key` = l.`key`
 """
-_CURVES = f"""
+_CURVES_QUERY = f"""
     SELECT l.run_uuid, l.`key`, count(*),
-           group_concat(m.step, ',', {_VALUE}, ',', coalesce(m.timestamp, 0), '\n' SEPARATOR '')
-    {_FROM} WHERE l.run_uuid IN :ids AND l.`key` IN :names GROUP BY l.run_uuid, l.`key`
+           group_concat(m.step, ',', {_VALUE_EXPRESSION}, ',', coalesce(m.timestamp, 0), '\n' SEPARATOR '')
+    {_FROM_CURVES} WHERE l.run_uuid IN :ids AND l.`key` IN :names GROUP BY l.run_uuid, l.`key`
 """
-_CURVE = f"""
-    SELECT m.step, {_VALUE}, coalesce(m.timestamp, 0) {_FROM}
+_CURVE_QUERY = f"""
+    SELECT m.step, {_VALUE_EXPRESSION}, coalesce(m.timestamp, 0) {_FROM_CURVES}
     WHERE l.run_uuid = :id AND CAST(CONVERT(l.`key` USING utf8mb4) AS BINARY) = CAST(:key AS BINARY)
 """
 
 
-class _Database:
+class _MysqlDatabase:
     """Implementation of `database.Database` for MySQL and MariaDB."""
 
     run_order = "start_time, CAST(run_uuid AS BINARY)"
@@ -194,47 +205,54 @@ class _Database:
         return query(self._connection, sql.replace("key = ?", _EXACT_KEY), **dict(zip(["key"], values, strict=False)))
 
     def _of_runs(self, sql: str, ids: Sequence[str], **values: object) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a query for the runs `:ids`. The run id in each row's first column becomes its index in `ids`."""
+        """Yield the rows of a query on the runs `:ids`. Each row's first column, a run id, is replaced by its index in `ids`."""
         places = {id: i for i, id in enumerate(ids) if id}
         names = list(places)
-        for at in range(0, len(names), _IDS_AT_ONCE):
-            for id, *rest in query(self._connection, sql, ids=names[at : at + _IDS_AT_ONCE], **values):
+        for at in range(0, len(names), _MAX_IDS_PER_QUERY):
+            for id, *rest in query(self._connection, sql, ids=names[at : at + _MAX_IDS_PER_QUERY], **values):
                 yield places[id], *rest
 
     def params(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
-        return self._of_runs(_PARAMS, ids)
+        return self._of_runs(_PARAMS_QUERY, ids)
 
     def tags(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
-        """Return the tags with one query per run that has too many: MySQL 5.7 has no window functions."""
-        crowded = {place for place, count in self._of_runs(_OTHER_COUNTS, ids) if count > collect.MAX_TAGS}
-        yield from self._of_runs(_TAGS + _ESSENTIAL, ids, names=list(collect.MLFLOW_TAGS))
-        yield from self._of_runs(_TAGS + _OTHER, [id if place not in crowded else "" for place, id in enumerate(ids)])
+        """Yield the tags. A run with too many tags takes a query of its own, because MySQL 5.7 has no window functions."""
+        crowded = {
+            place for place, count in self._of_runs(_USER_TAG_COUNTS_QUERY, ids) if count > collect.MAX_USER_TAGS
+        }
+        yield from self._of_runs(_TAGS_QUERY + _IS_ESSENTIAL_TAG, ids, names=list(collect.MLFLOW_TAGS))
+        yield from self._of_runs(
+            _TAGS_QUERY + _IS_USER_TAG, [id if place not in crowded else "" for place, id in enumerate(ids)]
+        )
         for place in crowded:
-            for _, key, value in self._of_runs(_TAGS + _OTHER + _FIRST, [ids[place]]):
+            for _, key, value in self._of_runs(_TAGS_QUERY + _IS_USER_TAG + _FIRST_TAGS_BY_NAME, [ids[place]]):
                 yield place, key, value
 
     def last_points(self, ids: list[str]) -> Iterator[Any]:
-        return self._of_runs(_LAST_POINTS, ids)
+        return self._of_runs(_LAST_POINTS_QUERY, ids)
 
     def revisions(self, ids: list[str]) -> Iterator[tuple[Any, ...]]:
         """Return the number of points of each run."""
-        return self._of_runs(_COUNTS, ids)
+        return self._of_runs(_POINT_COUNTS_QUERY, ids)
 
-    def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.Block]]:
-        def read(some: list[str]) -> database.Block:
-            curves = self._of_runs(_CURVES, some, names=list(metrics), nan=database.NAN)
-            return _block(self._connection, curves, metrics, some)
+    def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.PointBlock]]:
+        def read(some: list[str]) -> database.PointBlock:
+            curves = self._of_runs(_CURVES_QUERY, some, names=list(metrics), nan=database.NAN_CODE)
+            return _parse_curves(self._connection, curves, metrics, some)
 
-        return database.read_blocks(read, ids, len(metrics), _POINTS_AT_ONCE)
+        return database.read_blocks(read, ids, len(metrics), _POINTS_PER_QUERY)
 
 
 # --- points ---------------------------------------------------------------------------------------------------------------------
 
 
-def _block(
+def _parse_curves(
     connection: Connection, curves: Iterator[tuple[Any, ...]], metrics: Mapping[str, int], ids: list[str]
-) -> database.Block:
-    """Return the points of curves (run, metric, number of points, text). Truncated curves are read again, one row per point."""
+) -> database.PointBlock:
+    """Return the points of curves. Truncated curves are read again, one row per point.
+
+    curves: (run index, metric, number of points, points as text) of each curve.
+    """
     groups, counts, texts, truncated = [], [], [], []
     for place, key, count, text in curves:
         if key not in metrics:
@@ -246,19 +264,19 @@ def _block(
             texts.append(text)
         else:
             truncated.append((group, ids[place], key))
-    block = _parse("".join(texts).encode(), sum(counts))
+    block = _parse_points("".join(texts).encode(), sum(counts))
     block["group"] = np.repeat(np.array(groups, dtype=np.int64), counts)
-    block = np.concatenate([block, *(_row_by_row(connection, *curve) for curve in truncated)])
-    block["value"][block["value"] == database.NAN] = np.nan
+    block = np.concatenate([block, *(_read_curve_by_row(connection, *curve) for curve in truncated)])
+    block["value"][block["value"] == database.NAN_CODE] = np.nan
     return block
 
 
-def _parse(lines: bytes, count: int) -> database.Block:
-    """Parse lines of step, value and time into points. Their field `group` is not set."""
+def _parse_points(lines: bytes, count: int) -> database.PointBlock:
+    """Return points (n,) from lines with a step, a value and a time. Their field `group` is not set."""
     import pyarrow as pa
     from pyarrow import csv
 
-    block = np.empty(count, dtype=database.POINT)
+    block = np.empty(count, dtype=database.POINT_DTYPE)
     if not count:
         return block
     types = {"step": pa.int64(), "value": pa.float64(), "time": pa.int64()}
@@ -273,9 +291,9 @@ def _parse(lines: bytes, count: int) -> database.Block:
     return block
 
 
-def _row_by_row(connection: Connection, group: int, id: str, key: str) -> database.Block:
+def _read_curve_by_row(connection: Connection, group: int, id: str, key: str) -> database.PointBlock:
     import sqlalchemy
 
-    sql = sqlalchemy.text(_CURVE).execution_options(stream_results=True)
-    with connection.execute(sql, {"id": id, "key": key, "nan": database.NAN}) as rows:
-        return np.fromiter(((group, *row) for row in rows), dtype=database.POINT)
+    sql = sqlalchemy.text(_CURVE_QUERY).execution_options(stream_results=True)
+    with connection.execute(sql, {"id": id, "key": key, "nan": database.NAN_CODE}) as rows:
+        return np.fromiter(((group, *row) for row in rows), dtype=database.POINT_DTYPE)

@@ -23,15 +23,15 @@ def read_experiment(
     tracking_uri: an MLflow tracking URI, or the path of a database file or folder; None for MLflow's default. filter: an
     MLflow filter string for runs. system_metrics: include the metrics named `system/...`.
 
-    Runs are sorted by start time, points by run, time and step. Data are not corrected: steps may repeat or decrease, values may
-    be NaN or infinite. The result is the same for every kind of store. Raises AdvisorError with a one-line instruction.
+    Runs are sorted by start time, and points by run, time and step. Data are not corrected: steps may repeat or decrease, and
+    values may be NaN or infinite. The result is the same for every kind of store. Raises AdvisorError with a one-line instruction.
     """
     location = locate(tracking_uri)
     experiment = open_store(location).read(
         str(name_or_id),
         filter=filter,
         system_metrics=system_metrics,
-        on_progress=on_progress or _ignore,
+        on_progress=on_progress or _ignore_progress,
     )
     experiment = without_reports(experiment)
     if not experiment.runs:
@@ -42,7 +42,7 @@ def read_experiment(
     return experiment
 
 
-def _ignore(done: int, of: int) -> None:
+def _ignore_progress(done: int, of: int) -> None:
     pass
 
 

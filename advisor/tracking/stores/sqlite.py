@@ -1,6 +1,6 @@
 """Reads an experiment from MLflow's SQLite file with a few read-only queries, each for many runs.
 
-MLflow's client requests one history at a time, and SQLite scans all runs for each: it takes minutes instead of seconds.
+MLflow's client requests one history at a time, and SQLite scans all runs for each. That takes minutes instead of seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from advisor.tracking.points import collect
 from advisor.tracking.stores import database
 from advisor.tracking.stores.location import Location, require_local
 
-_COLUMNS = {
+_COLUMNS_READ = {
     "experiments": {"experiment_id", "name", "lifecycle_stage"},
     "experiment_tags": {"experiment_id", "key", "value"},
     "runs": {"run_uuid", "name", "status", "start_time", "end_time", "lifecycle_stage", "experiment_id"},
@@ -30,21 +30,21 @@ _COLUMNS = {
     "latest_metrics": {"run_uuid", "key", "value", "is_nan"},
     "metrics": {"run_uuid", "key", "step", "value", "timestamp", "is_nan"},
 }
-"""Names of the columns to read from each table."""
-_NUMBERS = {
+"""Columns to read, by table."""
+_NUMERIC_COLUMNS = {
     "runs": ("start_time", "end_time"),
     "latest_metrics": ("value", "step", "timestamp"),
     "metrics": ("value", "step", "timestamp"),
 }
-_INDEX = "index_metrics_run_uuid"
+_POINTS_INDEX = "index_metrics_run_uuid"
 _TIMEOUT_S = 10.0
-"""Timeout in seconds for a database lock that a writing process holds."""
-_POINTS_AT_ONCE = 250_000
-"""Approximate maximum points of one query. A writer waits only until the current query ends."""
+"""Maximum seconds to wait for a writing process to release its lock on the database."""
+_POINTS_PER_QUERY = 250_000
+"""Approximate maximum points of one query. A writing process waits until the current query ends."""
 _HEADER_BYTES = 100
-_MAX_HEADERS = 64
-_headers: dict[tuple[int, int], int] = {}
-"""Open file descriptors of databases, keyed by device and inode; at most `_MAX_HEADERS`."""
+_MAX_OPEN_FILES = 64
+_open_files: dict[tuple[int, int], int] = {}
+"""Open file descriptors of databases, keyed by device and inode; at most `_MAX_OPEN_FILES`."""
 
 
 class SqliteStore(database.SqlStore):
@@ -54,7 +54,7 @@ class SqliteStore(database.SqlStore):
     def open(self) -> Iterator[database.Database]:
         """Implement `database.SqlStore.open`."""
         with connect(self.location) as connection:
-            yield _Database(connection)
+            yield _SqliteDatabase(connection)
 
 
 # --- connection -----------------------------------------------------------------------------------------------------------------
@@ -72,27 +72,27 @@ def connect(location: Location) -> Iterator[sqlite3.Connection]:
             try:
                 yield connection
             except (TypeError, ValueError, OverflowError) as error:
-                if (place := _wrong_type(connection)) is None:
+                if (place := _first_wrong_type(connection)) is None:
                     raise
                 raise AdvisorError(f"{path} is damaged: {place}; restore it from a backup or delete the run") from error
     except sqlite3.Error as error:
-        raise _explain(error, path) from error
+        raise _explain_error(error, path) from error
 
 
-def _wrong_type(connection: sqlite3.Connection) -> str | None:
+def _first_wrong_type(connection: sqlite3.Connection) -> str | None:
     """Return a description of the first non-numeric value in a numeric column; None if there is none.
 
-    SQLite stores values of any type in any column: programs that write NumPy's numbers leave blobs there.
+    SQLite stores values of any type in any column: programs that log NumPy's numbers leave blobs.
     """
-    for table, columns in _NUMBERS.items():
+    for table, columns in _NUMERIC_COLUMNS.items():
         for column in columns:
-            key = "key" if "key" in _COLUMNS[table] else "name"
+            key = "key" if "key" in _COLUMNS_READ[table] else "name"
             row = connection.execute(
                 f"SELECT {key}, run_uuid, typeof({column}) FROM {table} "
                 f"WHERE typeof({column}) NOT IN ('integer', 'real', 'null') LIMIT 1"
             ).fetchone()
             if row is not None:
-                return f"{column} of {_name(row[0])!r} in run {_name(row[1])} is a {row[2]} instead of a number"
+                return f"{column} of {_printable_name(row[0])!r} in run {_printable_name(row[1])} is a {row[2]} instead of a number"
     return None
 
 
@@ -100,7 +100,7 @@ def _connect(uri: str, timeout_s: float) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=timeout_s)
 
 
-def _name(value: object) -> str:
+def _printable_name(value: object) -> str:
     return " ".join(str(value).split())[:100]
 
 
@@ -108,17 +108,17 @@ def _decode(text: bytes) -> str:
     return text.decode(errors="replace")
 
 
-def _text(value: Any) -> Any:
-    """Return a value; blobs, which SQLite also accepts in columns of texts, as texts."""
+def _blob_as_text(value: Any) -> Any:
+    """Return a value, with a blob decoded as text. SQLite accepts blobs in text columns."""
     return _decode(value) if isinstance(value, bytes) else value
 
 
 def _read_only_uri(path: Path) -> str:
-    """Return the URI with which SQLite reads the file without creating other files beside it."""
+    """Return a URI with which SQLite reads the file and creates no other files beside it."""
     if path.exists() and not path.is_file():  # reading a pipe or a device might never end
-        raise AdvisorError(f"{path} is no file; pass the database that MLflow logs to")
+        raise AdvisorError(f"{path} is not a file; pass the database that MLflow logs to")
     try:
-        header = _header(path)
+        header = _read_header(path)
     except OSError as error:
         raise AdvisorError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
     if not header.startswith(b"SQLite format 3\0"):
@@ -126,24 +126,24 @@ def _read_only_uri(path: Path) -> str:
             f"{path} is {'empty' if not header else 'no SQLite database'}; pass the store that MLflow logs to"
         )
     # A reader of a database in write-ahead-log mode creates two files beside it. If the log does not exist, no process has the
-    # database open: the file is complete, and the option `immutable` creates no files (so a read-only folder works).
+    # database open and the file is complete. The option `immutable` then avoids the two files, so a read-only folder works.
     write_ahead = header[18:19] == b"\2"
     complete = write_ahead and not path.with_name(path.name + "-wal").exists()
     return f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if complete else ''}"
 
 
-def _header(path: Path) -> bytes:
-    """Read the file's header and keep the file open: closing it would release all POSIX locks of this process on it."""
+def _read_header(path: Path) -> bytes:
+    """Return the file's header. The file stays open: closing it would release all POSIX locks of this process on it."""
     if not hasattr(os, "pread"):
         with path.open("rb") as file:
             return file.read(_HEADER_BYTES)
     info = path.stat()
     key = info.st_dev, info.st_ino
-    if key not in _headers:
-        _headers[key] = os.open(path, os.O_RDONLY)
-        if len(_headers) > _MAX_HEADERS:
-            os.close(_headers.pop(next(iter(_headers))))
-    return os.pread(_headers[key], _HEADER_BYTES, 0)
+    if key not in _open_files:
+        _open_files[key] = os.open(path, os.O_RDONLY)
+        if len(_open_files) > _MAX_OPEN_FILES:
+            os.close(_open_files.pop(next(iter(_open_files))))
+    return os.pread(_open_files[key], _HEADER_BYTES, 0)
 
 
 def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
@@ -151,17 +151,17 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     if not {"experiments", "runs", "alembic_version"} <= tables:
         raise AdvisorError(f"{path} is a SQLite database but no MLflow store; pass the one that your runs log to")
     versions = connection.execute("SELECT version_num FROM alembic_version").fetchall()
-    database.check_version(versions[0][0] if versions else None, path)
-    for table, columns in _COLUMNS.items():
+    database.check_schema_version(versions[0][0] if versions else None, path)
+    for table, columns in _COLUMNS_READ.items():
         present = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
         if not columns <= present:
-            raise AdvisorError(_old_schema(path))
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (_INDEX,)).fetchone():
-        raise AdvisorError(_old_schema(path))
+            raise AdvisorError(_old_schema_message(path))
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (_POINTS_INDEX,)).fetchone():
+        raise AdvisorError(_old_schema_message(path))
 
 
 def check_writable(location: Location) -> None:
-    """Raise AdvisorError if MLflow must migrate the file or cannot write to it; roll back an interrupted write, as MLflow does."""
+    """Raise AdvisorError if MLflow must migrate the file or cannot write to it. Roll back an interrupted write, as MLflow does."""
     path = require_local(location)
     if path.with_name(path.name + "-journal").exists():
         uri = f"{path.resolve().as_uri()}?mode=rw"  # mode=rw never creates a database
@@ -172,16 +172,16 @@ def check_writable(location: Location) -> None:
         from mlflow.store.db.utils import _get_latest_schema_revision
 
         if version != _get_latest_schema_revision():  # type: ignore[no-untyped-call]
-            raise AdvisorError(_old_schema(path))
+            raise AdvisorError(_old_schema_message(path))
         if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
             raise AdvisorError(f"cannot write to {path}: permission denied")
 
 
-def _old_schema(path: Path) -> str:
+def _old_schema_message(path: Path) -> str:
     return f"{path} has the schema of an older MLflow; back it up and run: mlflow db upgrade sqlite:///{path}"
 
 
-def _explain(error: sqlite3.Error, path: Path) -> AdvisorError:
+def _explain_error(error: sqlite3.Error, path: Path) -> AdvisorError:
     text = str(error)
     if "locked" in text or "busy" in text:
         return AdvisorError(
@@ -204,34 +204,38 @@ def _explain(error: sqlite3.Error, path: Path) -> AdvisorError:
 
 # --- queries --------------------------------------------------------------------------------------------------------------------
 
-_RUNS = "json_each(?) w CROSS JOIN"
-"""SQL for the run ids as `w.value` and their indices as `w.key`. CROSS JOIN fixes the join order."""
-_PARAMS = f"SELECT w.key, p.key, CAST(substr(p.value, 1, {collect.MAX_TEXT}) AS TEXT) FROM {_RUNS} params p ON p.run_uuid = w.value"
-_ESSENTIAL_TAGS = f"""
-    SELECT w.key, t.key, CAST(substr(t.value, 1, {collect.MAX_TEXT}) AS TEXT) FROM {_RUNS} tags t ON t.run_uuid = w.value
+_RUN_IDS = "json_each(?) w CROSS JOIN"
+"""SQL of a table with the run ids (`w.value`) and their indices (`w.key`). CROSS JOIN fixes the join order."""
+_PARAMS_QUERY = f"""
+    SELECT w.key, p.key, CAST(substr(p.value, 1, {collect.MAX_TEXT_CHARS}) AS TEXT)
+    FROM {_RUN_IDS} params p ON p.run_uuid = w.value
+"""
+_ESSENTIAL_TAGS_QUERY = f"""
+    SELECT w.key, t.key, CAST(substr(t.value, 1, {collect.MAX_TEXT_CHARS}) AS TEXT)
+    FROM {_RUN_IDS} tags t ON t.run_uuid = w.value
     WHERE t.key GLOB 'advisor.*' OR t.key GLOB 'mlflow.source.*' OR t.key IN {collect.MLFLOW_TAGS}
 """
-_OTHER_TAGS = f"""
+_USER_TAGS_QUERY = f"""
     SELECT run, key, value FROM (
-        SELECT w.key AS run, t.key AS key, CAST(substr(t.value, 1, {collect.MAX_TEXT}) AS TEXT) AS value,
+        SELECT w.key AS run, t.key AS key, CAST(substr(t.value, 1, {collect.MAX_TEXT_CHARS}) AS TEXT) AS value,
                row_number() OVER (PARTITION BY w.key ORDER BY t.key) AS place
-        FROM {_RUNS} tags t ON t.run_uuid = w.value
+        FROM {_RUN_IDS} tags t ON t.run_uuid = w.value
         WHERE NOT t.key GLOB 'mlflow.*' AND NOT t.key GLOB 'advisor.*'
-    ) WHERE place <= {collect.MAX_TAGS}
+    ) WHERE place <= {collect.MAX_USER_TAGS}
 """
-_LAST_POINTS = f"""
-    SELECT w.key, m.key, ifnull(m.timestamp, 0), m.step, m.value FROM {_RUNS} latest_metrics m ON m.run_uuid = w.value
+_LAST_POINTS_QUERY = f"""
+    SELECT w.key, m.key, ifnull(m.timestamp, 0), m.step, m.value FROM {_RUN_IDS} latest_metrics m ON m.run_uuid = w.value
 """
-_LAST_ROWS = f"""
-    SELECT w.key, (SELECT max(m.rowid) FROM metrics m INDEXED BY {_INDEX} WHERE m.run_uuid = w.value) FROM json_each(?) w
+_LAST_ROWS_QUERY = f"""
+    SELECT w.key, (SELECT max(m.rowid) FROM metrics m INDEXED BY {_POINTS_INDEX} WHERE m.run_uuid = w.value) FROM json_each(?) w
 """
-_POINTS = f"""
+_POINTS_QUERY = f"""
     SELECT w.key * ? + k.i, m.step, CASE WHEN m.is_nan OR m.value IS NULL THEN ? ELSE m.value END, ifnull(m.timestamp, 0)
-    FROM {_RUNS} metrics m INDEXED BY {_INDEX} ON m.run_uuid = w.value CROSS JOIN wanted_metric k ON k.name = m.key
+    FROM {_RUN_IDS} metrics m INDEXED BY {_POINTS_INDEX} ON m.run_uuid = w.value CROSS JOIN wanted_metric k ON k.name = m.key
 """
 
 
-class _Database:
+class _SqliteDatabase:
     """Implementation of `database.Database` for SQLite."""
 
     run_order = "start_time, run_uuid"
@@ -240,32 +244,32 @@ class _Database:
         self._connection = connection
 
     def query(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
-        return [tuple(map(_text, row)) for row in self._rows(sql, *values)]
+        return [tuple(map(_blob_as_text, row)) for row in self._rows(sql, *values)]
 
     def _rows(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, values).fetchall()
 
     def params(self, ids: list[str]) -> list[tuple[Any, ...]]:
-        return self._rows(_PARAMS, json.dumps(ids))
+        return self._rows(_PARAMS_QUERY, json.dumps(ids))
 
     def tags(self, ids: list[str]) -> list[tuple[Any, ...]]:
-        return self._rows(_ESSENTIAL_TAGS, json.dumps(ids)) + self._rows(_OTHER_TAGS, json.dumps(ids))
+        return self._rows(_ESSENTIAL_TAGS_QUERY, json.dumps(ids)) + self._rows(_USER_TAGS_QUERY, json.dumps(ids))
 
     def last_points(self, ids: list[str]) -> list[database.LastPoint]:
-        return self._rows(_LAST_POINTS, json.dumps(ids))
+        return self._rows(_LAST_POINTS_QUERY, json.dumps(ids))
 
     def revisions(self, ids: list[str]) -> list[tuple[Any, ...]]:
-        """Return the largest row number of each run's points."""
-        return self._rows(_LAST_ROWS, json.dumps(ids))
+        """Return rows (run, largest row number of its points)."""
+        return self._rows(_LAST_ROWS_QUERY, json.dumps(ids))
 
-    def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.Block]]:
+    def blocks(self, metrics: Mapping[str, int], ids: list[str]) -> Iterator[tuple[int, database.PointBlock]]:
         """Implement `database.Database.blocks`."""
         self.query("CREATE TEMP TABLE wanted_metric (name TEXT PRIMARY KEY, i INTEGER NOT NULL) WITHOUT ROWID")
         self._connection.executemany("INSERT INTO wanted_metric VALUES (?, ?)", metrics.items())
-        return database.read_blocks(partial(self._block, len(metrics)), ids, len(metrics), _POINTS_AT_ONCE)
+        return database.read_blocks(partial(self._block, len(metrics)), ids, len(metrics), _POINTS_PER_QUERY)
 
-    def _block(self, metrics: int, ids: list[str]) -> database.Block:
-        rows = self._connection.execute(_POINTS, (metrics, database.NAN, json.dumps(ids)))
-        block = np.fromiter(rows, dtype=database.POINT)
-        block["value"][block["value"] == database.NAN] = np.nan
+    def _block(self, metrics: int, ids: list[str]) -> database.PointBlock:
+        rows = self._connection.execute(_POINTS_QUERY, (metrics, database.NAN_CODE, json.dumps(ids)))
+        block = np.fromiter(rows, dtype=database.POINT_DTYPE)
+        block["value"][block["value"] == database.NAN_CODE] = np.nan
         return block

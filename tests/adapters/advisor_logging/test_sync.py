@@ -70,7 +70,7 @@ WHOLE = [*range(500), *range(501, 700, 2)]
 def test_what_is_left_is_found_listed_and_delivered(
     left: Callable[..., Path], tmp_path: Path, only_run: OnlyRun, history: History
 ) -> None:
-    assert "Nothing is left behind" in run_sync().output
+    assert "No logs are waiting" in run_sync().output
     folder = left("forgotten", at=tmp_path / "state" / "tuning-advisor" / "spool")
     listed = run_sync("--list")
     assert listed.exit_code == 0

@@ -13,7 +13,7 @@ from mlflow.tracking import MlflowClient
 from mlflow_studies import log_study
 
 from advisor import analyze
-from advisor.cli.watch import first_report, follow
+from advisor.cli.watch import first_report, serve_live_report
 
 RATES = [10 ** (-5 + 0.25 * i) for i in range(12)]
 
@@ -26,7 +26,10 @@ def uri(database, tmp_path, monkeypatch):
 
 
 def test_watch_serves_each_new_report_and_says_what_changed(uri, tmp_path):
-    code = "import advisor.cli.watch as w; w.follow.__kwdefaults__['interval_s'] = 0.2; from advisor.cli import main; main()"
+    code = (
+        "import advisor.cli.watch as w; w.serve_live_report.__kwdefaults__['interval_s'] = 0.2; "
+        "from advisor.cli import main; main()"
+    )
     words = ["watch", "plain", "--tracking-uri", uri, "--out", "out"]
     with start(words, tmp_path, program=[sys.executable, "-c", code]) as process:
         too_long = threading.Timer(120, process.kill)
@@ -110,7 +113,7 @@ def test_watch_outlives_every_failure_of_an_analysis(uri):
             raise step
         return step
 
-    follow(report, analyze=next_result, write=written.append, port=0, echo=lines.append, interval_s=0.01)
+    serve_live_report(report, analyze=next_result, write=written.append, port=0, echo=lines.append, interval_s=0.01)
     failures = [line for line in lines if "will be repeated" in line]
     assert [line.partition("repeated: ")[2] for line in failures] == [
         "ValueError: odd data of http://***@host",

@@ -92,7 +92,7 @@ def test_points_curves_and_verdicts_are_the_same(
 
 def test_a_store_is_read_the_same(large: pytest.MonkeyPatch, odd_database: Path, tmp_path: Path) -> None:
     uri = f"sqlite:///{odd_database}"
-    large.setenv(cache.SETTING, str(tmp_path / "cache"))
+    large.setenv(cache.FOLDER_VARIABLE, str(tmp_path / "cache"))
     large.setattr(database, "MIN_POINTS_TO_CACHE", 1)
     offloaded = [read_experiment("odd", tracking_uri=uri) for _ in range(2)]
     offloaded.append(through_client(uri))

@@ -13,7 +13,7 @@ from advisor.cli import main
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.tracking import read_rounds, read_study, study_tags
-from advisor.tracking.lineage import find, lineages, places
+from advisor.tracking.lineage import find_study, lineages, places
 
 LOSS = Objective(metric="loss", direction="minimize")
 
@@ -70,7 +70,7 @@ def test_studies_are_found_and_follow_from_each_other(store: str) -> None:
     named = [[p.study for p in group] for group in lineages(found)]
     assert ["plain", "second"] in named
     assert ["a", "b"] in named
-    assert find(found, "gone") is None
+    assert find_study(found, "gone") is None
 
     read = read_rounds("second", tracking_uri=store)
     assert [s.name for s in read.earlier] == ["plain"]

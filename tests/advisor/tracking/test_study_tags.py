@@ -30,8 +30,8 @@ def test_a_study_file_comes_back_from_its_tags() -> None:
 def test_a_long_one_is_spread_over_tags_that_every_tracker_takes() -> None:
     spec = _spec("s", 400, "the reason why it is what it is, in words " * 3)
     tags = study_tags.tags_of(spec)
-    assert len(dump(spec)) > 3 * study_tags.MAX_TAG
-    assert max(map(len, tags.values())) <= study_tags.MAX_TAG
+    assert len(dump(spec)) > 3 * study_tags.MAX_TAG_CHARACTERS
+    assert max(map(len, tags.values())) <= study_tags.MAX_TAG_CHARACTERS
     assert study_tags.latest_file(tags) == dump(spec)
 
 

@@ -45,4 +45,4 @@ def test_the_command_writes_what_the_library_gives(tmp_path, capsys):
     assert capsys.readouterr().out == export("wandb", PLAIN, points=list(sample(PLAIN, 2, skip=1)))
     with pytest.raises(SystemExit, match="2"):
         main(["export", "wandb", str(tmp_path / "study.yaml"), "-n", "2"])
-    assert "add --points to export these" in capsys.readouterr().err
+    assert "add --points to export trials" in capsys.readouterr().err

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from advisor.report import Report
-from advisor.report.figures.all_plots import groups, missing_plots
-from advisor.report.figures.svg import WIDTH
+from advisor.report.figures.all_plots import missing_plots, plot_groups
+from advisor.report.figures.svg import FIGURE_WIDTH
 from tests.advisor.report.figures.reading import points, root
 from tests.advisor.report.studies import make_report, make_study
 
 
 def test_every_heading_is_there(report: Report) -> None:
-    titles = [g.title for g in groups(report)]
+    titles = [g.title for g in plot_groups(report)]
     assert titles == [
         "Objective against each hyperparameter",
         "Best trial for each value (isolation plots)",
@@ -33,23 +33,23 @@ def test_every_heading_is_there(report: Report) -> None:
 
 
 def test_every_caption_is_one_result_with_a_number(report: Report) -> None:
-    for group in groups(report)[1:]:
+    for group in plot_groups(report)[1:]:
         for figure in group.figures:
             assert re.search(r"\d", str(figure.caption)), figure.caption
             assert str(figure.caption).rstrip().endswith(".")
 
 
 def test_everything_is_inside_the_figure(report: Report) -> None:
-    for figure in (f for g in groups(report) for f in g.figures):
+    for figure in (f for g in plot_groups(report) for f in g.figures):
         height = float((root(figure).get("viewBox") or "").split()[3])
         for element in root(figure).iter("path"):
             for x, y in points(element):
-                assert -1 <= x <= WIDTH + 1
+                assert -1 <= x <= FIGURE_WIDTH + 1
                 assert -1 <= y <= height + 1
 
 
 def test_every_figure_has_a_title_and_a_caption_but_no_inline_style(report: Report) -> None:
-    for figure in (f for g in groups(report) for f in g.figures):
+    for figure in (f for g in plot_groups(report) for f in g.figures):
         svg = root(figure)
         assert svg.get("role") == "img"
         title = svg.find("title")
@@ -69,6 +69,6 @@ def test_the_clipping_threshold_of_the_best_trials_is_marked() -> None:
     assert histogram.clipped is not None
     norms = np.concatenate([study.metric(t, "train/grad_norm").values for t in study.ranked()[:5]])
     assert histogram.clipped == pytest.approx(np.mean(norms >= 1.5), abs=0.01)
-    (gradients,) = [g for g in groups(report) if g.title == "Gradient norm"]
+    (gradients,) = [g for g in plot_groups(report) if g.title == "Gradient norm"]
     assert all("clipped above 1.50" in str(f.svg) for f in gradients.figures)
     assert all("They clip at 1.50, which changes" in f.caption for f in gradients.figures)

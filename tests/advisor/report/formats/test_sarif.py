@@ -17,7 +17,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.spec_yaml import dump
 from advisor.model.study import Study
 from advisor.report import Report
-from advisor.report.formats.sarif import StudyFile, plain, render_sarif
+from advisor.report.formats.sarif import StudyFile, plain_message, render_sarif
 from tests.advisor.report.studies import make_report, make_study
 from tests.templates.hostile import hostile_report
 
@@ -124,7 +124,7 @@ def test_hostile_names_are_neither_links_nor_placeholders_nor_control_sequences(
     assert len(messages) > 60
     for text in messages:
         assert not re.search(r"\]\(|\{\d|[\x00-\x1f\x7f\u202a-\u202e]", text)
-    assert plain("[x](javascript:alert(1)) {0}") == "[x]\u200b(javascript:alert(1)) {\u200b0}"
+    assert plain_message("[x](javascript:alert(1)) {0}") == "[x]\u200b(javascript:alert(1)) {\u200b0}"
 
 
 def test_the_same_study_gives_the_same_bytes() -> None:

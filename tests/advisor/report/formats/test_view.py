@@ -19,10 +19,10 @@ def test_the_study_sheet_tells_how_to_reproduce_the_best_trial() -> None:
         metrics=study.metrics,
         signals=study.signals,
     )
-    sheet = dict(view.sheet(make_report(noted)))
+    sheet = dict(view.study_sheet(make_report(noted)))
     assert sheet["Best trial's command"] == "python train.py"
     assert sheet["Best trial's code"] == "commit 0123456789ab"
-    assert not any(what.startswith("Best trial's") for what, _ in view.sheet(make_report(study)))
+    assert not any(what.startswith("Best trial's") for what, _ in view.study_sheet(make_report(study)))
 
 
 def test_the_reading_of_a_study_is_a_few_lines() -> None:

@@ -31,9 +31,13 @@ def read(drawn: CompactCurves, trial: int = 0) -> list[list[float]]:
     each, low, high = int(text[0]), *(math.log(v) if drawn.log else v for v in (drawn.low, drawn.high))
     columns: list[list[float]] = [[] for _ in range(drawn.columns)]
     for i, sign in enumerate(text[1:]):
-        at = low + compact_curves.LEVELS.find(sign) / (len(compact_curves.LEVELS) - 1) * (high - low)
-        if sign != compact_curves.EMPTY:
-            columns[i // each].append(math.nan if sign == compact_curves.GAP else math.exp(at) if drawn.log else at)
+        at = low + compact_curves.LEVEL_CHARACTERS.find(sign) / (len(compact_curves.LEVEL_CHARACTERS) - 1) * (
+            high - low
+        )
+        if sign != compact_curves.EMPTY_CHARACTER:
+            columns[i // each].append(
+                math.nan if sign == compact_curves.GAP_CHARACTER else math.exp(at) if drawn.log else at
+            )
     return columns
 
 
@@ -62,7 +66,7 @@ def test_values_outside_the_axis_are_clipped() -> None:
 
 
 def test_no_character_is_escaped_in_html_or_json() -> None:
-    signs = compact_curves.LEVELS + compact_curves.GAP + compact_curves.EMPTY
+    signs = compact_curves.LEVEL_CHARACTERS + compact_curves.GAP_CHARACTER + compact_curves.EMPTY_CHARACTER
     assert len(set(signs)) == len(signs)
     assert not set(signs) & set("<>&'\"\\")
     assert all(" " <= c <= "~" for c in signs)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.report.plot_data.curves import COLUMNS, curve_set, norm_histogram, reduce_curve
+from advisor.report.plot_data.curves import PIXEL_COLUMNS, curve_set, norm_histogram, reduce_curve
 from tests.advisor.report.studies import block, make_study
 
 values = st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_size=1, max_size=300)
@@ -40,7 +40,7 @@ def test_no_spike_of_a_long_curve_is_lost() -> None:
     reduced = curve_set(study, "train/grad_norm", "grad_norm", list(study.trials))
     assert reduced is not None
     curve = reduced.curves[0]
-    assert len(curve.steps) <= 4 * (COLUMNS + 1)
+    assert len(curve.steps) <= 4 * (PIXEL_COLUMNS + 1)
     assert {17, 31_415, 99_998} <= {s for s, v in zip(curve.steps, curve.values, strict=True) if v == 50.0}
 
 

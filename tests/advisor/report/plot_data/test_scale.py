@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor.report.plot_data.scale import Limits, Scale, curve_limits, objective_limits, padded, spanning, tick_label
+from advisor.report.plot_data.scale import (
+    Limits,
+    Scale,
+    curve_limits,
+    limits_of_values,
+    objective_limits,
+    padded_limits,
+    tick_label,
+)
 
 
 @settings(deadline=None)
@@ -72,8 +80,8 @@ def test_a_spike_of_a_good_curve_is_shown() -> None:
 def test_a_reverse_log_axis_gives_each_nine_the_same_width():
     scale = Scale(0.9, 0.999, 0, 100, reverse=True)
     assert [scale(v) for v in (0.9, 0.99, 0.999)] == pytest.approx([0, 50, 100])
-    assert scale.takes(-3.0)
-    assert not scale.takes(1.0)
+    assert scale.can_show(-3.0)
+    assert not scale.can_show(1.0)
     assert scale.ticks() == [(0.9, "0.9"), (0.99, "0.99"), (0.999, "0.999")]
 
 
@@ -87,10 +95,12 @@ def test_reverse_ticks_are_inside_ordered_and_have_distinct_labels(left, factor,
 
 
 def test_limits_include_all_values_with_a_place_on_the_scale():
-    assert spanning([0.5, 0.99, 1.0, float("nan")], "reverse-log") == padded(0.5, 0.99, log=False, reverse=True)
-    assert spanning([0.0, 1e-3, 1.0], "log") == padded(1e-3, 1.0, log=True)
-    assert spanning([], "linear") == spanning([2.0], "reverse-log") == Limits(0.0, 1.0, False)
-    limits = spanning([0.9, 0.99], "reverse-log")
+    assert limits_of_values([0.5, 0.99, 1.0, float("nan")], "reverse-log") == padded_limits(
+        0.5, 0.99, log=False, reverse=True
+    )
+    assert limits_of_values([0.0, 1e-3, 1.0], "log") == padded_limits(1e-3, 1.0, log=True)
+    assert limits_of_values([], "linear") == limits_of_values([2.0], "reverse-log") == Limits(0.0, 1.0, False)
+    limits = limits_of_values([0.9, 0.99], "reverse-log")
     assert limits.low < 0.9
     assert 0.99 < limits.high < 1
 
@@ -112,7 +122,7 @@ def test_a_crowd_with_negative_values_gets_room_by_leaving_out_the_worst() -> No
     limits = objective_limits(rewards, minimize=False)
     assert -60 < limits.low <= np.quantile(rewards, 0.25)
     assert limits.high > 1.0
-    assert limits.beyond(rewards) <= 10
+    assert limits.count_outside(rewards) <= 10
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ WAYS = ("sqlite", "client", "server", "postgresql", "mariadb")
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a cache that keeps every run."""
-    monkeypatch.setenv(cache.SETTING, str(tmp_path / "cache"))
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setattr(client_store, "MIN_POINTS_TO_CACHE", 1)
     monkeypatch.setattr(database, "MIN_POINTS_TO_CACHE", 1)
     return tmp_path / "cache"
@@ -107,7 +107,7 @@ def read(request: pytest.FixtureRequest) -> Iterator[tuple[str, Callable[[], Exp
 
 def uncached(read: Callable[[], Experiment]) -> Experiment:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(cache.SETTING, "off")
+        patch.setenv(cache.FOLDER_VARIABLE, "off")
         return read()
 
 
@@ -212,13 +212,13 @@ def test_a_folder_that_others_may_write_to_is_not_used(store: str, folder: Path,
 def test_the_folder_is_the_users_and_the_name_holds_no_secret(
     store: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(cache.SETTING, "off")
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, "off")
     read_experiment("study", tracking_uri=store)
     assert not folder.exists()
-    monkeypatch.delenv(cache.SETTING)
+    monkeypatch.delenv(cache.FOLDER_VARIABLE)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    name = cache.of_experiment(Location("server", "http://me:hunter2@host/?token=hunter2"), "1")._folder
-    assert name == cache.of_experiment(Location("server", "http://you:other@host/?token=other"), "1")._folder
+    name = cache.cache_of_experiment(Location("server", "http://me:hunter2@host/?token=hunter2"), "1")._folder
+    assert name == cache.cache_of_experiment(Location("server", "http://you:other@host/?token=other"), "1")._folder
     read_experiment("study", tracking_uri=store)
     (file,) = files(tmp_path / "xdg" / "tuning-advisor")
     assert b"run 0" not in file.read_bytes()
@@ -281,12 +281,12 @@ def test_processes_at_once_agree(store: str) -> None:
 def test_truncated_answers_are_requested_again(
     store: str, serve: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(cache.SETTING, "off")
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, "off")
     long = MlflowClient(store)
     odd = long.search_runs([long.get_experiment_by_name("study").experiment_id], "params.lr = '3'")[0].info.run_id
     long.log_batch(odd, [Metric("loss", s, START + s, s) for s in range(100, 300)])
     address = serve(store).address
     by_sql = read_experiment("study", tracking_uri=store)
     for limit in (1, 39, 40, 41, 100, 241, 25_000):
-        monkeypatch.setattr(bulk, "_MAX_POINTS", limit)
+        monkeypatch.setattr(bulk, "_MAX_RESPONSE_POINTS", limit)
         same(by_sql, read_experiment("study", tracking_uri=address))

@@ -214,12 +214,12 @@ def _rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
 
 HARM: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (lambda path: path.unlink(), "is missing"),
-    "empty": (lambda path: path.write_bytes(b""), "no whole Parquet"),
-    "cut off": (lambda path: path.write_bytes(path.read_bytes()[:-1000]), "no whole Parquet"),
-    "a pickle": (lambda path: path.write_bytes(pickle.dumps(Bomb())), "no whole Parquet"),
+    "empty": (lambda path: path.write_bytes(b""), "not a complete Parquet"),
+    "cut off": (lambda path: path.write_bytes(path.read_bytes()[:-1000]), "not a complete Parquet"),
+    "a pickle": (lambda path: path.write_bytes(pickle.dumps(Bomb())), "not a complete Parquet"),
     "bytes turned over": (
         lambda path: path.write_bytes((b := path.read_bytes())[:500] + bytes(x ^ 255 for x in b[500:900]) + b[900:]),
-        "no whole Parquet",
+        "not a complete Parquet",
     ),
     "other columns": (lambda path: _rewrite(path, lambda t: t.drop_columns(["step"])), "columns"),
     "text for numbers": (
@@ -239,11 +239,11 @@ HARM: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "missing values": (
         lambda path: _rewrite(path, lambda t: t.set_column(3, "value", pa.array([None] * len(t), pa.float64()))),
-        "values missing",
+        "lacks values",
     ),
     "a link out of its folder": (
         lambda path: (shutil.move(path, path.parents[3] / "elsewhere"), path.symlink_to(path.parents[3] / "elsewhere")),
-        "outside of its run's artifacts",
+        "outside its run's artifacts",
     ),
     "a folder": (lambda path: (path.unlink(), path.mkdir()), "is missing"),
 }

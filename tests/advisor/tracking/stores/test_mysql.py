@@ -153,8 +153,8 @@ def test_numbers_come_out_of_mariadb_bit_for_bit(odd_mariadb: str, monkeypatch: 
     assert _bits(found, "x") == expected
 
     # The same of a curve that does not fit into one text, which comes cut and is read row by row.
-    settings = ("SET SESSION group_concat_max_len = 65536", *mysql._SETTINGS[1:])
-    monkeypatch.setattr(mysql, "_SETTINGS", settings)
+    settings = ("SET SESSION group_concat_max_len = 65536", *mysql._SESSION_SETTINGS[1:])
+    monkeypatch.setattr(mysql, "_SESSION_SETTINGS", settings)
     assert _bits(read_experiment("bits", tracking_uri=odd_mariadb), "x") == expected
 
 
@@ -164,7 +164,9 @@ def test_a_curve_cut_anywhere_is_whole(odd_mariadb: str, monkeypatch: pytest.Mon
     _log_to_mariadb(odd_mariadb, {"x": (steps, steps + 0.125, START_S * 1000 + steps)})
     whole = sum(len(f"{s},{s + 0.125:g},{START_S * 1000 + s:.0f}\n") for s in range(300))
     monkeypatch.setattr(
-        mysql, "_SETTINGS", (f"SET SESSION group_concat_max_len = {whole - short}", *mysql._SETTINGS[1:])
+        mysql,
+        "_SESSION_SETTINGS",
+        (f"SET SESSION group_concat_max_len = {whole - short}", *mysql._SESSION_SETTINGS[1:]),
     )
     found = read_experiment("bits", tracking_uri=odd_mariadb)
     assert found.points["x"].values.tolist() == (steps + 0.125).tolist()

@@ -44,7 +44,7 @@ def test_connections_to_postgresql_share_the_reading_and_see_one_state(shared: s
         before = first.execute(count).fetchall()
         writer.execute("INSERT INTO experiment_tags (key, value, experiment_id) VALUES ('late', '', 1)")
         try:
-            helpers = postgres._helpers(first, locate(shared), others)
+            helpers = postgres._helper_connections(first, locate(shared), others)
             assert [helper.execute(count).fetchall() for helper in helpers] == [before] * 2
             assert writer.execute(count).fetchall() != before
             with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
@@ -75,7 +75,7 @@ def test_a_postgresql_without_snapshots_is_read_by_one_connection(shared: str) -
 
 def test_nobody_waits_for_connections_whose_work_is_not_wanted_any_more(shared: str) -> None:
     with postgres.connect(locate(shared)) as first, psycopg.connect(shared) as second:
-        database = postgres._Database(first, lambda: [second])
+        database = postgres._PostgresDatabase(first, lambda: [second])
 
         def read(connection: Any, ids: list[str]) -> list[str]:
             if connection is first:
