@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -147,7 +148,7 @@ class RepeatTrial(FrozenModel):
         """Return the spec of a study that repeats these settings; every hyperparameter in which they agree is fixed."""
         tried = (self.parameters, *self.rivals)
         names = dict.fromkeys(name for setting in tried for name in setting)
-        differ = [n for n in names if any(n not in s or s[n] != tried[0].get(n) for s in tried)]
+        differ = [n for n in names if not all(_is_same(s.get(n), tried[0].get(n)) for s in tried)]
         parameters = {
             n: _compared(spec.parameters.get(n), tuple(dict.fromkeys(s[n] for s in tried if n in s)), self.why)
             if n in differ
@@ -164,6 +165,13 @@ class RepeatTrial(FrozenModel):
                 "notes": (),
             }
         )
+
+
+def _is_same(one: Value | None, other: Value | None) -> bool:
+    """Return whether two values of a hyperparameter are equal; numbers pass through text and 32-bit floats."""
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return math.isclose(one, other, rel_tol=1e-6)
+    return one == other
 
 
 def _compared(old: Parameter | None, values: tuple[Value, ...], why: str) -> Parameter:

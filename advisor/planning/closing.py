@@ -32,7 +32,7 @@ MAX_GAIN = 0.05
 """Maximum probability that a search finds a better setting for it to be left out."""
 SETTLED = (
     "Searching on would hardly help: the probability that {count} more trials find a setting that is better than the best one "
-    "by more than noise is at most 5 %, by a model of all trials. If these runs agree, measure their setting on the test set, "
+    "by more than noise is at most {chance:.0%}, by a model of all trials. If these runs agree, measure their setting on {data}, "
     "once, and ship it."
 )
 
@@ -88,7 +88,8 @@ def repeated_if_settled(study: Study, verdicts: Sequence[Verdict], rules: Sequen
         return spec
     why = {n: p.why for n, p in spec.parameters.items() if p.role == "fixed"}
     parameters = {n: p.model_copy(update={"why": why.get(n) or p.why}) for n, p in again.parameters.items()}
-    return again.model_copy(update={"parameters": parameters, "notes": (SETTLED.format(count=spec.trials),)})
+    note = SETTLED.format(count=spec.trials or 1, chance=MAX_GAIN, data=spec.objective.final_data)
+    return again.model_copy(update={"parameters": parameters, "notes": (note,)})
 
 
 def _candidates(

@@ -137,4 +137,6 @@ def _verb(old: Parameter | None, new: Parameter) -> str:
         return "Add" if old is None else "Search"
     wider = new.low < old.low or new.high > old.high
     narrower = new.low > old.low or new.high < old.high
-    return "Move" if wider and narrower else "Widen" if wider else "Narrow" if narrower else "Search"
+    if wider and narrower:
+        return "Search higher" if new.high > old.high else "Search lower"
+    return "Widen" if wider else "Narrow" if narrower else "Search"

@@ -27,6 +27,7 @@ from advisor.model.prediction import significant
 from advisor.model.space import as_number
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
+from advisor.model.words import listed
 from advisor.planning.base import best_setting, fixed_parameters, learning_rate
 
 MAX_WARMUP = 0.1
@@ -72,7 +73,7 @@ def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple
     longest = (1 + CONSTANT_AFTER) * lengths[-1]
     return base.model_copy(
         update={
-            "goal": f"Find the shortest warmup: {rate} {peak:g} must train stably",
+            "goal": f"Find the shortest warmup for {rate} {peak:g}: {listed(map(str, lengths), limit=8)} steps",
             "parameters": parameters,
             "forbidden": (),
             "trials": len(lengths),

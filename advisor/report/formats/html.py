@@ -45,6 +45,7 @@ def render_html(report: ReportData) -> str:
         certainty=headline.certainty(report),
         decisions=view.decisions(report),
         run_command=run_command(report),
+        waits=headline.before_study(report) is not None,
         figures=headline.key_figures(report),
         cards=cards,
         below={c.ident: [b for b in cards if b.head == c.ident] for c in cards},
@@ -205,13 +206,21 @@ def _sentence_markup(value: Message | str) -> Markup:
 def _item_markup(part: Item) -> str:
     if isinstance(part, Name | Code):
         return _code_markup(str(part))
-    return _literal_markup(part) if isinstance(part, str) else escape(str(part))
+    return _literal_markup(part) if isinstance(part, str) else _unbroken(str(part))
 
 
 def _literal_markup(value: str) -> Markup:
     """Return our own text as markup: `code` gets an element of its own."""
     parts = re.split(r"`([^`]+)`", _clean_part(value))
-    return Markup().join(_code_markup(part) if i % 2 else escape(part) for i, part in enumerate(parts))
+    return Markup().join(_code_markup(part) if i % 2 else _unbroken(part) for i, part in enumerate(parts))
+
+
+def _unbroken(text: str) -> Markup:
+    """Return the escaped text; no line breaks after the hyphen of a number such as 1e-4."""
+    parts = re.split(r"(\d[\d.]*e-\d+)", text)
+    return Markup().join(
+        Markup('<span class="nb">{}</span>').format(p) if i % 2 else escape(p) for i, p in enumerate(parts)
+    )
 
 
 def _clean_part(value: str) -> str:

@@ -40,17 +40,16 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
     if counts.total == counts.running + counts.no_data:
         none = f"None of the {counts.total:,} trials logged" if counts.total > 1 else "The only trial did not log"
         return (say("No trial has ended yet.") if counts.running else say("{none} the objective.", none=none)), nothing
-    urgent = [f for f in report.heads if f.severity != "note" and report.reason_deferred(f) is None]
+    urgent = _urgent(report)
     if counts.feasible == 0:
         action = say("{action}", action=as_sentence(urgent[0].action)) if urgent else nothing
         return say("No trial produced a usable result."), action
     if report.next_studies:
         spec = report.next_studies[0].spec
-        lead = _followed(report, spec)
-        if lead is None and urgent:
-            return as_sentence(urgent[0].action), _then(spec, urgent)
-        if lead is not None and _is_by_hand(spec, lead):
-            return as_sentence(lead.action), _reason(report, spec, lead, urgent)
+        lead, before = _followed(report, spec), before_study(report)
+        if before is not None:
+            why = _then(spec, urgent) if lead is None else _reason(report, spec, lead, urgent)
+            return as_sentence(before.action), why
         return as_sentence(_marked(spec)), _reason(report, spec, lead, urgent)
     if urgent:
         first, rest = urgent[0], _others(urgent[1:])
@@ -63,6 +62,22 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
     if len(report.ranked) < MIN_FEASIBLE:
         return text, say("Consider: {action}", action=action)
     return action, as_sentence(report.heads[0].message)
+
+
+def before_study(report: ReportData) -> Finding | None:
+    """Return the finding whose action a person carries out before the first study; None if the study comes first."""
+    if not report.next_studies or report.counts.feasible == 0:
+        return None
+    spec, urgent = report.next_studies[0].spec, _urgent(report)
+    lead = _followed(report, spec)
+    if lead is None:
+        return urgent[0] if urgent else None
+    return lead if _is_by_hand(spec, lead) else None
+
+
+def _urgent(report: ReportData) -> list[Finding]:
+    """Return the causes that need action now, the most important first."""
+    return [f for f in report.heads if f.severity != "note" and report.reason_deferred(f) is None]
 
 
 def _marked(spec: StudySpec) -> Message:
@@ -166,6 +181,8 @@ def _others(findings: list[Finding], start: str = "Then") -> str:
 def _quiet(report: ReportData) -> str:
     passed, fired = (sum(1 for _ in report.with_status(s)) for s in ("quiet", "fired"))
     notes, unknown = len(report.heads), len(report.verdicts) - passed - fired
+    if waiting := sum(f.severity != "note" for f in report.heads):
+        return f"{capital(spelled(waiting, 'finding waits', 'findings wait'))} for a later study."
     if report.counts.feasible == 1 and not notes:
         return "Only one trial has a result, which is too few to judge a search."
     if not passed and not notes:
@@ -277,7 +294,9 @@ def _between_trials(report: ReportData) -> Message:
     if spread is None and lead is None:
         return say("One trial cannot show how much of its result is chance.")
     if lead == 0:
-        return say("Another setting has the same result.")
+        return say(
+            "{ties} the same result.", ties=capital(spelled(_ties(report), "other setting has", "other settings have"))
+        )
     if spread is None:
         return say(
             "It leads the next best setting by {lead}; without repeats, that may be chance.", lead=number(lead, 2)
@@ -304,6 +323,13 @@ def _lead(report: ReportData) -> float | None:
     other = _next_setting(report)
     best = report.best
     return None if other is None or other.best is None or best is None else abs(other.best - best.value)
+
+
+def _ties(report: ReportData) -> int:
+    """Return the number of other settings with the best trial's result; 1 if no setting is known to repeat."""
+    rows = [t for _, t in report.ranked]
+    keys = {key_of(t.params) for t in rows if t.best == rows[0].best} - {key_of(rows[0].params)}
+    return max(len(keys), 1)
 
 
 def _next_setting(report: ReportData) -> TrialRow | None:

@@ -25,7 +25,7 @@ OTHERS: Mapping[str, tuple[float, float, bool]] = {
 }
 """Low end, high end and log scale of hyperparameters other than the learning rate."""
 VERBS = frozenset(
-    "Fix Stabilize Widen Narrow Move Search Compare Lengthen Shorten Exploit Repeat Sweep Add Measure Find Resume Set Drop".split()
+    "Fix Stabilize Widen Narrow Search Compare Lengthen Shorten Exploit Repeat Sweep Add Measure Find Resume Set Drop".split()
 )
 
 
@@ -296,7 +296,7 @@ def _untested(outcome: Outcome) -> bool:
     long = [n.spec for n in outcome.report.next_studies if n.spec.max_train_steps == FINAL]
     if not long:  # the length or another range has to change first
         return not outcome.report.next_studies[0].spec.goal.startswith(
-            ("Shorten", "Lengthen", "Narrow", "Widen", "Move", "Repeat")
+            ("Shorten", "Lengthen", "Narrow", "Widen", "Search higher", "Search lower", "Repeat")
         )
     from advisor.planning.sampling.halton import sample
 

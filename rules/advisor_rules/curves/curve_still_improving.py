@@ -153,10 +153,10 @@ class CurveStillImproving(Rule):
         forecast = _forecast(study, improving[0])
         return self.finding(
             say(
-                "{trials} {at}{rate}. Training the best of them as long again would bring {metric} {forecast}.{assumed}",
+                "{trials} {at}{rate}. Twice the steps would bring {metric} {forecast}.{assumed}",
                 trials=_several(len(improving), judged),
                 at=study.at(improving[0].until),
-                rate=_rate(improving[0]),
+                rate=_rate(improving[0], judged),
                 metric=Name(study.spec.objective.metric),
                 forecast=forecast,
                 assumed=" This assumes a constant learning rate: none was logged." if improving[0].assumed else "",
@@ -186,8 +186,8 @@ class CurveStillImproving(Rule):
                 curve_tails.set_length(
                     study,
                     longer,
-                    why=f"The best trials still improve at {study.at(improving[0].until)}. Training the best one as long again "
-                    f"would bring {study.spec.objective.metric} {forecast}.",
+                    why=f"The best trials still improve at {study.at(improving[0].until)}. Twice the steps would bring "
+                    f" {study.spec.objective.metric} {forecast}.",
                 ),
                 Advise(text=_KEEP if all(_stays_constant(e) for e in improving) else _STRETCH),
             ),
@@ -217,10 +217,9 @@ def _several(improving: int, judged: int) -> Message:
     return say("{n} of the {judged} best trials still improve at", n=improving, judged=judged)
 
 
-def _rate(ending: Ending) -> str:
-    if ending.until < ending.steps:
-        return ", before their learning rate decays"
-    return ", their end"
+def _rate(ending: Ending, judged: int) -> str:
+    whose = "its" if judged == 1 else "their"
+    return f", before {whose} learning rate decays" if ending.until < ending.steps else f", {whose} end"
 
 
 def _forecast(study: Study, ending: Ending) -> Message:

@@ -18,7 +18,7 @@ from advisor.model.message import Count as CountOf
 from advisor.model.message import Message, Name, Number, Objective, Percent, Setting, listed, say
 from advisor.model.space import FloatArray, counts_training
 from advisor.model.study import Study
-from advisor.stats import group_effect, screening
+from advisor.stats import difference, group_effect, screening
 from advisor_rules.space import _compared_values
 
 _Gap: TypeAlias = tuple[float, float, float]
@@ -203,9 +203,15 @@ def _question(these: _compared_values.Compared, groups: list[int], *, asked: int
 
 
 def _of_repeats(study: Study, tried: settings.Settings, levels: int) -> _Question | None:
-    """Return the question of a study that compares repeated settings, each with its own value; None if it is none."""
+    """Return the question of a study that compares repeated values of one hyperparameter; None if it is none.
+
+    Settings that differ in several hyperparameters do not tell which of them makes the difference.
+    """
     compared = repeats.compared(study)
-    if repeats.trial_variance(compared) is None:
+    variance = difference.pooled([s.fresh for s in compared])
+    names = {n for s in compared for n in s.params}
+    differ = [n for n in names if len({s.params.get(n) for s in compared}) > 1]
+    if variance is None or not variance[0] > 0 or len(differ) != 1:
         return None
     for these in _compared_values.compared(study, tried, levels=levels):
         costs = {s.params[these.name]: s.fresh for s in compared if these.name in s.params}

@@ -31,7 +31,7 @@ def span(low: float, high: float, name: str = "lr") -> SetRange:
     [
         ([span(1e-4, 1.0)], "Widen lr: 1e-4 to 1"),
         ([span(1e-3, 1e-2)], "Narrow lr: 0.001 to 0.01"),
-        ([span(1e-2, 1.0)], "Move lr: 0.01 to 1"),
+        ([span(1e-2, 1.0)], "Search higher lr: 0.01 to 1"),
         (
             [span(1e-4, 1.0), span(1e-6, 0.1, "weight_decay")],
             "Widen lr and weight_decay: lr 1e-4 to 1; weight_decay 1e-6 to 0.1",

@@ -154,7 +154,7 @@ def test_a_manual_fix_comes_before_a_lesser_goal():
     assert second.max_train_steps == 900
 
 
-@pytest.mark.parametrize(("trial", "first"), [(0, "Search grad_clip_norm"), (4, "Move lr")])
+@pytest.mark.parametrize(("trial", "first"), [(0, "Search grad_clip_norm"), (4, "Search lower lr")])
 def test_instability_far_above_the_best_learning_rate_waits(trial, first):
     # The best trial, number 0, has the lowest learning rate, and each next one ten times as much.
     params = [{"lr": 10.0 ** (i - 5)} for i in range(6)]

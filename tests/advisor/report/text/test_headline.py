@@ -105,7 +105,7 @@ def test_names_are_marked_up_in_the_headline() -> None:
     verdict = fired("warning", "boundary", "<lr>")
     made = verdict.model_copy(update={"findings": (verdict.findings[0].model_copy(update={"changes": (change,)}),)})
     page = make_report(of_one_optimizer(12, dense=False), [made]).to_html()
-    assert "<h1>Add <code>&lt;lr&gt;</code>: 1e-4 to 1." in page
+    assert '<h1>Add <code>&lt;lr&gt;</code>: <span class="nb">1e-4</span> to 1.' in page
 
 
 def test_it_is_the_goal_of_the_first_study_with_the_reason_for_it() -> None:
@@ -151,7 +151,7 @@ def test_certainty_depends_on_repeats() -> None:
     study = make_study(9, dense=False)
     block = study.metrics[study.spec.objective.metric]
     tied = replace(study, metrics={study.spec.objective.metric: replace(block, values=np.ones_like(block.values))})
-    assert str(certainty(make_report(tied, ()))) == "Another setting has the same result."
+    assert str(certainty(make_report(tied, ()))) == "Seven other settings have the same result."
     assert report.spread is not None
     for deviation, chance in ((1e6, True), (1e-12, False)):
         spread = report.spread.model_copy(update={"deviation": deviation})
@@ -183,7 +183,9 @@ def test_a_range_that_two_findings_made_has_the_reason_of_each_end() -> None:
         finding = verdict.findings[0].model_copy(update={"changes": (change,), "message": message})
         verdicts.append(verdict.model_copy(update={"findings": (finding,)}))
     text = str(headline(make_report(of_one_optimizer(4), verdicts)))
-    assert text == ("Move learning_rate: 1e-7 to 0.2. The best trials lie at 0.001. All trials from 0.251 up diverged.")
+    assert text == (
+        "Search lower learning_rate: 1e-7 to 0.2. The best trials lie at 0.001. All trials from 0.251 up diverged."
+    )
 
 
 def test_findings_for_later_are_not_counted() -> None:

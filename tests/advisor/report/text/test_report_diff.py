@@ -60,6 +60,6 @@ def test_newly_assessed_checks_and_changed_studies_are_listed() -> None:
     after = make_report(study, (lacking.model_copy(update={"status": "quiet"}), VERDICTS[1]))
     lines = report_diff(before, after)
     assert f"1 more check has enough data: {lacking.rule}." in lines
-    assert "Updated: next/1-move-weight-decay.yaml." in lines
+    assert "Updated: next/1-search-lower-weight-decay.yaml." in lines
     assert f"Removed: next/{before.next_studies[0].file}." in lines
     assert f"Removed: next/{after.next_studies[0].file}." in report_diff(after, before)

@@ -136,7 +136,7 @@ def test_reads_the_stretch_before_the_decay():
     settled = 1 + np.exp(-T / 0.05) - 0.5 * np.maximum(T - 0.8, 0) / 0.2
     assert verdict(RULE, with_rates([noisy(settled)], stable)).status == "quiet"
     (finding,) = verdict(RULE, with_rates([falling()], stable)).findings
-    assert "before their learning rate decays" in finding.message
+    assert "before its learning rate decays" in finding.message
 
 
 def test_an_unknown_schedule_that_bends_most_trials_late_cannot_be_told():

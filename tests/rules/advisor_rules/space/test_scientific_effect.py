@@ -98,6 +98,22 @@ def test_a_comparison_of_repeated_values_needs_no_other_hyperparameter() -> None
     assert verdict(RULE, repeated(0.0, 5.0, seeds=1)).status == "not-assessed"
 
 
+def test_repeats_of_settings_that_differ_in_several_hyperparameters_answer_no_question() -> None:
+    made = make_study(
+        [{"code": c, "layers": n} for c, n in (("old", "two"), ("new", "three")) for _ in range(5)],
+        {"val/loss": [0.5, 0.51, 0.49, 0.52, 0.48, 0.3, 0.31, 0.29, 0.32, 0.28]},
+        seeds=list(range(5)) * 2,
+    )
+    assert verdict(RULE, made).status == "not-assessed"
+
+
+def test_repeats_that_were_chosen_by_their_first_run_or_are_identical_answer_no_question() -> None:
+    params = [{"code": c} for c in ("sgd", "adam", "lion", "adam")]
+    assert verdict(RULE, make_study(params, {"val/loss": [0.5, 0.4, 0.6, 0.45]})).status == "not-assessed"
+    equal = make_study([{"code": c} for c in "aabb"], {"val/loss": [0.5, 0.5, 0.4, 0.4]}, seeds=[0, 1, 0, 1])
+    assert verdict(RULE, equal).status == "not-assessed"
+
+
 @pytest.mark.parametrize(("values", "seeds"), [(2, 2), (2, 5), (4, 3)])
 def test_keeps_its_promise_where_repeated_values_are_equal(values: int, seeds: int) -> None:
     found = [verdict(RULE, repeated(*[0.0] * values, seeds=seeds, seed=i)).findings[0] for i in range(200)]
