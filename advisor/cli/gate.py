@@ -18,6 +18,7 @@ from advisor.history.gate import MAX_SEEDS, Question, ask, record_of
 from advisor.history.proposals import as_tag
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading
+from advisor.model.study import Study
 from advisor.model.words import clean, count, number
 from advisor.tracking.gate_record import write_record
 
@@ -42,7 +43,11 @@ from advisor.tracking.gate_record import write_record
     type=click.Choice(sorted(fairness.TOLERANCE)),
     help="Allow CANDIDATE a larger budget of this kind.",
 )
-@click.option("--alone", is_flag=True, help="Count no other proposals: the promise holds for this question only.")
+@click.option(
+    "--alone",
+    is_flag=True,
+    help="Count no other proposals, and record nothing: the promise holds for this question only.",
+)
 @click.option(
     "--max-seeds",
     type=click.IntRange(min=2, max=1000),
@@ -91,9 +96,10 @@ def gate(
     experiments = Experiments(tracking_uri, objective, direction, Reading(population="all"))
     place, candidate = _place(candidate, experiment, experiments)
     question = Question(candidate, against, worthwhile, at_most, at_least, allow_more, alone, max_seeds)
-    answer = ask(experiments.read(place), question, place)
-    if record:
-        answer = _recorded(answer, tracking_uri)
+    study = experiments.read(place)
+    answer = ask(study, question, place)
+    if record and not alone:  # an answer that counts no other proposals must not count for them
+        answer = _recorded(answer, study, tracking_uri)
     if brief:
         click.echo(brief_json(answer.model_dump(exclude_defaults=True)))
     else:
@@ -116,10 +122,11 @@ def _place(candidate: str, experiment: str | None, experiments: Experiments) -> 
     return others[0], candidate
 
 
-def _recorded(answer: Answer, tracking_uri: str | None) -> Answer:
+def _recorded(answer: Answer, study: Study, tracking_uri: str | None) -> Answer:
     """Note the answer in the store. Without that, the answer is right, but the next default incumbent may be another setting."""
+    former = next(t.facts.get("gate", "") for t in study.trials if t.id == answer.candidate.run)
     try:
-        write_record(answer.candidate.run, as_tag(record_of(answer)), tracking_uri=tracking_uri)
+        write_record(answer.candidate.run, as_tag(record_of(answer), former), tracking_uri=tracking_uri)
     except AdvisorError as error:
         note = f"The store does not take notes, so keeps and looks are not counted; pass --against next time ({error})."
         return answer.model_copy(update={"notes": (*answer.notes, note)})

@@ -40,6 +40,7 @@ from advisor.history.proposals import (
     noise_floor,
     numbers,
     proposals,
+    recorded_tags,
 )
 from advisor.history.selection import filters, find_trials
 from advisor.model.errors import AdvisorError
@@ -89,6 +90,7 @@ class _Case:
     candidate: Proposal
     incumbent: Proposal
     incumbent_is: str
+    tags: tuple[str, ...]
     floor: Floor | None
     limits: tuple[Limit, ...]
     budget: tuple[Excess, ...]
@@ -126,13 +128,20 @@ def ask(study: Study, question: Question, experiment: str) -> Answer:
 
 
 def record_of(answer: Answer) -> Record:
-    """Return the record of an answer to store with the candidate."""
-    return Record(answer.decision, answer.incumbent.run, time.time(), answer.looks)
+    """Return the record of an answer to store with the candidate. An earlier keep stays in it, whatever the answer is."""
+    now = time.time()
+    kept_at, replaced = answer.kept_at, answer.kept_against
+    if answer.decision == "keep" and replaced != answer.incumbent.run:
+        kept_at, replaced = now, answer.incumbent.run
+    return Record(
+        answer.decision, answer.incumbent.run, now, answer.looks, answer.metric, answer.tags, kept_at, replaced
+    )
 
 
 def _case(study: Study, question: Question, experiment: str) -> _Case:
-    tags = {n for text in (question.candidate, question.against or "") for n in filters(text)}
-    key = key_with(tags & {n for t in study.trials for n in t.tags})
+    named = {n for text in (question.candidate, question.against or "") for n in filters(text)}
+    tags = (named | recorded_tags(study)) & {n for t in study.trials for n in t.tags}
+    key = key_with(tags)
     every = proposals(study, key)
     candidate = choose(every, find_trials(study, question.candidate, experiment, key))
     if question.against is not None:
@@ -159,6 +168,7 @@ def _case(study: Study, question: Question, experiment: str) -> _Case:
         candidate,
         incumbent,
         why,
+        tuple(sorted(tags)),
         noise_floor(every),
         tuple(limits),
         tuple(b for b in budget if b.kind not in question.allow),
@@ -192,7 +202,7 @@ def _evaluation_note(case: _Case, gain: float) -> list[str]:
 
 
 def _kept(case: _Case) -> int:
-    return sum(p.record is not None and p.record.decision == "keep" for p in case.every if p is not case.candidate)
+    return sum(p.kept_at is not None for p in case.every if p is not case.candidate)
 
 
 def _worthwhile(text: str | None, case: _Case) -> float:
@@ -306,7 +316,7 @@ def _failing(case: _Case) -> float:
 
 
 def _answer(case: _Case, decision: Decision, reason: str, more: tuple[More, ...], **figures: object) -> Answer:
-    objective = case.study.spec.objective
+    objective, record = case.study.spec.objective, case.candidate.record
     data = {
         "action": _action(case, decision, reason, more),
         "decision": decision,
@@ -319,7 +329,10 @@ def _answer(case: _Case, decision: Decision, reason: str, more: tuple[More, ...]
         "direction": objective.direction,
         "budget": case.budget,
         "limits": case.limits,
-        "looks": 1 + (case.candidate.record.looks if case.candidate.record is not None else 0),
+        "looks": 1 + (record.looks if record is not None else 0),
+        "kept_at": case.candidate.kept_at,
+        "kept_against": record.kept_against if record is not None else "",
+        "tags": case.tags,
         "changed": _changed(case.candidate, case.incumbent),
         "notes": tuple(case.notes),
         **figures,

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from advisor.history.proposals import Proposal, key_with, proposals
+from advisor.history.proposals import Proposal, key_with, proposals, recorded_tags
 from advisor.history.selection import filters, find_trials
 from advisor.model.errors import AdvisorError
 from advisor.model.frozen import FrozenModel
@@ -55,7 +55,7 @@ def remember(study: Study, part: str, experiment: str, most: int = 10) -> Memory
     Raises AdvisorError if the text names neither a run nor a hyperparameter.
     """
     wanted = _wanted(study, part, experiment)
-    every = proposals(study, key_with())
+    every = proposals(study, key_with(recorded_tags(study)))
     best = min((p.mean for p in every), default=math.inf)
     found = sorted((_tried(study, p, wanted, best) for p in every), key=lambda t: t.distance)[:most]
     objective = study.spec.objective
@@ -103,6 +103,8 @@ def _outcome(proposal: Proposal) -> Outcome:
         return "running" if proposal.running else "failed" if proposal.failed else "not judged"
     if proposal.record is None:
         return "not judged"
+    if proposal.kept_at is not None:
+        return "kept"
     outcomes: Mapping[str, Outcome] = {"keep": "kept", "discard": "discarded", "not decided": "not decided"}
     return outcomes[proposal.record.decision]
 

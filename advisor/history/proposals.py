@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -26,7 +26,7 @@ Decision = Literal["keep", "discard", "not decided"]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the latest question about a setting decided."""
+    """What the questions about a setting decided by one metric: the latest answer, and the keep if there was one."""
 
     decision: Decision
     against: str
@@ -35,6 +35,13 @@ class Record:
     """Time of the question in seconds since 1970."""
     looks: int
     """Number of questions about the setting so far."""
+    metric: str
+    tags: tuple[str, ...] = ()
+    """Names of tags that tell settings apart."""
+    kept_at: float | None = None
+    """Time of the keep; None if the setting was never kept. Later questions do not change it."""
+    kept_against: str = ""
+    """Id of a run of the setting that it replaced."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,11 @@ class Proposal:
     """Best cost of each result."""
     failed: tuple[Trial, ...]
     record: Record | None
+
+    @property
+    def kept_at(self) -> float | None:
+        """Time of the keep; None if the setting was never kept."""
+        return self.record.kept_at if self.record is not None else None
 
     @property
     def mean(self) -> float:
@@ -93,30 +105,58 @@ def proposals(study: Study, key: repeats.KeyOf) -> list[Proposal]:
         bad = {t.id for t in (setting.failed if setting is not None else ())}
         failed = tuple(t for t in trials if t.id in bad or t.status in ("diverged", "infeasible", "not_learned"))
         costs = setting.costs if setting is not None else np.empty(0)
-        records = [r for t in trials if (r := _record(t)) is not None]
-        found.append(
-            Proposal(own, name, tuple(trials), results, costs, failed, max(records, key=lambda r: r.at, default=None))
-        )
+        records = [r for t in trials if (r := _records(t).get(study.spec.objective.metric)) is not None]
+        found.append(Proposal(own, name, tuple(trials), results, costs, failed, _latest(records)))
     return found
 
 
-def _record(trial: Trial) -> Record | None:
-    """Return the decision in the trial's tag; None if there is none or it is malformed."""
+def recorded_tags(study: Study) -> set[str]:
+    """Return the tags that earlier questions named to tell settings apart. Without them, kept settings would merge with others."""
+    return {name for trial in study.trials for record in _records(trial).values() for name in record.tags}
+
+
+def _records(trial: Trial) -> dict[str, Record]:
+    """Return the records in the trial's tag by metric, without malformed ones."""
     try:
         data: Any = trial.parsed_fact("gate")
-        decision = data["decision"]
-        if decision not in get_args(Decision):
+    except ValueError:
+        return {}
+    items = data.items() if isinstance(data, dict) else ()
+    return {metric: record for metric, entry in items if (record := _record(metric, entry)) is not None}
+
+
+def _record(metric: str, entry: Any) -> Record | None:
+    try:
+        decision, kept = entry["decision"], entry.get("kept_at")
+        times = [float(t) for t in (entry["at"], kept) if t is not None]
+        if decision not in get_args(Decision) or not np.isfinite(times).all():
             return None
-        return Record(decision, str(data["against"]), float(data["at"]), int(data["looks"]))
-    except (ValueError, KeyError, TypeError, OverflowError):
+        tags = tuple(str(name) for name in entry.get("tags", ()))
+        own = (str(entry["against"]), times[0], int(entry["looks"]), metric, tags)
+        return Record(decision, *own, times[1] if kept is not None else None, str(entry.get("kept_against", "")))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
 
 
-def as_tag(record: Record) -> str:
-    """Return the value of the tag that holds the record."""
-    return json.dumps(
-        {"decision": record.decision, "against": record.against, "at": round(record.at), "looks": record.looks}
-    )
+def _latest(records: Sequence[Record]) -> Record | None:
+    """Return the latest record of a setting's runs, with the latest keep of them all."""
+    if not records:
+        return None
+    kept = max((r for r in records if r.kept_at is not None), key=lambda r: r.kept_at or 0.0, default=None)
+    latest = max(records, key=lambda r: r.at)
+    return latest if kept is None else replace(latest, kept_at=kept.kept_at, kept_against=kept.kept_against)
+
+
+def as_tag(record: Record, former: str = "") -> str:
+    """Return the value of the tag that holds the record and the records of other metrics. former: the value so far."""
+    try:
+        known = json.loads(former)
+    except (ValueError, RecursionError):
+        known = {}
+    others = {m: entry for m, entry in known.items() if isinstance(entry, dict)} if isinstance(known, dict) else {}
+    entry = {name: value for name, value in asdict(record).items() if name != "metric" and value not in (None, "", ())}
+    times = {name: round(entry[name], 3) for name in ("at", "kept_at") if name in entry}
+    return json.dumps({**others, record.metric: {**entry, **times}})
 
 
 def noise_floor(every: Sequence[Proposal]) -> Floor | None:
@@ -138,13 +178,13 @@ def default_incumbent(every: Sequence[Proposal], candidate: Proposal) -> tuple[P
     if not others:
         raise AdvisorError(f"there is no result to compare {candidate.name!r} with; run the baseline first")
     own = candidate.record
-    if own is not None and own.decision == "keep":
-        former = [p for p in others if any(t.id == own.against for t in p.trials)]
+    if own is not None and own.kept_at is not None:
+        former = [p for p in others if any(t.id == own.kept_against for t in p.trials)]
         if former:
             return former[0], "the setting that it replaced"
-    kept = [p for p in others if p.record is not None and p.record.decision == "keep"]
+    kept = [p for p in others if p.kept_at is not None]
     if kept:
-        return max(kept, key=lambda p: p.record.at if p.record is not None else 0.0), "the last kept setting"
+        return max(kept, key=lambda p: p.kept_at or 0.0), "the last kept setting"
     repeated = [p for p in others if len(p.costs) > 1]
     if repeated:
         return min(repeated, key=lambda p: p.mean), "the best repeated setting"

@@ -101,7 +101,7 @@ def test_the_answer_is_recorded_and_decides_the_next_incumbent(gate, store):
     kept = Answer.model_validate_json(gate("good", "--json")[1])
     assert kept.recorded
     tags = client.get_run(kept.candidate.run).data.tags
-    assert json.loads(tags["advisor.gate"])["decision"] == "keep"
+    assert json.loads(tags["advisor.gate"])["val_loss"]["decision"] == "keep"
     later = Answer.model_validate_json(gate("unclear", "--json")[1])
     assert (later.incumbent.name.split()[0], later.incumbent_is, later.kept_before) == (
         "good",
@@ -110,6 +110,22 @@ def test_the_answer_is_recorded_and_decides_the_next_incumbent(gate, store):
     )
     assert later.looks == 1
     assert Answer.model_validate_json(gate("unclear", "--json")[1]).looks == 2
+
+
+def test_an_answer_that_counts_no_others_is_not_recorded(gate, store):
+    _, client, _ = store
+    answer = Answer.model_validate_json(gate("good", "--alone", "--json")[1])
+    assert (answer.decision, answer.recorded) == ("keep", False)
+    assert "advisor.gate" not in client.get_run(answer.candidate.run).data.tags
+
+
+def test_a_later_question_does_not_erase_a_keep(gate):
+    assert gate("good")[0] == 0
+    assert gate("good", "--at-most", "val_loss=0.5")[0] == 1
+    later = Answer.model_validate_json(gate("unclear", "--json")[1])
+    assert (later.incumbent_is, later.kept_before) == ("the last kept setting", 1)
+    again = Answer.model_validate_json(gate("good", "--json")[1])
+    assert again.incumbent_is == "the setting that it replaced"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

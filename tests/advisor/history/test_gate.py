@@ -80,6 +80,16 @@ def test_a_tag_can_tell_settings_apart():
         gate(*runs, candidate=f"{6:032x}", against=f"{0:032x}")
 
 
+def test_a_tag_that_was_named_once_tells_settings_apart_from_then_on():
+    old, new, best = ({"tags": {"variant": v}} for v in ("old", "new", "best"))
+    runs = [*repeated("run", [1.0, 1.01, 0.99, 1.0], **old), *repeated("run", [0.9, 0.905, 0.9], **new)]
+    kept = gate(*runs, candidate="variant=new", against="variant=old")
+    new["tags"]["advisor.gate"] = as_tag(record_of(kept))
+    runs = [*runs[:4], *repeated("run", [0.9, 0.905, 0.9], **new), *repeated("other", [0.8], **best)]
+    later = gate(*runs, candidate="other")
+    assert (later.incumbent.runs, later.incumbent_is, later.kept_before) == (3, "the last kept setting", 1)
+
+
 def test_the_last_kept_setting_is_the_incumbent():
     answer = gate(*BASE, *wide(0.90, 0.905, 0.91))
     tags = {"advisor.gate": as_tag(record_of(answer))}

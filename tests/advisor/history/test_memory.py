@@ -11,7 +11,7 @@ from advisor.model.errors import AdvisorError
 
 
 def decided(decision):
-    return {"advisor.gate": as_tag(Record(decision, "x", 1.0, 1))}
+    return {"advisor.gate": as_tag(Record(decision, "x", 1.0, 1, "val_loss", (), 1.0 if decision == "keep" else None))}
 
 
 STUDY = loop(
