@@ -24,6 +24,11 @@ TOLERANCE: Mapping[str, float] = {
 """Maximum excess over the incumbent's budget, as a share, for each kind of budget. Times vary between equal runs."""
 _MIN_SECONDS = 1.0
 """Minimum seconds of a training; a run that was logged faster was copied from elsewhere."""
+_MAX_TIME_SHARE = 0.25
+"""Maximum range of times as a share of the range of steps, both relative to their medians, if the time of a run is fixed.
+Our choice; if each step takes equally long, the share is about 1."""
+_JITTER = 0.03
+"""Range of times, relative to the median, that equal runs show anyway; up to it, the share may be twice as large."""
 _COUNTED = ("steps", "examples", "tokens", "evaluations")
 """Budgets that a fixed time leaves open."""
 
@@ -93,13 +98,17 @@ def _last(study: Study, trial: Trial, name: str) -> float:
 
 
 def _fixed_time(study: Study) -> bool:
-    """Return True if complete runs agree in their time within its tolerance, but not in their steps."""
+    """Return True if complete runs agree in their time within its tolerance, but not in their steps.
+
+    Times that follow the steps are not fixed, however little both differ.
+    """
     trials = [t for t in study.trials if study.comparable[t.index]]
     times, steps = (np.array([m(study, t) for t in trials]) for m in (_seconds, _steps))
     if len(trials) < 2 or not np.isfinite(times).all() or not np.isfinite(steps).all() or not np.median(times) > 0:
         return False
     spread, other = (float(np.ptp(v) / max(np.median(v), 1e-300)) for v in (times, steps))
-    return spread <= TOLERANCE["seconds"] and other > TOLERANCE["steps"]
+    share = _MAX_TIME_SHARE if spread > _JITTER else 2 * _MAX_TIME_SHARE
+    return spread <= TOLERANCE["seconds"] and other > TOLERANCE["steps"] and spread < share * other
 
 
 # --- budgets of one run ---------------------------------------------------------------------------------------------------------
