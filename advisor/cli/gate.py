@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from typing import Literal
@@ -138,8 +139,8 @@ def _text(answer: Answer) -> str:
     lines.append(f"incumbent   {_side(answer.incumbent)}, {answer.incumbent_is}")
     if answer.changed:
         lines.append(f"changed     {'; '.join(answer.changed[:6])}")
-    if answer.gain is not None and answer.interval is not None:
-        low, high = (number(x, 3) for x in answer.interval)
+    if answer.gain is not None:
+        low, high = (number(x, 3) for x in answer.interval or (-math.inf, math.inf))
         lines += [
             f"gain        {number(answer.gain, 3)} (95 % interval {low} to {high}, valid at every look) in {answer.metric}, "
             f"{answer.direction}d",

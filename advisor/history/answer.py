@@ -60,7 +60,7 @@ class Answer(FrozenModel):
     gain: float | None = None
     """Improvement of the candidate in units of the objective."""
     interval: tuple[float, float] | None = None
-    """Interval that contains the true gain at every look, with 95 % probability."""
+    """Interval that contains the true gain at every look, with 95 % probability; None if it is infinite."""
     noise: float | None = None
     """Deviation between seeds, pooled over all repeated settings."""
     noise_freedom: int | None = None

@@ -55,6 +55,8 @@ MISS = 0.2
 """Maximum probability of discarding a worthwhile gain; the power of 80 % that is usual for a test."""
 WORTHWHILE = math.sqrt(2)
 """Smallest worthwhile gain in deviations between seeds: the deviation of the difference of two runs of one setting."""
+WORTHWHILE_RANGE = 1000
+"""Maximum ratio between the smallest worthwhile gain and the deviation between seeds, in both directions; our choice."""
 MAX_SEEDS = 40
 """Maximum number of runs of a setting that a decision is worth; our choice."""
 NORMAL_95 = 1.96
@@ -111,7 +113,7 @@ def ask(study: Study, question: Question, experiment: str) -> Answer:
     number_of, _ = numbers(case.every, case.candidate)
     figures = {
         "gain": found.gain,
-        "interval": (found.gain - half, found.gain + half),
+        "interval": (found.gain - half, found.gain + half) if math.isfinite(half) else None,
         "noise": case.floor.sd,
         "noise_freedom": case.floor.freedom,
         "worthwhile": worth,
@@ -216,6 +218,12 @@ def _worthwhile(text: str | None, case: _Case) -> float:
         gain = -1.0
     if not 0 < gain < math.inf:
         raise AdvisorError(f"--worthwhile takes a gain above 0, such as 0.002 or 1%, not {text!r}")
+    if not case.floor.sd / WORTHWHILE_RANGE <= gain <= case.floor.sd * WORTHWHILE_RANGE:
+        low, high = (number(x, 2) for x in (case.floor.sd / WORTHWHILE_RANGE, case.floor.sd * WORTHWHILE_RANGE))
+        raise AdvisorError(
+            f"--worthwhile {text} is out of proportion to the deviation between seeds ({number(case.floor.sd, 2)}); "
+            f"pass a gain from {low} to {high}"
+        )
     return gain
 
 

@@ -161,6 +161,17 @@ def test_worthwhile_gains_are_given_in_units_or_percent():
     for bad in ("0", "-1", "much"):
         with pytest.raises(AdvisorError, match="--worthwhile"):
             gate(*runs, worthwhile=bad)
+    for extreme in ("1e-7", "1e200"):
+        with pytest.raises(AdvisorError, match="pass a gain from"):
+            gate(*repeated("base", [1.0, 1.01]), *wide(0.985), worthwhile=extreme)
+
+
+@pytest.mark.parametrize("unit", [1e-82, 1e80])
+def test_extreme_units_of_the_objective(unit):
+    runs = [*repeated("base", [1.00 * unit, 1.01 * unit, 0.99 * unit]), *wide(0.90 * unit, 0.905 * unit, 0.91 * unit)]
+    answer = gate(*runs)
+    assert answer.decision == gate(*repeated("base", [1.00, 1.01, 0.99]), *wide(0.90, 0.905, 0.91)).decision
+    assert answer.interval[0] / unit == pytest.approx(0.095, abs=0.1)
 
 
 def test_a_loop_without_gains_keeps_nothing():
