@@ -22,6 +22,8 @@ from advisor.stats import difference
 from advisor.stats.sequential import Floor
 
 Decision = Literal["keep", "discard", "not decided"]
+MIN_SPREAD = 1e-9
+"""Minimum deviation between repeats as a share of the mean cost; below it, results differ by rounding only. Our choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +162,12 @@ def as_tag(record: Record, former: str = "") -> str:
 
 
 def noise_floor(every: Sequence[Proposal]) -> Floor | None:
-    """Return the pooled deviation between repeats; None without repeats, or if all repeats are equal."""
-    known = difference.pooled([p.costs for p in every if len(p.costs)])
-    return None if known is None or not known[0] > 0 else Floor(*known)
+    """Return the pooled deviation between repeats; None without repeats, or if all repeats are equal but for rounding."""
+    costs = [p.costs for p in every if len(p.costs)]
+    known = difference.pooled(costs)
+    if known is None or not known[0] > MIN_SPREAD * float(np.mean(np.abs(np.concatenate(costs)))):
+        return None
+    return Floor(*known)
 
 
 def choose(every: Sequence[Proposal], trials: Sequence[Trial]) -> Proposal:

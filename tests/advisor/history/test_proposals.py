@@ -49,6 +49,8 @@ def test_the_noise_floor_pools_repeats_and_needs_one():
     assert (floor.sd, floor.freedom) == (pytest.approx(0.02), 2)
     assert noise_floor(of(*BASE[:1], trial("a", 0.9, 0.2))) is None
     assert noise_floor(of(*repeated("base", [1.0, 1.0]))) is None
+    assert noise_floor(of(*repeated("base", [1.0, 1.0 + 2e-16, 1.0 + 1e-15]))) is None
+    assert noise_floor(of(*repeated("base", [1.0, 1.0 + 1e-6]))) is not None
 
 
 def test_the_default_incumbent_is_kept_repeated_or_first():
