@@ -197,8 +197,11 @@ def default_incumbent(every: Sequence[Proposal], candidate: Proposal) -> tuple[P
 
 
 def numbers(every: Sequence[Proposal], candidate: Proposal) -> tuple[int, int]:
-    """Return the candidate's number among all settings but the first, and among the repeated ones by their second run."""
+    """Return the candidate's number among all settings, and among the repeated ones by their second run, both from 1.
+
+    No two settings share a number, because the weights of all numbers sum to 1.
+    """
     place = [p.key for p in every].index(candidate.key)
-    seconds = sorted((repeats.start(p.trials[1]), p is candidate) for p in every[1:] if len(p.trials) > 1)
+    seconds = sorted((repeats.start(p.trials[1]), p is candidate) for p in every if len(p.trials) > 1)
     repeat = next((i + 1 for i, (_, own) in enumerate(seconds) if own), len(seconds) + 1)
-    return max(place, 1), repeat
+    return place + 1, repeat

@@ -33,9 +33,9 @@ def test_settings_stand_in_the_order_of_their_first_run():
     every = of(*BASE, trial("a", 0.9, 0.2), trial("b", 0.8, 0.3), ("a2", 0.91, {"seed": 1, "params": {"lr": 0.2}}))
     assert [p.name.split()[0] for p in every] == ["base", "a", "b"]
     assert [len(p.costs) for p in every] == [3, 2, 1]
-    assert numbers(every, every[1]) == (1, 1)
-    assert numbers(every, every[2]) == (2, 2)  # it would be the second one to be repeated
-    assert numbers(every, every[0])[0] == 1
+    assert numbers(every, every[0]) == (1, 1)
+    assert numbers(every, every[1]) == (2, 2)
+    assert numbers(every, every[2]) == (3, 3)  # it would be the third one to be repeated
 
 
 def test_a_repeat_with_the_same_seed_adds_nothing():
