@@ -2,7 +2,7 @@
 
 Three promises hold at every look at once. Of the kept candidates, on average at most `ERROR` are no better than the setting that
 they replaced, over a whole loop of proposals. A candidate whose gain is worthwhile is discarded with probability `MISS` at most.
-A candidate that had a larger budget, fails more often or violates a limit is never kept.
+A candidate that had a larger budget, has more runs without a result or violates a limit is discarded, even if it is better.
 """
 
 from __future__ import annotations
@@ -273,6 +273,8 @@ def _without_test(case: _Case) -> Answer | None:
             if equal
             else "No setting was run twice, so nobody knows how much results vary between seeds."
         )
+        if equal:
+            return _answer(case, "not decided", why, ())
         runs = [max(n - len(p.costs), 0) for n, p in zip(FIRST_SEEDS, (candidate, incumbent), strict=True)]
         return _answer(case, "not decided", why, _more(case, (runs[0] or 1, runs[1])))
     return None
@@ -284,13 +286,13 @@ def _decide(case: _Case, test: SequentialTest) -> tuple[Decision, str, tuple[Mor
     if test.decision == "keep" and case.budget:
         which = listed((excess_in_words(b) for b in case.budget), limit=len(case.budget))
         return (
-            "not decided",
-            f"It is better, but it had a larger budget: {which}. Run it with the incumbent's budget.",
+            "discard",
+            f"It is better, but it had a larger budget: {which}. Propose it again with the incumbent's budget.",
             (),
         )
-    if test.decision == "keep" and _failing(case) > 0:
-        text = f"It is better where it succeeds, but {count(len(case.candidate.failed), 'run')} of it failed. Find out why."
-        return "not decided", text, ()
+    if test.decision == "keep" and (lost := _lost_runs(case)):
+        text = f"It is better where it succeeds, but {lost}. If that was an accident, repeat these seeds and ask again."
+        return "discard", text, ()
     if test.decision == "keep":
         return "keep", f"It is better by {number(found.gain, 3)}, which luck does not explain.", ()
     if test.decision == "discard":
@@ -314,10 +316,20 @@ def _batch(test: SequentialTest, most: int) -> tuple[int, int]:
     return runs
 
 
-def _failing(case: _Case) -> float:
-    """Return by how much the candidate's share of failed runs exceeds that of the incumbent."""
-    shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in (case.candidate, case.incumbent)]
-    return shares[0] - shares[1]
+def _lost_runs(case: _Case) -> str:
+    """Return the runs without a result, as a clause, if the candidate has more than the incumbent; otherwise an empty text.
+
+    Failures are compared by their share of the runs. Killed runs are compared by number, because people kill runs that look bad.
+    """
+    sides = case.candidate, case.incumbent
+    shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in sides]
+    failed, short = (len(runs) for runs in (case.candidate.failed, case.candidate.short))
+    parts = [f"{count(failed, 'run')} of it failed"] if shares[0] > shares[1] else []
+    if short > len(case.incumbent.short):
+        parts.append(
+            f"{count(short, 'run')} of it ended before full length ({len(case.incumbent.short)} of the incumbent)"
+        )
+    return " and ".join(parts)
 
 
 # --- the answer -----------------------------------------------------------------------------------------------------------------

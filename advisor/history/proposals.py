@@ -60,6 +60,9 @@ class Proposal:
     costs: FloatArray
     """Best cost of each result."""
     failed: tuple[Trial, ...]
+    """Runs that failed, unless a later run with the same seed has a result."""
+    short: tuple[Trial, ...]
+    """Runs that ended before full length, such as killed ones, unless a later run with the same seed has a result."""
     record: Record | None
 
     @property
@@ -105,11 +108,19 @@ def proposals(study: Study, key: repeats.KeyOf) -> list[Proposal]:
         setting = with_results.get(own)
         results = setting.trials if setting is not None else ()
         bad = {t.id for t in (setting.failed if setting is not None else ())}
-        failed = tuple(t for t in trials if t.id in bad or t.status in ("diverged", "infeasible", "not_learned"))
+        failed = [t for t in trials if t.id in bad or t.status in ("diverged", "infeasible", "not_learned")]
+        short = [t for t in trials if study.ended[t.index] and not study.comparable[t.index] and t not in failed]
         costs = setting.costs if setting is not None else np.empty(0)
         records = [r for t in trials if (r := _records(t).get(study.spec.objective.metric)) is not None]
-        found.append(Proposal(own, name, tuple(trials), results, costs, failed, _latest(records)))
+        lost = (_not_replaced(some, results) for some in (failed, short))
+        found.append(Proposal(own, name, tuple(trials), results, costs, *lost, _latest(records)))
     return found
+
+
+def _not_replaced(trials: Sequence[Trial], results: Sequence[Trial]) -> tuple[Trial, ...]:
+    """Return the trials whose seed has no later result."""
+    last = {t.seed: repeats.start(t) for t in results if t.seed is not None}
+    return tuple(t for t in trials if t.seed not in last or last[t.seed] < repeats.start(t))
 
 
 def recorded_tags(study: Study) -> set[str]:

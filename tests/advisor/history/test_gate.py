@@ -60,7 +60,7 @@ def test_without_repeats_it_names_the_runs_of_both_settings():
 
 def test_identical_repeats_are_no_noise_floor():
     answer = gate(*repeated("base", [1.0, 1.0, 1.0]), *wide(0.9))
-    assert answer.decision == "not decided"
+    assert (answer.decision, answer.run) == ("not decided", ())  # more runs that do not vary would not help
     assert "identical" in answer.reason
 
 
@@ -113,7 +113,7 @@ def test_the_number_of_settings_counts_and_alone_does_not():
 
 def test_a_larger_budget_is_no_fair_gain():
     answer = gate(*BASE, *wide(0.90, 0.905, 0.91, steps=800, seconds=120))
-    assert answer.decision == "not decided"
+    assert (answer.decision, answer.exit_status) == ("discard", 1)
     assert "larger budget: 800 steps against 400 and 120 seconds against 60" in answer.reason
     assert [b.kind for b in answer.budget] == ["steps", "seconds"]
     assert gate(*BASE, *wide(0.90, 0.905, 0.91, steps=800, seconds=120), allow=("steps", "seconds")).decision == "keep"
@@ -150,8 +150,25 @@ def test_failed_and_running_candidates():
     partly = gate(
         *BASE, *wide(0.90, 0.905, 0.91), ("wide", math.nan, {"seed": 3, "params": {"lr": 0.2}, "status": "FAILED"})
     )
-    assert partly.decision == "not decided"
+    assert partly.decision == "discard"
     assert "1 run of it failed" in partly.reason
+
+
+def test_a_failed_run_whose_seed_succeeded_later_does_not_count():
+    failed = ("wide", math.nan, {"seed": 0, "params": {"lr": 0.2}, "status": "FAILED"})
+    assert gate(*BASE, failed, *wide(0.90, 0.905, 0.91)).decision == "keep"
+
+
+def test_killed_runs_of_the_candidate_are_no_way_to_a_keep():
+    def killed(seed):
+        return ("wide", 1.2, {"seed": seed, "params": {"lr": 0.2}, "status": "KILLED", "steps": 200})
+
+    answer = gate(*BASE, *wide(0.90, 0.905, 0.91), *map(killed, range(3, 9)))
+    assert answer.decision == "discard"
+    assert "6 runs of it ended before full length (0 of the incumbent)" in answer.reason
+    assert gate(*BASE, killed(1), *wide(0.90, 0.905, 0.91)).decision == "keep"  # seed 1 ran again, to its end
+    other = ("base", 1.2, {"seed": 9, "status": "KILLED", "steps": 200})
+    assert gate(*BASE, other, killed(9), *wide(0.90, 0.905, 0.91)).decision == "keep"
 
 
 def test_worthwhile_gains_are_given_in_units_or_percent():
