@@ -102,7 +102,8 @@ def gate(
     if record and not alone:  # an answer that counts no other proposals must not count for them
         answer = _recorded(answer, study, tracking_uri)
     if brief:
-        click.echo(brief_json(answer.model_dump(exclude_defaults=True)))
+        first = {n: getattr(answer, n) for n in ("action", "schema_version", "decision")}
+        click.echo(brief_json({**first, "run": (), **answer.model_dump(exclude_defaults=True)}, always=("run",)))
     else:
         click.echo(answer.ascii_json() if as_json else _text(answer))
     sys.exit(answer.exit_status)

@@ -82,7 +82,7 @@ def limit_of(study: Study, trials: Sequence[Trial], text: str, *, at_most: bool)
     """Return the limit METRIC=VALUE with the mean of the trials' last values. Raises AdvisorError if nobody logged the metric."""
     name, _, bound = text.partition("=")
     value, option = as_number(bound), "--at-most" if at_most else "--at-least"
-    if not name or math.isnan(value):
+    if not name or not math.isfinite(value):
         raise AdvisorError(f"{option} takes METRIC=VALUE, such as peak_memory=24e9, not {text!r}")
     known = sorted({*study.metrics, *(n for t in study.trials for n in t.facts if math.isfinite(t.fact(n)))})
     if name not in known:

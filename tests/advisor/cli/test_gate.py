@@ -92,7 +92,9 @@ def test_json_and_brief_begin_with_the_action(gate):
     assert next(iter(data)) == "action"
     assert set(data) <= set(Answer.model_fields)
     assert {"decision", "reason", "run", "candidate", "incumbent"} <= set(data)
+    assert data["schema_version"] == 1
     assert len(out) <= 4501
+    assert '"run":[]' in gate("good", "--against", "base", "--brief")[1]
 
 
 def test_the_answer_is_recorded_and_decides_the_next_incumbent(gate, store):

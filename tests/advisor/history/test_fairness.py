@@ -53,6 +53,6 @@ def test_a_limit_takes_the_last_values():
     assert not limit_of(study, study.trials[:2], "memory=13", at_most=False).met
     assert not limit_of(study, study.trials[2:], "memory=13", at_most=True).met
     assert not Limit(metric="m", at_most=1.0, value=None).met
-    for text in ("memory", "memory=much", "=3"):
+    for text in ("memory", "memory=much", "=3", "memory=inf", "memory=nan"):
         with pytest.raises(AdvisorError, match="--at-most takes METRIC=VALUE"):
             limit_of(study, study.trials, text, at_most=True)

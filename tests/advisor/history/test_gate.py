@@ -127,6 +127,9 @@ def test_limits_on_other_metrics():
     broken = gate(*runs, at_most=("memory=15",))
     assert (broken.decision, broken.limits[0].value) == ("discard", 20.0)
     assert "at most 15, and it is 20" in broken.reason
+    unknown = gate(*base, *wide(0.90, 0.905, 0.91), at_most=("memory=25",))
+    assert (unknown.decision, unknown.run) == ("not decided", ())
+    assert "did not log memory" in unknown.reason
     with pytest.raises(AdvisorError, match="no run logged 'nothing'"):
         gate(*runs, at_most=("nothing=1",))
 
