@@ -54,7 +54,7 @@ from advisor.tracking.gate_record import write_record
     type=click.IntRange(min=2, max=1000),
     default=MAX_SEEDS,
     show_default=True,
-    help="Maximum number of runs of a setting.",
+    help="Maximum number of runs of a setting; without a decision by then, CANDIDATE is discarded.",
 )
 @click.option(
     "--record/--no-record", default=True, help="Note the answer in the tag advisor.gate of CANDIDATE's first run."
@@ -84,7 +84,8 @@ def gate(
     same hyperparameters and commit are repeats of one setting.
 
     Ask after every run, and about every proposal: of all settings that the gate keeps in an experiment, on average at most 5 % are
-    no better than what they replaced. A worthwhile gain is discarded with probability 20 % at most.
+    no better than what they replaced. A worthwhile gain is discarded with probability 20 % at most until both settings have
+    --max-seeds runs; then CANDIDATE is discarded.
 
     \b
     Exit status: 0 keep, 1 discard, 3 not decided (the first line says which seeds to run), 2 error.

@@ -1,8 +1,9 @@
 """Decides about a proposal: keep the candidate, discard it, or run more seeds first. `stats.sequential` explains the test.
 
 Three promises hold at every look at once. Of the kept candidates, on average at most `ERROR` are no better than the setting that
-they replaced, over a whole loop of proposals. A candidate whose gain is worthwhile is discarded with probability `MISS` at most.
-A candidate that had a larger budget, has more runs without a result or violates a limit is discarded, even if it is better.
+they replaced, over a whole loop of proposals. A candidate whose gain is worthwhile is discarded with probability `MISS` at most
+before both settings have the maximum number of runs; then it is discarded, whatever its gain is. A candidate that had a larger
+budget, has more runs without a result or violates a limit is discarded, even if it is better.
 """
 
 from __future__ import annotations
