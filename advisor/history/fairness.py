@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from advisor.contract import TAG_PARAMETERS, TAG_PREFIX
+from advisor.history.proposals import Proposal
 from advisor.model.errors import AdvisorError
 from advisor.model.frozen import FrozenModel
 from advisor.model.space import as_number, words_of
 from advisor.model.study import Study, Trial
+from advisor.model.words import count
 
 TOLERANCE: Mapping[str, float] = {
     "steps": 0.02,
@@ -76,6 +78,20 @@ def excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequence[Trial
         if kind not in free and own > other * (1 + tolerance):
             found.append(Excess(kind=kind, candidate=own, incumbent=other))
     return found
+
+
+def lost_runs(candidate: Proposal, incumbent: Proposal) -> str:
+    """Return the runs without a result, as a clause, if the candidate has more than the incumbent; otherwise an empty text.
+
+    Failures are compared by their share of the runs. Killed runs are compared by number, because people kill runs that look bad.
+    """
+    sides = candidate, incumbent
+    shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in sides]
+    failed, short = (len(runs) for runs in (candidate.failed, candidate.short))
+    parts = [f"{count(failed, 'run')} of it failed"] if shares[0] > shares[1] else []
+    if short > len(incumbent.short):
+        parts.append(f"{count(short, 'run')} of it ended before full length ({len(incumbent.short)} of the incumbent)")
+    return " and ".join(parts)
 
 
 def limit_of(study: Study, trials: Sequence[Trial], text: str, *, at_most: bool) -> Limit:

@@ -35,6 +35,7 @@ from advisor.history.proposals import (
     Decision,
     Proposal,
     Record,
+    changes,
     choose,
     default_incumbent,
     key_with,
@@ -294,7 +295,7 @@ def _decide(case: _Case, test: SequentialTest) -> tuple[Decision, str, tuple[Mor
             f"It is better, but it had a larger budget: {which}. Propose it again with the incumbent's budget.",
             (),
         )
-    if test.decision == "keep" and (lost := _lost_runs(case)):
+    if test.decision == "keep" and (lost := fairness.lost_runs(case.candidate, case.incumbent)):
         text = f"It is better where it succeeds, but {lost}. If that was an accident, repeat these seeds and ask again."
         return "discard", text, ()
     if test.decision == "keep":
@@ -320,22 +321,6 @@ def _batch(test: SequentialTest, most: int) -> tuple[int, int]:
     return runs
 
 
-def _lost_runs(case: _Case) -> str:
-    """Return the runs without a result, as a clause, if the candidate has more than the incumbent; otherwise an empty text.
-
-    Failures are compared by their share of the runs. Killed runs are compared by number, because people kill runs that look bad.
-    """
-    sides = case.candidate, case.incumbent
-    shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in sides]
-    failed, short = (len(runs) for runs in (case.candidate.failed, case.candidate.short))
-    parts = [f"{count(failed, 'run')} of it failed"] if shares[0] > shares[1] else []
-    if short > len(case.incumbent.short):
-        parts.append(
-            f"{count(short, 'run')} of it ended before full length ({len(case.incumbent.short)} of the incumbent)"
-        )
-    return " and ".join(parts)
-
-
 # --- the answer -----------------------------------------------------------------------------------------------------------------
 
 
@@ -357,7 +342,7 @@ def _answer(case: _Case, decision: Decision, reason: str, more: tuple[More, ...]
         "kept_at": case.candidate.kept_at,
         "kept_against": record.kept_against if record is not None else "",
         "tags": case.tags,
-        "changed": _changed(case.candidate, case.incumbent),
+        "changed": changes(case.candidate, case.incumbent),
         "notes": tuple(case.notes),
         **figures,
     }
@@ -408,14 +393,4 @@ def _side(study: Study, proposal: Proposal) -> Side:
         failed=len(proposal.failed),
         running=proposal.running,
         value=study.objective_value(proposal.mean) if len(proposal.costs) else None,
-    )
-
-
-def _changed(candidate: Proposal, incumbent: Proposal) -> tuple[str, ...]:
-    """Return what differs between the two settings, one phrase each."""
-    own, other = dict(candidate.key), dict(incumbent.key)
-    names = [n for n in (*own, *other) if own.get(n) != other.get(n)]
-    return tuple(
-        f"{shorten(n)}: {shorten(other.get(n) or 'none')} → {shorten(own.get(n) or 'none')}"
-        for n in dict.fromkeys(names)
     )

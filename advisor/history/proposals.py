@@ -18,6 +18,7 @@ from advisor.history.selection import given_name
 from advisor.model.errors import AdvisorError
 from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
+from advisor.model.words import shorten
 from advisor.stats import difference
 from advisor.stats.sequential import Floor
 
@@ -112,8 +113,8 @@ def proposals(study: Study, key: repeats.KeyOf) -> list[Proposal]:
         short = [t for t in trials if study.ended[t.index] and not study.comparable[t.index] and t not in failed]
         costs = setting.costs if setting is not None else np.empty(0)
         records = [r for t in trials if (r := _records(t).get(study.spec.objective.metric)) is not None]
-        lost = (_not_replaced(some, results) for some in (failed, short))
-        found.append(Proposal(own, name, tuple(trials), results, costs, *lost, _latest(records)))
+        left = _not_replaced(failed, results), _not_replaced(short, results)
+        found.append(Proposal(own, name, tuple(trials), results, costs, *left, _latest(records)))
     return found
 
 
@@ -216,3 +217,13 @@ def numbers(every: Sequence[Proposal], candidate: Proposal) -> tuple[int, int]:
     seconds = sorted((repeats.start(p.trials[1]), p is candidate) for p in every if len(p.trials) > 1)
     repeat = next((i + 1 for i, (_, own) in enumerate(seconds) if own), len(seconds) + 1)
     return place + 1, repeat
+
+
+def changes(candidate: Proposal, incumbent: Proposal) -> tuple[str, ...]:
+    """Return what differs between the two settings, one phrase each."""
+    own, other = dict(candidate.key), dict(incumbent.key)
+    names = [n for n in (*own, *other) if own.get(n) != other.get(n)]
+    return tuple(
+        f"{shorten(n)}: {shorten(other.get(n) or 'none')} → {shorten(own.get(n) or 'none')}"
+        for n in dict.fromkeys(names)
+    )
