@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
 import click
@@ -23,20 +23,31 @@ brief_option = click.option(
 )
 
 
-def brief(data: Mapping[str, Json]) -> str:
-    """Return the data as one line of ASCII JSON with at most `MAX_CHARS` characters.
+def brief(data: Mapping[str, Json], always: Collection[str] = ()) -> str:
+    """Return the data as one line of ASCII JSON with at most `MAX_CHARS` characters. always: keys that are printed even if empty.
 
     Long lists and texts are cut; a list that was cut ends with "… N more". Keys keep their order, empty values are left out, and
     numbers have four significant digits.
     """
     for items, chars in _LIMITS:
-        text = json.dumps(_bounded(data, items, chars), separators=(",", ":"))
+        text = _line(data, always, items, chars)
         if len(text) <= MAX_CHARS:
             return text
     while len(text) > MAX_CHARS and data:  # very many keys: the last ones are the least important
         data = dict(list(data.items())[:-1])
-        text = json.dumps(_bounded(data, *_LIMITS[-1]), separators=(",", ":"))
+        text = _line(data, always, *_LIMITS[-1])
     return text
+
+
+def _line(data: Mapping[str, Json], always: Collection[str], items: int, chars: int) -> str:
+    """Return the bounded data as one line. Each key is bounded on its own, so that an empty value can be printed."""
+    parts: dict[str, Json] = {}
+    for key, value in data.items():
+        part = _bounded({key: value}, items, chars)
+        parts.update(part if isinstance(part, Mapping) else {})
+        if not part and key in always:
+            parts[key] = _bounded(value, items, chars)
+    return json.dumps(parts, separators=(",", ":"))
 
 
 def _bounded(value: Json, items: int, chars: int) -> Json:

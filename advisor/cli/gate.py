@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from typing import Literal
@@ -18,6 +19,7 @@ from advisor.history.gate import MAX_SEEDS, Question, ask, record_of
 from advisor.history.proposals import as_tag
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading
+from advisor.model.study import Study
 from advisor.model.words import clean, count, number
 from advisor.tracking.gate_record import write_record
 
@@ -42,13 +44,17 @@ from advisor.tracking.gate_record import write_record
     type=click.Choice(sorted(fairness.TOLERANCE)),
     help="Allow CANDIDATE a larger budget of this kind.",
 )
-@click.option("--alone", is_flag=True, help="Count no other proposals: the promise holds for this question only.")
+@click.option(
+    "--alone",
+    is_flag=True,
+    help="Count no other proposals, and record nothing: the promise holds for this question only.",
+)
 @click.option(
     "--max-seeds",
     type=click.IntRange(min=2, max=1000),
     default=MAX_SEEDS,
     show_default=True,
-    help="Maximum number of runs of a setting.",
+    help="Maximum number of runs of a setting; without a decision by then, CANDIDATE is discarded.",
 )
 @click.option(
     "--record/--no-record", default=True, help="Note the answer in the tag advisor.gate of CANDIDATE's first run."
@@ -78,7 +84,8 @@ def gate(
     same hyperparameters and commit are repeats of one setting.
 
     Ask after every run, and about every proposal: of all settings that the gate keeps in an experiment, on average at most 5 % are
-    no better than what they replaced. A worthwhile gain is discarded with probability 20 % at most.
+    no better than what they replaced. A worthwhile gain is discarded with probability 20 % at most until both settings have
+    --max-seeds runs; then CANDIDATE is discarded.
 
     \b
     Exit status: 0 keep, 1 discard, 3 not decided (the first line says which seeds to run), 2 error.
@@ -91,11 +98,13 @@ def gate(
     experiments = Experiments(tracking_uri, objective, direction, Reading(population="all"))
     place, candidate = _place(candidate, experiment, experiments)
     question = Question(candidate, against, worthwhile, at_most, at_least, allow_more, alone, max_seeds)
-    answer = ask(experiments.read(place), question, place)
-    if record:
-        answer = _recorded(answer, tracking_uri)
+    study = experiments.read(place)
+    answer = ask(study, question, place)
+    if record and not alone:  # an answer that counts no other proposals must not count for them
+        answer = _recorded(answer, study, tracking_uri)
     if brief:
-        click.echo(brief_json(answer.model_dump(exclude_defaults=True)))
+        first = {n: getattr(answer, n) for n in ("action", "schema_version", "decision")}
+        click.echo(brief_json({**first, "run": (), **answer.model_dump(exclude_defaults=True)}, always=("run",)))
     else:
         click.echo(answer.ascii_json() if as_json else _text(answer))
     sys.exit(answer.exit_status)
@@ -116,10 +125,11 @@ def _place(candidate: str, experiment: str | None, experiments: Experiments) -> 
     return others[0], candidate
 
 
-def _recorded(answer: Answer, tracking_uri: str | None) -> Answer:
+def _recorded(answer: Answer, study: Study, tracking_uri: str | None) -> Answer:
     """Note the answer in the store. Without that, the answer is right, but the next default incumbent may be another setting."""
+    former = next(t.facts.get("gate", "") for t in study.trials if t.id == answer.candidate.run)
     try:
-        write_record(answer.candidate.run, as_tag(record_of(answer)), tracking_uri=tracking_uri)
+        write_record(answer.candidate.run, as_tag(record_of(answer), former), tracking_uri=tracking_uri)
     except AdvisorError as error:
         note = f"The store does not take notes, so keeps and looks are not counted; pass --against next time ({error})."
         return answer.model_copy(update={"notes": (*answer.notes, note)})
@@ -131,8 +141,8 @@ def _text(answer: Answer) -> str:
     lines.append(f"incumbent   {_side(answer.incumbent)}, {answer.incumbent_is}")
     if answer.changed:
         lines.append(f"changed     {'; '.join(answer.changed[:6])}")
-    if answer.gain is not None and answer.interval is not None:
-        low, high = (number(x, 3) for x in answer.interval)
+    if answer.gain is not None:
+        low, high = (number(x, 3) for x in answer.interval or (-math.inf, math.inf))
         lines += [
             f"gain        {number(answer.gain, 3)} (95 % interval {low} to {high}, valid at every look) in {answer.metric}, "
             f"{answer.direction}d",

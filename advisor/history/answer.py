@@ -60,7 +60,7 @@ class Answer(FrozenModel):
     gain: float | None = None
     """Improvement of the candidate in units of the objective."""
     interval: tuple[float, float] | None = None
-    """Interval that contains the true gain at every look, with 95 % probability."""
+    """Interval that contains the true gain at every look, with 95 % probability; None if it is infinite."""
     noise: float | None = None
     """Deviation between seeds, pooled over all repeated settings."""
     noise_freedom: int | None = None
@@ -76,6 +76,12 @@ class Answer(FrozenModel):
     """Number of other settings that the gate kept; None if the question needed no test."""
     looks: int = 1
     """Number of questions about this candidate that were recorded, and this one."""
+    kept_at: float | None = None
+    """Time at which an earlier question kept the candidate, in seconds since 1970."""
+    kept_against: str = ""
+    """Id of a run of the setting that it then replaced."""
+    tags: tuple[str, ...] = ()
+    """Tags that tell settings apart, besides hyperparameters and commit."""
     recorded: bool = False
     """Whether the answer was noted in the store."""
     budget: tuple[Excess, ...] = ()

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from advisor.contract import TAG_PARAMETERS, TAG_PREFIX
+from advisor.history.proposals import Proposal
 from advisor.model.errors import AdvisorError
 from advisor.model.frozen import FrozenModel
 from advisor.model.space import as_number, words_of
 from advisor.model.study import Study, Trial
+from advisor.model.words import count
 
 TOLERANCE: Mapping[str, float] = {
     "steps": 0.02,
@@ -24,6 +26,11 @@ TOLERANCE: Mapping[str, float] = {
 """Maximum excess over the incumbent's budget, as a share, for each kind of budget. Times vary between equal runs."""
 _MIN_SECONDS = 1.0
 """Minimum seconds of a training; a run that was logged faster was copied from elsewhere."""
+_MAX_TIME_SHARE = 0.25
+"""Maximum range of times as a share of the range of steps, both relative to their medians, if the time of a run is fixed.
+Our choice; if each step takes equally long, the share is about 1."""
+_JITTER = 0.03
+"""Range of times, relative to the median, that equal runs show anyway; up to it, the share may be twice as large."""
 _COUNTED = ("steps", "examples", "tokens", "evaluations")
 """Budgets that a fixed time leaves open."""
 
@@ -73,11 +80,25 @@ def excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequence[Trial
     return found
 
 
+def lost_runs(candidate: Proposal, incumbent: Proposal) -> str:
+    """Return the runs without a result, as a clause, if the candidate has more than the incumbent; otherwise an empty text.
+
+    Failures are compared by their share of the runs. Killed runs are compared by number, because people kill runs that look bad.
+    """
+    sides = candidate, incumbent
+    shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in sides]
+    failed, short = (len(runs) for runs in (candidate.failed, candidate.short))
+    parts = [f"{count(failed, 'run')} of it failed"] if shares[0] > shares[1] else []
+    if short > len(incumbent.short):
+        parts.append(f"{count(short, 'run')} of it ended before full length ({len(incumbent.short)} of the incumbent)")
+    return " and ".join(parts)
+
+
 def limit_of(study: Study, trials: Sequence[Trial], text: str, *, at_most: bool) -> Limit:
     """Return the limit METRIC=VALUE with the mean of the trials' last values. Raises AdvisorError if nobody logged the metric."""
     name, _, bound = text.partition("=")
     value, option = as_number(bound), "--at-most" if at_most else "--at-least"
-    if not name or math.isnan(value):
+    if not name or not math.isfinite(value):
         raise AdvisorError(f"{option} takes METRIC=VALUE, such as peak_memory=24e9, not {text!r}")
     known = sorted({*study.metrics, *(n for t in study.trials for n in t.facts if math.isfinite(t.fact(n)))})
     if name not in known:
@@ -93,13 +114,17 @@ def _last(study: Study, trial: Trial, name: str) -> float:
 
 
 def _fixed_time(study: Study) -> bool:
-    """Return True if complete runs agree in their time within its tolerance, but not in their steps."""
+    """Return True if complete runs agree in their time within its tolerance, but not in their steps.
+
+    Times that follow the steps are not fixed, however little both differ.
+    """
     trials = [t for t in study.trials if study.comparable[t.index]]
     times, steps = (np.array([m(study, t) for t in trials]) for m in (_seconds, _steps))
     if len(trials) < 2 or not np.isfinite(times).all() or not np.isfinite(steps).all() or not np.median(times) > 0:
         return False
     spread, other = (float(np.ptp(v) / max(np.median(v), 1e-300)) for v in (times, steps))
-    return spread <= TOLERANCE["seconds"] and other > TOLERANCE["steps"]
+    share = _MAX_TIME_SHARE if spread > _JITTER else 2 * _MAX_TIME_SHARE
+    return spread <= TOLERANCE["seconds"] and other > TOLERANCE["steps"] and spread < share * other
 
 
 # --- budgets of one run ---------------------------------------------------------------------------------------------------------

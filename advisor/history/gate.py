@@ -1,8 +1,9 @@
 """Decides about a proposal: keep the candidate, discard it, or run more seeds first. `stats.sequential` explains the test.
 
 Three promises hold at every look at once. Of the kept candidates, on average at most `ERROR` are no better than the setting that
-they replaced, over a whole loop of proposals. A candidate whose gain is worthwhile is discarded with probability `MISS` at most.
-A candidate that had a larger budget, fails more often or violates a limit is never kept.
+they replaced, over a whole loop of proposals. A candidate whose gain is worthwhile is discarded with probability `MISS` at most
+before both settings have the maximum number of runs; then it is discarded, whatever its gain is. A candidate that had a larger
+budget, has more runs without a result or violates a limit is discarded, even if it is better.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ from advisor.history.proposals import (
     Decision,
     Proposal,
     Record,
+    changes,
     choose,
     default_incumbent,
     key_with,
     noise_floor,
     numbers,
     proposals,
+    recorded_tags,
 )
 from advisor.history.selection import filters, find_trials
 from advisor.model.errors import AdvisorError
@@ -54,6 +57,8 @@ MISS = 0.2
 """Maximum probability of discarding a worthwhile gain; the power of 80 % that is usual for a test."""
 WORTHWHILE = math.sqrt(2)
 """Smallest worthwhile gain in deviations between seeds: the deviation of the difference of two runs of one setting."""
+WORTHWHILE_RANGE = 1000
+"""Maximum ratio between the smallest worthwhile gain and the deviation between seeds, in both directions; our choice."""
 MAX_SEEDS = 40
 """Maximum number of runs of a setting that a decision is worth; our choice."""
 NORMAL_95 = 1.96
@@ -89,6 +94,7 @@ class _Case:
     candidate: Proposal
     incumbent: Proposal
     incumbent_is: str
+    tags: tuple[str, ...]
     floor: Floor | None
     limits: tuple[Limit, ...]
     budget: tuple[Excess, ...]
@@ -109,7 +115,7 @@ def ask(study: Study, question: Question, experiment: str) -> Answer:
     number_of, _ = numbers(case.every, case.candidate)
     figures = {
         "gain": found.gain,
-        "interval": (found.gain - half, found.gain + half),
+        "interval": (found.gain - half, found.gain + half) if math.isfinite(half) else None,
         "noise": case.floor.sd,
         "noise_freedom": case.floor.freedom,
         "worthwhile": worth,
@@ -126,13 +132,20 @@ def ask(study: Study, question: Question, experiment: str) -> Answer:
 
 
 def record_of(answer: Answer) -> Record:
-    """Return the record of an answer to store with the candidate."""
-    return Record(answer.decision, answer.incumbent.run, time.time(), answer.looks)
+    """Return the record of an answer to store with the candidate. An earlier keep stays in it, whatever the answer is."""
+    now = time.time()
+    kept_at, replaced = answer.kept_at, answer.kept_against
+    if answer.decision == "keep" and replaced != answer.incumbent.run:
+        kept_at, replaced = now, answer.incumbent.run
+    return Record(
+        answer.decision, answer.incumbent.run, now, answer.looks, answer.metric, answer.tags, kept_at, replaced
+    )
 
 
 def _case(study: Study, question: Question, experiment: str) -> _Case:
-    tags = {n for text in (question.candidate, question.against or "") for n in filters(text)}
-    key = key_with(tags & {n for t in study.trials for n in t.tags})
+    named = {n for text in (question.candidate, question.against or "") for n in filters(text)}
+    tags = (named | recorded_tags(study)) & {n for t in study.trials for n in t.tags}
+    key = key_with(tags)
     every = proposals(study, key)
     candidate = choose(every, find_trials(study, question.candidate, experiment, key))
     if question.against is not None:
@@ -159,6 +172,7 @@ def _case(study: Study, question: Question, experiment: str) -> _Case:
         candidate,
         incumbent,
         why,
+        tuple(sorted(tags)),
         noise_floor(every),
         tuple(limits),
         tuple(b for b in budget if b.kind not in question.allow),
@@ -192,7 +206,7 @@ def _evaluation_note(case: _Case, gain: float) -> list[str]:
 
 
 def _kept(case: _Case) -> int:
-    return sum(p.record is not None and p.record.decision == "keep" for p in case.every if p is not case.candidate)
+    return sum(p.kept_at is not None for p in case.every if p is not case.candidate)
 
 
 def _worthwhile(text: str | None, case: _Case) -> float:
@@ -206,6 +220,12 @@ def _worthwhile(text: str | None, case: _Case) -> float:
         gain = -1.0
     if not 0 < gain < math.inf:
         raise AdvisorError(f"--worthwhile takes a gain above 0, such as 0.002 or 1%, not {text!r}")
+    if not case.floor.sd / WORTHWHILE_RANGE <= gain <= case.floor.sd * WORTHWHILE_RANGE:
+        low, high = (number(x, 2) for x in (case.floor.sd / WORTHWHILE_RANGE, case.floor.sd * WORTHWHILE_RANGE))
+        raise AdvisorError(
+            f"--worthwhile {text} is out of proportion to the deviation between seeds ({number(case.floor.sd, 2)}); "
+            f"pass a gain from {low} to {high}"
+        )
     return gain
 
 
@@ -243,6 +263,9 @@ def _without_test(case: _Case) -> Answer | None:
                 case, "discard", f"{count(len(candidate.failed), 'run')} of it failed, and none has a result.", ()
             )
         return _answer(case, "not decided", f"No run of {name} has a result at full length.", _more(case, (1, 0)))
+    unknown = [limit.metric for limit in case.limits if limit.value is None]
+    if unknown:
+        return _answer(case, "not decided", f"It did not log {listed(map(shorten, unknown))}, which a limit needs.", ())
     broken = [limit for limit in case.limits if not limit.met]
     if broken:
         return _answer(case, "discard", f"It violates {listed(limit_in_words(b) for b in broken)}.", ())
@@ -255,6 +278,8 @@ def _without_test(case: _Case) -> Answer | None:
             if equal
             else "No setting was run twice, so nobody knows how much results vary between seeds."
         )
+        if equal:
+            return _answer(case, "not decided", why, ())
         runs = [max(n - len(p.costs), 0) for n, p in zip(FIRST_SEEDS, (candidate, incumbent), strict=True)]
         return _answer(case, "not decided", why, _more(case, (runs[0] or 1, runs[1])))
     return None
@@ -266,13 +291,13 @@ def _decide(case: _Case, test: SequentialTest) -> tuple[Decision, str, tuple[Mor
     if test.decision == "keep" and case.budget:
         which = listed((excess_in_words(b) for b in case.budget), limit=len(case.budget))
         return (
-            "not decided",
-            f"It is better, but it had a larger budget: {which}. Run it with the incumbent's budget.",
+            "discard",
+            f"It is better, but it had a larger budget: {which}. Propose it again with the incumbent's budget.",
             (),
         )
-    if test.decision == "keep" and _failing(case) > 0:
-        text = f"It is better where it succeeds, but {count(len(case.candidate.failed), 'run')} of it failed. Find out why."
-        return "not decided", text, ()
+    if test.decision == "keep" and (lost := fairness.lost_runs(case.candidate, case.incumbent)):
+        text = f"It is better where it succeeds, but {lost}. If that was an accident, repeat these seeds and ask again."
+        return "discard", text, ()
     if test.decision == "keep":
         return "keep", f"It is better by {number(found.gain, 3)}, which luck does not explain.", ()
     if test.decision == "discard":
@@ -296,17 +321,11 @@ def _batch(test: SequentialTest, most: int) -> tuple[int, int]:
     return runs
 
 
-def _failing(case: _Case) -> float:
-    """Return by how much the candidate's share of failed runs exceeds that of the incumbent."""
-    shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in (case.candidate, case.incumbent)]
-    return shares[0] - shares[1]
-
-
 # --- the answer -----------------------------------------------------------------------------------------------------------------
 
 
 def _answer(case: _Case, decision: Decision, reason: str, more: tuple[More, ...], **figures: object) -> Answer:
-    objective = case.study.spec.objective
+    objective, record = case.study.spec.objective, case.candidate.record
     data = {
         "action": _action(case, decision, reason, more),
         "decision": decision,
@@ -319,8 +338,11 @@ def _answer(case: _Case, decision: Decision, reason: str, more: tuple[More, ...]
         "direction": objective.direction,
         "budget": case.budget,
         "limits": case.limits,
-        "looks": 1 + (case.candidate.record.looks if case.candidate.record is not None else 0),
-        "changed": _changed(case.candidate, case.incumbent),
+        "looks": 1 + (record.looks if record is not None else 0),
+        "kept_at": case.candidate.kept_at,
+        "kept_against": record.kept_against if record is not None else "",
+        "tags": case.tags,
+        "changed": changes(case.candidate, case.incumbent),
         "notes": tuple(case.notes),
         **figures,
     }
@@ -371,14 +393,4 @@ def _side(study: Study, proposal: Proposal) -> Side:
         failed=len(proposal.failed),
         running=proposal.running,
         value=study.objective_value(proposal.mean) if len(proposal.costs) else None,
-    )
-
-
-def _changed(candidate: Proposal, incumbent: Proposal) -> tuple[str, ...]:
-    """Return what differs between the two settings, one phrase each."""
-    own, other = dict(candidate.key), dict(incumbent.key)
-    names = [n for n in (*own, *other) if own.get(n) != other.get(n)]
-    return tuple(
-        f"{shorten(n)}: {shorten(other.get(n) or 'none')} → {shorten(own.get(n) or 'none')}"
-        for n in dict.fromkeys(names)
     )

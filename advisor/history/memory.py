@@ -8,9 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from advisor.history.proposals import Proposal, key_with, proposals
-from advisor.history.selection import filters, find_trials
-from advisor.model.errors import AdvisorError
+from advisor.history.proposals import Proposal, key_with, proposals, recorded_tags
+from advisor.history.selection import filters, find_trials, is_equal
 from advisor.model.frozen import FrozenModel
 from advisor.model.space import Value, as_number
 from advisor.model.study import Study
@@ -25,7 +24,7 @@ class Tried(FrozenModel):
     name: str
     run: str
     distance: float
-    """Mean distance over the searched hyperparameters: 0 equal, 1 opposite ends of every range."""
+    """Mean distance over the searched hyperparameters: 0 equal, 1 opposite ends of every range. If none varies: 0 equal, 1 not."""
     outcome: Outcome
     """What the gate decided, or that all runs failed."""
     runs: int
@@ -52,12 +51,21 @@ class Memory(FrozenModel):
 def remember(study: Study, part: str, experiment: str, most: int = 10) -> Memory:
     """Return the `most` settings nearest to a setting: a run, a commit, or NAME=VALUE,... that no run needs to have.
 
-    Raises AdvisorError if the text names neither a run nor a hyperparameter.
+    If no hyperparameter varies, for example because only the code changes, the latest settings follow the named one. Raises
+    AdvisorError if the text names neither a run nor a hyperparameter.
     """
+    key = key_with(recorded_tags(study))
     wanted = _wanted(study, part, experiment)
-    every = proposals(study, key_with())
+    every = proposals(study, key)
+    if wanted:
+        distances = [_distance(study, p.trials[0].params, wanted) for p in every]
+    else:
+        every = every[::-1]
+        named = {t.id for t in find_trials(study, part, experiment, key)}
+        distances = [float(not any(t.id in named for t in p.trials)) for p in every]
     best = min((p.mean for p in every), default=math.inf)
-    found = sorted((_tried(study, p, wanted, best) for p in every), key=lambda t: t.distance)[:most]
+    tried = (_tried(study, p, distance, best) for p, distance in zip(every, distances, strict=True))
+    found = sorted(tried, key=lambda t: t.distance)[:most]
     objective = study.spec.objective
     return Memory(
         action=_action(found),
@@ -69,25 +77,22 @@ def remember(study: Study, part: str, experiment: str, most: int = 10) -> Memory
 
 
 def _wanted(study: Study, part: str, experiment: str) -> dict[str, Value]:
-    """Return the values of the searched hyperparameters that the text names."""
+    """Return the values of the searched hyperparameters that the text names; empty if none varies."""
     values = filters(part)
     if values and all(name in study.spec.parameters for name in values):
         return {n: text if math.isnan(as_number(text)) else as_number(text) for n, text in values.items()}
     params = find_trials(study, part, experiment)[0].params
-    wanted = {n: v for n, v in params.items() if n in study.searched}
-    if not wanted:
-        raise AdvisorError(f"{part!r} has no hyperparameter that varies in {experiment!r}; give NAME=VALUE")
-    return wanted
+    return {n: v for n, v in params.items() if n in study.searched}
 
 
-def _tried(study: Study, proposal: Proposal, wanted: Mapping[str, Value], best: float) -> Tried:
+def _tried(study: Study, proposal: Proposal, distance: float, best: float) -> Tried:
     params = proposal.trials[0].params
     reason = next((t.reason or t.facts.get("error", "") for t in proposal.failed), "")
     has_result = len(proposal.costs) > 0
     return Tried(
         name=shorten(proposal.name, 80),
         run=proposal.trials[0].id,
-        distance=_distance(study, params, wanted),
+        distance=distance,
         outcome=_outcome(proposal),
         runs=len(proposal.trials),
         value=study.objective_value(proposal.mean) if has_result else None,
@@ -103,6 +108,8 @@ def _outcome(proposal: Proposal) -> Outcome:
         return "running" if proposal.running else "failed" if proposal.failed else "not judged"
     if proposal.record is None:
         return "not judged"
+    if proposal.kept_at is not None:
+        return "kept"
     outcomes: Mapping[str, Outcome] = {"keep": "kept", "discard": "discarded", "not decided": "not decided"}
     return outcomes[proposal.record.decision]
 
@@ -114,7 +121,7 @@ def _distance(study: Study, params: Mapping[str, Value], wanted: Mapping[str, Va
         parameter = study.spec.parameters[name]
         both = parameter.to_unit([params.get(name, ""), value])
         numeric = parameter.low is not None and np.isfinite(both).all()
-        parts.append(float(abs(both[0] - both[1])) if numeric else float(str(params.get(name)) != str(value)))
+        parts.append(float(abs(both[0] - both[1])) if numeric else float(not is_equal(params.get(name), str(value))))
     return min(float(np.mean(parts)), 1.0)
 
 

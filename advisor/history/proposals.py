@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -18,15 +18,18 @@ from advisor.history.selection import given_name
 from advisor.model.errors import AdvisorError
 from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
+from advisor.model.words import shorten
 from advisor.stats import difference
 from advisor.stats.sequential import Floor
 
 Decision = Literal["keep", "discard", "not decided"]
+MIN_SPREAD = 1e-9
+"""Minimum deviation between repeats as a share of the mean cost; below it, results differ by rounding only. Our choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the latest question about a setting decided."""
+    """What the questions about a setting decided by one metric: the latest answer, and the keep if there was one."""
 
     decision: Decision
     against: str
@@ -35,6 +38,13 @@ class Record:
     """Time of the question in seconds since 1970."""
     looks: int
     """Number of questions about the setting so far."""
+    metric: str
+    tags: tuple[str, ...] = ()
+    """Names of tags that tell settings apart."""
+    kept_at: float | None = None
+    """Time of the keep; None if the setting was never kept. Later questions do not change it."""
+    kept_against: str = ""
+    """Id of a run of the setting that it replaced."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +61,15 @@ class Proposal:
     costs: FloatArray
     """Best cost of each result."""
     failed: tuple[Trial, ...]
+    """Runs that failed, unless a later run with the same seed has a result."""
+    short: tuple[Trial, ...]
+    """Runs that ended before full length, such as killed ones, unless a later run with the same seed has a result."""
     record: Record | None
+
+    @property
+    def kept_at(self) -> float | None:
+        """Time of the keep; None if the setting was never kept."""
+        return self.record.kept_at if self.record is not None else None
 
     @property
     def mean(self) -> float:
@@ -91,38 +109,77 @@ def proposals(study: Study, key: repeats.KeyOf) -> list[Proposal]:
         setting = with_results.get(own)
         results = setting.trials if setting is not None else ()
         bad = {t.id for t in (setting.failed if setting is not None else ())}
-        failed = tuple(t for t in trials if t.id in bad or t.status in ("diverged", "infeasible", "not_learned"))
+        failed = [t for t in trials if t.id in bad or t.status in ("diverged", "infeasible", "not_learned")]
+        short = [t for t in trials if study.ended[t.index] and not study.comparable[t.index] and t not in failed]
         costs = setting.costs if setting is not None else np.empty(0)
-        records = [r for t in trials if (r := _record(t)) is not None]
-        found.append(
-            Proposal(own, name, tuple(trials), results, costs, failed, max(records, key=lambda r: r.at, default=None))
-        )
+        records = [r for t in trials if (r := _records(t).get(study.spec.objective.metric)) is not None]
+        left = _not_replaced(failed, results), _not_replaced(short, results)
+        found.append(Proposal(own, name, tuple(trials), results, costs, *left, _latest(records)))
     return found
 
 
-def _record(trial: Trial) -> Record | None:
-    """Return the decision in the trial's tag; None if there is none or it is malformed."""
+def _not_replaced(trials: Sequence[Trial], results: Sequence[Trial]) -> tuple[Trial, ...]:
+    """Return the trials whose seed has no later result."""
+    last = {t.seed: repeats.start(t) for t in results if t.seed is not None}
+    return tuple(t for t in trials if t.seed not in last or last[t.seed] < repeats.start(t))
+
+
+def recorded_tags(study: Study) -> set[str]:
+    """Return the tags that earlier questions named to tell settings apart. Without them, kept settings would merge with others."""
+    return {name for trial in study.trials for record in _records(trial).values() for name in record.tags}
+
+
+def _records(trial: Trial) -> dict[str, Record]:
+    """Return the records in the trial's tag by metric, without malformed ones."""
     try:
         data: Any = trial.parsed_fact("gate")
-        decision = data["decision"]
-        if decision not in get_args(Decision):
+    except ValueError:
+        return {}
+    items = data.items() if isinstance(data, dict) else ()
+    return {metric: record for metric, entry in items if (record := _record(metric, entry)) is not None}
+
+
+def _record(metric: str, entry: Any) -> Record | None:
+    try:
+        decision, kept = entry["decision"], entry.get("kept_at")
+        times = [float(t) for t in (entry["at"], kept) if t is not None]
+        if decision not in get_args(Decision) or not np.isfinite(times).all():
             return None
-        return Record(decision, str(data["against"]), float(data["at"]), int(data["looks"]))
-    except (ValueError, KeyError, TypeError, OverflowError):
+        tags = tuple(str(name) for name in entry.get("tags", ()))
+        own = (str(entry["against"]), times[0], int(entry["looks"]), metric, tags)
+        return Record(decision, *own, times[1] if kept is not None else None, str(entry.get("kept_against", "")))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
 
 
-def as_tag(record: Record) -> str:
-    """Return the value of the tag that holds the record."""
-    return json.dumps(
-        {"decision": record.decision, "against": record.against, "at": round(record.at), "looks": record.looks}
-    )
+def _latest(records: Sequence[Record]) -> Record | None:
+    """Return the latest record of a setting's runs, with the latest keep of them all."""
+    if not records:
+        return None
+    kept = max((r for r in records if r.kept_at is not None), key=lambda r: r.kept_at or 0.0, default=None)
+    latest = max(records, key=lambda r: r.at)
+    return latest if kept is None else replace(latest, kept_at=kept.kept_at, kept_against=kept.kept_against)
+
+
+def as_tag(record: Record, former: str = "") -> str:
+    """Return the value of the tag that holds the record and the records of other metrics. former: the value so far."""
+    try:
+        known = json.loads(former)
+    except (ValueError, RecursionError):
+        known = {}
+    others = {m: entry for m, entry in known.items() if isinstance(entry, dict)} if isinstance(known, dict) else {}
+    entry = {name: value for name, value in asdict(record).items() if name != "metric" and value not in (None, "", ())}
+    times = {name: round(entry[name], 3) for name in ("at", "kept_at") if name in entry}
+    return json.dumps({**others, record.metric: {**entry, **times}})
 
 
 def noise_floor(every: Sequence[Proposal]) -> Floor | None:
-    """Return the pooled deviation between repeats; None without repeats, or if all repeats are equal."""
-    known = difference.pooled([p.costs for p in every if len(p.costs)])
-    return None if known is None or not known[0] > 0 else Floor(*known)
+    """Return the pooled deviation between repeats; None without repeats, or if all repeats are equal but for rounding."""
+    costs = [p.costs for p in every if len(p.costs)]
+    known = difference.pooled(costs)
+    if known is None or not known[0] > MIN_SPREAD * float(np.mean(np.abs(np.concatenate(costs)))):
+        return None
+    return Floor(*known)
 
 
 def choose(every: Sequence[Proposal], trials: Sequence[Trial]) -> Proposal:
@@ -138,13 +195,13 @@ def default_incumbent(every: Sequence[Proposal], candidate: Proposal) -> tuple[P
     if not others:
         raise AdvisorError(f"there is no result to compare {candidate.name!r} with; run the baseline first")
     own = candidate.record
-    if own is not None and own.decision == "keep":
-        former = [p for p in others if any(t.id == own.against for t in p.trials)]
+    if own is not None and own.kept_at is not None:
+        former = [p for p in others if any(t.id == own.kept_against for t in p.trials)]
         if former:
             return former[0], "the setting that it replaced"
-    kept = [p for p in others if p.record is not None and p.record.decision == "keep"]
+    kept = [p for p in others if p.kept_at is not None]
     if kept:
-        return max(kept, key=lambda p: p.record.at if p.record is not None else 0.0), "the last kept setting"
+        return max(kept, key=lambda p: p.kept_at or 0.0), "the last kept setting"
     repeated = [p for p in others if len(p.costs) > 1]
     if repeated:
         return min(repeated, key=lambda p: p.mean), "the best repeated setting"
@@ -152,8 +209,21 @@ def default_incumbent(every: Sequence[Proposal], candidate: Proposal) -> tuple[P
 
 
 def numbers(every: Sequence[Proposal], candidate: Proposal) -> tuple[int, int]:
-    """Return the candidate's number among all settings but the first, and among the repeated ones by their second run."""
+    """Return the candidate's number among all settings, and among the repeated ones by their second run, both from 1.
+
+    No two settings share a number, because the weights of all numbers sum to 1.
+    """
     place = [p.key for p in every].index(candidate.key)
-    seconds = sorted((repeats.start(p.trials[1]), p is candidate) for p in every[1:] if len(p.trials) > 1)
+    seconds = sorted((repeats.start(p.trials[1]), p is candidate) for p in every if len(p.trials) > 1)
     repeat = next((i + 1 for i, (_, own) in enumerate(seconds) if own), len(seconds) + 1)
-    return max(place, 1), repeat
+    return place + 1, repeat
+
+
+def changes(candidate: Proposal, incumbent: Proposal) -> tuple[str, ...]:
+    """Return what differs between the two settings, one phrase each."""
+    own, other = dict(candidate.key), dict(incumbent.key)
+    names = [n for n in (*own, *other) if own.get(n) != other.get(n)]
+    return tuple(
+        f"{shorten(n)}: {shorten(other.get(n) or 'none')} → {shorten(own.get(n) or 'none')}"
+        for n in dict.fromkeys(names)
+    )

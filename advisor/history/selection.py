@@ -63,7 +63,11 @@ def given_name(trial: Trial) -> str:
 
 
 def _has(trial: Trial, name: str, text: str) -> bool:
-    value: Value | None = trial.params.get(name, trial.tags.get(name))
+    return is_equal(trial.params.get(name, trial.tags.get(name)), text)
+
+
+def is_equal(value: Value | None, text: str) -> bool:
+    """Return True if the text names this value: numbers by their value, truth values and words in any case."""
     if value is None:
         return False
     number = as_number(text)

@@ -55,6 +55,8 @@ _FAR = np.append(0.0, np.geomspace(0.1, 1e7, 25))
 _NEAR = np.linspace(-6, 6, 25)
 """Edges of further cells around the observed gain, in units of its error, where the likelihood changes fast."""
 _MAX_LOG = 600.0
+MAX_ERRORS = 1e12
+"""Maximum half width of an interval, in errors of the gain; beyond it, the interval is infinite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def lead(candidate: Sample, incumbent: Sample, floor: Floor) -> Difference:
     """Return the candidate's gain over the incumbent with the error that the noise floor and both samples give it."""
     parts = [(s.variance(floor) / s.size, s.freedom(floor)) for s in (candidate, incumbent)]
     variance = sum(v for v, _ in parts)
-    freedom = variance**2 / sum(v**2 / f for v, f in parts)
+    freedom = 1 / sum((v / variance) ** 2 / f for v, f in parts)
     gain, error = incumbent.mean - candidate.mean, math.sqrt(variance)
     sd = math.sqrt((candidate.variance(floor) + incumbent.variance(floor)) / 2)
     return Difference(gain, sd, error, freedom, float(2 * stats.t.sf(abs(gain) / error, freedom)))
@@ -111,7 +113,8 @@ def e_value(gain: float, error: float, freedom: float, scale: float) -> float:
     """Return the evidence that the true gain is positive; see the module's docstring. scale: of the half-Cauchy prior on it."""
 
     def log_density(distance: FloatArray) -> FloatArray:
-        return np.asarray(-(freedom + 1) / 2 * np.log1p((distance / error) ** 2 / freedom), dtype=np.float64)
+        with np.errstate(over="ignore"):  # the density of an infinite distance is 0
+            return np.asarray(-(freedom + 1) / 2 * np.log1p((distance / error) ** 2 / freedom), dtype=np.float64)
 
     edges = np.sort(np.maximum(np.concatenate([scale * _FAR, gain + error * _NEAR]), 0.0))
     weights = np.diff(np.arctan(edges / scale)) * 2 / np.pi
@@ -122,12 +125,17 @@ def e_value(gain: float, error: float, freedom: float, scale: float) -> float:
 
 
 def half_width(error: float, freedom: float, scale: float, level: float) -> float:
-    """Return the distance from an observed gain within which the true gain lies at every look at once, with this probability."""
+    """Return the distance from an observed gain within which the true gain lies at every look at once, with this probability.
+
+    It is infinite if `MAX_ERRORS` errors are not enough, which happens if the scale of the prior is far from the error.
+    """
     limit = 2 / (1 - level)
-    high = error
-    while e_value(high, error, freedom, scale) < limit:
+    high, scale = 1.0, scale / error
+    while e_value(high, 1.0, freedom, scale) < limit:
         high *= 2
-    return float(brentq(lambda x: e_value(x, error, freedom, scale) - limit, 0, high, rtol=1e-4))
+        if high > MAX_ERRORS:
+            return math.inf
+    return error * float(brentq(lambda x: e_value(x, 1.0, freedom, scale) - limit, 0, high, rtol=1e-4))
 
 
 def weight(number: int) -> float:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from advisor import contract
 from advisor.model.errors import AdvisorError
-from advisor.tracking.stores.client import FIRST_REQUEST_SETTINGS, connect, quiet_mlflow
+from advisor.tracking.stores.client import connect
 from advisor.tracking.stores.location import locate
 
 _TIMEOUT_S = 5
@@ -22,7 +22,7 @@ def write_record(run: str, text: str, *, tracking_uri: str | None = None) -> Non
     if location.kind == "sqlite" and location.path is not None:
         _write_sqlite(location.path, run, text)
         return
-    with connect(location) as client, quiet_mlflow(FIRST_REQUEST_SETTINGS):
+    with connect(location) as client:
         client.set_tag(run, contract.TAG_GATE, text)
 
 

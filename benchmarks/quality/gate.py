@@ -129,7 +129,7 @@ def loop(
     single: bool,
 ) -> None:
     """Run a loop of proposals. propose: returns the next setting and whether it is better than the incumbent."""
-    incumbent, settings, repeated = first, [first], 0
+    incumbent, settings, repeated = first, [first], 1  # the baseline is setting number 1
     keeps = wrong = 0
     for number in range(1, proposals + 1):
         candidate, better = propose(incumbent)
@@ -166,7 +166,7 @@ def _judge(
     run: Callable[[Setting], None],
 ) -> tuple[bool, int, bool]:
     """Ask after each run until the gate decides. Return (kept, further runs, discarded)."""
-    levels = Levels.in_loop(number, repeat, keeps, error=ERROR, miss=MISS)
+    levels = Levels.in_loop(number + 1, repeat, keeps, error=ERROR, miss=MISS)
     others = difference.pooled([np.array(s.costs) for s in settings if s is not candidate and s is not incumbent])
     runs = 0
     while True:

@@ -26,6 +26,10 @@ def test_order_is_kept_and_empty_values_are_left_out():
     assert text == '{"action":"Do it.","f":0,"g":false,"h":1.235}'
 
 
+def test_chosen_keys_are_printed_even_if_empty():
+    assert brief({"action": "Do it.", "run": (), "notes": ()}, always=("run",)) == '{"action":"Do it.","run":[]}'
+
+
 def test_long_lists_and_texts_are_cut_until_they_fit():
     data = {"action": "x" * 3000, "items": [{"name": "n" * 500, "values": list(range(100))} for _ in range(200)]}
     text = brief(data)

@@ -34,6 +34,12 @@ def test_with_a_fixed_time_more_steps_are_a_merit():
     assert kinds({"steps": 800, "seconds": 61}, {"steps": 400}) == []
 
 
+def test_times_that_follow_the_steps_are_not_fixed():
+    assert kinds({"steps": 476, "seconds": 71}, {}) == ["steps"]
+    assert kinds({"steps": 412, "seconds": 61.6}, {}) == ["steps"]
+    assert kinds({"steps": 420, "seconds": 60.9}, {}) == []
+
+
 def test_runs_that_were_copied_have_no_time():
     study = loop(("old", 1.0, {"seconds": 0.01}))
     assert amount(study, study.trials, "seconds") != amount(study, study.trials, "seconds")
@@ -47,6 +53,6 @@ def test_a_limit_takes_the_last_values():
     assert not limit_of(study, study.trials[:2], "memory=13", at_most=False).met
     assert not limit_of(study, study.trials[2:], "memory=13", at_most=True).met
     assert not Limit(metric="m", at_most=1.0, value=None).met
-    for text in ("memory", "memory=much", "=3"):
+    for text in ("memory", "memory=much", "=3", "memory=inf", "memory=nan"):
         with pytest.raises(AdvisorError, match="--at-most takes METRIC=VALUE"):
             limit_of(study, study.trials, text, at_most=True)

@@ -60,7 +60,7 @@ def test_without_repeats_it_names_the_runs_of_both_settings():
 
 def test_identical_repeats_are_no_noise_floor():
     answer = gate(*repeated("base", [1.0, 1.0, 1.0]), *wide(0.9))
-    assert answer.decision == "not decided"
+    assert (answer.decision, answer.run) == ("not decided", ())  # more runs that do not vary would not help
     assert "identical" in answer.reason
 
 
@@ -80,6 +80,16 @@ def test_a_tag_can_tell_settings_apart():
         gate(*runs, candidate=f"{6:032x}", against=f"{0:032x}")
 
 
+def test_a_tag_that_was_named_once_tells_settings_apart_from_then_on():
+    old, new, best = ({"tags": {"variant": v}} for v in ("old", "new", "best"))
+    runs = [*repeated("run", [1.0, 1.01, 0.99, 1.0], **old), *repeated("run", [0.9, 0.905, 0.9], **new)]
+    kept = gate(*runs, candidate="variant=new", against="variant=old")
+    new["tags"]["advisor.gate"] = as_tag(record_of(kept))
+    runs = [*runs[:4], *repeated("run", [0.9, 0.905, 0.9], **new), *repeated("other", [0.8], **best)]
+    later = gate(*runs, candidate="other")
+    assert (later.incumbent.runs, later.incumbent_is, later.kept_before) == (3, "the last kept setting", 1)
+
+
 def test_the_last_kept_setting_is_the_incumbent():
     answer = gate(*BASE, *wide(0.90, 0.905, 0.91))
     tags = {"advisor.gate": as_tag(record_of(answer))}
@@ -97,13 +107,13 @@ def test_the_last_kept_setting_is_the_incumbent():
 def test_the_number_of_settings_counts_and_alone_does_not():
     tried = [(f"t{i}", 1.05, {"seed": 0, "params": {"lr": 1 + i}}) for i in range(40)]
     loops, alone = (gate(*BASE, *tried, *wide(0.97, 0.972), alone=a) for a in (False, True))
-    assert (loops.question, alone.question) == (41, 1)
+    assert (loops.question, alone.question) == (42, 1)
     assert alone.evidence_to_keep > 3 * loops.evidence_to_keep
 
 
 def test_a_larger_budget_is_no_fair_gain():
     answer = gate(*BASE, *wide(0.90, 0.905, 0.91, steps=800, seconds=120))
-    assert answer.decision == "not decided"
+    assert (answer.decision, answer.exit_status) == ("discard", 1)
     assert "larger budget: 800 steps against 400 and 120 seconds against 60" in answer.reason
     assert [b.kind for b in answer.budget] == ["steps", "seconds"]
     assert gate(*BASE, *wide(0.90, 0.905, 0.91, steps=800, seconds=120), allow=("steps", "seconds")).decision == "keep"
@@ -117,6 +127,9 @@ def test_limits_on_other_metrics():
     broken = gate(*runs, at_most=("memory=15",))
     assert (broken.decision, broken.limits[0].value) == ("discard", 20.0)
     assert "at most 15, and it is 20" in broken.reason
+    unknown = gate(*base, *wide(0.90, 0.905, 0.91), at_most=("memory=25",))
+    assert (unknown.decision, unknown.run) == ("not decided", ())
+    assert "did not log memory" in unknown.reason
     with pytest.raises(AdvisorError, match="no run logged 'nothing'"):
         gate(*runs, at_most=("nothing=1",))
 
@@ -140,8 +153,25 @@ def test_failed_and_running_candidates():
     partly = gate(
         *BASE, *wide(0.90, 0.905, 0.91), ("wide", math.nan, {"seed": 3, "params": {"lr": 0.2}, "status": "FAILED"})
     )
-    assert partly.decision == "not decided"
+    assert partly.decision == "discard"
     assert "1 run of it failed" in partly.reason
+
+
+def test_a_failed_run_whose_seed_succeeded_later_does_not_count():
+    failed = ("wide", math.nan, {"seed": 0, "params": {"lr": 0.2}, "status": "FAILED"})
+    assert gate(*BASE, failed, *wide(0.90, 0.905, 0.91)).decision == "keep"
+
+
+def test_killed_runs_of_the_candidate_are_no_way_to_a_keep():
+    def killed(seed):
+        return ("wide", 1.2, {"seed": seed, "params": {"lr": 0.2}, "status": "KILLED", "steps": 200})
+
+    answer = gate(*BASE, *wide(0.90, 0.905, 0.91), *map(killed, range(3, 9)))
+    assert answer.decision == "discard"
+    assert "6 runs of it ended before full length (0 of the incumbent)" in answer.reason
+    assert gate(*BASE, killed(1), *wide(0.90, 0.905, 0.91)).decision == "keep"  # seed 1 ran again, to its end
+    other = ("base", 1.2, {"seed": 9, "status": "KILLED", "steps": 200})
+    assert gate(*BASE, other, killed(9), *wide(0.90, 0.905, 0.91)).decision == "keep"
 
 
 def test_worthwhile_gains_are_given_in_units_or_percent():
@@ -151,6 +181,17 @@ def test_worthwhile_gains_are_given_in_units_or_percent():
     for bad in ("0", "-1", "much"):
         with pytest.raises(AdvisorError, match="--worthwhile"):
             gate(*runs, worthwhile=bad)
+    for extreme in ("1e-7", "1e200"):
+        with pytest.raises(AdvisorError, match="pass a gain from"):
+            gate(*repeated("base", [1.0, 1.01]), *wide(0.985), worthwhile=extreme)
+
+
+@pytest.mark.parametrize("unit", [1e-82, 1e80])
+def test_extreme_units_of_the_objective(unit):
+    runs = [*repeated("base", [1.00 * unit, 1.01 * unit, 0.99 * unit]), *wide(0.90 * unit, 0.905 * unit, 0.91 * unit)]
+    answer = gate(*runs)
+    assert answer.decision == gate(*repeated("base", [1.00, 1.01, 0.99]), *wide(0.90, 0.905, 0.91)).decision
+    assert answer.interval[0] / unit == pytest.approx(0.095, abs=0.1)
 
 
 def test_a_loop_without_gains_keeps_nothing():

@@ -11,7 +11,7 @@ from advisor.model.errors import AdvisorError
 
 
 def decided(decision):
-    return {"advisor.gate": as_tag(Record(decision, "x", 1.0, 1))}
+    return {"advisor.gate": as_tag(Record(decision, "x", 1.0, 1, "val_loss", (), 1.0 if decision == "keep" else None))}
 
 
 STUDY = loop(
@@ -42,6 +42,20 @@ def test_a_setting_that_was_tried_is_named():
 def test_a_new_setting_without_failures_nearby():
     study = loop(*repeated("base", [1.0, 1.02]), ("a", 1.1, {"params": {"lr": 0.2}}))
     assert remember(study, "lr=0.15", "loop").action.startswith("This setting is new.")
+
+
+def test_truth_values_are_equal_in_any_case():
+    study = loop(("a", 1.0, {"params": {"flag": "False"}}), ("b", 0.9, {"params": {"flag": "True"}}))
+    memory = remember(study, "flag=false", "loop")
+    assert [(t.name, t.distance) for t in memory.tried] == [("a", 0), ("b", 1)]
+    assert memory.action.startswith("This setting was tried: a")
+
+
+def test_if_only_the_code_changes_the_latest_settings_follow_the_named_one():
+    study = loop(*(("run-" + c, 1.0, {"tags": {"mlflow.source.git.commit": c * 40}}) for c in "abc"))
+    memory = remember(study, "bbbbbbb", "loop")
+    assert [(t.name, t.distance) for t in memory.tried] == [("run-b", 0), ("run-c", 1), ("run-a", 1)]
+    assert memory.action.startswith("This setting was tried: run-b")
 
 
 def test_names_that_nobody_logged_are_refused():

@@ -1,5 +1,6 @@
 """Settings as proposals: their keys, order, noise floor, default incumbent and records."""
 
+import json
 import math
 
 import pytest
@@ -32,9 +33,9 @@ def test_settings_stand_in_the_order_of_their_first_run():
     every = of(*BASE, trial("a", 0.9, 0.2), trial("b", 0.8, 0.3), ("a2", 0.91, {"seed": 1, "params": {"lr": 0.2}}))
     assert [p.name.split()[0] for p in every] == ["base", "a", "b"]
     assert [len(p.costs) for p in every] == [3, 2, 1]
-    assert numbers(every, every[1]) == (1, 1)
-    assert numbers(every, every[2]) == (2, 2)  # it would be the second one to be repeated
-    assert numbers(every, every[0])[0] == 1
+    assert numbers(every, every[0]) == (1, 1)
+    assert numbers(every, every[1]) == (2, 2)
+    assert numbers(every, every[2]) == (3, 3)  # it would be the third one to be repeated
 
 
 def test_a_repeat_with_the_same_seed_adds_nothing():
@@ -48,12 +49,14 @@ def test_the_noise_floor_pools_repeats_and_needs_one():
     assert (floor.sd, floor.freedom) == (pytest.approx(0.02), 2)
     assert noise_floor(of(*BASE[:1], trial("a", 0.9, 0.2))) is None
     assert noise_floor(of(*repeated("base", [1.0, 1.0]))) is None
+    assert noise_floor(of(*repeated("base", [1.0, 1.0 + 2e-16, 1.0 + 1e-15]))) is None
+    assert noise_floor(of(*repeated("base", [1.0, 1.0 + 1e-6]))) is not None
 
 
 def test_the_default_incumbent_is_kept_repeated_or_first():
     every = of(*BASE, trial("a", 0.9, 0.2))
     assert default_incumbent(every, every[1])[1] == "the best repeated setting"
-    record = {"advisor.gate": as_tag(Record("keep", every[0].trials[0].id, 5.0, 1))}
+    record = {"advisor.gate": as_tag(keep_of(every[0]))}
     every = of(*BASE, trial("a", 0.9, 0.2, tags=record), trial("b", 0.8, 0.3))
     assert default_incumbent(every, every[2])[0] is every[1]
     assert default_incumbent(every, every[1])[0] is every[0]
@@ -63,8 +66,31 @@ def test_the_default_incumbent_is_kept_repeated_or_first():
         default_incumbent(single[:1], single[0])
 
 
+def keep_of(incumbent, metric="val_loss"):
+    run = incumbent.trials[0].id
+    return Record("keep", run, 5.0, 1, metric, kept_at=5.0, kept_against=run)
+
+
+def test_a_record_counts_for_its_metric_only():
+    base = of(*BASE)[0]
+    other = as_tag(keep_of(base, "accuracy"))
+    assert of(*BASE, trial("a", 0.9, 0.2, tags={"advisor.gate": other}))[1].record is None
+    both = as_tag(keep_of(base), other)
+    assert of(*BASE, trial("a", 0.9, 0.2, tags={"advisor.gate": both}))[1].record == keep_of(base)
+    assert set(json.loads(both)) == {"accuracy", "val_loss"}
+    for broken in ("{", "[1]", '{"decision": "keep"}'):
+        assert set(json.loads(as_tag(keep_of(base), broken))) == {"val_loss"}
+
+
 def test_a_malformed_record_counts_as_none():
-    for text in ("", "{", "[]", '{"decision": "perhaps"}', '{"decision": "keep", "against": 1, "at": "x", "looks": 1}'):
+    entries = (
+        '{"decision": "perhaps"}',
+        "3",
+        '{"decision": "keep", "against": 1, "at": "x", "looks": 1}',
+        '{"decision": "keep", "against": 1, "at": 1, "looks": 1, "tags": 3}',
+        '{"decision": "keep", "against": 1, "at": NaN, "looks": 1}',
+    )
+    for text in ("", "{", "[]", "3", *(f'{{"val_loss": {entry}}}' for entry in entries)):
         assert of(*BASE, trial("a", 0.9, 0.2, tags={"advisor.gate": text}))[1].record is None
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from advisor.stats.sequential import (
     MAX_FREEDOM,
@@ -107,6 +108,24 @@ def test_the_interval_holds_at_every_look():
                 break
     assert missed / 300 <= 0.05
     assert half_width(0.5, 10, 1.4, 0.95) > 0.5 * 2.2  # wider than an interval for one look
+
+
+@pytest.mark.parametrize("unit", [1e-100, 1e-82, 1e-9, 1e9, 1e80, 1e100])
+def test_the_unit_of_the_objective_does_not_matter(unit):
+    costs, others = np.array([-3.0, -3.2, -2.9]), np.array([0.1, -0.1, 0.2])
+    one = lead(Sample.of(costs), Sample.of(others), FLOOR)
+    scaled = lead(Sample.of(costs * unit), Sample.of(others * unit), Floor(unit, 20))
+    assert scaled.freedom == pytest.approx(one.freedom)
+    widths = [half_width(d.error, d.freedom, w, 0.95) for d, w in ((one, 1.4), (scaled, 1.4 * unit))]
+    assert widths[1] == pytest.approx(widths[0] * unit)
+    evidence = [e_value(d.gain, d.error, d.freedom, w) for d, w in ((one, 1.4), (scaled, 1.4 * unit))]
+    assert evidence[1] == pytest.approx(evidence[0])
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-7, 1e-3, 1e3, 1e7, 1e200])
+@pytest.mark.parametrize("freedom", [1, 2, 20])
+def test_extreme_scales_of_the_prior_give_an_interval_that_holds_at_every_look(scale, freedom):
+    assert half_width(1.0, freedom, scale, 0.95) > stats.t.ppf(0.975, freedom)
 
 
 def test_the_plan_names_the_fewest_runs_that_decide():
