@@ -230,10 +230,16 @@ class _Merger:
                 self.specs, self.drafted = [spec.model_copy(update={"goal": goal})], []
 
     def add_savings(self) -> None:
-        """Add a study for the stages that only save trials, unless another study includes their changes or nothing is searched."""
+        """Add a study for the stages that only save trials, unless another study includes their changes or it was already run."""
         goals = [edits.goal for edits in self.savings if edits.changes]
-        if self.draft.current.searched and goals:
+        if goals and not self._is_best_trial(self.draft.current):
             self._add_study(_StageEdits(goals[-1], ()))
+
+    def _is_best_trial(self, spec: StudySpec) -> bool:
+        """Return whether the study would only train the best trial's setting."""
+        best = self.study.ranked()[:1]
+        values = {n: p.value for n, p in spec.parameters.items() if p.role == "fixed"}
+        return not spec.searched and bool(best) and all(best[0].params.get(n) == v for n, v in values.items())
 
     def _saves_steps(self, edits: _StageEdits, before: StudySpec) -> bool:
         """Return whether the stage only shortens training, and the one study so far only narrows the space."""

@@ -41,7 +41,7 @@ def test_no_place_for_a_launch(out: str, places: Path, store: Path, refused: Ref
 def test_pipes_and_endless_devices_are_no_stores(tmp_path: Path, refused: Refused) -> None:
     os.mkfifo(tmp_path / "pipe.db")
     for store in (tmp_path / "pipe.db", "sqlite:////dev/zero", "sqlite:////dev/stdin"):
-        assert "is no file" in refused("analyze", "e", "--tracking-uri", store)
+        assert "is not a file" in refused("analyze", "e", "--tracking-uri", store)
 
 
 def test_a_study_file_that_never_ends(store: Path, refused: Refused) -> None:

@@ -189,8 +189,14 @@ def _joint(study: Study, tried: settings.Settings, alone: float, level: float) -
     if len(tried.numeric) < 2 or not tried.failed.any():
         return None
     found = [_rate_and_momentum(tried, level), _corner(study, tried, level)]
-    better = [f for f in found if f is not None and f[0] >= alone - math.log(len(tried))]
-    return max(better, key=lambda f: f[0])[1] if better else None
+    least = alone - math.log(len(tried))
+    better = [f for f in found if f is not None and f[0] >= least]
+    if not better:
+        return None
+    score, joint = max(better, key=lambda f: f[0])
+    # If the learning rate alone separates them as well, the finding is about it; only the next range is one of step lengths.
+    rate = next((c.parameter for c in joint.changes if isinstance(c, Reparametrise)), None)
+    return joint if rate is None or score > least else replace(joint, subject=rate, side="high")
 
 
 def _rate_and_momentum(tried: settings.Settings, level: float) -> tuple[float, Cut] | None:
