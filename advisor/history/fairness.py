@@ -36,7 +36,7 @@ _COUNTED = ("steps", "examples", "tokens", "evaluations")
 
 
 class Excess(FrozenModel):
-    """A budget of which the candidate used more than the incumbent."""
+    """A kind of budget, such as steps, that is larger for the candidate than for the incumbent."""
 
     kind: str
     candidate: float
@@ -67,7 +67,7 @@ def amount(study: Study, trials: Sequence[Trial], kind: str) -> float:
 
 
 def excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequence[Trial]) -> list[Excess]:
-    """Return the budgets of which the candidate's runs used more, beyond the tolerance.
+    """Return the kinds of budget that are larger for the candidate by more than the tolerance.
 
     If all runs of the study took the same time although their steps differ, time is the budget, and more steps are a merit.
     """
@@ -95,7 +95,7 @@ def lost_runs(candidate: Proposal, incumbent: Proposal) -> str:
 
 
 def limit_of(study: Study, trials: Sequence[Trial], text: str, *, at_most: bool) -> Limit:
-    """Return the limit METRIC=VALUE with the mean of the trials' last values. Raises AdvisorError if nobody logged the metric."""
+    """Return the limit METRIC=VALUE with the mean of the trials' last values. Raises AdvisorError if no run logged the metric."""
     name, _, bound = text.partition("=")
     value, option = as_number(bound), "--at-most" if at_most else "--at-least"
     if not name or not math.isfinite(value):

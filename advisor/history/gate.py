@@ -78,7 +78,7 @@ class Question:
     at_most: Sequence[str] = ()
     at_least: Sequence[str] = ()
     allow: Collection[str] = ()
-    """Budgets of which the candidate is allowed to use more, by their names in `fairness.TOLERANCE`."""
+    """Kinds of budget that may be larger for the candidate, by their names in `fairness.TOLERANCE`."""
     alone: bool = False
     """Whether this is the only question, so that no others have to be counted."""
     max_seeds: int = MAX_SEEDS
@@ -276,7 +276,7 @@ def _without_test(case: _Case) -> Answer | None:
         why = (
             "Runs of the same setting have identical results, so the seed seems to change nothing; vary it."
             if equal
-            else "No setting was run twice, so nobody knows how much results vary between seeds."
+            else "No setting was run twice, so the variation between seeds is unknown."
         )
         if equal:
             return _answer(case, "not decided", why, ())

@@ -221,7 +221,7 @@ class SequentialTest:
         return (1, 0) if drops[0] >= drops[1] else (0, 1)
 
     def with_more(self, runs: tuple[int, int]) -> SequentialTest:
-        """Return the expected test after further (candidate, incumbent) runs if the gain stays as it is."""
+        """Return the test as it would be after more runs (of the candidate, of the incumbent) if the gain does not change."""
         fresh = self.fresh.with_more(runs[0], self.floor) if self.fresh is not None else None
         if fresh is None and runs[0]:
             fresh = Sample(1, self.candidate.mean, 0.0).with_more(runs[0] - 1, self.floor)
@@ -235,7 +235,8 @@ class SequentialTest:
         )
 
     def plan(self, most: int) -> tuple[int, int] | None:
-        """Return the fewest further (candidate, incumbent) runs that decide if the gain stays; None if `most` each do not."""
+        """Return how few more runs (of the candidate, of the incumbent) decide if the gain does not change; None if `most` of each
+        are too few."""
         for runs, test in self._future(most):
             if test.decision != "not decided":
                 return runs

@@ -76,7 +76,7 @@ def _source_run(folder: Path, states: Sequence[Path], root: Path) -> SourceRun:
 
 
 def _state_order(state: Path) -> tuple[int, int]:
-    """Return a sort key: checkpoints are sorted by number; the state in the output folder comes last, as it is saved last."""
+    """Return a sort key: checkpoints by number, then the state in the output folder, which is written last."""
     number = _CHECKPOINT_PATTERN.fullmatch(state.parent.name)
     return (0, int(number[1][:18])) if number else (1, 0)
 

@@ -109,9 +109,8 @@ def _reason(report: ReportData, spec: StudySpec, lead: Finding | None, urgent: l
     """Return the reason for the first study: the finding that it follows, and the number of others that need action now."""
     if lead is None:
         return say("{text}", text=_quiet(report))
-    ranges = [
-        c.parameter for c in lead.changes if isinstance(c, SetRange) and _is_range(spec.parameters.get(c.parameter))
-    ]
+    ends = [c.parameter for c in lead.changes if isinstance(c, SetRange) and c.parameter in spec.parameters]
+    ranges = [name for name in ends if spec.parameters[name].numeric]
     found = _range_findings(report, lead, ranges[0], spec.parameters[ranges[0]]) if ranges else [lead]
     rest = _others([f for f in urgent if f not in found])
     if len(found) == 1 and not rest:
@@ -125,10 +124,6 @@ def _is_goal(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
         return any(isinstance(c, RunPlan) for c in finding.changes)
     changed = {row.name for row in diff_changes(report.spec, finding.changes)}
     return any(name in spec.goal for name in (finding.subject, *changed) if name)
-
-
-def _is_range(parameter: Parameter | None) -> bool:
-    return parameter is not None and parameter.numeric
 
 
 def _is_by_hand(spec: StudySpec, finding: Finding) -> bool:

@@ -169,7 +169,7 @@ class SpaceBoundary(Rule):
 
 
 def _fewest(axes: int, level: float) -> int:
-    """Return the minimum number of settings of which some order is significant; with fewer, the tests cannot find anything."""
+    """Return the smallest number of settings whose clearest order is significant; with fewer, the tests cannot find anything."""
     return next(n for n in itertools.count(1) if 2 * axes <= level * math.factorial(n))
 
 
