@@ -22,6 +22,7 @@ from advisor.model.change import (
     SetSchedule,
     only_saves,
 )
+from advisor.model.space import counts_training
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import clean, count, listed, setting, trimmed
 from advisor.planning.designs import explore
@@ -30,6 +31,7 @@ from advisor.planning.designs.reseed import repeat_goal
 MAX_NAMES = 3
 """Maximum number of names in a goal; more are counted."""
 
+_LENGTH = "the length of training"
 _FIELDS = {"evaluate_every": "the evaluation interval", "seeds": "the number of seeds"}
 
 
@@ -44,6 +46,9 @@ def goal_of(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> s
         return "Repeat the study"
     verb = parts[0][0]
     numbers = {subject: n for v, subject, n in parts if v == verb}
+    if len(numbers) > 1:
+        # A fixed length is said by the hyperparameter that counts it.
+        numbers.pop(_LENGTH if verb == "Fix" and any(map(counts_training, numbers)) else "", None)
     if len(numbers) == 1:
         subject, number = next(iter(numbers.items()))
         return (
@@ -104,7 +109,7 @@ def _field(change: SetField, before: StudySpec, after: StudySpec) -> tuple[str, 
     old, new = getattr(before, change.field), getattr(after, change.field) or change.value
     if change.field == "max_train_steps":
         if not old or old == new:
-            return "Fix", "the length of training", f"at {new:,} steps"
+            return "Fix", _LENGTH, f"at {new:,} steps"
         return "Shorten" if new < old else "Lengthen", "training", f"{old:,} to {new:,} steps"
     if change.field == "trials":
         verb, _, rest = explore.goal(after).partition(" ")

@@ -13,17 +13,21 @@ from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.planning import roles
 from advisor.planning.base import validate
+from advisor.planning.designs import explore
 
 
 def narrowed(study: Study, spec: StudySpec, keep: Collection[str]) -> StudySpec:
     """Return the study with ranges that leave out what the trials of `study` rule out, except for the hyperparameters in `keep`."""
     if spec.probe is not None or spec.settings or spec.sampler.kind == "adaptive":
         return spec
-    for name, (low, high) in promising.ranges(study, spec).items():
+    ranges = {name: ends for name, ends in promising.ranges(study, spec).items() if name not in keep}
+    whole = spec
+    for name, (low, high) in ranges.items():
         old = spec.parameters[name]
-        if name not in keep:
-            update = {"low": low, "high": high, "why": roles.why(name, old.role, _why(study, spec))}
-            spec = spec.with_parameter(name, old.model_copy(update=update))
+        update = {"low": low, "high": high, "why": roles.why(name, old.role, _why(study, spec))}
+        spec = spec.with_parameter(name, old.model_copy(update=update))
+    if ranges and spec.trials and spec.goal == explore.goal(whole):
+        spec = spec.model_copy(update={"goal": explore.goal(spec, ranges)})
     return validate(spec)
 
 

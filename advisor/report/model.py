@@ -147,7 +147,7 @@ class ReportData(FrozenModel):
     """URL prefix of run pages in the MLflow UI, to which a run id is appended; None if the store is not a server."""
 
     folder: str = "advisor-report"
-    """Folder of the report, as commands name it. Files keep the default, so that the same trials give the same bytes anywhere."""
+    """Folder of the report, as the commands in it name it."""
 
     @property
     def minimize(self) -> bool:

@@ -20,8 +20,10 @@ _MANIFEST = ".written-by-advisor"
 
 def save_report(report: ReportData, out: Path, study_file: StudyFile | None = None) -> None:
     """Write the report's files into `out`, see `Report.save`. Annotations in findings.sarif refer to lines of `study_file`."""
+    # The command in the report names the study file where it lies, as seen from here.
+    here = out.relative_to(Path.cwd()) if out.is_absolute() and out.is_relative_to(Path.cwd()) else out
     # All files are rendered before the first write, so that an error leaves the folder unchanged.
-    save_files(files(report, study_file), out)
+    save_files(files(report.model_copy(update={"folder": here.as_posix()}), study_file), out)
 
 
 def save_files(texts: Mapping[str, str], out: Path) -> None:

@@ -14,7 +14,7 @@ the effect that would be found.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from advisor.computed.space import settings
 from advisor.engine.rule import Rule
@@ -22,6 +22,7 @@ from advisor.model.finding import Verdict
 from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
+from advisor.model.words import trimmed
 from advisor.planning import price
 from advisor.planning.designs.exploit import inside
 from advisor.planning.states import Evidence, trials_needed
@@ -45,11 +46,12 @@ def explore(
     return more.model_copy(update={"goal": goal(more), "notes": notes})
 
 
-def goal(spec: StudySpec) -> str:
-    """Return the goal of a study with more trials of the same space."""
-    names = list(spec.searched)
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return f"Add trials: {spec.trials:,} of {shown}"
+def goal(spec: StudySpec, narrowed: Collection[str] = ()) -> str:
+    """Return the goal of a study with more trials of the same space, or of one that is smaller in the `narrowed` ranges."""
+    names = list(narrowed or spec.searched)
+    said = [f"{n} {trimmed(p.low)} to {trimmed(p.high)}" for n in narrowed if (p := spec.parameters[n]).numeric]
+    shown = ", ".join((said or names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"Add trials: {spec.trials:,} {'with' if said else 'of'} {shown}"
 
 
 def missing(study: Study, base: StudySpec, evidence: Evidence, at_end: bool) -> int:

@@ -48,7 +48,7 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
         spec = report.next_studies[0].spec
         lead, before = _followed(report, spec), before_study(report)
         if before is not None:
-            why = _then(spec, urgent) if lead is None else _reason(report, spec, lead, urgent)
+            why = _reason(report, spec, before, urgent) if before is lead else _then(spec, urgent)
             return as_sentence(before.action), why
         return as_sentence(_marked(spec)), _reason(report, spec, lead, urgent)
     if urgent:
@@ -70,9 +70,11 @@ def before_study(report: ReportData) -> Finding | None:
         return None
     spec, urgent = report.next_studies[0].spec, _urgent(report)
     lead = _followed(report, spec)
-    if lead is None:
-        return urgent[0] if urgent else None
-    return lead if _is_by_hand(spec, lead) else None
+    if lead is not None and _is_by_hand(spec, lead):
+        return lead
+    # A study that follows a note does not come before a problem that it leaves as it is.
+    only_note = lead is None or lead.severity == "note"
+    return urgent[0] if urgent and only_note and not _is_followed(report, spec, urgent[0]) else None
 
 
 def _urgent(report: ReportData) -> list[Finding]:

@@ -13,13 +13,15 @@ from advisor.model.change import Advise, Change, FixParameter, Forbid, Reparamet
 from advisor.model.evidence import AxisEvidence, Line
 from advisor.model.finding import Side
 from advisor.model.message import Item, Message, Name, Number, Setting, say
-from advisor.model.space import FloatArray, IntArray, as_number, is_learning_rate, words_of
+from advisor.model.space import BoolArray, FloatArray, IntArray, as_number, is_learning_rate, words_of
 from advisor.model.spec import Bounds, Region
 from advisor.model.study import Study
 from advisor.model.words import capital
 from advisor.stats import outliers, widening
 from advisor_rules.space import _corners, _good_region, _rows
 
+RATE = 0.4
+"""Share of the level for the hypothesis that too high a learning rate is the reason for failures."""
 JOINT = 0.15
 """Share of the false alarms for corners, and again for lr / (1 - momentum); single thresholds get the rest."""
 FORBIDDEN = 0.8
@@ -103,13 +105,28 @@ def _thresholds(tried: settings.Settings, false_alarms: float) -> list[tuple[str
     level = false_alarms * (1 if len(names) == 1 else 1 - 2 * JOINT)
     positions = np.stack(list(tried.numeric.values()), axis=1)
     clearest: dict[str, outliers.Region] = {}
-    for region in outliers.regions(positions, tried.failed):
+    for region in _regions(names, positions, tried.failed):
         u = positions[best, region.axis]
         holds_best = bool((u >= region.edge if region.side == "high" else u <= region.edge).any())
         clear = region.p <= level and 2 * region.failed >= region.total and math.isfinite(region.inside)
         if clear and not holds_best:
             clearest.setdefault(names[region.axis], region)
     return list(clearest.items())
+
+
+def _regions(names: list[str], positions: FloatArray, failed: BoolArray) -> list[outliers.Region]:
+    """Return the regions of all hyperparameters, clearest first.
+
+    Too high a learning rate is the usual reason for failures, so a share of the level, `RATE`, is for that hypothesis alone; its
+    p-value is multiplied by 1 / `RATE`, the others by 1 / (1 - `RATE`).
+    """
+    rates = [i for i, name in enumerate(names) if is_learning_rate(name)][:1]
+    everywhere = outliers.regions(positions, failed)
+    if len(names) == 1 or not rates:
+        return everywhere
+    high = outliers.regions(positions[:, rates], failed, sides=(("high",),))
+    first = [replace(r, axis=rates[0], p=min(r.p / RATE, 1.0)) for r in high]
+    return sorted([*first, *(replace(r, p=min(r.p / (1 - RATE), 1.0)) for r in everywhere)], key=lambda r: r.p)
 
 
 def _band(study: Study, tried: settings.Settings) -> Cut | None:

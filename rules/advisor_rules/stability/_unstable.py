@@ -7,11 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scipy.stats import kendalltau
+
 from advisor.computed.stability import instability
 from advisor.computed.stability.loss_blowups import Blowup
+from advisor.model.change import SetRange
 from advisor.model.evidence import CurveEvidence, Line, Mark
-from advisor.model.message import Message, say
-from advisor.model.study import Trial
+from advisor.model.message import Message, Name, Number, say
+from advisor.model.study import Study, Trial
+from advisor.stats.widening import rounded
+
+EDGE = 0.1
+"""Share of the range of the learning rate that counts as its low end; as in `space-boundary`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,30 @@ class Unstable:
         """Probability that the worst instability is real, at most 0.99."""
         return min(1 - self.p, 0.99)
 
+    def lower_rates(self, study: Study, false_alarms: float) -> SetRange | None:
+        """Return the change to rates from a decade below the range up to the lowest unstable one, if the best rate may lie there.
+
+        It may if the best trial's rate is at the low end of the range and below all unstable ones, and if results improve towards
+        this end by a rank test (Kendall) at the level `false_alarms`. Then the playbook's question, whether training is unstable
+        just above the best rate, cannot be answered yet.
+        """
+        name, best = self.near.parameter, self.near.best
+        domain = study.spec.parameters.get(name or "")
+        lowest = min(float(self.near.rates[t.index]) for t in self.trials)
+        if name is None or domain is None or not domain.numeric or not domain.low or not lowest > best:
+            return None
+        rates = [r for t in study.ranked() if math.isfinite(r := float(self.near.rates[t.index]))]
+        at_end = domain.to_unit([best])[0] <= EDGE
+        # The rates are in the order of the results, best first.
+        if (
+            not at_end
+            or len(rates) < 2
+            or not kendalltau(range(len(rates)), rates, alternative="greater").pvalue <= false_alarms
+        ):
+            return None
+        why = f"Results improve down to {Number(best)}, the lowest rates that were tried, and higher ones are unstable"
+        return SetRange(parameter=name, low=domain.low / 10, high=rounded(lowest, 2), scale="log", why=why)
+
     @property
     def message(self) -> Message:
         """Sentences about the worst instability and the number of other unstable trials."""
@@ -55,6 +86,17 @@ class Unstable:
             marks=tuple(Mark(trial=b.trial.id, step=b.step, label=label) for b in shown),
             lines=(Line(value=limit, label="limit of noise"),) if math.isfinite(limit) else (),
         )
+
+
+def search_lower(change: SetRange) -> Message:
+    """Return the action if the best learning rate is not known yet."""
+    return say(
+        "Search lower values of {name}, from {low} to {high}. Only if training is still unstable just above the best rate, make it "
+        "stable first.",
+        name=Name(change.parameter),
+        low=Number(change.low, 2),
+        high=Number(change.high, 2),
+    )
 
 
 def find_unstable(

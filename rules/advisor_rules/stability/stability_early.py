@@ -6,14 +6,16 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
+from advisor.computed.curves import noise as noise_between
+from advisor.computed.curves.curve_tails import NOISE_BOUND
 from advisor.computed.stability import instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Relation, Rule, Settled, Share
 from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.finding import Finding, Goal, MissingData, Severity
 from advisor.model.message import Name, Number, Percent, Probability, say
 from advisor.model.reading import Kind
 from advisor.model.study import Study
-from advisor_rules.stability._unstable import Unstable, find_unstable
+from advisor_rules.stability._unstable import Unstable, find_unstable, search_lower
 
 
 class StabilityEarly(Rule):
@@ -34,6 +36,10 @@ class StabilityEarly(Rule):
     Find the shortest sufficient warmup with a short study of its own. In it, the learning rate rises from zero to ten times the
     lowest unstable rate over 10 steps to a tenth of the training, and stays there for twice as long. `warmup-shortest` evaluates
     the study. If no warmup suffices, clip gradients, then try another optimizer. Lower the learning rate only as a last resort.
+    If results improve down to the lowest tenth of the rates (a rank test), the best rate is not known yet, so whether it is near
+    the unstable ones is not known either: search lower rates first.
+
+    It is a note if the unstable trials end within noise of the best one: then the instability costs nothing.
 
     ## How sure
     The noise is estimated from each run: an exponential tail for the highest level, a t-distribution for the first value. The
@@ -100,16 +106,19 @@ class StabilityEarly(Rule):
         if found is None:
             _require_dense_starts(study, seen)
             return
-        rates = (instability.rate_of(study, t) for t in found.trials)
+        lowest = min((instability.rate_of(study, t) for t in found.trials), default=math.nan)
+        lower = found.lower_rates(study, self.false_alarms)
         yield self.finding(
-            found.message,
-            action="Warm up the learning rate over as few steps as train stably. Lower it only as a last resort.",
-            severity="warning" if near.spares_best(found.trials) else "critical",
+            found.message if lower is None else say("{why}. {what}", why=lower.why, what=found.message),
+            action=search_lower(lower)
+            if lower
+            else "Warm up the learning rate over as few steps as train stably. Lower it only as a last resort.",
+            severity=_severity(study, found),
             confidence=found.confidence,
             side=near.side(found.trials),
             trials=found.trials,
             evidence=(found.curves("unstable"), self._figures(found)),
-            changes=instability.warmup_changes(min(rates, default=math.nan)),
+            changes=instability.warmup_changes(lowest) if lower is None else (lower,),
         )
 
     def _figures(self, found: Unstable) -> FigureEvidence:
@@ -129,6 +138,16 @@ class StabilityEarly(Rule):
                 ("thresholds", limits),
             )
         )
+
+
+def _severity(study: Study, found: Unstable) -> Severity:
+    """Return how much the instability costs; it is a note if the unstable trials end within noise of the best one."""
+    if not found.near.spares_best(found.trials):
+        return "critical"
+    ranked, (noise, known) = study.ranked(), noise_between.of_seeds(study)
+    comparable, costs = {t.index for t in ranked}, study.costs
+    worst = max(float(costs[t.index]) if t.index in comparable else math.inf for t in found.trials)
+    return "note" if known and worst <= costs[ranked[0].index] + NOISE_BOUND * noise else "warning"
 
 
 def _require_dense_starts(study: Study, seen: Sequence[loss_blowups.Blowup]) -> None:

@@ -14,7 +14,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Name, Number, Percent, Probability, say
 from advisor.model.study import Study
 from advisor.stats import jumps, spikes
-from advisor_rules.stability._unstable import Unstable, find_unstable
+from advisor_rules.stability._unstable import Unstable, find_unstable, search_lower
 
 
 class StabilityMid(Rule):
@@ -37,7 +37,8 @@ class StabilityMid(Rule):
 
     ## What to do
     Clip gradients. Start with the 90th percentile of the unclipped norms as the threshold and tune it around that value. If the
-    norm was not logged, log it first. A longer warmup prevents some jumps that clipping does not.
+    norm was not logged, log it first. A longer warmup prevents some jumps that clipping does not. If results improve down to the lowest
+    rates that were tried, search lower rates first, as after `stability-early`.
 
     ## How sure
     An exponential tail extrapolates the changes of each curve over 2, 6, 18 and 54 points. It gives the p-value of the largest
@@ -115,16 +116,16 @@ class StabilityMid(Rule):
             return
         best = bool({t.index for t in study.ranked()[:3]} & {t.index for t in found.trials})
         spared, rare = near.spares_best(found.trials), len(found.trials) <= self.rare * found.judged
-        norms = instability.late_norms(study, found.trials)
+        norms, lower = instability.late_norms(study, found.trials), found.lower_rates(study, self.false_alarms)
         yield self.finding(
-            found.message,
-            action=instability.clip_action(norms),
+            found.message if lower is None else say("{why}. {what}", why=lower.why, what=found.message),
+            action=search_lower(lower) if lower else instability.clip_action(norms),
             severity="critical" if best or not (spared or rare) else "warning" if spared else "note",
             confidence=found.confidence,
             side=near.side(found.trials),
             trials=found.trials,
             evidence=self._evidence(study, found),
-            changes=instability.clip_changes(norms),
+            changes=(lower,) if lower else instability.clip_changes(norms),
         )
 
     def _evidence(self, study: Study, found: Unstable) -> tuple[Evidence, ...]:

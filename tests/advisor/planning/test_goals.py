@@ -78,3 +78,16 @@ def test_a_length_is_fixed_where_trials_had_several() -> None:
     before = BEFORE.model_copy(update={"max_train_steps": None})
     length = SetField(field="max_train_steps", value=305, why="w")
     assert goal_of([length], before, length.apply(before)) == "Fix the length of training at 305 steps"
+
+
+def test_a_hyperparameter_that_counts_the_length_says_it_alone() -> None:
+    iterations = Parameter(role="nuisance", type="int", low=1800, high=1900)
+    before = BEFORE.model_copy(update={"max_train_steps": None}).with_parameter("num_iterations", iterations)
+    changes = [
+        SetField(field="max_train_steps", value=1880, why="w"),
+        FixParameter(parameter="num_iterations", value=1840, why="w"),
+    ]
+    after = before
+    for change in changes:
+        after = change.apply(after)
+    assert goal_of(changes, before, after) == "Fix num_iterations at 1,840"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,17 @@ def test_save_writes_the_page_the_findings_and_the_studies(report: Report, tmp_p
     assert {f"next/{n['file']}" for n in listed} == written
     for study in report.next_studies:
         assert load(tmp_path / "new" / "folder" / "next" / study.file) == study.spec
+
+
+def test_the_command_in_the_page_names_the_file_where_it_lies(
+    report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    report.save(tmp_path / "here" / "out")
+    first = report.next_studies[0].file
+    text = re.sub("<[^>]*>", "", (tmp_path / "here" / "out" / "report.html").read_text())
+    assert f"here/out/next/{first}" in text
+    assert "advisor-report/next" not in text
 
 
 def test_unedited_studies_of_an_earlier_analysis_are_removed(report: Report, tmp_path: Path) -> None:

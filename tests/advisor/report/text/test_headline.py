@@ -126,6 +126,14 @@ def test_a_fix_without_a_change_of_the_study_comes_before_it() -> None:
     assert str(headline(report)) == f"Search higher data. The best trials lie at the top of data. {then}"
 
 
+def test_a_problem_that_the_study_leaves_as_it_is_comes_before_a_note_that_it_follows() -> None:
+    change = SetRange(parameter="learning_rate", low=1e-7, high=50.0, scale="log", why="w")
+    note, problem = fired("note", "boundary", "learning_rate"), fired("warning", "pipeline", "data")
+    note = note.model_copy(update={"findings": (note.findings[0].model_copy(update={"changes": (change,)}),)})
+    report = make_report(make_study(12, dense=False), [note, problem])
+    assert str(headline(report)).startswith("Search higher data. The best trials lie at the top of data. Then run")
+
+
 def test_a_study_of_the_clipping_threshold_follows_the_finding_about_clipping() -> None:
     verdict = fired("warning", "stability", "x")
     plan = RunPlan(plan="clip", numbers={"p90": 1.0, "median": 0.5, "norms": 100.0}, why="w")

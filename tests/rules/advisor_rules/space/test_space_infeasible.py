@@ -239,3 +239,17 @@ def test_of_two_equal_thresholds_that_of_the_step_length_counts_and_poor_short_s
     assert isinstance(change, Reparametrise)
     assert min(steps) < change.low < 1 < change.high
     assert f"below {Number(change.low)}, results are worse" in change.why
+
+
+def three_of_ten(name: str) -> Any:
+    """Exactly the three highest values of `name` fail, among ten settings of three hyperparameters."""
+    rng = np.random.default_rng(1)
+    params = [{name: float(10**x), "beta": float(rng.random()), "decay": float(rng.random())} for x in range(-5, 5)]
+    return make_study(params, {"val/loss": [[2.0, 1.0 + 0.1 * i] for i in range(7)] + [[2.0, np.nan]] * 3})
+
+
+def test_failures_at_the_highest_learning_rates_need_fewer_trials_than_others() -> None:
+    (finding,) = verdict("space-infeasible", three_of_ten("learning_rate")).findings
+    assert (finding.subject, finding.side) == ("learning_rate", "high")
+    (other,) = verdict("space-infeasible", three_of_ten("temperature")).findings
+    assert other.subject is None

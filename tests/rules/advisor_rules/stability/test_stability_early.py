@@ -210,3 +210,36 @@ def test_a_rise_far_smaller_than_the_gain_of_the_best_trial_is_no_instability():
     stuck = 3 + 1e-3 * blown()
     assert verdict("stability-early", study_of([stuck])).status == "fired"
     assert verdict("stability-early", study_of([healthy(), stuck])).status == "quiet"
+
+
+def falling_rates(best: int):
+    """Six rates, of which the upper three are unstable; the one at index `best` has the best result, then its neighbours."""
+    losses = [healthy(), healthy(), healthy(), blown(), blown(), blown()]
+    return study_of(
+        losses,
+        [1.0, 1.5, 2.2, 3.3, 5.0, 7.5],
+        objective=[0.5 + 0.1 * abs(i - best) for i in range(6)],
+        space={"lr": Parameter(low=1.0, high=10.0, scale="log")},
+    )
+
+
+def test_if_results_improve_down_to_the_lowest_rates_these_are_searched_lower_first():
+    study = falling_rates(best=0)
+    (finding,) = verdict("stability-early", study).findings
+    assert str(finding.message).startswith("Results improve down to 1, the lowest rates that were tried")
+    (spec,) = plan(study, [verdict("stability-early", study)]).specs
+    assert (spec.parameters["lr"].low, spec.parameters["lr"].high) == (pytest.approx(0.1), pytest.approx(3.3))
+    assert "Search lower values of lr" in str(finding.action)
+
+
+def test_a_best_rate_inside_the_range_is_one_to_warm_up_beyond():
+    (finding,) = verdict("stability-early", falling_rates(best=2)).findings
+    assert "Warm up" in str(finding.action)
+
+
+@pytest.mark.parametrize(("behind", "severity"), [(0.01, "note"), (0.5, "warning")])
+def test_an_instability_after_which_trials_end_as_well_as_the_best_is_a_note(behind, severity):
+    repeats = [0.50, 0.52, 0.48, 0.51, 0.49]
+    study = study_of([healthy() for _ in repeats] + [blown()], [0.1] * 5 + [0.3], objective=[*repeats, 0.5 + behind])
+    (finding,) = verdict("stability-early", study).findings
+    assert finding.severity == severity
