@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy import stats
 
@@ -9,8 +11,9 @@ from advisor.computed.curves import step_noise
 from advisor.computed.decision import repeats
 from advisor.computed.space.settings import Settings
 from advisor.model.space import FloatArray
-from advisor.model.study import Study
+from advisor.model.study import Study, Trial
 from advisor.stats import boundaries
+from advisor.stats.heterogeneity import heterogeneity
 
 _MIN_FREEDOM = 3
 _BEST = 3
@@ -24,6 +27,16 @@ def of_seeds(study: Study) -> tuple[float, bool]:
     """Return (standard deviation between seeds, True with at least 3 degrees of freedom); (0, False) without repeats."""
     variance = repeats.trial_variance(repeats.settings(study))
     return (variance[0], variance[1] >= _MIN_FREEDOM) if variance is not None else (0.0, False)
+
+
+def as_much_between_seeds(study: Study, trials: Sequence[Trial], level: float) -> bool:
+    """Return whether repeats of one setting are known to differ as much as these trials, by a studentized range test.
+
+    Then better evaluations would not rank the trials; only more seeds would.
+    """
+    deviation, known = of_seeds(study)
+    costs = study.costs[[t.index for t in trials]]
+    return known and len(costs) > 1 and heterogeneity(costs, np.full(len(costs), deviation), level).p > level
 
 
 def of_steps(study: Study) -> float:

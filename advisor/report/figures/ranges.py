@@ -12,7 +12,7 @@ from advisor.model.words import capital, shorten, spelled, trimmed
 from advisor.report.figures.svg import FIGURE_WIDTH, Frame, Key, px_text
 from advisor.report.model import ReportData
 from advisor.report.plot_data.scale import Scale, limits_of_values
-from advisor.report.text.study_diff import describe
+from advisor.report.text.study_diff import alike, describe
 
 BEST_TRIALS = 5
 """Number of best trials to mark on each range."""
@@ -70,7 +70,7 @@ def range_rows(report: ReportData) -> RangeRows | None:
 
 
 def _is_same_domain(before: Parameter | None, after: Parameter | None) -> bool:
-    return before is not None and after is not None and describe(before) == describe(after)
+    return alike(before, after)
 
 
 def _draw_bars(report: ReportData, name: str, before: Parameter | None, after: Parameter | None) -> Markup:

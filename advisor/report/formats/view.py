@@ -134,8 +134,11 @@ def changes_next_study(report: ReportData, finding: Finding) -> bool:
 
 
 def cards_to_act_on(made: tuple[Card, ...]) -> list[Card]:
-    """Return the cards to act on now. Deferred findings are left out, and findings whose changes their cause already makes."""
-    now = [c for c in made if c.deferred is None]
+    """Return the cards to act on now, one for each action.
+
+    Deferred findings are left out, and findings whose changes their cause already makes.
+    """
+    now = list({str(c.finding.action): c for c in reversed(made) if c.deferred is None}.values())[::-1]
     changed = {c.ident: {row.name for row in c.diff} for c in now}
     return [c for c in now if not (c.diff and c.head in changed and changed[c.ident] <= changed[c.head])]
 

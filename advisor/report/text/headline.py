@@ -15,10 +15,10 @@ from advisor.model.prediction import significant
 from advisor.model.space import is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import capital, count, number, setting, share, shorten, spelled
-from advisor.planning.stages import MIN_FEASIBLE
+from advisor.planning.stages import MIN_FEASIBLE, ends_tuning
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
-from advisor.report.text.study_diff import describe, diff_changes, diff_specs
+from advisor.report.text.study_diff import alike, diff_changes, diff_specs
 
 _PARAMETERS = 4
 """Maximum number of hyperparameters that the sentence on the best trial mentions."""
@@ -110,7 +110,8 @@ def _then(spec: StudySpec, urgent: list[Finding]) -> Message:
 def _reason(report: ReportData, spec: StudySpec, lead: Finding | None, urgent: list[Finding]) -> Message:
     """Return the reason for the first study: the finding that it follows, and the number of others that need action now."""
     if lead is None:
-        return say("{text}", text=_quiet(report))
+        done = next((f for f in report.heads if ends_tuning([f])), None)
+        return say("{text}", text=_quiet(report)) if done is None else first_sentence(done.message)
     ends = [c.parameter for c in lead.changes if isinstance(c, SetRange) and c.parameter in spec.parameters]
     ranges = [name for name in ends if spec.parameters[name].numeric]
     found = _range_findings(report, lead, ranges[0], spec.parameters[ranges[0]]) if ranges else [lead]
@@ -179,7 +180,8 @@ def _quiet(report: ReportData) -> str:
     passed, fired = (sum(1 for _ in report.with_status(s)) for s in ("quiet", "fired"))
     notes, unknown = len(report.heads), len(report.verdicts) - passed - fired
     if waiting := sum(f.severity != "note" for f in report.heads):
-        return f"{capital(spelled(waiting, 'finding waits', 'findings wait'))} for a later study."
+        few = "Only one trial has a result, which is too few to judge a search. " if report.counts.feasible == 1 else ""
+        return f"{few}{capital(spelled(waiting, 'finding waits', 'findings wait'))} for a later study."
     if report.counts.feasible == 1 and not notes:
         return "Only one trial has a result, which is too few to judge a search."
     if not passed and not notes:
@@ -373,7 +375,7 @@ def _space_note(report: ReportData, searched: int) -> str:
     if not report.next_studies:
         return "none is varied" if searched == 0 else "in this study"
     old, new = report.spec.parameters, report.next_studies[0].spec
-    changed = sum(n not in new.parameters or describe(p) != describe(new.parameters[n]) for n, p in old.items())
+    changed = sum(not alike(p, new.parameters.get(n)) for n, p in old.items())
     added = len(new.parameters.keys() - old.keys())
     parts = [f"{changed} to change" if changed else "", f"{added} to add" if added else ""]
     return ", ".join(p for p in parts if p) or "none to change"

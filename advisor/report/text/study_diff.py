@@ -23,8 +23,10 @@ class DiffRow:
     why: str | None = None
 
 
-_COMPARED = tuple(Parameter.model_fields.keys() - {"why"})
-"""Fields of a hyperparameter. If all are equal, its descriptions are equal and need not be made."""
+_COMPARED = tuple(Parameter.model_fields.keys() - {"why", "low", "high"})
+"""Fields of a hyperparameter that must be equal in two versions that are alike; for the ends of a range, see `_ROUNDING`."""
+_ROUNDING = 0.01
+"""Maximum distance between the ends of two ranges that are alike, as a share of the range on its scale. Our choice."""
 _FIELDS = ("trials", "max_train_steps", "final_train_steps", "evaluate_every", "seeds")
 
 
@@ -49,7 +51,7 @@ def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
     pairs = (
         (n, old.parameters.get(n), new.parameters.get(n)) for n in dict.fromkeys([*old.parameters, *new.parameters])
     )
-    rows = [_parameter_row(n, before, after) for n, before, after in pairs if not _same(before, after)]
+    rows = [_parameter_row(n, before, after) for n, before, after in pairs if not alike(before, after)]
     for field in _FIELDS:
         before, after = (None if v is None else f"{v:,}" for v in (getattr(old, field), getattr(new, field)))
         rows.append(DiffRow(field, before, after))
@@ -59,8 +61,14 @@ def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
     return tuple(row for row in rows if row.before != row.after)
 
 
-def _same(old: Parameter | None, new: Parameter | None) -> bool:
-    return old is not None and new is not None and all(getattr(old, f) == getattr(new, f) for f in _COMPARED)
+def alike(old: Parameter | None, new: Parameter | None) -> bool:
+    """Return whether two versions of a hyperparameter are equal but for the rounding of the ends of its range."""
+    if old is None or new is None or any(getattr(old, f) != getattr(new, f) for f in _COMPARED):
+        return False
+    if new.low is None or new.high is None or not old.numeric:
+        return (old.low, old.high) == (new.low, new.high)
+    low, high = old.to_unit([new.low, new.high])
+    return bool(abs(low) <= _ROUNDING and abs(high - 1) <= _ROUNDING)
 
 
 def _parameter_row(name: str, old: Parameter | None, new: Parameter | None) -> DiffRow:

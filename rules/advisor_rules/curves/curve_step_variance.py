@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from advisor.computed.curves import noise
 from advisor.computed.curves.step_noise import MIN_EVALUATIONS, Around, Ranking, around_best, redraw_ranking
 from advisor.computed.decision import repeats
 from advisor.engine.rule import Count, Rule, Share
@@ -112,7 +113,9 @@ class CurveStepVariance(Rule):
                 limited(Percent(ranking.reliability), Percent(self.reliable)),
             ),
         )
-        return self._report(study, trials, message, 1 - ranking.keeps, rows, "warning")
+        # More seeds, not better evaluations, would rank settings that differ no more than repeats do.
+        by_seeds = noise.as_much_between_seeds(study, trials, self.false_alarms)
+        return self._report(study, trials, message, 1 - ranking.keeps, rows, "note" if by_seeds else "warning")
 
     def _single(self, study: Study, trial: Trial, part: Around) -> Iterator[Finding]:
         curve = study.cost_curve(trial).finite

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from advisor.computed.curves import noise
 from advisor.computed.curves.curve_tails import round_up
 from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
@@ -23,6 +24,7 @@ _EQUAL = "Treat these trials as equal and choose by cost or simplicity: no reali
 _HARDER = "Evaluate on more or harder examples or episodes, and judge trials by the mean of their late evaluations."
 _CONFIDENCE = 0.95
 """Confidence of the finding about perfect scores, which needs no test. Our choice."""
+_SEEDS = "Treat these trials as equal: repeats of one setting differ as much, so more examples would not rank them."
 _COUNTS = "Log the number of right answers for rare classes, and validate on more of their examples."
 
 
@@ -42,7 +44,8 @@ class EvalSize(Rule):
     progress on that class can be a single example.
 
     ## What to do
-    Validate on more examples, or treat the best trials as equal and use another criterion. For rare classes, look at counts.
+    Validate on more examples, or treat the best trials as equal and use another criterion. If repeats of one setting differ as much
+    as the best trials, more examples would not rank them. For rare classes, look at counts.
 
     ## How sure
     Confidence is the probability that another set of the same size would again leave the trials within that range. In simulated
@@ -56,11 +59,7 @@ class EvalSize(Rule):
     goal: ClassVar[Goal] = "efficiency"
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
-            rules=(
-                "curve-step-variance",
-                "adopt",
-                "tuning-saturated",
-            ),
+            rules=("curve-step-variance", "adopt"),
             shares="study",
             because="With so few validation examples, different trials look alike.",
         ),
@@ -125,6 +124,7 @@ class EvalSize(Rule):
     def _too_small(self, study: Study, trials: Sequence[Trial], found: Heterogeneity, gain: float) -> Finding:
         n = trials[0].fact("n_valid")
         factor = (found.critical_range / found.spread) ** 2 if found.spread > 0 else math.inf
+        by_seeds = noise.as_much_between_seeds(study, trials, self.false_alarms)
         more = say("Validate on about {n} examples, or treat these trials as equal.", n=round_up(n * min(factor, 100)))
         return self._finding(
             study,
@@ -137,8 +137,8 @@ class EvalSize(Rule):
                 k=len(trials),
                 spread=Number(found.spread, 2),
             ),
-            more if factor <= 100 else _EQUAL,
-            "warning" if found.critical_range > gain else "note",
+            _SEEDS if by_seeds else more if factor <= 100 else _EQUAL,
+            "warning" if found.critical_range > gain and not by_seeds else "note",
             found.chance_within,
             trials,
             tuple(self._rows(trials, found, gain)),

@@ -47,9 +47,9 @@ class SpaceInfeasible(Rule):
     Confidence is the probability, given the counts, that the failure rate in this study is at least the threshold. The region is
     found by a permutation test over all hyperparameters and sides. Too high a learning rate is the usual reason, so 40 % of the
     level is for that hypothesis alone: three failures at the highest of ten rates suffice. A region in two hyperparameters must
-    also explain enough additional failures to justify its additional thresholds. If failures were random, a region was found in 3 % of 432 simulated
-    studies of 12 to 40 trials. With 20 trials of 3 hyperparameters, a threshold was found in all of 37 studies, lr / (1 - momentum)
-    in 38 of 40, and a corner in 22 of 37.
+    also explain enough additional failures to justify its additional thresholds. If failures were random, a region was found in 1 %
+    of 297 simulated studies of 12 to 40 trials. With 20 trials of 3 hyperparameters, a threshold was found in all of 37 studies,
+    lr / (1 - momentum) in 38 of 40, and a corner in 22 of 37.
     """
 
     playbook: ClassVar[str] = "Extracting insight from experimental results"

@@ -14,8 +14,8 @@ from advisor.computed.stability.loss_blowups import Blowup
 from advisor.model.change import SetRange
 from advisor.model.evidence import CurveEvidence, Line, Mark
 from advisor.model.message import Message, Name, Number, say
+from advisor.model.space import rounded
 from advisor.model.study import Study, Trial
-from advisor.stats.widening import rounded
 
 EDGE = 0.1
 """Share of the range of the learning rate that counts as its low end; as in `space-boundary`."""
@@ -47,7 +47,7 @@ class Unstable:
         return min(1 - self.p, 0.99)
 
     def lower_rates(self, study: Study, false_alarms: float) -> SetRange | None:
-        """Return the change to rates from a decade below the range up to the lowest unstable one, if the best rate may lie there.
+        """Return the change to rates from a decade below the range up to twice the best one, if a better rate may lie there.
 
         It may if the best trial's rate is at the low end of the range and below all unstable ones, and if results improve towards
         this end by a rank test (Kendall) at the level `false_alarms`. Then the playbook's question, whether training is unstable
@@ -55,8 +55,13 @@ class Unstable:
         """
         name, best = self.near.parameter, self.near.best
         domain = study.spec.parameters.get(name or "")
-        lowest = min(float(self.near.rates[t.index]) for t in self.trials)
-        if name is None or domain is None or not domain.numeric or not domain.low or not lowest > best:
+        if (
+            name is None
+            or domain is None
+            or not domain.numeric
+            or not domain.low
+            or not self.near.spares_best(self.trials)
+        ):
             return None
         rates = [r for t in study.ranked() if math.isfinite(r := float(self.near.rates[t.index]))]
         at_end = domain.to_unit([best])[0] <= EDGE
@@ -68,7 +73,7 @@ class Unstable:
         ):
             return None
         why = f"Results improve down to {Number(best)}, the lowest rates that were tried, and higher ones are unstable"
-        return SetRange(parameter=name, low=domain.low / 10, high=rounded(lowest, 2), scale="log", why=why)
+        return SetRange(parameter=name, low=domain.low / 10, high=rounded(2 * best, 2), scale="log", why=why)
 
     @property
     def message(self) -> Message:

@@ -17,6 +17,11 @@ from advisor.model.reading import Kind
 from advisor.model.study import Study
 from advisor_rules.stability._unstable import Unstable, find_unstable, search_lower
 
+_WARM_UP = "Warm up the learning rate over as few steps as train stably. Lower it only as a last resort."
+_HARMLESS = (
+    "These trials end as well as the best one, so change nothing; before you search higher learning rates, warm up."
+)
+
 
 class StabilityEarly(Rule):
     """The loss rises instead of falling early in training, or becomes NaN or infinite.
@@ -107,18 +112,16 @@ class StabilityEarly(Rule):
             _require_dense_starts(study, seen)
             return
         lowest = min((instability.rate_of(study, t) for t in found.trials), default=math.nan)
-        lower = found.lower_rates(study, self.false_alarms)
+        lower, severity = found.lower_rates(study, self.false_alarms), _severity(study, found)
         yield self.finding(
             found.message if lower is None else say("{why}. {what}", why=lower.why, what=found.message),
-            action=search_lower(lower)
-            if lower
-            else "Warm up the learning rate over as few steps as train stably. Lower it only as a last resort.",
-            severity=_severity(study, found),
+            action=search_lower(lower) if lower else _HARMLESS if severity == "note" else _WARM_UP,
+            severity=severity,
             confidence=found.confidence,
             side=near.side(found.trials),
             trials=found.trials,
             evidence=(found.curves("unstable"), self._figures(found)),
-            changes=instability.warmup_changes(lowest) if lower is None else (lower,),
+            changes=(lower,) if lower else () if severity == "note" else instability.warmup_changes(lowest),
         )
 
     def _figures(self, found: Unstable) -> FigureEvidence:

@@ -37,8 +37,8 @@ class StabilityMid(Rule):
 
     ## What to do
     Clip gradients. Start with the 90th percentile of the unclipped norms as the threshold and tune it around that value. If the
-    norm was not logged, log it first. A longer warmup prevents some jumps that clipping does not. If results improve down to the lowest
-    rates that were tried, search lower rates first, as after `stability-early`.
+    norm was not logged, log it first. A longer warmup prevents some jumps that clipping does not.
+    If results improve down to the lowest rates that were tried, search lower rates first, as after `stability-early`.
 
     ## How sure
     An exponential tail extrapolates the changes of each curve over 2, 6, 18 and 54 points. It gives the p-value of the largest
@@ -118,7 +118,7 @@ class StabilityMid(Rule):
         spared, rare = near.spares_best(found.trials), len(found.trials) <= self.rare * found.judged
         norms, lower = instability.late_norms(study, found.trials), found.lower_rates(study, self.false_alarms)
         yield self.finding(
-            found.message if lower is None else say("{why}. {what}", why=lower.why, what=found.message),
+            found.message,
             action=search_lower(lower) if lower else instability.clip_action(norms),
             severity="critical" if best or not (spared or rare) else "warning" if spared else "note",
             confidence=found.confidence,

@@ -1,8 +1,10 @@
 """Differences between two studies, line by line."""
 
+import pytest
+
 from advisor.model.change import Forbid
 from advisor.model.spec import Bounds, Objective, Parameter, Region, StudySpec
-from advisor.report.text.study_diff import diff_changes, diff_specs
+from advisor.report.text.study_diff import alike, diff_changes, diff_specs
 
 SPEC = StudySpec(
     study="s",
@@ -25,3 +27,9 @@ def test_a_forbidden_corner_is_a_line():
 def test_a_corner_that_is_allowed_again_is_a_line():
     (row,) = diff_specs(Forbid(region=CORNER).apply(SPEC), SPEC)
     assert (row.before, row.after) == ("lr ≥ 0.1 and width ≥ 200", None)
+
+
+@pytest.mark.parametrize(("low", "same"), [(1.01e-4, True), (1.5e-4, False)])
+def test_the_rounding_of_the_end_of_a_range_is_no_change(low: float, same: bool) -> None:
+    old, new = (Parameter(low=end, high=0.1, scale="log") for end in (1e-4, low))
+    assert alike(old, new) is same

@@ -149,3 +149,14 @@ def test_perfect_scores_of_several_settings_cannot_be_told_apart():
     )
     assert shown.ranked()[0].name == "trial-1", "of equal trials, the one that stays good comes first"
     assert [t.name for t in shown.ranked(shown.trials[2:])] == ["trial-2", "trial-3"]
+
+
+def test_where_repeats_differ_as_much_more_examples_would_not_rank_the_trials():
+    repeats = [0.11, 0.14, 0.10, 0.15]
+    errors = [*repeats, 0.12, 0.13, 0.105, 0.16]
+    params = [{"lr": 0.1}] * len(repeats) + [{"lr": 0.01 * (i + 1)} for i in range(4)]
+    curves = {"val/error": [[0.9, e] for e in errors]}
+    tags = [{"n_valid": "200", "seed": str(i)} for i in range(len(errors))]
+    (finding,) = verdict(RULE, make_study(params, curves, objective="val/error", tags=tags)).findings
+    assert finding.severity == "note"
+    assert "repeats of one setting differ as much" in str(finding.action)

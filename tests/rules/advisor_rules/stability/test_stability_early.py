@@ -228,7 +228,7 @@ def test_if_results_improve_down_to_the_lowest_rates_these_are_searched_lower_fi
     (finding,) = verdict("stability-early", study).findings
     assert str(finding.message).startswith("Results improve down to 1, the lowest rates that were tried")
     (spec,) = plan(study, [verdict("stability-early", study)]).specs
-    assert (spec.parameters["lr"].low, spec.parameters["lr"].high) == (pytest.approx(0.1), pytest.approx(3.3))
+    assert (spec.parameters["lr"].low, spec.parameters["lr"].high) == (pytest.approx(0.1), pytest.approx(2.0))
     assert "Search lower values of lr" in str(finding.action)
 
 
