@@ -89,7 +89,7 @@ def _action(result: Lineages) -> str:
     if not result.lineages:
         return "No study of this store continues another one. Run a study of next/ and analyze it."
     last = result.lineages[-1]
-    return last.stop or f"Go on from {quoted(last.rounds[-1].study)}: {len(last.rounds)} rounds so far."
+    return last.stop or f"Go on from {quoted(last.rounds[-1].study)}: {count(len(last.rounds), 'round')} so far."
 
 
 def _show_near(study: str | None, near: str, tracking_uri: str | None, format_: str, brief: bool) -> None:

@@ -45,11 +45,13 @@ def mcp(tracking_uri: str | None, allow_run: bool, out: Path, port: int | None, 
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "uvicorn"):
             raise
-        raise AdvisorError(f'advisor mcp needs its SDK ({error.name}): pip install "tuning-advisor[mcp]"') from None
+        raise AdvisorError('advisor mcp needs the SDK of the protocol: pip install "tuning-advisor[mcp]"') from None
     from advisor.cli.mcp.tools import Tools
-    from advisor.tracking.stores.location import locate
+    from advisor.tracking.stores.location import locate, require_local
 
-    locate(tracking_uri)  # an agent's program shows an error at the start, but hardly one of the first call
+    location = locate(tracking_uri)
+    if location.path is not None:
+        require_local(location)  # a server may come up later; a path that does not exist is wrong
     server = make_server(Tools(tracking_uri, allow_run, out))
     if port is None:
         server.run("stdio")

@@ -57,7 +57,7 @@ def log_hostile(uri: str) -> str:
 def _rename(path: str) -> None:
     """Put the texts where MLflow's client refuses them."""
     names = {"metric": f"loss {HOSTILE[0]}", **{f"other {k}": HOSTILE[2 + k] for k in range(3)}}
-    names |= {"rate": f"lr {HOSTILE[4]}", "choice": HOSTILE[7], "kind": HOSTILE[14], "tag": HOSTILE[5]}
+    names |= {"rate": f"lr {HOSTILE[0]}", "choice": HOSTILE[7], "kind": HOSTILE[14], "tag": HOSTILE[5]}
     with closing(sqlite3.connect(path)) as database, database:
         for old, new in names.items():
             for table in ("params", "tags", "metrics", "latest_metrics"):
