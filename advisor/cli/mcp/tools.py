@@ -82,7 +82,7 @@ class Tools:
         report = self._report(experiment, objective, direction, budget)
         planned = report.next_studies
         if not planned:
-            return quote({"action": headline(report).render(mark_name), "studies": 0})
+            return _quoted(brief({"action": headline(report).render(mark_name), "studies": 0}))
         if number > len(planned):
             raise AdvisorError(f"number {number} is too large: {count(len(planned), 'study', 'studies')} planned")
         study = planned[number - 1]
