@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ from advisor.cli.brief import brief as brief_json
 from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, is_at_least, log_option, study_option
 from advisor.cli.progress import progress_bar
 from advisor.model.errors import AdvisorError
+from advisor.model.message import Item, joined
 from advisor.model.words import clean, encodable
 from advisor.report import Report
 from advisor.report.formats.sarif import StudyFile
@@ -79,19 +81,21 @@ def analyze(
     if markdown is not None:
         _write_markdown(report, markdown)
     if brief:
-        click.echo(brief_json(_short(report, options.out)))
+        click.echo(brief_answer(report, options.out))
     elif not options.quiet:
         print_summary(report, options.out, location)
     if fail_on is not None and any(is_at_least(f.severity, fail_on) for f in report.findings):
         sys.exit(1)
 
 
-def _short(report: Report, out: Path) -> dict[str, Json]:
-    """Return the report's main points and the paths to more."""
-    action, reason = first_step(report)
+def brief_answer(report: Report, out: Path | None, show: Callable[[Item], str] = str) -> str:
+    """Return the report's main points as a short line of JSON, with the paths to more if it was written to `out`.
+
+    show: formats the parts of sentences, such as names from the store.
+    """
     best = report.best
-    return {
-        "action": f"{action} {reason}".strip(),
+    data: dict[str, Json] = {
+        "action": joined(first_step(report), " ").render(show).strip(),
         "experiment": report.spec.study,
         "metric": report.spec.objective.metric,
         "trials": report.counts.total,
@@ -101,14 +105,18 @@ def _short(report: Report, out: Path) -> dict[str, Json]:
                 "rule": f.rule,
                 "severity": f.severity,
                 "confidence": f.confidence,
-                "action": str(f.action),
-                "why": str(f.message),
+                "action": f.action.render(show),
+                "why": f.message.render(show),
             }
             for f in report.heads
         ],
-        "next": [{"file": str(out / "next" / n.file), "goal": n.spec.goal} for n in report.next_studies],
-        "more": [str(out / name) for name in ("findings.json", "report.html")],
+        "next": [
+            {"file": str(out / "next" / n.file) if out is not None else None, "goal": n.spec.goal}
+            for n in report.next_studies
+        ],
+        "more": [str(out / name) for name in ("findings.json", "report.html")] if out is not None else (),
     }
+    return brief_json(data)
 
 
 def _write_markdown(report: Report, file: Path) -> None:

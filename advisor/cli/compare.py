@@ -19,6 +19,9 @@ from advisor.model.study import Study
 from advisor.tracking import read_study
 from advisor.tracking.stores.reading import list_experiments
 
+POWER = 0.8
+MAX_SEEDS = 20
+
 
 @click.command()
 @click.argument("candidate")
@@ -36,14 +39,14 @@ from advisor.tracking.stores.reading import list_experiments
 @click.option(
     "--power",
     type=click.FloatRange(0.5, 0.99),
-    default=0.8,
+    default=POWER,
     show_default=True,
     help="Probability that the advised seeds confirm a gain of the size found.",
 )
 @click.option(
     "--max-seeds",
     type=click.IntRange(min=2, max=1000),
-    default=20,
+    default=MAX_SEEDS,
     show_default=True,
     help="Maximum number of seeds to advise for a setting.",
 )
@@ -75,13 +78,28 @@ def compare(
     advisor compare new:trial-4 cifar:trial-3 --complexity 0.5%
     """
     experiments = Experiments(tracking_uri, objective, direction)
+    result = compare_settings(experiments, candidate, incumbent, experiment, complexity, power, max_seeds)
+    click.echo(brief_answer(result) if brief else result.ascii_json() if as_json else _text(result))
+
+
+def compare_settings(
+    experiments: Experiments,
+    candidate: str,
+    incumbent: str,
+    experiment: str | None = None,
+    complexity: str | None = None,
+    power: float = POWER,
+    max_seeds: int = MAX_SEEDS,
+) -> Comparison:
+    """Return the comparison of two settings, named as for `advisor compare`. Raises AdvisorError if one is unknown."""
     sides = _side(candidate, experiment, experiments), _side(incumbent, experiment, experiments)
     gain = _gain(complexity, sides[1]) if complexity is not None else None
-    result = decide(*sides, complexity=gain, power=power, max_seeds=max_seeds)
-    if brief:
-        click.echo(brief_json({"action": _text(result).splitlines()[0], **result.model_dump()}))
-    else:
-        click.echo(result.ascii_json() if as_json else _text(result))
+    return decide(*sides, complexity=gain, power=power, max_seeds=max_seeds)
+
+
+def brief_answer(result: Comparison) -> str:
+    """Return the result as a short line of JSON."""
+    return brief_json({"action": _text(result).splitlines()[0], **result.model_dump()})
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -22,20 +23,24 @@ from advisor.model.errors import AdvisorError
 @brief_option
 def explain(rule: str, rules: tuple[Path, ...], brief: bool) -> None:
     """Print the page of RULE: what it looks at, why it matters, what to do, and its thresholds."""
-    loaded = {r.rule_id(): r for r in load_rules(directories=rules)}
+    found = find_rule(rule, rules)
+    click.echo(brief_answer(found) if brief else rule_page(found))
+
+
+def find_rule(rule: str, directories: Sequence[Path] = ()) -> type[Rule]:
+    """Return the rule with this id. Raises AdvisorError with the most similar id if there is none."""
+    loaded = {r.rule_id(): type(r) for r in load_rules(directories=directories)}
     id = rule.lower().replace("_", "-")
-    if id in loaded and brief:
-        click.echo(brief_json(_short(type(loaded[id]))))
-    elif id in loaded:
-        click.echo(rule_page(type(loaded[id])))
-    else:
-        close = difflib.get_close_matches(id, list(loaded), n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "`advisor rules` lists them"
-        raise AdvisorError(f"there is no rule {rule!r}; {hint}")
+    if id in loaded:
+        return loaded[id]
+    close = difflib.get_close_matches(id, list(loaded), n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "`advisor rules` lists them"
+    raise AdvisorError(f"there is no rule {rule!r}; {hint}")
 
 
-def _short(rule: type[Rule]) -> dict[str, str]:
-    """Return the sections of a rule's page, what to do first."""
+def brief_answer(rule: type[Rule]) -> str:
+    """Return the sections of a rule's page as a short line of JSON, what to do first."""
     summary, *sections = rule.page().split("\n## ")
     parts = {title.strip(): " ".join(text.split()) for title, _, text in (s.partition("\n") for s in sections)}
-    return {"action": parts.pop("What to do", ""), "rule": rule.rule_id(), "finding": summary.strip(), **parts}
+    first = {"action": parts.pop("What to do", ""), "rule": rule.rule_id(), "finding": summary.strip()}
+    return brief_json({**first, **parts})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from dataclasses import replace
 from typing import Literal
 
 import click
@@ -96,18 +97,25 @@ def gate(
     advisor gate lr=0.2 --at-most peak_memory=24e9       a setting that must fit into 24 GB
     """
     experiments = Experiments(tracking_uri, objective, direction, Reading(population="all"))
-    place, candidate = _place(candidate, experiment, experiments)
     question = Question(candidate, against, worthwhile, at_most, at_least, allow_more, alone, max_seeds)
-    study = experiments.read(place)
-    answer = ask(study, question, place)
-    if record and not alone:  # an answer that counts no other proposals must not count for them
-        answer = _recorded(answer, study, tracking_uri)
-    if brief:
-        first = {n: getattr(answer, n) for n in ("action", "schema_version", "decision")}
-        click.echo(brief_json({**first, "run": (), **answer.model_dump(exclude_defaults=True)}, always=("run",)))
-    else:
-        click.echo(answer.ascii_json() if as_json else _text(answer))
+    answer = answer_question(experiments, question, experiment, record=record)
+    click.echo(brief_answer(answer) if brief else answer.ascii_json() if as_json else _text(answer))
     sys.exit(answer.exit_status)
+
+
+def answer_question(experiments: Experiments, question: Question, experiment: str | None, *, record: bool) -> Answer:
+    """Return the gate's answer to a question, noted in the store if `record`. Raises AdvisorError if the question is not clear."""
+    place, candidate = _place(question.candidate, experiment, experiments)
+    study = experiments.read(place)
+    answer = ask(study, replace(question, candidate=candidate), place)
+    # An answer that counts no other proposals must not count for them.
+    return _recorded(answer, study, experiments.tracking_uri) if record and not question.alone else answer
+
+
+def brief_answer(answer: Answer) -> str:
+    """Return the answer as a short line of JSON."""
+    first = {n: getattr(answer, n) for n in ("action", "schema_version", "decision")}
+    return brief_json({**first, "run": (), **answer.model_dump(exclude_defaults=True)}, always=("run",))
 
 
 def _place(candidate: str, experiment: str | None, experiments: Experiments) -> tuple[str, str]:

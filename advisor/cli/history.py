@@ -12,8 +12,9 @@ from advisor.cli.options import rules_option, tracking_option
 from advisor.cli.progress import progress_bar
 from advisor.engine.registry import load_rules
 from advisor.engine.settings import find_settings
+from advisor.history.answer import quoted
 from advisor.history.lineages import Lineages, read_lineages
-from advisor.history.memory import Tried, remember
+from advisor.history.memory import Memory, Tried, remember
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading
 from advisor.model.words import clean, count, number, setting
@@ -68,7 +69,7 @@ def history(
             on_progress=lambda done, total: on_progress("Reading runs", done, total),
         )
     if brief:
-        click.echo(brief_json({"action": _action(result), **result.model_dump(exclude_defaults=True)}))
+        click.echo(brief_answer(result))
         return
     if format_ == "json":
         click.echo(result.ascii_json())
@@ -77,24 +78,36 @@ def history(
     click.echo("\n".join(write(result.lineages, result.hit_rates, result.judged)))
 
 
+def brief_answer(result: Lineages | Memory) -> str:
+    """Return the result as a short line of JSON, the action first."""
+    action = _action(result) if isinstance(result, Lineages) else result.action
+    return brief_json({"action": action, **result.model_dump(exclude_defaults=True)})
+
+
 def _action(result: Lineages) -> str:
     """Return the most important sentence about the lineages."""
     if not result.lineages:
         return "No study of this store continues another one. Run a study of next/ and analyze it."
     last = result.lineages[-1]
-    return last.stop or f"Go on from {last.rounds[-1].study}: {len(last.rounds)} rounds so far."
+    return last.stop or f"Go on from {quoted(last.rounds[-1].study)}: {count(len(last.rounds), 'round')} so far."
 
 
 def _show_near(study: str | None, near: str, tracking_uri: str | None, format_: str, brief: bool) -> None:
     if study is None:
         raise AdvisorError("--near needs the experiment: advisor history EXPERIMENT --near SETTING")
-    memory = remember(read_study(study, tracking_uri=tracking_uri, reading=Reading(population="all")), near, study)
+    memory = find_near(study, near, tracking_uri)
     if brief:
-        click.echo(brief_json(memory.model_dump(exclude_defaults=True)))
+        click.echo(brief_answer(memory))
     elif format_ == "json":
         click.echo(memory.ascii_json())
     else:
         click.echo("\n".join([memory.action, "", *map(_tried_line, memory.tried)]))
+
+
+def find_near(experiment: str, near: str, tracking_uri: str | None) -> Memory:
+    """Return what was tried near a setting of an experiment. Raises AdvisorError if either is unknown."""
+    study = read_study(experiment, tracking_uri=tracking_uri, reading=Reading(population="all"))
+    return remember(study, near, experiment)
 
 
 def _tried_line(tried: Tried) -> str:

@@ -97,9 +97,9 @@ class Answer(FrozenModel):
 
 
 def quoted(name: str) -> str:
-    """Return a name for a sentence: short, and in quotation marks if it has several words."""
+    """Return a name for a sentence: short, and in quotation marks, which it cannot end, if it has several words."""
     text = shorten(name)
-    return f'"{text}"' if " " in text else text
+    return f'"{text.replace(chr(34), chr(39))}"' if " " in text else text
 
 
 def runs_in_words(more: More) -> str:
@@ -125,7 +125,7 @@ def limit_in_words(limit: Limit) -> str:
     """Return a violated limit with the candidate's value."""
     bound = f"at most {number(limit.at_most)}" if limit.at_most is not None else f"at least {number(limit.at_least)}"
     value = f"is {number(limit.value)}" if limit.value is not None else "was not logged by it"
-    return f"the limit on {shorten(limit.metric)}: {bound}, and it {value}"
+    return f"the limit on {quoted(limit.metric)}: {bound}, and it {value}"
 
 
 def excess_in_words(excess: Excess) -> str:

@@ -265,7 +265,7 @@ def _without_test(case: _Case) -> Answer | None:
         return _answer(case, "not decided", f"No run of {name} has a result at full length.", _more(case, (1, 0)))
     unknown = [limit.metric for limit in case.limits if limit.value is None]
     if unknown:
-        return _answer(case, "not decided", f"It did not log {listed(map(shorten, unknown))}, which a limit needs.", ())
+        return _answer(case, "not decided", f"It did not log {listed(map(quoted, unknown))}, which a limit needs.", ())
     broken = [limit for limit in case.limits if not limit.met]
     if broken:
         return _answer(case, "discard", f"It violates {listed(limit_in_words(b) for b in broken)}.", ())

@@ -8,12 +8,13 @@ from typing import Literal
 
 import numpy as np
 
+from advisor.history.answer import quoted
 from advisor.history.proposals import Proposal, key_with, proposals, recorded_tags
 from advisor.history.selection import filters, find_trials, is_equal
 from advisor.model.frozen import FrozenModel
 from advisor.model.space import Value, as_number
 from advisor.model.study import Study
-from advisor.model.words import clean, count, number, shorten
+from advisor.model.words import count, number, shorten
 
 Outcome = Literal["kept", "discarded", "not decided", "failed", "running", "not judged"]
 
@@ -133,7 +134,7 @@ def _action(found: list[Tried]) -> str:
     if equal:
         first = equal[0]
         result = f"{number(first.value)}" if first.value is not None else first.outcome
-        return f"This setting was tried: {clean(first.name)}, {count(first.runs, 'run')}, {result}. Read its outcome first."
+        return f"This setting was tried: {quoted(first.name)}, {count(first.runs, 'run')}, {result}. Read its outcome first."
     if bad:
         return f"{bad} of the {len(found)} nearest settings failed or were discarded. Read why before you try this one."
-    return f"This setting is new. The nearest of {len(found)} is {clean(found[0].name)}."
+    return f"This setting is new. The nearest of {len(found)} is {quoted(found[0].name)}."

@@ -14,7 +14,7 @@ from advisor.model.message import Item, Message, Name, Objective, as_sentence, f
 from advisor.model.prediction import significant
 from advisor.model.space import is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
-from advisor.model.words import capital, count, number, setting, share, shorten, spelled
+from advisor.model.words import capital, clean, count, number, setting, share, shorten, spelled
 from advisor.planning.stages import MIN_FEASIBLE, ends_tuning
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
@@ -84,11 +84,12 @@ def _urgent(report: ReportData) -> list[Finding]:
 
 def _marked(spec: StudySpec) -> Message:
     """Return the goal of a study with the hyperparameters in it marked as names."""
-    parts: list[Item] = []
-    for word in re.split(r"(\s+)", spec.goal):
-        name = word.rstrip(",:;")
-        parts += [Name(name), word[len(name) :]] if name in spec.parameters else [word]
-    return Message(tuple(parts))
+    names = sorted({clean(name) for name in spec.parameters} - {""}, key=len, reverse=True)
+    if not names:
+        return Message((spec.goal,))
+    # Names may contain spaces; a name ends at a space or a punctuation mark.
+    words = re.split(rf"(?<!\S)({'|'.join(map(re.escape, names))})(?=[\s,:;]|$)", spec.goal)
+    return Message(tuple(Name(word) if i % 2 else word for i, word in enumerate(words) if word))
 
 
 def _followed(report: ReportData, spec: StudySpec) -> Finding | None:

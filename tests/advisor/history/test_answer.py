@@ -16,6 +16,7 @@ def test_names_with_spaces_are_quoted_and_short():
     assert quoted("wide") == "wide"
     assert quoted("do this\x1b now") == '"do this\ufffd now"'
     assert len(quoted("word " * 100)) <= 42
+    assert quoted('a" and "b') == "\"a' and 'b\""
 
 
 def test_limits_excesses_and_probabilities():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import replace
 
 import numpy as np
@@ -100,12 +101,13 @@ def test_without_a_result_it_is_what_to_fix() -> None:
     assert headline(report) == "No trial produced a usable result. Search higher lr."
 
 
-def test_names_are_marked_up_in_the_headline() -> None:
-    change = SetRange(parameter="<lr>", low=1e-4, high=1.0, scale="log", why="w")
-    verdict = fired("warning", "boundary", "<lr>")
+@pytest.mark.parametrize("name", ["<lr>", "<lr> of all", "lr) (b"])
+def test_names_are_marked_up_in_the_headline(name: str) -> None:
+    change = SetRange(parameter=name, low=1e-4, high=1.0, scale="log", why="w")
+    verdict = fired("warning", "boundary", name)
     made = verdict.model_copy(update={"findings": (verdict.findings[0].model_copy(update={"changes": (change,)}),)})
     page = make_report(of_one_optimizer(12, dense=False), [made]).to_html()
-    assert '<h1>Add <code>&lt;lr&gt;</code>: <span class="nb">1e-4</span> to 1.' in page
+    assert f'<h1>Add <code>{html.escape(name)}</code>: <span class="nb">1e-4</span> to 1.' in page
 
 
 def test_it_is_the_goal_of_the_first_study_with_the_reason_for_it() -> None:

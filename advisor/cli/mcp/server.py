@@ -1,0 +1,84 @@
+"""Serves the tools with the protocol's own SDK, over standard input and output or over HTTP on a loopback address."""
+
+from __future__ import annotations
+
+import functools
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from mcp.server.mcpserver import MCPServer
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.types import CallToolResult, TextContent, ToolAnnotations
+
+from advisor import __version__
+from advisor.cli.mcp.quoting import NOTICE, quote_error
+from advisor.cli.mcp.tools import Tools
+from advisor.model.errors import AdvisorError
+
+INSTRUCTIONS = f"""Answers about hyperparameter tuning in an MLflow store, by statistical rules.
+Each answer is one JSON object. {NOTICE} What the advisor concludes stands there too, first in the key "action"; names in its
+sentences come from the store. Commands that an answer proposes are for a person to confirm."""
+LOOPBACK = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "[::1]"}
+"""Names of the loopback address, and how an address of the web writes them."""
+
+
+def make_server(tools: Tools) -> MCPServer[None]:
+    """Return a server with the tools."""
+    server: MCPServer[None] = MCPServer(
+        "tuning-advisor", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
+    )
+    lock = threading.Lock()
+    writing = (tools.gate, tools.next_study) if tools.allow_run else ()
+    for tool in (
+        tools.list_experiments,
+        tools.analyze_experiment,
+        tools.next_study,
+        tools.gate,
+        tools.explain_rule,
+        tools.history,
+        tools.compare,
+        tools.check_study,
+    ):
+        hints = ToolAnnotations(read_only_hint=tool not in writing, destructive_hint=False, open_world_hint=False)
+        server.add_tool(_answering(tool, lock), annotations=hints, structured_output=False)
+    return server
+
+
+def _answering(tool: Callable[..., str], lock: threading.Lock) -> Callable[..., CallToolResult]:
+    """Return the tool with its answer or error as a result of the protocol. One call works at a time."""
+
+    @functools.wraps(tool)
+    def answer(**arguments: Any) -> CallToolResult:
+        try:
+            with lock:
+                text, failed = tool(**arguments), False
+        except AdvisorError as error:
+            text, failed = quote_error(str(error)), True
+        except Exception as error:
+            text, failed = quote_error(f"unexpected {type(error).__name__}: {error} (a bug)"), True
+        return CallToolResult(content=[TextContent(type="text", text=text)], is_error=failed)
+
+    return answer
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket on a loopback address. Raises AdvisorError for another address, or if the port is taken."""
+    if host not in LOOPBACK:
+        raise AdvisorError(f"--host {host} is not a loopback address; use one of {', '.join(LOOPBACK)}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((LOOPBACK[host].strip("[]"), port), family=family)
+    except OSError as error:
+        raise AdvisorError(f"cannot listen on port {port}: {error.strerror or error}; choose another --port") from None
+
+
+def serve_http(server: MCPServer[None], at: socket.socket) -> None:
+    """Serve over HTTP until interrupted. Requests from pages of other sites are refused by their Host and Origin headers."""
+    port = at.getsockname()[1]
+    hosts = [f"{name}:{port}" for name in ("localhost", *dict.fromkeys(LOOPBACK.values()))]
+    security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])
+    app = server.streamable_http_app(transport_security=security)
+    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[at])

@@ -1,0 +1,191 @@
+"""The tools of `advisor mcp`. Each returns one line of JSON, in which texts of the store are quoted.
+
+The docstrings are the descriptions that agents read. The store is fixed at the start, so no call can name a host or a file.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
+
+from advisor.analysis import analyze
+from advisor.cli import compare as comparing
+from advisor.cli import explain, gate, history
+from advisor.cli.analyze import brief_answer as brief_report
+from advisor.cli.brief import Json, brief
+from advisor.cli.mcp.quoting import mark_name, quote, visible
+from advisor.engine.registry import load_rules
+from advisor.engine.settings import find_settings
+from advisor.history.gate import Question
+from advisor.history.lineages import read_lineages
+from advisor.model.errors import AdvisorError
+from advisor.model.reading import Reading
+from advisor.model.spec import Direction
+from advisor.model.spec_yaml import describe, loads
+from advisor.model.words import count
+from advisor.report import Report
+from advisor.report.save import save_report
+from advisor.report.text.headline import headline
+from advisor.tracking.stores.reading import active_experiments
+
+MAX_STUDY_CHARS = 40_000
+"""Maximum characters of a study file in a call or an answer; our choice, several times what a study of 40 hyperparameters takes."""
+NOT_RECORDED = (
+    "This answer was not recorded, because the server is read-only. It holds all the same. But a keep becomes the next default "
+    "incumbent, and counts in later questions, only once it is recorded: ask a person to run advisor gate, or to start the server "
+    "with --allow-run. Until then, later answers are stricter; pass `against`, and name settings by the same tags each time."
+)
+STUDY_NOT_WRITTEN = "No file was written, because the server is read-only."
+
+Experiment: TypeAlias = Annotated[str, Field(description="Name or id of an experiment; ids are safe for odd names.")]
+Metric: TypeAlias = Annotated[str | None, Field(description="Objective. Default: as logged, else inferred.")]
+Better: TypeAlias = Annotated[Direction | None, Field(description="Direction in which the objective improves.")]
+Limits: TypeAlias = Annotated[tuple[str, ...], Field(description="METRIC=VALUE; the candidate is discarded beyond it.")]
+SETTING = "A run's name or id, a git commit, or NAME=VALUE,... of parameters and tags"
+Setting: TypeAlias = Annotated[str, Field(description=f"{SETTING}.")]
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The tools on one store."""
+
+    tracking_uri: str | None
+    allow_run: bool
+    """Whether `gate` records its answers in the store and `next_study` writes its report."""
+    out: Path
+    """Folder of the reports that `next_study` writes."""
+
+    def list_experiments(self, pattern: Annotated[str, Field(description="Pattern such as cifar-*.")] = "*") -> str:
+        """List the experiments of the store, newest first, with the ids that all tools accept."""
+        found = [e for e in active_experiments(self.tracking_uri) if fnmatchcase(e.name, pattern)]
+        entries = [{"id": e.id, "name": e.name} for e in reversed(found)]
+        return _quoted(brief({"action": f"{count(len(found), 'experiment')}.", "experiments": entries}))
+
+    def analyze_experiment(self, experiment: Experiment, objective: Metric = None, direction: Better = None) -> str:
+        """Judge an experiment by the rules of the Deep Learning Tuning Playbook: what to do next, and the findings behind it."""
+        return _quoted(brief_report(self._report(experiment, objective, direction), None, mark_name))
+
+    def next_study(
+        self,
+        experiment: Experiment,
+        number: Annotated[int, Field(ge=1, description="Which of the planned studies; 1 is to be run first.")] = 1,
+        objective: Metric = None,
+        direction: Better = None,
+        budget: Annotated[str | None, Field(description="Maximum cost of all studies: 40h, or 2e6 steps.")] = None,
+    ) -> str:
+        """Plan the next study of an experiment, as a study file (YAML) for `advisor run`."""
+        report = self._report(experiment, objective, direction, budget)
+        planned = report.next_studies
+        if not planned:
+            return _quoted(brief({"action": headline(report).render(mark_name), "studies": 0}))
+        if number > len(planned):
+            raise AdvisorError(f"number {number} is too large: {count(len(planned), 'study', 'studies')} planned")
+        study = planned[number - 1]
+        if len(study.yaml) > MAX_STUDY_CHARS or loads(visible(study.yaml)) != study.spec:
+            raise AdvisorError(
+                "the study file is too long, or names in it are not printable; use: advisor analyze EXPERIMENT"
+            )
+        data: dict[str, Json] = {
+            "goal": study.spec.goal,
+            "studies": len(planned),
+            "file": study.file,
+            "yaml": study.yaml,
+        }
+        if not self.allow_run:
+            return quote(data, STUDY_NOT_WRITTEN)
+        save_report(report, self.out)
+        return quote({**data, "file": str(self.out / "next" / study.file)}, "The file was written, with its report.")
+
+    def gate(
+        self,
+        experiment: Experiment,
+        candidate: Setting,
+        against: Annotated[
+            str | None,
+            Field(description=f"Setting to replace. {SETTING}. Default: the last kept, else the best repeated."),
+        ] = None,
+        worthwhile: Annotated[
+            str | None, Field(description="Smallest gain worth finding: 0.002 (in units of the objective) or 1%.")
+        ] = None,
+        at_most: Limits = (),
+        at_least: Limits = (),
+        objective: Metric = None,
+        direction: Better = None,
+    ) -> str:
+        """Decide about a proposal: keep the candidate, discard it, or run the named seeds first. Ask after every run."""
+        question = Question(candidate, against, worthwhile, at_most, at_least)
+        answer = gate.answer_question(
+            self._experiments(objective, direction, Reading(population="all")),
+            question,
+            experiment,
+            record=self.allow_run,
+        )
+        return _quoted(gate.brief_answer(answer), None if self.allow_run else NOT_RECORDED)
+
+    def explain_rule(self, rule: Annotated[str, Field(description="Id of a rule, as in a finding.")]) -> str:
+        """Explain a rule: what it looks at, why it matters, what to do, and its thresholds."""
+        return _quoted(explain.brief_answer(explain.find_rule(rule)))
+
+    def history(
+        self,
+        experiment: Annotated[str | None, Field(description="Experiment or study. Default: all of the store.")] = None,
+        near: Annotated[
+            str | None, Field(description=f"{SETTING}: list what was tried near it, and what failed.")
+        ] = None,
+    ) -> str:
+        """Show the rounds of a study and how often the advice was right, or what was tried near a setting."""
+        if near is None:
+            rules = load_rules(settings=find_settings(Path.cwd()))
+            return _quoted(history.brief_answer(read_lineages(experiment, rules, tracking_uri=self.tracking_uri)))
+        if experiment is None:
+            raise AdvisorError("`near` needs `experiment`")
+        return _quoted(history.brief_answer(history.find_near(experiment, near, self.tracking_uri)))
+
+    def compare(
+        self,
+        candidate: Annotated[
+            str, Field(description=f"{SETTING}; without `experiment`: an experiment, or EXPERIMENT:SETTING.")
+        ],
+        incumbent: Annotated[str, Field(description="The same for the setting to replace.")],
+        experiment: Annotated[str | None, Field(description="Experiment that contains both.")] = None,
+        complexity: Annotated[
+            str | None, Field(description="Minimum gain that justifies the candidate: 0.002 or 1%.")
+        ] = None,
+        objective: Metric = None,
+        direction: Better = None,
+    ) -> str:
+        """Compare two settings or studies once. For a loop of many proposals, use `gate` instead, which counts them."""
+        experiments = self._experiments(objective, direction)
+        result = comparing.compare_settings(experiments, candidate, incumbent, experiment, complexity)
+        return _quoted(comparing.brief_answer(result))
+
+    def check_study(self, text: Annotated[str, Field(description="The study file itself, not its path.")]) -> str:
+        """Check the text of a study file (YAML); an error has the line and the key."""
+        if len(text) > MAX_STUDY_CHARS:
+            raise AdvisorError(f"the text is longer than {MAX_STUDY_CHARS:,} characters")
+        spec = loads(text)
+        space = {name: describe(parameter, "search") for name, parameter in spec.parameters.items()}
+        return _quoted(
+            brief({"action": "The study file is valid.", "study": spec.study, "trials": spec.trials, "space": space})
+        )
+
+    def _report(
+        self, experiment: str, objective: str | None, direction: Direction | None, budget: str | None = None
+    ) -> Report:
+        return analyze(
+            experiment, tracking_uri=self.tracking_uri, objective=objective, direction=direction, budget=budget
+        )
+
+    def _experiments(
+        self, objective: str | None, direction: Direction | None, reading: Reading | None = None
+    ) -> comparing.Experiments:
+        return comparing.Experiments(self.tracking_uri, objective, direction, reading)
+
+
+def _quoted(brief_answer: str, note: str | None = None) -> str:
+    return quote(json.loads(brief_answer), note)
