@@ -191,23 +191,16 @@ def test_the_same_data_give_the_same_bytes(tmp_path: Path) -> None:
     import_tables(tmp_path / "trials.parquet", tmp_path / "curves.parquet", tracking_uri=uri)
     running = []
     for seed in ("1", "2"):
-        command = [
-            *ADVISOR,
-            "analyze",
-            "lr-range-low-mlp",
-            "--tracking-uri",
-            uri,
-            "--out",
-            f"out{seed}",
-        ]
+        command = [*ADVISOR, "analyze", "lr-range-low-mlp", "--tracking-uri", uri]
         environment = {**os.environ, "PYTHONHASHSEED": seed}
-        running.append(subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE))
-    printed = [process.communicate()[0].replace(b"out1", b"out2") for process in running]
+        (tmp_path / seed).mkdir()
+        running.append(subprocess.Popen(command, cwd=tmp_path / seed, env=environment, stdout=subprocess.PIPE))
+    printed = [process.communicate()[0] for process in running]
     assert [process.returncode for process in running] == [0, 0]
     assert printed[0] == printed[1]
     one, two = (
         {p.relative_to(folder): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-        for folder in (tmp_path / "out1", tmp_path / "out2")
+        for folder in (tmp_path / "1" / "advisor-report", tmp_path / "2" / "advisor-report")
     )
     assert {"report.html", "findings.json", "findings.sarif"} <= set(map(str, one))
     assert one == two
