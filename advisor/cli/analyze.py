@@ -21,7 +21,7 @@ from advisor.report import Report
 from advisor.report.formats.sarif import StudyFile
 from advisor.report.formats.terminal import print_report
 from advisor.report.publish import log_to_mlflow as publish
-from advisor.report.save import save_report
+from advisor.report.save import placed, save_report
 from advisor.report.text.headline import first_step
 from advisor.system import shell
 from advisor.system.atomic import write_files
@@ -130,13 +130,14 @@ def make_report(experiment: str, options: AnalysisOptions, study_file: Path | No
     """Analyze the experiment and return its report."""
     command = shell.command_line(["advisor", "analyze", experiment, *options.words(study_file)])
     with progress_bar(enabled=show_progress) as on_progress:
-        return run_analysis(
+        report = run_analysis(
             experiment,
             study=study_file,
             command=command,
             on_progress=on_progress,
             **options.for_analyze(),
         )
+    return placed(report, options.out)
 
 
 def write_report(

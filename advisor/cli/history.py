@@ -114,4 +114,5 @@ def _tried_line(tried: Tried) -> str:
     values = ", ".join(f"{clean(n)} {setting(v)}" for n, v in list(tried.settings.items())[:6])
     result = number(tried.value) if tried.value is not None else "no result"
     why = f": {clean(tried.why)}" if tried.why else ""
-    return f"{clean(tried.name)}  {result}  {tried.outcome}{why}  ({count(tried.runs, 'run')}; {values})"
+    about = "; ".join(text for text in (count(tried.runs, "run"), values, clean(tried.change)) if text)
+    return f"{clean(tried.name)}  {result}  {tried.outcome}{why}  ({about})"

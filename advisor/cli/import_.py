@@ -352,3 +352,22 @@ def ray(path: Path, **options: Any) -> None:
     from advisor.interop.importers import ray as importer
 
     _run_import(importer, path, **options)
+
+
+@import_.command(name="results-tsv")
+@_PATH_ARGUMENT
+@_common_options
+def results_tsv(path: Path, **options: Any) -> None:
+    """Import the results.tsv of a coding agent that changes the training itself: one row per proposal, separated by tabs.
+
+    Usual columns: commit, val_bpb (any name; the first column of numbers is the objective), memory_gb, status (keep, discard,
+    crash), description. The commit is the setting, so rows of one commit are its repeats. A crash becomes a failed run. Import
+    again after rows were appended; rows that are there already are not changed.
+
+    \b
+    advisor import results-tsv results.tsv
+    advisor import results-tsv results.tsv --experiment speedrun --direction maximize
+    """
+    from advisor.interop.importers.results_tsv import ResultsTsv
+
+    _run_import(ResultsTsv(options["objective"]), path, **options)

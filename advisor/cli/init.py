@@ -11,6 +11,7 @@ from typing import Any, Literal
 import click
 from pydantic import ValidationError
 
+from advisor.cli.agents import write_agent_files
 from advisor.cli.options import direction_option
 from advisor.contract.metric_direction import direction_of
 from advisor.model import parameter_kinds, placeholders
@@ -33,6 +34,14 @@ OPTIMIZER_QUESTION = (
     "adamw for transformers, nesterov for convolutional networks)"
 )
 _RANGE_PATTERN = re.compile(r"^([^:]+)\.\.([^:]+)(?::(log|linear|reverse-log))?$")
+
+
+def _write_agent_files(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Write the files for coding agents and end the command, if the user asked for them."""
+    if wanted and not ctx.resilient_parsing:
+        changed = write_agent_files(Path.cwd())
+        click.echo("\n".join(f"{file}: written" for file in changed) or "The files for coding agents are up to date.")
+        ctx.exit()
 
 
 @click.command()
@@ -69,6 +78,14 @@ _RANGE_PATTERN = re.compile(r"^([^:]+)\.\.([^:]+)(?::(log|linear|reverse-log))?$
     "--out", type=click.Path(path_type=Path), default=Path("study.yaml"), show_default=True, help="Study file to write."
 )
 @click.option("--force", is_flag=True, help="Overwrite the file.")
+@click.option(
+    "--agents",
+    is_flag=True,
+    callback=_write_agent_files,
+    expose_value=False,
+    is_eager=True,
+    help="Write no study, but a section of AGENTS.md and a skill for coding agents.",
+)
 def init(
     optimizer: str | None,
     trials: int | None,
@@ -92,6 +109,7 @@ def init(
     advisor init ... --compare optimizer=sgd,adam       one study for each optimizer, with its own hyperparameters and ranges
     advisor init ... --compare activation=relu,gelu     one study for each value, or a single study for more than three values
     advisor init ... --find-steps 20000                 first find how long to train, by a sweep of constant learning rates
+    advisor init --agents                               tell coding agents how to use the advisor: AGENTS.md and a skill
 
     With few trials only the learning rate is tuned; with more, other hyperparameters of the optimizer are tuned too, as the
     playbook advises. Start from a well-known architecture and its usual optimizer: adamw for transformers, nesterov (SGD with

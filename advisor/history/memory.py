@@ -35,6 +35,8 @@ class Tried(FrozenModel):
     settings: dict[str, Value]
     """Values of the searched hyperparameters."""
     commit: str = ""
+    change: str = ""
+    """What it changes, in its author's words."""
     why: str = ""
     """Reason why runs failed."""
 
@@ -100,6 +102,7 @@ def _tried(study: Study, proposal: Proposal, distance: float, best: float) -> Tr
         behind=proposal.mean - best if has_result else None,
         settings={n: v for n, v in params.items() if n in study.searched},
         commit=shorten(proposal.trials[0].commit),
+        change=shorten(proposal.trials[0].facts.get("change", ""), 120),
         why=shorten(reason, 200),
     )
 

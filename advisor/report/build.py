@@ -172,7 +172,7 @@ def _row(study: Study, trial: Trial) -> TrialRow:
 def _spread(study: Study) -> Spread | None:
     repeated = [s for s in repeats.settings(study) if len(s.trials) > 1]
     variance = repeats.trial_variance(repeated)
-    if variance is None or not any(t.params for t in study.trials):
+    if variance is None or not any(t.params or t.commit for t in study.trials):
         return None
     return Spread(deviation=variance[0], settings=len(repeated), trials=sum(len(s.trials) for s in repeated))
 

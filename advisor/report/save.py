@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from advisor.model.errors import AdvisorError
 from advisor.model.words import encodable
@@ -14,16 +15,22 @@ from advisor.report.formats.sarif import StudyFile, render_sarif
 from advisor.report.model import ReportData
 from advisor.system.atomic import write_files
 
+Data = TypeVar("Data", bound=ReportData)
+
 _MANIFEST = ".written-by-advisor"
 """File that lists the files written to `next/`, one `<SHA-256> <name>` per line: the next analysis removes unedited ones."""
 
 
 def save_report(report: ReportData, out: Path, study_file: StudyFile | None = None) -> None:
     """Write the report's files into `out`, see `Report.save`. Annotations in findings.sarif refer to lines of `study_file`."""
-    # The command in the report names the study file where it lies, as seen from here.
-    here = out.relative_to(Path.cwd()) if out.is_absolute() and out.is_relative_to(Path.cwd()) else out
     # All files are rendered before the first write, so that an error leaves the folder unchanged.
-    save_files(files(report.model_copy(update={"folder": here.as_posix()}), study_file), out)
+    save_files(files(placed(report, out), study_file), out)
+
+
+def placed(report: Data, out: Path) -> Data:
+    """Return the report with commands that name its files in the folder `out`, as seen from the current folder."""
+    here = out.relative_to(Path.cwd()) if out.is_absolute() and out.is_relative_to(Path.cwd()) else out
+    return report.model_copy(update={"folder": here.as_posix()})
 
 
 def save_files(texts: Mapping[str, str], out: Path) -> None:

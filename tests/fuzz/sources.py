@@ -40,6 +40,9 @@ CARD = b"# m\n\n### Training hyperparameters\n- learning_rate: 5e-05\n- seed: 42
 CSV = b"trial,step,time,val_loss,lr,note\n1,0,1700000000,1.0,0.1,a\n1,1,1700000001.5,nan,0.1,a\n" + (
     b'2,0,,0.9,0.01,"b, c"\n2,1,,,0.01,b\n'
 )
+RESULTS = (
+    b"commit\tval_bpb\tmemory_gb\tstatus\tdescription\na1b2c3d\t0.9\t4.0\tkeep\tbase\nb2c3d4e\t0.0\t0.0\tcrash\tOOM\n"
+)
 TSV = CSV.replace(b'"b, c"', b"b c").replace(b",", b"\t")
 LIGHTNING = b"epoch,step,train_loss,val_loss\n0,0,1.0,\n0,1,0.9,0.8\n"
 ALGOPERF = b"global_step,accumulated_submission_time,validation/loss,validation/num_examples,loss\n10,1.5,0.5,100,0.4\n"

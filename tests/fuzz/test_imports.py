@@ -23,6 +23,7 @@ from advisor.interop.importers import (
 )
 from advisor.interop.importers.mlflow_runs import SafeNames, make_new_run
 from advisor.interop.importers.optuna import OptunaStorage
+from advisor.interop.importers.results_tsv import ResultsTsv
 from advisor.interop.importers.runs import Importer
 from advisor.interop.importers.tables import TidyTables
 from advisor.interop.importers.tabular import Tabular
@@ -40,6 +41,7 @@ IMPORTERS: dict[str, Importer] = {
     "algoperf": algoperf,
     "tensorboard": tensorboard,
     "optuna": OptunaStorage(),
+    "results-tsv": ResultsTsv(),
 }
 
 
@@ -66,6 +68,7 @@ WHOLE = {
     "csv": ("csv", "a.csv", sources.CSV),
     "tsv": ("csv", "a.tsv", sources.TSV),
     "jsonl": ("jsonl", "a.jsonl", sources.lines(sources.JSON_LINES)),
+    "results": ("results-tsv", "results.tsv", sources.RESULTS),
     "lightning": ("lightning", "v/metrics.csv", sources.LIGHTNING),
     "algoperf": ("algoperf", "s/mnist_x/trial_1/eval_measurements.csv", sources.ALGOPERF),
     "trainer": ("trainer-state", "trainer_state.json", as_json(sources.TRAINER)),

@@ -20,7 +20,7 @@ from advisor.model.progress import Progress
 from advisor.model.words import encodable
 from advisor.report.formats.html import render_index
 from advisor.report.formats.index import Outcome, make_outcome, sort_outcomes
-from advisor.report.save import files, save_files
+from advisor.report.save import files, placed, save_files
 from advisor.system import shell
 from advisor.system.atomic import write_files
 from advisor.system.processes import map_in_processes, usable_cpus
@@ -84,7 +84,7 @@ def _analyze_locally(
 def _analyze_on_ray(experiments: Sequence[Experiment], options: AnalysisOptions, workers: Workers) -> Iterator[Outcome]:
     """Yield the outcomes of analyses on Ray nodes. This process writes the reports: nodes do not share this machine's disk."""
     job = pack_job(options.for_analyze(), [experiment.name for experiment in experiments])
-    work = partial(_analyze_remotely, words=options.words(), job=job)
+    work = partial(_analyze_remotely, words=options.words(), out=options.out, job=job)
     results = map_on_ray(work, experiments, jobs=workers.jobs, address=workers.ray_address, failed=_node_failed)
     for experiment, analysis in results:
         yield _save_report(experiment, analysis, options.out)
@@ -93,19 +93,23 @@ def _analyze_on_ray(experiments: Sequence[Experiment], options: AnalysisOptions,
 def _analyze_and_save(
     experiment: Experiment, *, words: Sequence[str], out: Path, arguments: Mapping[str, Any]
 ) -> Outcome:
-    return _save_report(experiment, _analyze(experiment, words, arguments), out)
+    return _save_report(experiment, _analyze(experiment, words, out, arguments), out)
 
 
-def _analyze_remotely(experiment: Experiment, *, words: Sequence[str], job: RemoteJob) -> tuple[Experiment, _Analysis]:
+def _analyze_remotely(
+    experiment: Experiment, *, words: Sequence[str], out: Path, job: RemoteJob
+) -> tuple[Experiment, _Analysis]:
     with job.unpack() as arguments:
-        return experiment, _analyze(experiment, words, arguments)
+        return experiment, _analyze(experiment, words, out, arguments)
 
 
-def _analyze(experiment: Experiment, words: Sequence[str], arguments: Mapping[str, Any]) -> _Analysis:
+def _analyze(experiment: Experiment, words: Sequence[str], out: Path, arguments: Mapping[str, Any]) -> _Analysis:
     command = shell.command_line(["advisor", "analyze", experiment.reference, *words])
     try:
         report = analyze(experiment.reference, command=command, **arguments)
-        return _Analysis(make_outcome(experiment.name, experiment.folder, report), files(report))
+        return _Analysis(
+            make_outcome(experiment.name, experiment.folder, report), files(placed(report, out / experiment.folder))
+        )
     except Exception as error:
         return _Analysis(_not_analyzed(experiment, error))
 

@@ -70,12 +70,14 @@ def settings(study: Study) -> tuple[Setting, ...]:
 def compared(study: Study) -> tuple[Setting, ...]:
     """Return the settings of a study that compares a few settings and does not search; empty if it searches.
 
-    A study compares if it repeated each of its settings, or if it varies no number that is tuned.
+    A study compares if it repeated each of its settings, or if it varies no number that is tuned. Settings that differ only in
+    their code do not count, because a study file cannot state them.
     """
     tried = settings(study)
     tuned = any(p.numeric and p.role != "scientific" for p in study.searched.values())
     repeated = all(len(s.trials) > 1 for s in tried)
-    return tried if 2 <= len(tried) <= MAX_COMPARED and (repeated or not tuned) else ()
+    stated = bool(study.searched)
+    return tried if stated and 2 <= len(tried) <= MAX_COMPARED and (repeated or not tuned) else ()
 
 
 def settings_of(study: Study, trials: Sequence[Trial], key: KeyOf | None = None) -> list[Setting]:
@@ -139,8 +141,11 @@ def material(value: float, share: float = MATERIAL) -> float:
 
 
 def key(trial: Trial) -> Key:
-    """Return a key that identifies the trial's setting: hyperparameter names and values, rounded to seven digits."""
-    return key_of(trial.params)
+    """Return a key that identifies the trial's setting: hyperparameter names and values, rounded to seven digits.
+
+    Without any hyperparameters, the commit identifies it: then only the code can differ.
+    """
+    return key_of(trial.params) or (("commit", trial.commit),)
 
 
 def key_of(params: Mapping[str, Value]) -> Key:

@@ -6,7 +6,7 @@ import os
 from itertools import islice
 from pathlib import Path
 
-from advisor.interop.importers import files, table_files
+from advisor.interop.importers import files, results_tsv, table_files
 from advisor.model.errors import AdvisorError
 
 _MAX_FILES = 200_000
@@ -68,7 +68,10 @@ def _kinds_by_suffixes(names: set[str]) -> list[str]:
 
 def _kinds_by_content(path: Path) -> list[str]:
     if kinds := _kinds_by_suffixes({path.name}):
-        return ["wandb"] if {"_step", "_runtime"} <= set(table_files.column_names(path)) else kinds
+        columns = table_files.column_names(path)
+        if path.suffix.lower() == ".tsv" and results_tsv.is_results(columns):
+            return ["results-tsv"]
+        return ["wandb"] if {"_step", "_runtime"} <= set(columns) else kinds
     with path.open("rb") as file:
         head = file.read(200)
     return ["optuna"] if head.startswith(b"SQLite format 3\0") or b'"op_code"' in head else []

@@ -56,4 +56,7 @@ def reseed(study: Study, base: StudySpec, *, unnamed: bool = False) -> StudySpec
         why="the trial variance is not known well",
     )
     spec = again.apply(base)
-    return spec.model_copy(update={"study": name_of_round(base, base.round), "goal": repeat_goal(spec), "notes": ()})
+    goal = repeat_goal(spec)
+    if not ranked[0].params and ranked[0].commit:  # then the code is the setting
+        goal = f"{REPEAT_GOAL}, commit {clean(ranked[0].commit[:12])}{goal.removeprefix(REPEAT_GOAL)}"
+    return spec.model_copy(update={"study": name_of_round(base, base.round), "goal": goal, "notes": ()})

@@ -52,10 +52,12 @@ def test_truth_values_are_equal_in_any_case():
 
 
 def test_if_only_the_code_changes_the_latest_settings_follow_the_named_one():
-    study = loop(*(("run-" + c, 1.0, {"tags": {"mlflow.source.git.commit": c * 40}}) for c in "abc"))
+    change = {"advisor.change": "wider layers"}
+    study = loop(*(("run-" + c, 1.0, {"tags": {"mlflow.source.git.commit": c * 40, **change}}) for c in "abc"))
     memory = remember(study, "bbbbbbb", "loop")
     assert [(t.name, t.distance) for t in memory.tried] == [("run-b", 0), ("run-c", 1), ("run-a", 1)]
     assert memory.action.startswith("This setting was tried: run-b")
+    assert memory.tried[0].change == "wider layers"
 
 
 def test_names_that_nobody_logged_are_refused():

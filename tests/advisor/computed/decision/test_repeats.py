@@ -33,3 +33,10 @@ def test_runs_that_ended_early_are_no_repeats(status: Status) -> None:
 def test_complete_runs_are_repeats() -> None:
     tried = repeats.settings(_repeated("complete"))
     assert [len(s.trials) for s in tried] == [4, 4]
+
+
+@pytest.mark.parametrize(("params", "settings"), [({}, 2), ({"lr": 0.1}, 1)])
+def test_without_hyperparameters_the_commit_is_the_setting(params: dict[str, float], settings: int) -> None:
+    made = make_study([params] * 4, {"val/loss": [[2.0, 1.0, c] for c in COSTS[:4]]}, seeds=[0, 1, 2, 3])
+    trials = [replace(t, facts={**t.facts, "git_commit": "ab"[i // 2] * 7}) for i, t in enumerate(made.trials)]
+    assert len(repeats.settings(replace(made, trials=tuple(trials)))) == settings

@@ -169,6 +169,7 @@ def test_help_teaches_without_loading_any_library() -> None:
         "assert not heavy, heavy"
     )
     kinds = ["tensorboard", "wandb", "lightning", "trainer-state", "optuna", "csv", "jsonl", "algoperf", "ray", "auto"]
+    kinds.append("results-tsv")
     ran = subprocess.run(
         [sys.executable, "-c", script, *kinds], capture_output=True, text=True, check=True, env={**os.environ}
     )

@@ -1,0 +1,202 @@
+"""Imports the `results.tsv` of coding agents that change a training themselves: one row per proposal, appended after its run.
+
+The usual columns are `commit`, the objective such as `val_bpb`, `memory_gb`, `status` (keep, discard or crash) and
+`description`. The commit is the setting, so rows of one commit are its repeats. A crash is logged with zeros; it becomes a failed
+run without a result.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from advisor import contract
+from advisor.contract.metric_direction import direction_of
+from advisor.interop.importers import files
+from advisor.interop.importers.points import Curves
+from advisor.interop.importers.runs import RunContent, RunList, SourceRun
+from advisor.model.errors import AdvisorError
+from advisor.model.spec import Direction
+
+_FILE_NAME = "results.tsv"
+_COMMIT, _STATUS, _DESCRIPTION = "commit", "status", "description"
+_MAX_BYTES = 32_000_000
+_CRASHED = re.compile(r"crash|fail|error|oom|timed?[ _-]?out|killed|diverged|nan", re.IGNORECASE)
+_KEPT = re.compile(r"ke(ep|pt)|baseline|accept", re.IGNORECASE)
+_REPEATED = re.compile(r"baseline|repeat|re-?run|again|seed|noise|replicat", re.IGNORECASE)
+_RUNNING = re.compile(r"(in[ _-]?progress|running|pending|queued)$", re.IGNORECASE)
+_NO_VALUE = ("", "-", "--", "n/a", "na", "none", "null", "nan", "?")
+_NO_COMMIT = re.compile(r"[-?]*|0+|n/?a|none|null|unknown|uncommitted|pending", re.IGNORECASE)
+_MEMORY = re.compile(r"(^|_)(memory|mem|vram|ram)(_|$)", re.IGNORECASE)
+
+
+def is_results(columns: Sequence[str]) -> bool:
+    """Return True if a table with these columns is the result table of a coding agent."""
+    names = {c.strip().lower() for c in columns}
+    return {_COMMIT, _STATUS} <= names or {_COMMIT, _DESCRIPTION} <= names
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    line: int
+    """Line of the file, from 1."""
+    cells: Mapping[str, str]
+
+    @property
+    def commit(self) -> str:
+        """Commit of the row; if it names none, a name of its own, because its code is unknown."""
+        commit = self.cells[_COMMIT]
+        return f"uncommitted-{self.line}" if _NO_COMMIT.fullmatch(commit) else commit
+
+    def number(self, column: str) -> float | None:
+        """Return the number in a cell; None if there is none or it is no number."""
+        try:
+            value = float(self.cells[column].replace(",", ""))
+        except ValueError:
+            return None
+        return value if math.isfinite(value) else None
+
+    def has_failed(self, numeric: Sequence[str]) -> bool:
+        """Return True if the row's run has no result: by its status, by an empty cell or by zeros in all numeric columns."""
+        status, values = self.cells.get(_STATUS, ""), [self.number(c) for c in numeric]
+        zeros = not any(values) and not _KEPT.match(status)
+        return bool(_CRASHED.match(status)) or zeros or values[0] is None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsTsv:
+    """Importer for the result tables of coding agents."""
+
+    objective: str | None = None
+    """Column to judge by; default is the first column of numbers after the commit."""
+
+    def find_runs(self, source: str | Path) -> RunList:
+        """List the rows of a file, or of each results.tsv in a folder and its subfolders.
+
+        Raises AdvisorError if there is no such file, or with the line of a cell that cannot be read.
+        """
+        root = files.require_path(source, f"a {_FILE_NAME} or of a folder with one")
+        paths = files.find_files(root, _FILE_NAME.__eq__) if root.is_dir() else [root]
+        if not paths:
+            raise AdvisorError(f"{files.printable_text(root)}: no {_FILE_NAME} there")
+        found = [self._runs_of(path) for path in paths]
+        return RunList([run for runs, _ in found for run in runs], [note for _, notes in found for note in notes])
+
+    def _runs_of(self, path: Path) -> tuple[list[SourceRun], list[str]]:
+        shown = files.printable_text(path)
+        rows = _read_rows(path)
+        numeric = self._numeric_columns(rows, shown)
+        ended = [row for row in rows if not _RUNNING.match(row.cells.get(_STATUS, ""))]
+        for row in ended:
+            _check(row, numeric[0], shown)
+        tags = {contract.TAG_OBJECTIVE: numeric[0]}
+        if direction := direction_of(numeric[0]) or _direction_of_keeps(ended, numeric):
+            tags[contract.TAG_DIRECTION] = direction
+        experiment = files.folder_name(path.absolute().parent) if path.name == _FILE_NAME else path.stem
+        first = files.digest_of_value(dict(rows[0].cells))
+        seen: Counter[str] = Counter()
+        runs = []
+        for row in ended:
+            seen[row.commit] += 1
+            name = row.commit if seen[row.commit] == 1 else f"{row.commit}-{seen[row.commit]}"
+            key = ("results-tsv", first, str(row.line), row.commit)
+            runs.append(SourceRun(name, key, experiment, _Reader(row, numeric, tags), experiment_tags=tags))
+        return runs, _notes(ended, len(rows) - len(ended), shown)
+
+    def _numeric_columns(self, rows: Sequence[_Row], shown: str) -> list[str]:
+        """Return the columns of numbers, the objective first."""
+        columns = list(rows[0].cells)
+        later = columns[columns.index(_COMMIT) + 1 :]
+        others = [c for c in (*later, *columns) if c not in (_COMMIT, _STATUS, _DESCRIPTION)]
+        others = [c for c in dict.fromkeys(others) if any(row.number(c) is not None for row in rows)]
+        objective = self.objective or next((c for c in others if not _MEMORY.search(c)), None)
+        if objective not in columns:
+            missing = "no column of results" if objective is None else f"no column {objective!r}"
+            raise AdvisorError(f"{shown} has {missing}; its columns are: {', '.join(columns[:20])}")
+        numeric = [c for c in others if all(row.number(c) is not None or _is_empty(row.cells[c]) for row in rows)]
+        return [objective, *(c for c in numeric if c != objective)]
+
+
+def _read_rows(path: Path) -> list[_Row]:
+    """Return the rows of a file. Further tabs belong to the last column, which is usually the description."""
+    shown = files.printable_text(path)
+    lines = files.read_bytes(path, _MAX_BYTES).decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")
+    table = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
+    header = [name.strip() for name in table[0][1].split("\t")] if table else []
+    header = [name.lower() if name.lower() in (_COMMIT, _STATUS, _DESCRIPTION) else name for name in header]
+    if _COMMIT not in header or len(set(header)) < len(header):
+        raise AdvisorError(
+            f"{shown}: the first line must name the columns, separated by tabs, each once and one of them 'commit'"
+        )
+    if len(table) == 1:
+        raise AdvisorError(f"{shown} has no rows yet; import it after the first run")
+    rows = []
+    for number, line in table[1:]:
+        cells = [cell.strip() for cell in line.split("\t", len(header) - 1)]
+        rows.append(_Row(number, dict(zip(header, [*cells, *[""] * (len(header) - len(cells))], strict=True))))
+    return rows
+
+
+def _check(row: _Row, objective: str, shown: str) -> None:
+    """Raise AdvisorError if the objective is not a number, or if the cells do not match the header."""
+    value, status = row.cells[objective], row.cells.get(_STATUS, "")
+    where = f"{shown}, line {row.line}"
+    if row.number(objective) is None and not _is_empty(value) and not _CRASHED.match(status):
+        raise AdvisorError(f"{where}: {objective} is {value[:40]!r}, which is not a number; correct the line")
+    if re.fullmatch(r"[-+]?[\d.]+%?", status):
+        raise AdvisorError(f"{where}: the status is {status[:40]!r}; are the cells in the order of the first line?")
+
+
+def _is_empty(text: str) -> bool:
+    return text.lower().lstrip("+-") in (*_NO_VALUE, "inf", "infinity")
+
+
+def _direction_of_keeps(rows: Sequence[_Row], numeric: Sequence[str]) -> Direction | None:
+    """Return the direction in which the kept results moved: each keep was an improvement when it was made."""
+    results = [row for row in rows if _KEPT.match(row.cells.get(_STATUS, "")) and not row.has_failed(numeric)]
+    kept = [value for row in results if (value := row.number(numeric[0])) is not None]
+    if len(kept) < 2 or kept[0] == kept[-1]:
+        return None
+    return "minimize" if kept[-1] < kept[0] else "maximize"
+
+
+def _notes(rows: Sequence[_Row], running: int, shown: str) -> list[str]:
+    notes = []
+    if running:
+        notes.append(f"{shown}: {running} {'row has' if running == 1 else 'rows have'} not ended; import again later.")
+    first: dict[str, _Row] = {}
+    for row in rows:
+        former = first.setdefault(row.commit, row)
+        text = row.cells.get(_DESCRIPTION, "")
+        if text != former.cells.get(_DESCRIPTION, "") and not _REPEATED.search(text):
+            notes.append(
+                f"{shown}: lines {former.line} and {row.line} have the same commit and different descriptions. They count "
+                "as repeats of one setting; commit each change before its run."
+            )
+            break
+    return notes
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads the run of one row."""
+
+    row: _Row
+    numeric: Sequence[str]
+    tags: Mapping[str, str]
+
+    def __call__(self) -> RunContent:
+        cells, curves = self.row.cells, Curves()
+        failed = self.row.has_failed(self.numeric)
+        for column in () if failed else self.numeric:
+            if (value := self.row.number(column)) is not None:
+                curves.add(column, 0, value)
+        texts = {c: text for c, text in cells.items() if c not in (_COMMIT, _DESCRIPTION, *self.numeric) and text}
+        texts[contract.TAG_GIT_COMMIT] = self.row.commit
+        if description := cells.get(_DESCRIPTION):
+            texts[contract.TAG_NOTE] = texts[contract.TAG_CHANGE] = description
+        return RunContent(curves.points(), {}, {**self.tags, **texts}, "FAILED" if failed else "FINISHED")

@@ -1,0 +1,94 @@
+"""`advisor init --agents`: the files that it writes, and that every command in them works on a real store."""
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from commands import contents, status_of
+from mlflow.tracking import MlflowClient
+from mlflow_studies import log_study
+
+from advisor.cli.agents import BEGIN, END, SECTION, SECTION_FILE, SKILL, SKILL_FILE
+
+TABLE = "commit\tval_loss\tstatus\tdescription\na1b2c3d\t0.5\tkeep\tbaseline\nb2c3d4e\t0.0\tcrash\twider\n"
+
+
+@pytest.fixture
+def advisor(capsys, tmp_path, monkeypatch):
+    """Runs the command line in an empty folder: (exit status, standard output, standard error)."""
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+
+    def run(*arguments):
+        status = status_of(*arguments)
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+def test_both_files_are_written_once(advisor):
+    assert advisor("init", "--agents") == (0, f"{SKILL_FILE}: written\n{SECTION_FILE}: written\n", "")
+    assert (SECTION_FILE.read_text(), SKILL_FILE.read_text()) == (SECTION, SKILL)
+    before = {file: file.stat().st_mtime_ns for file in (SECTION_FILE, SKILL_FILE)}
+    assert advisor("init", "--agents") == (0, "The files for coding agents are up to date.\n", "")
+    assert {file: file.stat().st_mtime_ns for file in before} == before
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_only_the_section_of_a_file_changes(advisor, line_end):
+    head, tail = f"# Ours{line_end}{line_end}Use tabs.", f"{line_end}## Below{line_end}No line end"
+    SECTION_FILE.write_bytes(head.encode())
+    advisor("init", "--agents")
+    section = SECTION.replace("\n", line_end)
+    assert SECTION_FILE.read_bytes().decode() == head + 2 * line_end + section
+    SECTION_FILE.write_bytes(f"{head}{BEGIN}{line_end}an old text{END}{tail}".encode())
+    assert advisor("init", "--agents")[1] == f"{SECTION_FILE}: written\n"
+    assert SECTION_FILE.read_bytes().decode() == head + section.rstrip() + tail
+
+
+@pytest.mark.parametrize("text", [BEGIN.encode(), f"{END}\n{BEGIN}".encode(), 2 * SECTION.encode(), b"\xff\xfe"])
+def test_a_file_that_cannot_be_changed_is_one_line_and_nothing_is_written(advisor, text):
+    SECTION_FILE.write_bytes(text)
+    status, out, err = advisor("init", "--agents")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "AGENTS.md" in err
+    assert contents(Path()) == {"AGENTS.md": text}
+
+
+def test_the_texts_are_short_and_a_skill_as_agents_read_it():
+    assert len((SECTION + SKILL).splitlines()) <= 60
+    front = yaml.safe_load(SKILL.split("---\n")[1])
+    assert front.keys() == {"name", "description"}
+    assert front["name"] == SKILL_FILE.parent.name
+    assert "\n" not in SKILL.split("description: ")[1].split("\n---")[0]  # simple parsers read one line
+    assert len(front["description"]) <= 1024
+    for text in (SECTION, SKILL):
+        assert "never" in text.lower()
+        assert "instructions" in text
+
+
+def test_every_command_in_the_texts_runs(advisor, tmp_path, empty_store, monkeypatch):
+    uri = f"sqlite:///{shutil.copy(empty_store, tmp_path / 'mlflow.db')}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    log_study(MlflowClient(uri), "loop", [10 ** (-5 + 0.25 * i) for i in range(12)])
+    run = MlflowClient(uri).search_runs(["1"])[0].info.run_id
+    Path("results.tsv").write_text(TABLE)
+    values = {"EXPERIMENT": "loop", "RUN": run, "SETTING": run}
+    commands = set(re.findall(r"`advisor ([^`]*)`", SECTION + SKILL)) - {"init --agents"}
+    assert {c.split()[0] for c in commands} == {"history", "gate", "analyze", "explain", "import"}
+    for command in sorted(commands):
+        words = [values.get(word, word) for word in shlex.split(command)]
+        status, out, err = advisor(*words)
+        assert status in ((0, 1, 3) if words[0] == "gate" else (0,)), (words, err)
+        if "--brief" in words:
+            answer = json.loads(out)
+            assert next(iter(answer)) == "action"
+            for finding in answer.get("findings", []):  # `analyze` comes first
+                values["RULE"] = finding["rule"]
+            for key in {"gate": ["run"], "analyze": ["next"]}.get(words[0], []):
+                assert key in answer
