@@ -19,6 +19,8 @@ ELSEWHERE = {
     "pip install -e .": ("-e '.[demo]'", CHECKOUT / "Makefile"),
 }
 """Commands that CI runs by itself, and where."""
+NOT_DECIDED = 3
+"""Exit status of `advisor gate` where it asks for more seeds, as the guide's table makes it do."""
 
 PRELUDE = """
 import sys, torch
@@ -57,6 +59,7 @@ def folder(tmp_path_factory):
         )
         assert done.returncode == 0, done.stderr
     _write_tables(folder)
+    (folder / "results.tsv").write_text(next(text for text in blocks("text") if text.startswith("commit\t")))
     return folder
 
 
@@ -92,7 +95,8 @@ def test_every_command_runs_in_order(folder):
             timeout=120,
             check=False,
         )
-        assert done.returncode == 0, f"{command}: {done.stderr}"
+        expected = NOT_DECIDED if command.startswith("advisor gate ") else 0
+        assert done.returncode == expected, f"{command}: {done.stderr}"
         assert done.stdout
 
 
