@@ -39,7 +39,7 @@ def goal_of(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> s
     """Return the goal of the study `after`, which differs from `before` by the changes; the first change that matters leads.
 
     Other changes with the same verb share the goal; the study's file says the rest. A hyperparameter that is fixed because it
-    hardly matters only saves trials, so it leads only if there is nothing else.
+    hardly matters only saves trials, so it leads only if there is nothing else. What is searched at a fixed value is said with it.
     """
     parts = [p for c in sorted(changes, key=only_saves) if (p := _part(c, before, after)) is not None]
     if not parts:
@@ -50,21 +50,20 @@ def goal_of(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> s
         # A fixed length is said by the hyperparameter that counts it.
         numbers.pop(_LENGTH if verb == "Fix" and any(map(counts_training, numbers)) else "", None)
     if len(numbers) == 1:
-        subject, number = next(iter(numbers.items()))
-        return (
-            f"{verb} {subject} {number}"
-            if verb == "Fix"
-            else f"{verb} {subject}: {number}"
-            if number
-            else f"{verb} {subject}"
-        )
+        goal = _sentence(verb, *next(iter(numbers.items())))
+        also = [_sentence(*p) for p in parts if p[0] != "Fix"][:1] if verb == "Fix" else []
+        return " and ".join([goal, *(f"{text[0].lower()}{text[1:]}" for text in also)])
     shown = [f"{s} {n}" for s, n in list(numbers.items())[:MAX_NAMES]]
     return f"{verb} {listed(numbers, limit=MAX_NAMES)}: {'; '.join(shown)}"
 
 
-def manual_goal(subject: str, action: str) -> str:
-    """Return the goal of a study that waits for a fix by hand, such as `Fix the training pipeline: Shuffle the data`."""
-    return f"Fix {subject}: {action.rstrip('.')}"
+def _sentence(verb: str, subject: str, numbers: str) -> str:
+    return f"{verb} {subject}{' ' if verb == 'Fix' else ': ' if numbers else ''}{numbers}"
+
+
+def manual_goal(action: str) -> str:
+    """Return the goal of a study that waits for a fix by hand, such as `Search again once this is done: Shuffle the data`."""
+    return f"Search again once this is done: {action.rstrip('.')}"
 
 
 def slug(text: str) -> str:

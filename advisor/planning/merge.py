@@ -185,7 +185,7 @@ class _Merger:
     def add_stage(self, stage: Stage) -> None:
         """Apply the changes of the stage's findings; add a study if there are enough changes for one."""
         before = self.draft.current
-        edits = _StageEdits("", [f for f in self.findings if f.goal in stage.goals])
+        edits = _StageEdits("", [f for f in self.findings if f.goal in stage])
         for finding in sorted(edits.findings, key=lambda f: (_repeats_trial(f), self._depth(f))):
             self._add_finding(finding, edits)
         by_hand = next((f for f in edits.findings if self._needs_manual_fix(f)), None)
@@ -195,7 +195,7 @@ class _Merger:
         edits.goal = (
             goal_of(edits.changes, before, self.draft.current)
             if edits.changes or by_hand is None
-            else manual_goal(stage.subject, str(by_hand.action))
+            else manual_goal(str(by_hand.action))
         )
         idle = bool(self.study.searched) and not self.draft.current.searched and not edits.only_repeats
         idle = idle or (ends_tuning(self.findings) and only_narrows(edits.changes, before, self.draft.current))

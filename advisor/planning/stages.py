@@ -7,7 +7,7 @@ the goals of all earlier stages are met.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TypeAlias
 
 from advisor.model.change import Advise, Change, RunPlan, SetRange, only_saves
 from advisor.model.finding import Finding, Goal
@@ -28,27 +28,21 @@ MIN_FEASIBLE = 5
 """Minimum number of feasible trials for the best one to be strong evidence of where good settings lie."""
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A possible goal of a study, and the kinds of findings that require it."""
+Stage: TypeAlias = tuple[Goal, ...]
+"""A possible goal of a study: the kinds of findings that require it."""
 
-    goals: tuple[Goal, ...]
-    subject: str
-    """Object of the study's goal if its findings only give advice: "Fix the training pipeline: …"."""
+_STABILITY: Stage = ("stability",)
+_SPACE: Stage = ("infeasible", "boundary", "sampling")
+_STEPS: Stage = ("steps",)
 
-
-_STABILITY = Stage(("stability",), "the instability")
-_SPACE = Stage(("infeasible", "boundary", "sampling"), "the search")
-_STEPS = Stage(("steps",), "the length of training")
-
-STAGES = (
-    Stage(("pipeline",), "the training pipeline"),
+STAGES: tuple[Stage, ...] = (
+    ("pipeline",),
     _STABILITY,
     _SPACE,
     _STEPS,
-    Stage(("regularisation",), "the overfitting"),
-    Stage(("efficiency",), "the efficiency"),
-    Stage(("exploitation",), "the best setting"),
+    ("regularisation",),
+    ("efficiency",),
+    ("exploitation",),
 )
 
 
@@ -82,7 +76,7 @@ def _length_first(stages: Sequence[Stage]) -> list[Stage]:
 def _sure_only_of_length(findings: Sequence[Finding]) -> bool:
     """Return whether a finding on the length of training is sure, and all that would come before it are unsure range ends."""
     causes = [f for f in findings if f.explained_by is None and not only_advice(f) and not _only_saves(f)]
-    earlier = [f for f in causes if f.goal in (*_STABILITY.goals, *_SPACE.goals)]
+    earlier = [f for f in causes if f.goal in (*_STABILITY, *_SPACE)]
     length = any(f.goal == "steps" and f.severity == "warning" and f.confidence >= SURE for f in causes)
     return length and bool(earlier) and all(f.goal == "boundary" and f.confidence < SURE for f in earlier)
 

@@ -295,6 +295,15 @@ def test_changes_of_two_findings_are_merged_and_to_be_done_once() -> None:
     assert len(re.findall(r"M[\d.]+ 0v21|(?<=v21)M[\d.]+ 0v21", row)) == 5
 
 
+def test_changes_that_no_finding_asks_for_are_explained() -> None:
+    study = of_one_optimizer(40, dense=False)
+    report = make_report(study, make_verdicts(study))
+    changes = Markup(report.to_html().partition("<h3>What changes</h3>")[2].partition("Study file:")[0]).striptags()
+    assert [row.name for row in view.unasked_changes(report)] == ["learning_rate"]
+    assert "learning_rate: optimizer hyperparameters interact with every other change" in changes
+    assert "90th percentile" not in changes  # the finding says that
+
+
 def test_a_finding_of_thousands_of_trials_does_not_list_them_all() -> None:
     study = make_study(2000, dense=False)
     shown = make_verdicts(study)[1].findings[0].model_copy(update={"trials": tuple(t.id for t in study.trials)})

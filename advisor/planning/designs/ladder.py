@@ -25,7 +25,7 @@ from advisor.model.prediction import significant
 from advisor.model.space import Value, is_learning_rate
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
-from advisor.model.words import listed
+from advisor.model.words import count, listed
 from advisor.planning import price
 from advisor.planning.base import best_setting
 from advisor.planning.states import FALSE_ALARMS, settings_needed
@@ -52,7 +52,8 @@ def ladder(study: Study, base: StudySpec) -> StudySpec | None:
         price.power_of(study, 0, trials, len(spec.searched)),
         f"The alternative is to search all {len(base.searched)} hyperparameters, which takes about {every} trials.",
     )
-    goal = f"Narrow the search to {listed(spec.searched, limit=4)}: {trials} trials, the others fixed"
+    few = f"{count(tried.successes, 'trial')} cannot show the effects of {len(base.searched)} hyperparameters"
+    goal = f"Narrow the search to {listed(spec.searched, limit=4)}: {few}"
     return spec.model_copy(update={"goal": goal, "notes": notes})
 
 

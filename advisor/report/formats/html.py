@@ -55,6 +55,7 @@ def render_html(report: ReportData) -> str:
         steps=view.steps(report),
         ranges=range_rows(report),
         todo=view.cards_to_act_on(cards),
+        unasked=view.unasked_changes(report),
         groups=all_plots.plot_groups(report),
         missing_plots=all_plots.missing_plots(report),
         table=view.trials_to_list(report),

@@ -133,14 +133,31 @@ def changes_next_study(report: ReportData, finding: Finding) -> bool:
     return any(row.name in proposed for step in steps(report)[:1] for row in step.diff)
 
 
+def unasked_changes(report: ReportData) -> tuple[DiffRow, ...]:
+    """Return the rows of the first next study that no finding asks for, with their reasons."""
+    asked = {
+        row.name
+        for f in report.findings
+        if report.reason_deferred(f) is None
+        for row in diff_changes(report.spec, f.changes)
+    }
+    return tuple(row for step in steps(report)[:1] for row in step.diff if row.why and row.name not in asked)
+
+
 def cards_to_act_on(made: tuple[Card, ...]) -> list[Card]:
     """Return the cards to act on now, one for each action.
 
-    Deferred findings are left out, and findings whose changes their cause already makes.
+    Deferred findings are left out, and findings whose changes another one of their group makes: the first one whose changes the
+    next study has unaltered, else the cause.
     """
     now = list({str(c.finding.action): c for c in reversed(made) if c.deferred is None}.values())[::-1]
-    changed = {c.ident: {row.name for row in c.diff} for c in now}
-    return [c for c in now if not (c.diff and c.head in changed and changed[c.ident] <= changed[c.head])]
+    names = {c.ident: {row.name for row in c.diff} for c in now}
+    kept: dict[str, list[str]] = {}
+    for card in sorted(now, key=lambda c: bool(c.merged)):
+        group = kept.setdefault(card.head or card.ident, [])
+        if not card.diff or not any(names[card.ident] <= names[other] for other in group):
+            group.append(card.ident)
+    return [c for c in now if c.ident in kept[c.head or c.ident]]
 
 
 def explanation_sentence(finding: Finding) -> str | None:

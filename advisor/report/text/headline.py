@@ -48,13 +48,10 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
         spec = report.next_studies[0].spec
         lead, before = _followed(report, spec), before_study(report)
         if before is not None:
-            why = _reason(report, spec, before, urgent) if before is lead else _then(spec, urgent)
-            return as_sentence(before.action), why
-        return as_sentence(_marked(spec)), _reason(report, spec, lead, urgent)
+            return as_sentence(before.action), _reason(report, spec, before) if before is lead else _then(spec, before)
+        return as_sentence(_marked(spec)), _reason(report, spec, lead)
     if urgent:
-        first, rest = urgent[0], _others(urgent[1:])
-        why = first_sentence(first.message) if rest else as_sentence(first.message)
-        return say("{action}", action=as_sentence(first.action)), say("{why}{rest}", why=why, rest=rest)
+        return as_sentence(urgent[0].action), as_sentence(urgent[0].message)
     text = say("{text}", text=_quiet(report))
     if not report.heads:
         return text, nothing
@@ -98,28 +95,21 @@ def _followed(report: ReportData, spec: StudySpec) -> Finding | None:
     return min(leads, key=lambda f: not _is_goal(report, spec, f), default=None)
 
 
-def _then(spec: StudySpec, urgent: list[Finding]) -> Message:
+def _then(spec: StudySpec, before: Finding) -> Message:
     """Return the reason for advice that no study can follow, and what comes after it."""
-    return say(
-        "{why} Then run the first study, “{goal}”.{rest}",
-        why=first_sentence(urgent[0].message),
-        goal=spec.goal.partition(":")[0],
-        rest=_others(urgent[1:], "Also"),
-    )
+    goal = spec.goal.partition(":")[0]
+    return say("{why} Then run the first study, “{goal}”.", why=first_sentence(before.message), goal=goal)
 
 
-def _reason(report: ReportData, spec: StudySpec, lead: Finding | None, urgent: list[Finding]) -> Message:
-    """Return the reason for the first study: the finding that it follows, and the number of others that need action now."""
+def _reason(report: ReportData, spec: StudySpec, lead: Finding | None) -> Message:
+    """Return the reason for the first study: the findings that it follows."""
     if lead is None:
         done = next((f for f in report.heads if ends_tuning([f])), None)
         return say("{text}", text=_quiet(report)) if done is None else first_sentence(done.message)
     ends = [c.parameter for c in lead.changes if isinstance(c, SetRange) and c.parameter in spec.parameters]
     ranges = [name for name in ends if spec.parameters[name].numeric]
     found = _range_findings(report, lead, ranges[0], spec.parameters[ranges[0]]) if ranges else [lead]
-    rest = _others([f for f in urgent if f not in found])
-    if len(found) == 1 and not rest:
-        return as_sentence(lead.message)
-    return say("{why}{rest}", why=joined((first_sentence(f.message) for f in found), " "), rest=rest)
+    return as_sentence(found[0].message) if len(found) == 1 else joined((first_sentence(f.message) for f in found), " ")
 
 
 def _is_goal(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
@@ -166,15 +156,6 @@ def _range_findings(report: ReportData, first: Finding, name: str, new: Paramete
 def _proposes(finding: Finding, name: str, side: Side, end: float) -> bool:
     ranges = (c for c in finding.changes if isinstance(c, SetRange) and c.parameter == name)
     return any(math.isclose(c.low if side == "low" else c.high, end) for c in ranges)
-
-
-def _others(findings: list[Finding], start: str = "Then") -> str:
-    """Return a sentence that counts further findings that need action: ` Then act on two more findings.`"""
-    critical = sum(f.severity == "critical" for f in findings)
-    warnings = len(findings) - critical
-    parts = [f"fix {spelled(critical, 'more problem')}"] if critical else []
-    parts += [f"act on {spelled(warnings, 'more finding')}"] if warnings else []
-    return f" {start} {' and '.join(parts)}." if parts else ""
 
 
 def _quiet(report: ReportData) -> str:
@@ -274,13 +255,16 @@ def certainty(report: ReportData) -> Message:
     """Return the sentences on the uncertainty of the best value: between seeds, and between studies if that is known."""
     if report.again is None:
         return _between_trials(report)
-    low, high = map(Objective, report.again)
+    low, high = report.again
+    best = math.nan if report.best is None else report.best.value
+    lucky = best < low if report.minimize else best > high
     again = say(
-        "If the study ran again with other random settings and seeds, its best {metric} would lie between {low} and {high} (80 % "
+        "If the study ran again with other random settings and seeds, its best {metric} would {be} {low} and {high} (80 % "
         "interval).",
         metric=Name(report.spec.objective.metric),
-        low=low,
-        high=high,
+        be="probably be worse: between" if lucky else "lie between",
+        low=Objective(low),
+        high=Objective(high),
     )
     return joined((_between_trials(report), again), " ")
 
@@ -369,7 +353,9 @@ def _trials_figure(report: ReportData) -> tuple[str, str, str]:
     if counts.earlier:
         return "Trials", f"{own} + {counts.earlier:,}", f"{counts.earlier:,} from earlier rounds"
     failed = f"{counts.failed:,} without a result"
-    return "Trials", own, failed if counts.failed else f"{counts.feasible:,} with a result"
+    compared = len(report.ranked)
+    fine = f"{compared:,} comparable" if compared < counts.feasible else f"{counts.feasible:,} with a result"
+    return "Trials", own, failed if counts.failed else fine
 
 
 def _space_note(report: ReportData, searched: int) -> str:

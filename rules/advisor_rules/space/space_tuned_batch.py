@@ -9,15 +9,19 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.batch import throughput
+from advisor.computed.stability.instability import rate_of
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
-from advisor.model.change import Advise, Change, FixParameter, SetRange
+from advisor.model.change import AddParameter, Advise, Change, FixParameter, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count as CountOf
 from advisor.model.message import Name, Setting, say
+from advisor.model.prediction import significant
 from advisor.model.space import FloatArray, IntArray, as_number, is_learning_rate
-from advisor.model.study import Study
+from advisor.model.spec import Parameter
+from advisor.model.study import Study, Trial
+from advisor.stats.curve import HUGE
 
 
 class SpaceTunedBatch(Rule):
@@ -134,13 +138,25 @@ class SpaceTunedBatch(Rule):
 
 
 def _search_rate(study: Study, name: str) -> list[Change]:
-    """Return the change that searches a fixed learning rate, one decade to each side."""
-    for rate, parameter in study.spec.parameters.items():
+    """Return the change that searches a learning rate that was not tuned, one decade to each side."""
+    why = f"The learning rate was never tuned for one value of {name}"
+    rates = {n: p for n, p in study.spec.parameters.items() if is_learning_rate(n)}
+    for rate, parameter in rates.items():
         value = as_number(parameter.value)
-        if is_learning_rate(rate) and parameter.role == "fixed" and value > 0:
-            why = f"The learning rate was never tuned for one value of {name}"
+        if parameter.role == "fixed" and value > 0:
             return [SetRange(parameter=rate, low=value / 10, high=value * 10, scale="log", why=why)]
-    return []
+    used = _rate_used(study, study.ranked()[0]) if study.ranked() and not rates else math.nan
+    if not 0 < used < HUGE:
+        return []
+    low, high = significant(used / 10, 3), significant(used * 10, 3)
+    added = Parameter(type="float", low=low, high=high, scale="log", why=why)
+    return [AddParameter(name="learning_rate", parameter=added)]
+
+
+def _rate_used(study: Study, trial: Trial) -> float:
+    """Return the trial's peak learning rate: its optimizer's as noted, else the highest one in its curve; not finite if unknown."""
+    noted, logged = rate_of(study, trial), study.curve(trial, "learning_rate").finite.values
+    return noted if math.isfinite(noted) else float(logged.max(initial=-math.inf))
 
 
 def _same(values: FloatArray) -> bool:

@@ -38,6 +38,10 @@ def span(low: float, high: float, name: str = "lr") -> SetRange:
         ),
         ([FixParameter(parameter="weight_decay", value=0.01, why="w", for_now=True), span(1e-4, 1.0)], "Widen lr: 1e-4 to 1"),
         ([FixParameter(parameter="weight_decay", value=0.01, why="w", for_now=True)], "Fix weight_decay at 0.01"),
+        (
+            [FixParameter(parameter="weight_decay", value=0.01, why="w"), span(1e-3, 1e-2)],
+            "Fix weight_decay at 0.01 and narrow lr: 0.001 to 0.01",
+        ),
         ([SetField(field="max_train_steps", value=3000, why="w")], "Lengthen training: 2,000 to 3,000 steps"),
         ([SetField(field="max_train_steps", value=900, why="w")], "Shorten training: 2,000 to 900 steps"),
         ([SetField(field="trials", value=48, why="w")], "Add trials: 48 of lr, weight_decay"),
@@ -71,7 +75,7 @@ def test_a_goal_has_a_verb_an_object_and_numbers(changes: list[Change], goal: st
 
 
 def test_a_fix_by_hand_names_what_to_do() -> None:
-    assert manual_goal("the training pipeline", "Shuffle the data.") == "Fix the training pipeline: Shuffle the data"
+    assert manual_goal("Shuffle the data.") == "Search again once this is done: Shuffle the data"
 
 
 def test_a_length_is_fixed_where_trials_had_several() -> None:

@@ -148,7 +148,7 @@ def test_lower_learning_rates_come_before_the_instability_of_higher_ones():
 def test_a_manual_fix_comes_before_a_lesser_goal():
     advice = found("bug", "stability", Advise(text="Look for the bug."), severity="critical")
     first, second = plan(study(), [advice, found("still", "steps", STEPS)]).specs
-    assert first.goal == "Fix the instability: Do it"
+    assert first.goal == "Search again once this is done: Do it"
     assert first.notes == ("Look for the bug.",)
     assert set(first.searched) == set(study().searched)
     assert second.max_train_steps == 900
@@ -283,7 +283,7 @@ def test_an_effect_waits_until_its_cause_is_settled():
     edge = explained(found("edge", "boundary", wider()), "chance")
     made = plan(study(), [edge, broken])
     (spec,) = made.specs
-    assert spec.goal.startswith("Fix the training pipeline: Do it")
+    assert spec.goal.startswith("Search again once this is done: Do it")
     assert spec.parameters["lr"].high == 0.1
     assert [(d.rule, "follow the finding of chance" in d.reason) for d in made.deferred] == [("edge", True)]
 
@@ -291,7 +291,7 @@ def test_an_effect_waits_until_its_cause_is_settled():
 def test_a_broken_pipeline_that_holds_others_back_is_a_study_of_its_own():
     broken = found("chance", "pipeline", ADVICE)
     held = explained(found("edge", "boundary", wider()), "chance")
-    assert plan(study(), [broken, held]).specs[0].goal.startswith("Fix the training pipeline: Do it")
+    assert plan(study(), [broken, held]).specs[0].goal.startswith("Search again once this is done: Do it")
     free = plan(study(), [broken, found("edge", "boundary", wider())]).specs[0]
     assert free.goal == "Widen lr: 1e-6 to 1"
 

@@ -28,6 +28,6 @@ def test_an_unsure_end_does_not_put_off_a_sure_length(edge: float, length: float
         found("space-boundary", goal, WIDER, severity="warning", confidence=edge).findings[0],
         found("curve-still-improving", "steps", LONGER, severity="warning", confidence=length).findings[0],
     ]
-    goals = [g for stage in in_order(STUDY, findings) for g in stage.goals]
+    goals = [g for stage in in_order(STUDY, findings) for g in stage]
     assert min(("boundary", "steps"), key=goals.index) == first
     assert sorted(goals) == sorted(set(goals))

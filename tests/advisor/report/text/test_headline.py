@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from advisor.model.change import RunPlan, SetRange
-from advisor.model.finding import Finding, Verdict
+from advisor.model.finding import Explanation, Finding, Verdict
 from advisor.model.message import Name, say
 from advisor.model.spec import Objective, StudySpec
 from advisor.model.study import Status
 from advisor.model.words import number
 from advisor.planning import Deferred
+from advisor.report.formats.view import cards, cards_to_act_on
 from advisor.report.model import ReportData
 from advisor.report.text.headline import best_sentence, certainty, headline, key_figures
 from tests.advisor.report.studies import make_report, make_study, of_one_optimizer
@@ -83,11 +84,11 @@ def test_few_results_are_no_clean_bill(verdicts: list[Verdict], rest: str) -> No
         ([fired("warning", "steps")], "Search higher lr. The best trials lie at the top of lr."),
         (
             [fired("warning", "steps"), fired("critical", "boundary", "wd"), fired("note", "sampling")],
-            "Search higher wd. The best trials lie at the top of wd. Then act on one more finding.",
+            "Search higher wd. The best trials lie at the top of wd.",
         ),
         (
             [*(fired("critical", "boundary", n) for n in ("lr", "wd", "b")), fired("warning", "steps")],
-            "Search higher b. The best trials lie at the top of b. Then fix two more problems and act on one more finding.",
+            "Search higher b. The best trials lie at the top of b.",
         ),
     ],
 )
@@ -116,9 +117,7 @@ def test_it_is_the_goal_of_the_first_study_with_the_reason_for_it() -> None:
     lead = lead.model_copy(update={"findings": (lead.findings[0].model_copy(update={"changes": (change,)}),)})
     report = make_report(make_study(12, dense=False), [lead, other])
     goal = report.next_studies[0].spec.goal
-    assert str(headline(report)) == (
-        f"{goal}. The best trials lie at the top of learning_rate. Then fix one more problem."
-    )
+    assert str(headline(report)) == f"{goal}. The best trials lie at the top of learning_rate."
 
 
 def test_a_fix_without_a_change_of_the_study_comes_before_it() -> None:
@@ -168,6 +167,27 @@ def test_certainty_depends_on_repeats() -> None:
         assert ("may be chance" in certainty(report.model_copy(update={"spread": spread}))) == chance
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (0.0, 1e9, "its best validation/error would lie between 0 and 1e9 (80 % interval)."),
+        (1e8, 1e9, "its best validation/error would probably be worse: between 1e8 and 1e9 (80 % interval)."),
+    ],
+)
+def test_a_lucky_best_value_is_said_to_be_one(low: float, high: float, words: str) -> None:
+    report = make_report(make_study(9, dense=False), ()).model_copy(update={"again": (low, high)})
+    assert words in str(certainty(report))
+
+
+def test_the_figure_of_trials_counts_the_comparable_ones() -> None:
+    report = make_report(make_study(9, dense=False, statuses=dict.fromkeys(range(9), "complete")), ())
+    for made, words in (
+        (report, "9 with a result"),
+        (with_trials(report, comparable={6: False, 7: False}), "7 comparable"),
+    ):
+        assert {label: note for label, _, note in key_figures(made)}["Trials"] == words
+
+
 @pytest.mark.parametrize("trials", [0, 1, 3])
 def test_there_are_always_five_key_figures(trials: int) -> None:
     spec = StudySpec(study="s", objective=Objective(metric="loss", direction="minimize"))
@@ -180,6 +200,20 @@ def test_it_has_the_range_of_the_next_study() -> None:
     made = verdict.model_copy(update={"findings": (verdict.findings[0].model_copy(update={"changes": (change,)}),)})
     report = make_report(of_one_optimizer(4), (made,))
     assert str(headline(report)) == "Add lr: 1e-4 to 1. The best trials lie at the top of lr."
+
+
+def test_the_reason_is_that_of_the_finding_whose_range_the_study_has() -> None:
+    """The cause only cuts off the diverged trials; what follows from it goes further."""
+    cut = SetRange(parameter="learning_rate", low=1e-4, high=0.2, scale="log", why="w")
+    lower = SetRange(parameter="learning_rate", low=1e-5, high=0.01, scale="log", why="w")
+    cause, follower = fired("warning", "infeasible", "x"), fired("warning", "boundary", "learning_rate")
+    waits = Explanation(rule=cause.rule, subject="x", because="It is the same range.", waits=False)
+    changes = ((cause, {"changes": (cut,)}), (follower, {"changes": (lower,), "explained_by": waits}))
+    made = [v.model_copy(update={"findings": (v.findings[0].model_copy(update=more),)}) for v, more in changes]
+    report = make_report(make_study(12, dense=False), made)
+    assert report.next_studies[0].spec.parameters["learning_rate"].high == 0.01
+    assert str(headline(report)).endswith("The best trials lie at the top of learning_rate.")
+    assert [str(c.finding.action) for c in cards_to_act_on(cards(report))] == ["Search higher learning_rate"]
 
 
 def test_a_range_that_two_findings_made_has_the_reason_of_each_end() -> None:

@@ -113,3 +113,14 @@ def test_keeps_its_promise_over_random_studies_with_enough_learning_rates() -> N
         params = [{"batch_size": int(rng.choice(batches)), "lr": 10 ** rng.uniform(-4, -1)} for _ in range(count)]
         fired += verdict(RULE, study(params)).status == "fired"
     assert fired == 0
+
+
+def test_a_learning_rate_that_is_only_logged_is_added() -> None:
+    """Otherwise the next study would train one setting many times."""
+    params = [{"batch_size": b} for b in (32, 64, 128)]
+    curves = {"val/loss": [1.0, 1.1, 1.2], "learning_rate": [[0.02] * 20] * 3}
+    (finding,) = verdict(RULE, make_study(params, curves)).findings
+    (added,) = (c for c in finding.changes if c.kind == "add")
+    assert (added.name, added.parameter.low, added.parameter.high) == ("learning_rate", 0.002, 0.2)
+    (finding,) = verdict(RULE, study(params)).findings
+    assert [c.kind for c in finding.changes] == ["fix", "advise"]
