@@ -49,20 +49,28 @@ def training_command(study: Study, spec: StudySpec) -> str:
     text = " ".join(word if braced else shell.quote_word(word) for word, braced in filled)
     before, now = placeholders.values(study.spec), placeholders.values(spec)
     changed = [n for n in placeholders.to_pass(spec) if n == "seed" or now[n] != before.get(n)]
-    needed = [n for n in spec.searched if not any(f"{{{d}}}" in text for d in _derived(spec, n))]
+    needed = [option for name in spec.searched for option in _options(spec, name, text)]
     # The default of an option may differ from the value at which the study fixes what was searched before.
     varied = params.keys() | study.searched
     needed += [
         n for n, p in spec.parameters.items() if p.value is not None and n in varied and params.get(n) != p.value
     ]
-    missing = [n for n in (*needed, *changed) if f"{{{n}}}" not in text]
+    missing = [n for n in dict.fromkeys((*needed, *changed)) if f"{{{n}}}" not in text]
     return " ".join([text, *map(placeholders.option, missing)])
 
 
-def _derived(spec: StudySpec, name: str) -> list[str]:
-    """Return the hyperparameters that the study computes from this one, which the training may take instead."""
-    formulas = {n: p.formula for n, p in spec.parameters.items() if p.formula is not None}
-    return [n for n, text in formulas.items() if name in formula.parse(text).names]
+def _options(spec: StudySpec, name: str, text: str) -> list[str]:
+    """Return what the command must pass for a searched hyperparameter.
+
+    That is what the study computes from it, if the command names that, or if the training does not know the hyperparameter because
+    it only stands for an expression, such as lr / (1 - momentum).
+    """
+    formulas = {n: formula.parse(p.formula).names for n, p in spec.parameters.items() if p.formula is not None}
+    derived = [n for n, names in formulas.items() if name in names]
+    if spec.parameters[name].equals is not None:
+        return derived
+    stand_ins = {n for n, p in spec.parameters.items() if p.equals is not None}
+    return [] if any(f"{{{n}}}" in text and not stand_ins & formulas[n] for n in derived) else [name]
 
 
 def run_command(report: ReportData) -> str:

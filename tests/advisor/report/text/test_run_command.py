@@ -135,6 +135,22 @@ def test_a_derived_value_stands_for_what_it_is_computed_from() -> None:
     )
 
 
+@pytest.mark.parametrize("command", ["python train.py", "python train.py --learning-rate 0.01"])
+def test_a_new_name_is_not_passed_but_what_is_computed_from_it(command: str) -> None:
+    """The training knows learning_rate and momentum; learning_rate / (1 - momentum) is only how they are searched."""
+    parameters = {
+        "effective_rate": Parameter(
+            type="float", low=0.01, high=1.0, scale="log", equals="learning_rate / (1 - momentum)"
+        ),
+        "learning_rate": Parameter(role="derived", formula="effective_rate * (1 - momentum)"),
+        "momentum": Parameter(type="float", low=0.5, high=0.9),
+    }
+    spec = replace_spec(parameters=parameters)
+    made = command_for(command, spec)
+    job_env.check_command(spec, shlex.split(made))
+    assert sorted(made.split(" --")) == ["learning-rate {learning_rate}", "momentum {momentum}", "python train.py"]
+
+
 def test_advisor_run_accepts_it_and_fills_it_in(tmp_path) -> None:
 
     words = shlex.split(command_for("python train.py --lr 0.01 --dropout 0.25 --seed 3"))
