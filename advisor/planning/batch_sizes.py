@@ -42,8 +42,8 @@ def needs_throughput(study: Study) -> bool:
 
 
 def _reason(study: Study, name: str, fastest: float | None, value: float, size: float) -> str:
-    near = "" if value == size else f", the power of two nearest to {size:g}"
     if fastest is None:
+        near = "" if value == size else f", the power of two nearest to {size:g}"
         return (
             f"as in the best trial{near}, until you have measured the throughput: it decides, because validation quality hardly "
             "depends on the batch size if the optimizer is tuned for it"
@@ -51,10 +51,15 @@ def _reason(study: Study, name: str, fastest: float | None, value: float, size: 
     limit = throughput.ran_out(study)
     memory = f"; {limit:g} ran out of memory" if math.isfinite(limit) else ""
     tried = [as_number(t.params[name]) for t in study.trials if name in t.params]
-    what = (
-        "larger batches hardly raise the throughput" if size < max(tried) else "the highest throughput that was tried"
-    )
-    return f"{what}{near}{memory}"
+    enough = size < max(tried)
+    if value == size:
+        why = "larger batches hardly raise the throughput" if enough else "the highest throughput that was tried"
+    else:
+        had = (
+            "beyond which larger batches hardly raise the throughput" if enough else "which had the highest throughput"
+        )
+        why = f"the power of two nearest to {size:g}, {had}"
+    return why + memory
 
 
 def _listed(parameter: Parameter, study: Study, name: str) -> Parameter:

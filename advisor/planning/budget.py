@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from advisor.computed.space.extension import tidy_range
+from advisor.computed.space.extension import changed_ranges
 from advisor.computed.space.inside import trials_inside
 from advisor.model.errors import AdvisorError
 from advisor.model.optimizers import RATE_TRIALS
@@ -92,7 +92,7 @@ def _fewest(spec: StudySpec) -> int:
 
 def _ladder_note(study: Study, spec: StudySpec, trials: int) -> str:
     """Return the note that offers a search of fewer hyperparameters; empty if there is none."""
-    new = {n for n, p in spec.searched.items() if n not in study.searched or p.domain != tidy_range(study, n).domain}
+    new = changed_ranges(study, spec)
     fewer = None if enough(trials, spec) else narrowed(study, spec, MAX_GROWTH * trials, why="", keep=new)
     if fewer is None:
         return ""

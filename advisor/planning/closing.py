@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
 from advisor.computed.space import importance, promising, settings
-from advisor.computed.space.extension import tidy_range
+from advisor.computed.space.extension import changed_ranges
 from advisor.computed.space.inside import trials_inside
 from advisor.engine.rule import Rule
 from advisor.model.change import Change, PlanName, RunPlan
@@ -56,14 +56,14 @@ def closing_study(
 def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> StudySpec:
     """Return the study, which only has more or shorter trials or narrower ranges, such that it also tells what is unknown.
 
-    If the trials are too few for all hyperparameters, it searches fewer of them.
+    If the trials are too few for all hyperparameters, it searches fewer of them, but all those whose ranges it changes.
     """
     evidence = assess(study, verdicts, rules)
     if study.probe is not None or study.spec.baseline is not None or evidence.effect == evidence.variation == "fine":
         return spec
-    smaller = ladder(study, spec)
-    same = {n: p.domain for n, p in spec.searched.items()} == {n: tidy_range(study, n).domain for n in study.searched}
-    if smaller is not None or not spec.searched or not same:
+    new = changed_ranges(study, spec)
+    smaller = ladder(study, spec, keep=new)
+    if smaller is not None or not spec.searched or new or len(spec.searched) < len(study.searched):
         return smaller or spec
     earlier = settings.read(study).successes if spec.max_train_steps == study.spec.max_train_steps else 0
     found = price.power_of(study, earlier, spec.trials or 1, len(spec.searched))

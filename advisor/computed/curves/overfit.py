@@ -13,9 +13,11 @@ from advisor.computed import computed
 from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, Advise, SetRange
 from advisor.model.message import Message, Name, Setting, listed, say
+from advisor.model.prediction import significant
 from advisor.model.space import as_number, hard_limits, words_of
 from advisor.model.spec import Parameter
 from advisor.model.study import Curve, Signal, Study, Trial
+from advisor.model.words import setting
 from advisor.stats.curve import Rise, change_since, end_rise
 
 Costs: TypeAlias = Callable[[Trial], Curve]
@@ -244,15 +246,18 @@ _DECAY_FIRST = frozenset({"language-model", "diffusion"})
 def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
     """Change one regulariser, and advise to look at the steps again. costs: the validation metric that gets worse.
 
-    Extend the range of the searched regulariser whose best trial lies highest, but of none with which overfitting grows; else
-    compare strengths, with none among them, of a regulariser that the study keeps fixed, or of dropout or weight decay.
+    Search higher values of the searched regulariser whose best trial lies highest, but of none with which overfitting grows: if
+    the best trial lies in the lower half of the range, only from its value on, else also beyond the range. Without such a
+    regulariser, compare strengths, with none among them, of one that the study keeps fixed, or of dropout or weight decay.
     """
     names = [n for n in study.searched if parameter_kinds.is_regulariser(n) and not _overfits_more(study, costs, n)]
     best = study.ranked()[:1]
     height = {n: float(np.nan_to_num(study.positions(n, best))[0]) if best else 0.0 for n in names}
     ordered = sorted(names, key=lambda n: -height[n])
-    widened = (_widened(study.spec.parameters[n], n, f"{_WHY}. Higher values may help") for n in ordered)
-    yield next((c for c in widened if c is not None), None) or _comparison(study)
+    raised = (
+        _raised(study, n, best[0]) if 0 < height[n] < 0.5 else _widened(study.spec.parameters[n], n) for n in ordered
+    )
+    yield next((c for c in raised if c is not None), None) or _comparison(study)
     yield Advise(text=STEPS_AGAIN)
 
 
@@ -309,8 +314,18 @@ def name_regularisers(changes: Sequence[Regularise]) -> Message:
     return say("another regulariser")
 
 
-def _widened(parameter: Parameter, name: str, why: str) -> SetRange | None:
+def _raised(study: Study, name: str, best: Trial) -> SetRange | None:
+    """Start the range at the best trial's value: stronger regularisation was tried, but in few good settings."""
+    parameter, used = study.spec.parameters[name], as_number(best.params.get(name))
+    if not parameter.numeric or parameter.high is None:
+        return None
+    why = f"{_WHY}. Higher values than the best trial's, {setting(used)}, may help"
+    return SetRange(parameter=name, low=significant(used, 3), high=parameter.high, scale=parameter.scale, why=why)
+
+
+def _widened(parameter: Parameter, name: str) -> SetRange | None:
     """Extend the range upwards by a decade (log scale) or by its own width (linear scale), within the hard limits."""
+    why = f"{_WHY}. Higher values may help"
     numbers = [as_number(v) for v in parameter.options] if not parameter.numeric else [parameter.low, parameter.high]
     ends = [n for n in numbers if n is not None and np.isfinite(n)]
     if parameter.type == "bool" or len(ends) < max(2, len(numbers)):

@@ -10,7 +10,7 @@ import numpy as np
 from advisor.computed.space import failures
 from advisor.model import parameter_kinds
 from advisor.model.space import is_learning_rate, outwards, rounded
-from advisor.model.spec import Parameter
+from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.usual_rates import FINE_TUNING, SGD, UsualRates, named_pretrained, of_optimizer
 from advisor.model.words import setting
@@ -38,6 +38,11 @@ def tidy_range(study: Study, name: str) -> Parameter:
     least, most = parameter.reach
     low, high = max(outwards(parameter.low, "low"), least), min(outwards(parameter.high, "high"), most)
     return parameter.model_copy(update={"low": low, "high": high})
+
+
+def changed_ranges(study: Study, spec: StudySpec) -> set[str]:
+    """Return the hyperparameters that `spec` searches in another range than `study`, or that only `spec` searches."""
+    return {n for n, p in spec.searched.items() if n not in study.searched or p.domain != tidy_range(study, n).domain}
 
 
 def extended(study: Study, name: str, side: Side, step: float) -> tuple[tuple[float, float], Limit | None] | None:

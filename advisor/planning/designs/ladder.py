@@ -35,14 +35,17 @@ MIN_SEARCHED = 2
 """Minimum number of hyperparameters that the ladder keeps."""
 
 
-def ladder(study: Study, base: StudySpec) -> StudySpec | None:
-    """Return the study of fewer hyperparameters; None if there are enough trials for all, or nothing to fix the others at."""
+def ladder(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySpec | None:
+    """Return the study of fewer hyperparameters; None if there are enough trials for all, or nothing to fix the others at.
+
+    keep: hyperparameters that stay in any case.
+    """
     tried = settings.read(study)
     trials = max(len(tried), settings_needed(MIN_SEARCHED))
     if enough(tried.successes, base) or study.spec.sampler.kind == "adaptive":
         return None
     why = f"fixed for now: {tried.successes} trials are too few to search {len(base.searched)} hyperparameters"
-    spec = narrowed(study, base, trials, why)
+    spec = narrowed(study, base, trials, why, keep)
     if spec is None:
         return None
     spec = spec.model_copy(update={"trials": trials})

@@ -235,10 +235,11 @@ def _rate_and_momentum(tried: settings.Settings, level: float) -> tuple[float, C
         return None
     score = _corners.gained(logs >= region.edge, tried.failed) - math.log(len(tried))
     high = float(f"{math.exp((region.edge + region.inside) / 2):.3g}")
-    low = float(f"{math.exp(_lowest_good(logs[~tried.failed], tried.costs[~tried.failed], level)):.3g}")
+    lowest = _lowest_good(logs[~tried.failed], tried.costs[~tried.failed], level)
+    low = float(f"{math.exp(lowest):.3g}")
     if not low < high:
         return None
-    worse_below = low > float(steps[~tried.failed].min())
+    worse_below = lowest > float(logs[~tried.failed].min())
     return score, _search_combination(rate, momentum, region, (low, high), worse_below)
 
 

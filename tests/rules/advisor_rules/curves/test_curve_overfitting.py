@@ -228,3 +228,12 @@ def test_a_regulariser_with_which_overfitting_grows_is_not_widened():
     space = {"weight_decay": Parameter(low=0.001, high=0.01, scale="log")}
     change, _ = verdict(RULE, study(curves, [decay(0)] * 8, params, space=space)).findings[0].changes
     assert change.name == "dropout"
+
+
+def test_higher_values_that_were_tried_with_worse_settings_are_searched_before_the_range_is_extended():
+    """The best trial has weak regularisation and overfits; the range already reaches strong one."""
+    params = [{"weight_decay": 10.0 ** -(6 - i)} for i in range(5)]
+    space = {"weight_decay": Parameter(low=1e-7, high=1.0, scale="log")}
+    shown = study([valley() + 0.1 * i for i in range(5)], [decay(0)] * 5, params, space=space)
+    change, _ = verdict(RULE, shown).findings[0].changes
+    assert (change.low, change.high) == (1e-6, 1.0)
