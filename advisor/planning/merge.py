@@ -252,7 +252,8 @@ class _Merger:
         for i in self.drafted:
             for change in edits.changes:
                 self.specs[i] = validate(change.apply(self.specs[i]))
-        self.specs[0] = self._noted(self.specs[0], [edits])
+        reasons = [Advise(text=c.why) for c in edits.changes if isinstance(c, SetField)]
+        self.specs[0] = self._noted(_with_notes(self.specs[0], reasons), [edits])
 
     def _place_notes(self, edits: _StageEdits) -> None:
         """Keep the advice of a stage without changes for the first study, or defer it if that study comes before it."""

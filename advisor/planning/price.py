@@ -76,11 +76,10 @@ def power_of(study: Study, trials: int, more: int, searched: int) -> str:
     effect = power.detectable(trials + more, searched)
     if not math.isfinite(effect):
         return "More trials are needed to find any effect."
-    with_all = f"With these {count(more, 'trial')}" + (f" and the {trials:,} so far" if trials else "")
-    size = _size(study, effect)
+    these = f"These {count(more, 'trial')}" + (f" and the {trials:,} so far" if trials else "")
     return (
-        f"{with_all}, a difference of {size} from the best to the worst value of a hyperparameter would be found with 80 % "
-        "probability."
+        f"{these} show with 80 % probability that a hyperparameter matters if its best value is better than its worst by "
+        f"{_size(study, effect)}."
     )
 
 

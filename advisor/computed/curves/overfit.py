@@ -26,6 +26,8 @@ _TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss", "train_lo
 _SURELY_RISES = 0.01
 _SURELY_FALLS = 0.05
 _SURELY_GROWS = 0.01
+_MAYBE_SHRINKS = 0.1
+_MANY = 10
 MIN_POOLED = 3
 """Minimum number of evaluations of a trial to pool its rise with that of other trials."""
 _PARTS = 10
@@ -246,11 +248,11 @@ _DECAY_FIRST = frozenset({"language-model", "diffusion"})
 def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
     """Change one regulariser, and advise to look at the steps again. costs: the validation metric that gets worse.
 
-    Search higher values of the searched regulariser whose best trial lies highest, but of none with which overfitting grows: if
-    the best trial lies in the lower half of the range, only from its value on, else also beyond the range. Without such a
-    regulariser, compare strengths, with none among them, of one that the study keeps fixed, or of dropout or weight decay.
+    Search higher values of the searched regulariser whose best trial lies highest, but of none that showed no use: if the best
+    trial lies in the lower half of the range, only from its value on, else also beyond the range. Without such a regulariser,
+    compare strengths, with none among them, of one that the study keeps fixed, or of dropout or weight decay.
     """
-    names = [n for n in study.searched if parameter_kinds.is_regulariser(n) and not _overfits_more(study, costs, n)]
+    names = [n for n in study.searched if parameter_kinds.is_regulariser(n) and not _without_effect(study, costs, n)]
     best = study.ranked()[:1]
     height = {n: float(np.nan_to_num(study.positions(n, best))[0]) if best else 0.0 for n in names}
     ordered = sorted(names, key=lambda n: -height[n])
@@ -261,8 +263,11 @@ def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
     yield Advise(text=STEPS_AGAIN)
 
 
-def _overfits_more(study: Study, costs: Costs, name: str) -> bool:
-    """Return whether a validation metric gets significantly worse after its best value the higher a hyperparameter is."""
+def _without_effect(study: Study, costs: Costs, name: str) -> bool:
+    """Return whether overfitting surely grows with a regulariser, or if many trials do not show that it shrinks.
+
+    A trial's overfitting is the rise of its validation metric after the best value.
+    """
     curves = [(t, costs(t).finite.values) for t in study.ranked()]
     having = [(t, values) for t, values in curves if len(values) >= MIN_POOLED]
     at = study.positions(name, [t for t, _ in having])
@@ -270,7 +275,10 @@ def _overfits_more(study: Study, costs: Costs, name: str) -> bool:
     known = np.isfinite(at)
     if len(set(at[known].tolist())) < MIN_POOLED or len(set(rises[known].tolist())) < MIN_POOLED:
         return False
-    return float(stats.kendalltau(at[known], rises[known], alternative="greater").pvalue) <= _SURELY_GROWS
+    if stats.kendalltau(at[known], rises[known], alternative="greater").pvalue <= _SURELY_GROWS:
+        return True
+    shrinks = float(stats.kendalltau(at[known], rises[known], alternative="less").pvalue) <= _MAYBE_SHRINKS
+    return known.sum() >= _MANY and not shrinks
 
 
 def _comparison(study: Study) -> AddParameter:

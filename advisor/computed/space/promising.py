@@ -2,8 +2,8 @@
 
 *Model.* A Gaussian process fitted to all settings (`surface.Surface`); failed settings count as bad as the worst. In each draw from
 its posterior, the best of many points in the space of the next study is found. A range keeps the middle 90 % of these points, the
-best setting so far and some room: near the best, results hardly differ, and the next change may move it. It does not go beyond all
-trials unless the best may well lie there.
+best settings so far and some room: near the best, results hardly differ, and the next change may move it. It does not go beyond all
+trials unless the best may well lie there or the best trial is the outermost one.
 
 *Pruned trials.* If many trials were pruned, there is no model: until any step that most of them reached, settings that learn fast
 early look best, and the ranges would leave out the others.
@@ -44,6 +44,8 @@ ROOM = (0.25, 0.1)
 """Room on each side, in decades on a log scale, or as a share of a range on a linear scale. Our choice."""
 MORE_ROOM = (0.5, 0.25)
 """Room if the best values may have moved, because the next study trains otherwise."""
+LEADERS = 2
+"""Number of the best trials that a range keeps. Our choice: the second best may be as good."""
 MIN_CUT = 0.1
 """Minimum share of a range that is cut off at one end. Our choice: less is not worth a change."""
 MAX_P = 0.05
@@ -102,6 +104,8 @@ def ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
         if draws and math.isfinite(_positions(study.spec, name, [fit.trials[0].params])[0]):
             part = _part([_positions(spec, name, each) for each in draws], tried[np.isfinite(tried)])
             kept = _with_room(parameter, part, room)
+            if parameter.scale == "linear" and parameter_kinds.is_regulariser(name):
+                kept = (parameter.low, kept[1])  # none of it stays possible
             if kept != (parameter.low, parameter.high):
                 new[name] = kept
     return new
@@ -246,7 +250,9 @@ def _positions(spec: StudySpec, name: str, points: Sequence[Mapping[str, Value]]
 
 
 def _part(draws: Sequence[FloatArray], tried: FloatArray) -> tuple[float, float]:
-    """Return the part (low, high) that probably holds the best setting of each case, and holds the best trial.
+    """Return the part (low, high) that probably holds the best setting of each case, and holds the leading trials.
+
+    On a side where the best trial is the outermost one, the part extends to the end of the range.
 
     draws: draws of its position, by case; tried: positions of all trials in the space, best first.
     """
@@ -254,12 +260,15 @@ def _part(draws: Sequence[FloatArray], tried: FloatArray) -> tuple[float, float]
     low, high = float(ends[:, 0].min()), float(ends[:, 1].max())
     if not len(tried):
         return low, high
-    if max(float(np.mean(u < tried.min())) for u in draws) <= BEYOND:
-        low = max(low, float(tried.min()))
-    if max(float(np.mean(u > tried.max())) for u in draws) <= BEYOND:
-        high = min(high, float(tried.max()))
-    first = min(max(float(tried[0]), 0.0), 1.0)
-    return min(low, first), max(high, first)
+    least, most = float(tried.min()), float(tried.max())
+    if max(float(np.mean(u < least)) for u in draws) <= BEYOND:
+        low = max(low, least)
+    if max(float(np.mean(u > most)) for u in draws) <= BEYOND:
+        high = min(high, most)
+    leaders = np.clip(tried[:LEADERS], 0.0, 1.0)
+    low, high = min(low, float(leaders.min())), max(high, float(leaders.max()))
+    # Beyond the outermost trial, results may still improve.
+    return 0.0 if tried[0] == least else low, 1.0 if tried[0] == most else high
 
 
 def _with_room(parameter: Parameter, part: tuple[float, float], room: tuple[float, float]) -> tuple[float, float]:

@@ -25,6 +25,7 @@ from advisor.model.prediction import significant
 from advisor.model.space import Value, as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
+from advisor.model.words import listed
 from advisor.planning.base import MIN_TRIALS
 from advisor.planning.designs.initial import FAIR, Wish, initial, tuned
 from advisor.planning.designs.one_each import one_each
@@ -76,7 +77,7 @@ def _first_study(wish: Wish, chooser: str, value: Value) -> StudySpec:
     spec = initial(
         replace(wish, optimizer=optimizer, trials=max(wish.trials // count, MIN_TRIALS), parameters=parameters)
     )
-    goal = f"Tune {value} in a study of its own: {', '.join(spec.searched)}"
+    goal = _goal(spec, value, wish.parameters[chooser].options)
     return spec.model_copy(update={"goal": goal, "notes": (*spec.notes, FAIR, MEASURE)})
 
 
@@ -87,10 +88,19 @@ def one_each_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[StudySp
     trials = spec.trials and max(spec.trials, MIN_TRIALS * len(options))
     spec = spec.model_copy(update={"trials": trials})
     lowest = min((_rate_of(v).low for v in options if optimizers.optimizer_of(v)), default=1.0)
+    studies = one_each(spec, chooser, limit=len(options))
+    made = [(_own(study, rate, value, lowest), value) for study, value in zip(studies, options, strict=True)]
     return [
-        _own(study, rate, value, lowest).model_copy(update={"study": _name(spec.study, names[value])})
-        for study, value in zip(one_each(spec, chooser, limit=len(options)), options, strict=True)
+        own.model_copy(update={"study": _name(spec.study, names[value]), "goal": _goal(own, value, options)})
+        for own, value in made
     ]
+
+
+def _goal(spec: StudySpec, value: Value, options: Sequence[Value]) -> str:
+    """Return the goal of the study of one optimizer, which names those whose studies follow."""
+    later = options[options.index(value) + 1 :]
+    then = f", then {listed(map(str, later))}" if later else ""
+    return f"Tune {value} in a study of its own{then}: {', '.join(spec.searched)}"
 
 
 def _own(spec: StudySpec, rate: str, value: Value, lowest: float) -> StudySpec:
@@ -112,10 +122,8 @@ def _own(spec: StudySpec, rate: str, value: Value, lowest: float) -> StudySpec:
                 parameters[name] = tuned(rung)
             elif (spec.trials or 1) < rung.min_trials and tunes:
                 parameters[name] = _default(rung, spec.trials or 1, parameters[name])
-    searched = [n for n, p in parameters.items() if p.searched]
     return spec.model_copy(
         update={
-            "goal": f"Tune {value} in a study of its own: {', '.join(searched)}",
             "parameters": parameters,
             "forbidden": tuple(r for r in spec.forbidden if r.where.keys() <= parameters.keys()),
             "notes": (*spec.notes, MEASURE),

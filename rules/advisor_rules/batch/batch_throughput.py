@@ -196,7 +196,7 @@ def _bottleneck(study: Study, speeds: Sequence[throughput.Speed]) -> tuple[Messa
     unknown = "" if times else ", or waits for something that was not measured"
     return (
         say("The device is busy from the smallest size on{unknown}", unknown=unknown),
-        "Profile a few steps. While a doubling of the batch size does not nearly double the throughput, it makes training no faster.",
+        "Profile a few steps. A larger batch makes training faster only if a doubling nearly doubles the throughput.",
     )
 
 

@@ -36,7 +36,7 @@ def test_more_trials_that_a_rule_asks_for_state_their_power_if_nothing_can_be_to
     more = found("under", "sampling", SetField(field="trials", value=20, why="w"), severity="note")
     spec = only_study(bowl(7), more)
     assert (spec.goal, spec.trials) == ("Add trials: 20 of lr, weight_decay", 20)
-    assert spec.notes[0].startswith("With these 20 trials")
+    assert spec.notes[0].startswith("These 20 trials")
 
 
 def test_steps_are_saved_now_if_the_space_only_narrows() -> None:

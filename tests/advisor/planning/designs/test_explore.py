@@ -20,7 +20,7 @@ UNKNOWN = Evidence(space="fine", effect="cannot be told", variation="fine")
 def test_too_few_settings_near_an_end_are_followed_by_more_of_them() -> None:
     few = bowl(8, centre=1.0)
     spec = only_study(few, *QUIET)
-    assert (spec.goal, spec.trials) == ("Add trials: 4 with lr 0.038 to 0.1, weight_decay 0.0024 to 0.01", 4)
+    assert (spec.goal, spec.trials) == ("Add trials: 4 with lr 0.0049 to 0.1, weight_decay 1.6e-4 to 0.01", 4)
     assert price.cost(few, spec).sentence.startswith("This costs 8,000 steps: 4 runs of 2,000 steps")
     assert spec.searches_within(few.spec)
     assert [(n, p.high) for n, p in spec.searched.items()] == [(n, p.high) for n, p in few.searched.items()]
