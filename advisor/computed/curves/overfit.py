@@ -13,11 +13,9 @@ from advisor.computed import computed
 from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, Advise, SetRange
 from advisor.model.message import Message, Name, Setting, listed, say
-from advisor.model.prediction import significant
 from advisor.model.space import as_number, hard_limits, words_of
 from advisor.model.spec import Parameter
 from advisor.model.study import Curve, Signal, Study, Trial
-from advisor.model.words import setting
 from advisor.stats.curve import Rise, change_since, end_rise
 
 Costs: TypeAlias = Callable[[Trial], Curve]
@@ -248,18 +246,16 @@ _DECAY_FIRST = frozenset({"language-model", "diffusion"})
 def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
     """Change one regulariser, and advise to look at the steps again. costs: the validation metric that gets worse.
 
-    Search higher values of the searched regulariser whose best trial lies highest, but of none that showed no use: if the best
-    trial lies in the lower half of the range, only from its value on, else also beyond the range. Without such a regulariser,
-    compare strengths, with none among them, of one that the study keeps fixed, or of dropout or weight decay.
+    Extend the range of the searched regulariser whose best trial lies highest, but not if that lies in the lower half, because
+    stronger regularisation was tried, and of none that showed no use. Else compare strengths, with none among them, of one that
+    the study keeps fixed, or of dropout or weight decay.
     """
     names = [n for n in study.searched if parameter_kinds.is_regulariser(n) and not _without_effect(study, costs, n)]
     best = study.ranked()[:1]
     height = {n: float(np.nan_to_num(study.positions(n, best))[0]) if best else 0.0 for n in names}
     ordered = sorted(names, key=lambda n: -height[n])
-    raised = (
-        _raised(study, n, best[0]) if 0 < height[n] < 0.5 else _widened(study.spec.parameters[n], n) for n in ordered
-    )
-    yield next((c for c in raised if c is not None), None) or _comparison(study)
+    widened = (_widened(study.spec.parameters[n], n) for n in ordered if height[n] >= 0.5)
+    yield next((c for c in widened if c is not None), None) or _comparison(study)
     yield Advise(text=STEPS_AGAIN)
 
 
@@ -320,15 +316,6 @@ def name_regularisers(changes: Sequence[Regularise]) -> Message:
             values = listed([Setting(v) for v in change.parameter.options], limit=4)
             return say("{name} at {values}", name=Name(change.name), values=values)
     return say("another regulariser")
-
-
-def _raised(study: Study, name: str, best: Trial) -> SetRange | None:
-    """Start the range at the best trial's value: stronger regularisation was tried, but in few good settings."""
-    parameter, used = study.spec.parameters[name], as_number(best.params.get(name))
-    if not parameter.numeric or parameter.high is None:
-        return None
-    why = f"{_WHY}. Higher values than the best trial's, {setting(used)}, may help"
-    return SetRange(parameter=name, low=significant(used, 3), high=parameter.high, scale=parameter.scale, why=why)
 
 
 def _widened(parameter: Parameter, name: str) -> SetRange | None:

@@ -218,6 +218,14 @@ def _overfit(random: Random) -> Made:
     return _loss(store)
 
 
+def _within(new: Parameter, old: Parameter | None) -> bool:
+    """Return whether a range is a part of an older one, whose ends may be rounded outwards."""
+    if old is None or not old.numeric or not new.numeric:
+        return old is not None and new.domain == old.domain
+    assert new.low is not None and new.high is not None and old.low is not None and old.high is not None  # noqa: PT018
+    return new.low >= 0.95 * old.low and new.high <= 1.05 * old.high
+
+
 def _overdoes(outcome: Outcome) -> bool:
     """Return whether the study against overfitting changes several regularisers, lacks none, or does not look at the steps."""
     if outcome.report is None:
@@ -232,7 +240,7 @@ def _overdoes(outcome: Outcome) -> bool:
             for n, p in spec.parameters.items()
             if parameter_kinds.is_regulariser(n)
             and p.searched
-            and p.domain != getattr(before.parameters.get(n), "domain", None)
+            and not _within(p, before.parameters.get(n))
         ]
         if not changed:
             continue

@@ -70,7 +70,7 @@ def test_a_searched_regulariser_gets_room_upwards():
 
 
 def test_dropout_stays_below_one():
-    params = [{"dropout": d} for d in (0.1, 0.5, 0.7)]
+    params = [{"dropout": d} for d in (0.7, 0.5, 0.1)]
     space = {"dropout": Parameter(low=0.0, high=0.7)}
     (finding,) = verdict(RULE, study([valley()] * 3, [decay(0)] * 3, params, space=space)).findings
     assert finding.changes[0].high < 1
@@ -230,10 +230,20 @@ def test_a_regulariser_with_which_overfitting_grows_is_not_widened():
     assert change.name == "dropout"
 
 
-def test_higher_values_that_were_tried_with_worse_settings_are_searched_before_the_range_is_extended():
+def test_a_regulariser_of_which_more_was_tried_is_not_widened():
     """The best trial has weak regularisation and overfits; the range already reaches strong one."""
     params = [{"weight_decay": 10.0 ** -(6 - i)} for i in range(5)]
     space = {"weight_decay": Parameter(low=1e-7, high=1.0, scale="log")}
     shown = study([valley() + 0.1 * i for i in range(5)], [decay(0)] * 5, params, space=space)
     change, _ = verdict(RULE, shown).findings[0].changes
-    assert (change.low, change.high) == (1e-6, 1.0)
+    assert (change.name, change.parameter.options) == ("dropout", (0.0, 0.1, 0.3))
+
+
+def test_a_regulariser_that_many_trials_show_to_be_of_no_use_is_not_widened():
+    rng = np.random.default_rng(5)
+    params = [{"weight_decay": 10.0 ** -(4 - 0.2 * i)} for i in range(12)]
+    space = {"weight_decay": Parameter(low=1e-4, high=1e-1, scale="log")}
+    # The best trial has the strongest decay, but all overfit alike.
+    shown = study([valley(rng=rng) - 0.01 * i for i in range(12)], [decay(0)] * 12, params, space=space)
+    change, _ = verdict(RULE, shown).findings[0].changes
+    assert change.name == "dropout"
