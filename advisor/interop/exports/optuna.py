@@ -53,7 +53,8 @@ def objective(trial):
 
 
 if __name__ == "__main__":
-    # To analyze these trials, log them to MLflow: callbacks=[MLflowCallback(metric_name={metric!r})] of optuna-integration.
+    # `advisor analyze` reads trials from MLflow. Add callbacks=[MLflowCallback(metric_name={metric!r})] of optuna-integration,
+    # or store the trials by create("sqlite:///optuna.db") and run `advisor import optuna.db`.
     create().optimize(objective, n_trials={trials})
 '''
 
