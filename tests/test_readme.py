@@ -29,6 +29,7 @@ torch.manual_seed(0)
 inputs = torch.randn(512, 8)
 targets = (inputs[:, 0] + inputs[:, 1] > 0).long()
 loader = list(zip(inputs.split(16), targets.split(16))) * 10
+valid_loader = [(inputs, targets)]
 model = torch.nn.Linear(8, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=rate)
 loss_of = torch.nn.CrossEntropyLoss()
@@ -59,8 +60,18 @@ def folder(tmp_path_factory):
         )
         assert done.returncode == 0, done.stderr
     _write_tables(folder)
+    _search_with_optuna(folder)
     (folder / "results.tsv").write_text(next(text for text in blocks("text") if text.startswith("commit\t")))
     return folder
+
+
+def _search_with_optuna(folder):
+    search = next(code for code in blocks("python") if "create_study(" in code)
+    objective = "objective = lambda trial: trial.suggest_float('lr', 1e-5, 1e-3, log=True) ** -0.1\n"
+    done = subprocess.run(
+        [sys.executable, "-c", objective + search], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def _write_tables(folder):

@@ -49,8 +49,9 @@ def command_warnings(spec: StudySpec, words: Sequence[str], *, append: bool = Tr
     named = ", ".join(f"{name} {values[name]}" for name in missing)
     variables = " and ".join(dict.fromkeys(f"ADVISOR_{name.partition('.')[0].upper()}" for name in missing))
     return [
-        f"The study sets {named}, and the command does not pass {'it' if len(missing) == 1 else 'them'}. Unless the training reads "
-        f"{variables} from its environment, add {' '.join(map(placeholders.option, missing))}."
+        f"The study sets {named}, and the command does not pass {'it' if len(missing) == 1 else 'them'}. Go on if that is the "
+        f"training's default or if it reads {variables} from its environment. Otherwise add an option, such as "
+        f"{' '.join(map(placeholders.option, missing))}."
     ]
 
 

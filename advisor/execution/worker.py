@@ -295,7 +295,8 @@ class _Worker:
         if all(o.status == "infeasible" for o in self._new_outcomes):
             raise TrialsFailed(
                 f"the first {MAX_FIRST_FAILURES} trials all failed, the last with: {last}; their output is in {logs}; fix the "
-                "command and run it again: trials that logged nothing are begun again; --keep-going continues in spite of failures"
+                "command, or add the options that the training lacks, and run it again: trials that logged nothing are begun "
+                "again; --keep-going continues in spite of failures"
             )
         if all(o.status == "no_data" for o in self._new_outcomes):
             raise TrialsFailed(

@@ -190,6 +190,19 @@ def late_norm(study: Study, trial: Trial) -> Curve:
     return _late(study, trial, study.peaks(trial, "grad_norm").finite)
 
 
+def without_small_batches(trial: Trial, curve: Curve) -> Curve:
+    """Return the curve without points on an epoch's last batch if that batch has less than half the usual examples.
+
+    Gradients of a small batch are larger. If most points include such a batch, as in long windows, return the curve unchanged.
+    """
+    epoch, batch, examples = (trial.fact(name) for name in ("steps_per_epoch", "batch_size", "n_train"))
+    if not len(curve) or not epoch > 1 or not 0 < examples - (epoch - 1) * batch < batch / 2:
+        return curve
+    last = np.diff((curve.steps + 1) // epoch, prepend=curve.steps[0] // epoch) > 0
+    keep = ~last if 2 * last.sum() < len(last) else np.ones(len(last), dtype=bool)
+    return Curve(curve.steps[keep], curve.values[keep], curve.times[keep])
+
+
 def late_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
     """Return the gradient norms of the best of these trials after early training, of as many as have enough: finite, positive.
 

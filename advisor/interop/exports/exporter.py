@@ -22,7 +22,6 @@ _TRAINING_KEYS = (
     "seeds",
     "schedule",
     "probe",
-    "notes",
 )
 """Keys of a study file that describe the training. Other tools' search formats cannot express them."""
 
@@ -72,13 +71,13 @@ def _inexpressible_error(tool: str, what: str) -> AdvisorError:
 
 
 def study_comments(spec: StudySpec) -> Iterator[str]:
-    """Yield comment lines with the study's goal and the settings that the training script must apply itself."""
+    """Yield comment lines with the study's goal, the settings that the training script must apply itself, and notes."""
     yield f"# {one_line(f'{spec.study}: {spec.goal}' if spec.goal else spec.study)}"
     data = spec.model_dump(mode="json", exclude_defaults=True)
     for key in _TRAINING_KEYS:
         if key in data:
-            values = data[key] if key == "notes" else [data[key]]
-            yield from (f"# To be set in the training: {key}: {one_line(_short_yaml(value))}" for value in values)
+            yield f"# To be set in the training: {key}: {one_line(_short_yaml(data[key]))}"
+    yield from (f"# Note: {one_line(note)}" for note in spec.notes)
 
 
 def _short_yaml(value: object) -> str:

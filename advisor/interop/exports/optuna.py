@@ -53,6 +53,8 @@ def objective(trial):
 
 
 if __name__ == "__main__":
+    # `advisor analyze` reads trials from MLflow. Add callbacks=[MLflowCallback(metric_name={metric!r})] of optuna-integration,
+    # or store the trials by create("sqlite:///optuna.db") and run `advisor import optuna.db`.
     create().optimize(objective, n_trials={trials})
 '''
 
@@ -87,6 +89,7 @@ def _script_lines(export: Export) -> Iterator[str]:
         direction=spec.objective.direction,
         sampler=_SAMPLERS[spec.sampler.kind].format(seed=seed),
         train=one_line(f"train with params and return {spec.objective.metric}"),
+        metric=one_line(spec.objective.metric),
         trials=spec.trials or len(points) or None,
     ).rstrip("\n")
 

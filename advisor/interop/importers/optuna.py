@@ -214,7 +214,7 @@ class _TrialConverter:
         return RunContent(
             curves.points(),
             trial.params,
-            {**self.tags, **({contract.TAG_STATUS: end} if end else {})},
+            {**self.tags, contract.TAG_TUNER: "optuna", **({contract.TAG_STATUS: end} if end else {})},
             status,
             _ms_since_1970(trial.datetime_start),
             _ms_since_1970(trial.datetime_complete),

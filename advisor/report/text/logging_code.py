@@ -10,7 +10,8 @@ from advisor.model.finding import Lack
 from advisor.model.study import Study
 from advisor.model.words import clean
 
-Framework = Literal["plain", "lightning", "transformers"]
+Framework = Literal["plain", "hook", "lightning", "transformers"]
+"""What logged the trials; "hook" is our hook in a plain loop or in Lightning."""
 
 HOOKED: Mapping[Lack, str] = {
     "train_loss": "the training loss",
@@ -37,6 +38,11 @@ with TuningLogger(
         log.step(loss)
         if log.steps % 100 == 0:
             log.evaluate({{{metric}: evaluate(model)}})""",
+    "hook": """\
+log = TuningLogger(..., valid_loader=valid_loader)
+for inputs, targets in log.batches(loader):
+    ...  # forward, backward and optimizer.step() as before
+    log.step(loss)""",
     "lightning": """\
 from advisor_lightning import TuningCallback
 
@@ -52,16 +58,23 @@ _EVALUATE: Mapping[Framework, str] = {
     "plain": """\
 if step % (max_train_steps // {n}) == 0:
     mlflow.log_metric({metric}, evaluate(model), step=step)""",
+    "hook": """\
+if log.steps % (max_train_steps // {n}) == 0:
+    log.evaluate({{{metric}: evaluate(model)}})
+# in Lightning:
+trainer = Trainer(..., val_check_interval=max_train_steps // {n}, check_val_every_n_epoch=None)""",
     "lightning": "trainer = Trainer(..., val_check_interval=max_train_steps // {n}, check_val_every_n_epoch=None)",
     "transformers": 'arguments = TrainingArguments(..., eval_strategy="steps", eval_steps=1 / {n})',
 }
 _SEED: Mapping[Framework, str] = {
     "plain": 'torch.manual_seed(seed)\nmlflow.log_param("seed", seed)',
+    "hook": "log = TuningLogger(..., seed=seed)",
     "lightning": 'seed_everything(seed)\ntrainer.logger.log_hyperparams({{"seed": seed}})',
     "transformers": "arguments = TrainingArguments(..., seed=seed)",
 }
 _SEARCHED: Mapping[Framework, str] = {
     "plain": 'mlflow.log_params({{"learning_rate": learning_rate, "weight_decay": weight_decay}})',
+    "hook": 'log = TuningLogger(..., params={{"learning_rate": learning_rate, "weight_decay": weight_decay}})',
     "lightning": "self.save_hyperparameters()  # in the LightningModule's __init__",
     "transformers": 'arguments = TrainingArguments(..., report_to="mlflow")',
 }
@@ -76,7 +89,7 @@ def framework_of(study: Study) -> Framework:
     by_step_and_epoch = any(m.endswith("_step") and f"{m[:-5]}_epoch" in metrics for m in metrics)
     if by_step_and_epoch or any(map(_LIGHTNING_METRIC.fullmatch, metrics)) or "pytorch" in autologged:
         return "lightning"
-    return "plain"
+    return "hook" if uses_hook(study) else "plain"
 
 
 def uses_hook(study: Study) -> bool:

@@ -15,13 +15,17 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count, Name, Number, Percent, say
 from advisor.model.study import Study
 
+MIN_WAIT = 1e-3
+"""Minimum wait in seconds per step on a CPU; to take a batch from another process costs 0.1 to 2 ms there."""
+
 
 class InputBound(Rule):
     """The training steps wait for their data.
 
     ## What it looks at
     The time that steps wait for the data loader, as a share of the total step time, without the first steps. If GPU computation was
-    timed, only waiting while the GPU is idle counts. The share must be large in most of the trials.
+    timed, only waiting while the GPU is idle counts. The share must be large in most of the trials. On a CPU, waits below 1 ms a
+    step do not count: worker processes would cost as much.
 
     ## Why it matters
     The device is idle while a step waits. Every trial of the study takes longer by that share, and a larger batch does not help.
@@ -63,7 +67,10 @@ class InputBound(Rule):
                 needs="timing",
             )
         chosen = timing.mostly([t.waited for t in times], self.most, self.false_alarms)
-        if not chosen:
+        chosen = [
+            i for i in chosen if timing.on_gpu(times[i].trial) or times[i].waited.value * times[i].seconds >= MIN_WAIT
+        ]
+        if 2 * len(chosen) <= len(times):
             return
         yield self._finding(study, [times[i] for i in chosen], len(times))
 

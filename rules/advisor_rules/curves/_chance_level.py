@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -104,7 +104,12 @@ class Skill:
 
 def skills(study: Study, trials: Sequence[Trial]) -> list[Skill]:
     """Return the skill of each trial that can be compared with guessing; of all trials if a chance level is known."""
-    known = _known(study) or _constant(study, trials) or _one_answer(study, trials)
+    known, seen = _known(study), _constant(study, trials) or _one_answer(study, trials)
+    if known is None:
+        known = seen
+    elif seen is not None and seen.cost < known.cost:
+        # The number of classes is known, but not that one of them is more frequent.
+        known = replace(seen, error=known.error, right=known.right)
     start = _usual_start(study, trials)
     guesses = [(trial, known or _first(study, trial, start)) for trial in trials]
     return [_skill(study, trial, guess) for trial, guess in guesses if guess is not None]

@@ -26,22 +26,23 @@ class CurveWorseThanChance(Rule):
 
     ## What it looks at
     The score of guessing on the objective. Trials may log it. Otherwise it follows from the classes, their sizes and the metric's
-    name: the most frequent class for an accuracy, the entropy of the classes for a loss, one half for an AUC. If none of this is
-    known, it is the share at which several trials are constant, or the evaluation before training (or a later one if the training
-    loss had not fallen by then). The best level of each trial, a median over a tenth of its evaluations, is compared with guessing.
-    A trial is clearly better if it covers, beyond noise, 2 % of the distance from guessing to a perfect score. For shares of right
-    answers, it must double the share of guessing, or cover a tenth of the distance. One such trial makes the rule quiet.
+    name: the most frequent class for an accuracy, the entropy of the classes for a loss, one half for an AUC. If several trials are
+    constant at a better share, it is that share. If none of this is known, it is the evaluation before training (or a later one if
+    the training loss had not fallen by then). The best level of each trial, a median over a tenth of its evaluations, is compared
+    with guessing. A trial is clearly better if it covers, beyond noise, 2 % of the distance from guessing to a perfect score. For
+    shares of right answers, it must double the share of guessing, or cover a tenth of the distance. One such trial makes the rule
+    quiet.
 
     ## Why it matters
     Hyperparameters do not explain that no trial learned anything. Part of the pipeline is broken, and tuning is useless until it is
     fixed. The apparent best trial won by chance.
 
     ## What to do
-    Train on one batch until its loss is near zero. If that fails, check the loss, the gradients and the learning rates. If the best
-    trial's loss blew up, the learning rates are probably too high, so the next study searches the two decades below them. If one
-    batch works, check the data: labels that belong to other examples, inputs that are all alike, validation data prepared
-    differently. If training runs smoothly but learns next to nothing, the learning rates may be far too low, so the next study also
-    searches up to a decade above them.
+    If training runs smoothly but learns next to nothing, the learning rates may be far too low, so the next study also searches up
+    to a decade above them. Otherwise, or if that does not help, train on one batch until its loss is near zero. If that fails,
+    check the loss, the gradients and the learning rates. If the best trial's loss blew up, the learning rates are probably too
+    high, so the next study searches the two decades below them. If one batch works, check the data: labels that belong to other
+    examples, inputs that are all alike, validation data prepared differently.
 
     ## How sure
     Confidence is the probability, from the noise and the number of validation examples, that the best trial's true gain is below
@@ -139,8 +140,12 @@ class CurveWorseThanChance(Rule):
         hardly, unstable = top.above(0.0, alpha), unstable_loss(study, top.trial)
         changes = _lower_rates(study) if unstable else _higher_rates(study, top, hardly=hardly)
         advice = "train on a single batch until its loss is near zero, then check labels, inputs and evaluation."
-        first = "Search learning rates that are orders of magnitude lower. If that does not help"
-        advice = f"{first}, {advice}" if unstable else f"Fix the pipeline before you tune: {advice}"
+        if unstable:
+            advice = f"Search learning rates that are orders of magnitude lower. If that does not help, {advice}"
+        elif changes:
+            advice = f"Search higher learning rates. If no trial learns there either, {advice}"
+        else:
+            advice = f"Fix the pipeline before you tune: {advice}"
         return self.finding(
             _message(study, top, judged, hardly=hardly, unstable=unstable),
             action=advice,

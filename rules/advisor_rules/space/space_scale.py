@@ -13,7 +13,7 @@ from advisor.model.change import SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Name, Percent, say
-from advisor.model.space import Domain
+from advisor.model.space import Domain, is_learning_rate
 from advisor.model.study import Study
 from advisor.stats.importance import coordinates
 from advisor_rules.space import _rows, _scale_test
@@ -26,7 +26,8 @@ class SpaceScale(Rule):
     Every searched number whose range spans a decade or more, without the failed trials. Two conditions must hold. The best trials
     are crowded: they take up a small part of the range on the scale used, and at least twice as large a part on the other scale.
     And a smooth function fits the results better on the other scale, given the other hyperparameters, by more than it would if the
-    scale used were right. The worst fifth of the trials count as equally bad.
+    scale used were right. The worst fifth of the trials count as equally bad. A log scale is right for every learning rate: if its
+    results follow its value, all its values are too low.
 
     ## Why it matters
     On the wrong scale most trials lie where little changes: in a linear range from 0.0001 to 0.1, nine of ten trials lie in the
@@ -74,6 +75,9 @@ class SpaceScale(Rule):
             raise MissingData(
                 f"no searched number spans a factor of {self.span:g}, so the scale hardly matters", needs="design"
             )
+        others = [o for o in others if not (o.domain.scale == "linear" and is_learning_rate(o.name))]
+        if not others:
+            return
         fine = np.flatnonzero(~tried.failed)
         if len(fine) < self.fewest:
             raise MissingData(

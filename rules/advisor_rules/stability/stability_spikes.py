@@ -25,7 +25,7 @@ class StabilitySpikes(Rule):
     ## What it looks at
     The ratio of the unclipped gradient norm to its running median over 31 logged points, after the first tenth of the trial's
     steps. Judged are trials whose learning rate is at most ten times the best trial's. If windows were logged, each window's
-    largest norm counts.
+    largest norm counts. An epoch's last batch is left out if it has less than half the usual examples, as its norm is larger.
     A ratio is an outlier if it is at least three *and* larger than the scatter of the same trial's ratios explains.
 
     ## Why it matters
@@ -58,7 +58,10 @@ class StabilitySpikes(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
         near = instability.within_reach(study, self.reach)
-        curves = [(t, instability.late_norm(study, t)) for t in near.trials[: self.trials]]
+        curves = [
+            (t, instability.without_small_batches(t, instability.late_norm(study, t)))
+            for t in near.trials[: self.trials]
+        ]
         curves = [(t, c) for t, c in curves if len(c) >= jumps.MIN_POINTS]
         if not curves:
             what = instability.norm_missing(study, near.trials)

@@ -220,7 +220,11 @@ def test_plain_logging_in_many_styles(
 
 @pytest.mark.parametrize(
     ("script", "experiment", "objective"),
-    [("train_lightning.py", "digits-lightning", "val/error"), ("train_transformers.py", "sums", "eval_loss")],
+    [
+        ("train_lightning.py", "digits-lightning", "val/error"),
+        ("train_accelerate.py", "digits-accelerate", "val/error"),
+        ("train_transformers.py", "sums", "eval_loss"),
+    ],
 )
 def test_examples(
     script: str,

@@ -96,8 +96,9 @@ def test_a_command_that_omits_the_length_or_the_schedule_gets_a_warning() -> Non
     (warning,) = command_warnings(spec, ["t"])
     assert "max_train_steps 500, schedule linear, schedule.decay_steps 100" in warning
     assert (
-        "add --max-train-steps {max_train_steps} --schedule {schedule} --decay-steps {schedule.decay_steps}." in warning
+        "Go on if that is the training's default or if it reads ADVISOR_MAX_TRAIN_STEPS and ADVISOR_SCHEDULE" in warning
     )
+    assert "--max-train-steps {max_train_steps} --schedule {schedule} --decay-steps {schedule.decay_steps}." in warning
     assert command_warnings(spec, ["t", "--steps=500", "--kind", "{schedule}", "{schedule.decay_steps}"]) == []
     assert command_warnings(spec, ["t"], append=False) == []
 

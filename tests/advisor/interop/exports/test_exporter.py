@@ -32,8 +32,9 @@ def test_what_a_tool_cannot_say_is_refused(kind, parameters, message):
 def test_nothing_of_a_study_is_dropped_silently(kind):
     text = export(kind, PLAIN, points=list(sample(PLAIN, 2)))
     if kind != "algoperf":
-        for line in ("max_train_steps: 1000", "schedule: {kind: cosine}", "notes: keep the best checkpoint"):
+        for line in ("max_train_steps: 1000", "schedule: {kind: cosine}"):
             assert f"To be set in the training: {line}" in text
+        assert "# Note: keep the best checkpoint" in text
         assert "first line import os" in text
 
 

@@ -20,7 +20,9 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 @pytest.mark.parametrize("sampler", ["halton", "random", "adaptive"])
 def test_optuna_draws_the_studys_trials(spec, sampler):
     spec = spec.model_copy(update={"sampler": spec.sampler.model_copy(update={"kind": sampler})})
-    script = run_python(export("optuna", spec))
+    text = export("optuna", spec)
+    assert f"MLflowCallback(metric_name={spec.objective.metric!r})" in text
+    script = run_python(text)
     seen = []
 
     def objective(trial):

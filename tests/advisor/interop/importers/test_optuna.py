@@ -12,6 +12,7 @@ from fault_servers import Postgres
 from imports import assert_same, dump, stored
 
 from advisor.model.spec_yaml import loads
+from advisor.report.text.run_command import training_command
 from advisor.tracking import read_study
 from advisor.tracking.stores.reading import read_experiment
 
@@ -74,6 +75,7 @@ def test_trials_with_curves_states_and_the_declared_space(tmp_path: Path, import
     assert read.spec.parameters["optimizer"].choices == ("sgd", "adam")
     assert read.spec.parameters["momentum"].when == {"optimizer": "sgd"}
     assert not set(read.inferred) & {"lr", "layers", "optimizer", "momentum"}
+    assert training_command(read, read.spec) == ""  # the report shows the command that exports the next study to Optuna
 
 
 def test_a_study_that_went_on_is_completed(tmp_path: Path, advisor: Any, uri: str) -> None:

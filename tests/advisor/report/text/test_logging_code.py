@@ -25,9 +25,16 @@ def test_a_plain_loop_gets_the_logger_and_its_own_objective():
     assert (uses_hook(plain()), uses_hook(plain(schema="1"))) == (False, True)
 
 
+def test_a_loop_with_the_hook_gets_lines_that_use_it():
+    hooked = plain(schema="1")
+    assert framework_of(hooked) == "hook"
+    assert "valid_loader=" in code(hooked, "facts")
+    assert 'log.evaluate({"val/loss": evaluate(model)})' in code(hooked, "evaluations", 12)
+
+
 def test_the_lines_are_python():
     for lack in get_args(Lack):
-        for study in (plain(), plain(autologging="pytorch"), plain(autologging="transformers")):
+        for study in (plain(), plain(schema="1"), plain(autologging="pytorch"), plain(autologging="transformers")):
             lines = code(study, lack, 12)
             assert lines is None or ast.parse(lines.replace("..., ", "").replace("(...)", "()"))
 

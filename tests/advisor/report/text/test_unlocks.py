@@ -96,6 +96,14 @@ def test_one_lack_is_named_by_itself_and_several_are_what_the_hook_logs():
     assert line.checks == ("rule-1", "rule-2", "rule-0")
 
 
+def test_a_study_with_the_hook_is_asked_for_what_the_hook_cannot_see():
+    study = thin(5)
+    hooked = replace(study, trials=tuple(replace(t, facts={"schema": "1"}) for t in study.trials))
+    (line,) = unlocks(hooked, missing(Need("facts"), Need("facts")))
+    assert "such as the validation loader: that unlocks 2 checks" in line.text
+    assert "valid_loader=valid_loader" in line.code
+
+
 def test_a_study_without_a_network_is_not_told_to_log_gradients():
     study = replace(thin(5), kind="no-network")
     assert unlocks(study, missing(Need("grad_norm"), Need("facts"))) == ()

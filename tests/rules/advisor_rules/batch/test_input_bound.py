@@ -74,6 +74,12 @@ def test_waiting_while_the_gpu_computes_costs_nothing():
     assert verdict("input-bound", timed(times, tags=GPU)).status == "fired"
 
 
+def test_waits_shorter_than_a_worker_process_costs_are_left_alone_on_a_cpu():
+    short = {name: 0.05 * times for name, times in steps().items()}  # half a millisecond a step
+    assert verdict("input-bound", timed(short, tags=CPU)).status == "quiet"
+    assert verdict("input-bound", timed(short, tags=GPU)).status == "fired"
+
+
 def test_it_judges_the_probe_of_batch_sizes():
     study = timed(steps(), steps(), tags={"probe": "batch-size"})
     assert verdict("input-bound", study).status == "fired"

@@ -136,6 +136,17 @@ def test_trials_that_give_one_answer_to_everything():
     assert verdict(RULE, accuracy(dead, more=fitted, steps=steps)).status == "quiet"
 
 
+@pytest.mark.parametrize(("best", "status"), [(0.61, "fired"), (0.8, "quiet")])
+def test_the_answer_that_trials_give_to_everything_is_a_better_guess_than_the_number_of_classes(best, status):
+    """Of the validation examples, 59 % have the more frequent of two classes; only the number of classes is known."""
+    one_answer = [np.r_[0.5, np.full(N - 1, 0.59)] for _ in range(3)]
+    flat = {"train/loss": [0.69 + np.random.default_rng(i).normal(0, 0.01, N) for i in range(4)]}
+    steps = {m: [STEPS] * 4 for m in ("val/accuracy", "train/loss")}
+    facts = {"classes": "2", "n_valid": "500"}
+    study = accuracy([*one_answer, np.linspace(0.5, best, N)], facts, more=flat, steps=steps)
+    assert verdict(RULE, study).status == status
+
+
 def test_says_whether_training_learns_what_validation_does_not_show():
     steps = {"val/accuracy": [STEPS], "train/loss": [list(range(100))]}
     more = {"train/loss": [2.3 * np.exp(-np.arange(100) / 30)]}
@@ -262,6 +273,9 @@ def at_rest(count=8, **options):
 
 def test_where_training_is_at_rest_and_nothing_fails_higher_rates_are_searched_too():
     (finding,) = verdict(RULE, at_rest()).findings
+    assert str(finding.action).startswith(
+        "Search higher learning rates. If no trial learns there either, train on a single batch"
+    )
     (new,) = (c for c in finding.changes if c.kind == "set-range")  # a decade beyond the old end of 1e-4
     assert (new.parameter, new.low, new.high, new.scale) == ("lr", 1e-6, pytest.approx(1e-3), "log")
 

@@ -18,6 +18,8 @@ LINEAR = {
     "optimizer": Parameter(choices=("sgd", "adam")),
 }
 
+NOISE = {"noise": Parameter(low=1e-3, high=1.0, scale="log"), "dropout": Parameter(low=0.0, high=0.5)}
+
 
 def study(cost: Any, count: int = 48, seed: int = 0, space: Any = None, **more: Any) -> Any:
     space = space or LINEAR
@@ -57,11 +59,17 @@ def test_fires_for_a_linear_range_that_results_use_by_decades_and_searches_the_l
 
 
 def test_fires_for_the_reverse() -> None:
-    space = {**LINEAR, "learning_rate": Parameter(low=1e-3, high=1.0, scale="log")}
-    (finding,) = verdict(RULE, study(by_value, space=space)).findings
+    (finding,) = verdict(
+        RULE, study(lambda row, rng: by_value({**row, "learning_rate": row["noise"]}, rng), space=NOISE)
+    ).findings
     (change,) = finding.changes
     assert change.scale == "linear"
     assert "its value, not its logarithm" in finding.message
+
+
+def test_leaves_a_learning_rate_on_a_log_scale() -> None:
+    space = {**LINEAR, "learning_rate": Parameter(low=1e-6, high=1e-4, scale="log")}
+    assert verdict(RULE, study(lambda row, rng: -1e4 * row["learning_rate"], space=space)).status == "quiet"
 
 
 def test_a_linear_range_from_zero_starts_at_a_decade_where_it_must_be_positive() -> None:

@@ -76,6 +76,14 @@ def test_the_largest_norm_of_each_window_counts():
     assert verdict("stability-spikes", make_study([{"lr": 0.1}], curves, steps=steps)).status == "quiet"
 
 
+@pytest.mark.parametrize(("examples", "status"), [(1347, "quiet"), (1407, "fired")])
+def test_the_small_last_batch_of_an_epoch_is_no_outlier(examples, status):
+    """1,347 examples leave 3 for the last of 22 batches of 64."""
+    facts = {"steps_per_epoch": "22", "batch_size": "64", "n_train": str(examples)}
+    study = study_of([norms(spikes=range(21, N, 22), size=4)], tags=[facts])
+    assert verdict("stability-spikes", study).status == status
+
+
 QUIET = {
     "log-normal": norms(),
     "widely log-normal": norms(0.8),
