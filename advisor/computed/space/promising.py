@@ -103,9 +103,7 @@ def ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
         parameter, tried = spec.parameters[name], _positions(spec, name, [t.params for t in inside])
         if draws and math.isfinite(_positions(study.spec, name, [fit.trials[0].params])[0]):
             part = _part([_positions(spec, name, each) for each in draws], tried[np.isfinite(tried)])
-            kept = _with_room(parameter, part, room)
-            if parameter.scale == "linear" and parameter_kinds.is_regulariser(name):
-                kept = (parameter.low, kept[1])  # none of it stays possible
+            kept = _with_room(parameter, part, room, keep_low=parameter_kinds.is_regulariser(name))
             if kept != (parameter.low, parameter.high):
                 new[name] = kept
     return new
@@ -271,8 +269,13 @@ def _part(draws: Sequence[FloatArray], tried: FloatArray) -> tuple[float, float]
     return 0.0 if tried[0] == least else low, 1.0 if tried[0] == most else high
 
 
-def _with_room(parameter: Parameter, part: tuple[float, float], room: tuple[float, float]) -> tuple[float, float]:
-    """Return the range (low, high) of a part with room on both sides; an end at which little would be cut off stays."""
+def _with_room(
+    parameter: Parameter, part: tuple[float, float], room: tuple[float, float], *, keep_low: bool
+) -> tuple[float, float]:
+    """Return the range (low, high) of a part with room on both sides; an end at which little would be cut off stays.
+
+    keep_low: leave the low end of a linear range, so that none of a regulariser stays possible.
+    """
     assert parameter.low is not None
     assert parameter.high is not None
     more = room[1]
@@ -280,4 +283,6 @@ def _with_room(parameter: Parameter, part: tuple[float, float], room: tuple[floa
         ends = to_scale(np.array([parameter.low, parameter.high]), parameter.scale)
         more = room[0] * math.log(10) / float(ends[1] - ends[0])
     low, high = part[0] - more, part[1] + more
+    if parameter.scale == "linear" and keep_low:
+        low = 0.0
     return between(parameter, (0.0 if low < MIN_CUT else low, 1.0 if high > 1 - MIN_CUT else high))

@@ -151,3 +151,31 @@ def test_few_trials_and_equal_results_narrow_nothing() -> None:
     u = np.linspace(0, 1, 12)[:, None]
     equal = study_of(u, np.full(12, 0.3))
     assert promising.ranges(equal, equal.spec) == {}
+
+
+def one_far_from_the_optimum(result: float) -> Study:
+    """Trials around the optimum of a valley at 0.3, and one far from it with this result."""
+    u = np.append(np.linspace(0.02, 0.98, 25), 0.9)[:, None]
+    return study_of(u, np.append(0.3 + (u[:-1, 0] - 0.3) ** 2, result))
+
+
+def test_the_second_best_trial_stays_in_the_range() -> None:
+    for result, high in ((0.3005, 0.9), (0.4, 0.8)):
+        study = one_far_from_the_optimum(result)
+        assert (promising.ranges(study, study.spec).get("h0", (0.0, 1.0))[1] >= high) == (result < 0.35), result
+
+
+def test_on_the_side_of_an_outermost_best_trial_the_range_goes_to_its_end() -> None:
+    u = np.linspace(0.05, 0.75, 20)[:, None]
+    study = study_of(u, 1.3 - u[:, 0])
+    low, high = promising.ranges(study, study.spec)["h0"]
+    assert low > 0.2
+    assert high == 1.0
+
+
+@pytest.mark.parametrize(("name", "stays"), [("dropout", True), ("gamma", False)])
+def test_none_of_a_regulariser_stays_possible(name: str, *, stays: bool) -> None:
+    u = np.linspace(0.0, 1.0, 30)
+    costs = [[5.0, float(0.3 + (x - 0.8) ** 2)] for x in u]
+    study = make_study([{name: float(x)} for x in u], {"val/loss": costs}, space={name: UNIT})
+    assert (promising.ranges(study, study.spec).get(name, (0.0, 1.0))[0] == 0.0) == stays
