@@ -4,6 +4,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -82,6 +84,17 @@ def test_bad_input_is_one_line_and_status_2(gate):
         status, out, error = gate(*words)
         assert (status, out) == (2, "")
         assert len(error.splitlines()) == 1
+
+
+def test_an_answer_waits_for_no_slow_library(store):
+    code = (
+        "import sys; from advisor.cli import main\n"
+        "try: main(['gate', 'good', '--no-record'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('mlflow', 'scipy.stats', 'scipy.optimize', 'advisor.planning') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Keep good")
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_a_comment_that_cannot_be_written_is_an_error(gate, tmp_path):
