@@ -57,6 +57,12 @@ markdown_option = click.option(
 )
 
 
+def require_separate_folder(out: Path) -> None:
+    """Raise AdvisorError if `--out` is the working directory."""
+    if str(out) in ("", "."):
+        raise AdvisorError("--out must name a separate folder, such as advisor-report")
+
+
 def write_markdown(text: str, file: Path) -> None:
     """Write the file of the option `--markdown`. Raises AdvisorError if that is impossible."""
     try:
@@ -83,8 +89,7 @@ class AnalysisOptions:
     quiet: bool
 
     def __post_init__(self) -> None:
-        if str(self.out) in ("", "."):
-            raise AdvisorError("--out must name a separate folder, such as advisor-report")
+        require_separate_folder(self.out)
 
     def for_analyze(self) -> dict[str, Any]:
         """Return the options as keyword arguments of `advisor.analyze`."""
