@@ -9,8 +9,10 @@ from advisor.engine.judge import judge
 from advisor.engine.registry import Settings, load_rules
 from advisor.engine.rule import Rule
 from advisor.engine.settings import find_settings
-from advisor.history import history, pool, predicted
 from advisor.history.advice import advice_records
+from advisor.history.pool import pool
+from advisor.history.predict import predicted
+from advisor.history.rounds import history
 from advisor.model.change import Advise
 from advisor.model.finding import Verdict
 from advisor.model.progress import Progress, no_progress

@@ -5,6 +5,7 @@ The skill's place, `.agents/skills/NAME/SKILL.md`, is the one that agents of dif
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from advisor.model.errors import AdvisorError
@@ -71,11 +72,14 @@ def write_agent_files(folder: Path) -> tuple[Path, ...]:
     Only the text between the markers of AGENTS.md is replaced. Raises AdvisorError if the markers do not match or a file cannot be
     read or written; then neither file is changed.
     """
-    section, skill = (folder / SECTION_FILE).resolve(), (folder / SKILL_FILE).resolve()
+    section, skill = (Path(os.path.realpath(folder / file)) for file in (SECTION_FILE, SKILL_FILE))
     try:
-        before = {file: file.read_bytes().decode() if file.exists() else None for file in (skill, section)}
+        before = {file: _read(file) for file in (skill, section)}
         after = {skill: SKILL, section: _with_section(before[section] or "")}
         changed = {file: text for file, text in after.items() if text != before[file]}
+        for file in changed:
+            if before[file] is not None:
+                file.open("r+b").close()  # a read-only file stays as it is, although it could be replaced
         skill.parent.mkdir(parents=True, exist_ok=True)
         write_files(changed)
     except UnicodeDecodeError:
@@ -85,13 +89,21 @@ def write_agent_files(folder: Path) -> tuple[Path, ...]:
     return tuple(name for name, file in ((SKILL_FILE, skill), (SECTION_FILE, section)) if file in changed)
 
 
+def _read(file: Path) -> str | None:
+    try:
+        return file.read_bytes().decode()
+    except FileNotFoundError:
+        return None
+
+
 def _with_section(text: str) -> str:
     """Return the text with the section in place of the former one, or at its end. Line ends stay as they are."""
     line_end = "\r\n" if "\r\n" in text else "\n"
     section = SECTION.replace("\n", line_end)
-    if (text.count(BEGIN), text.count(END)) == (0, 0):
+    marks = text.count(BEGIN), text.count(END)
+    if marks == (0, 0):
         return f"{text.rstrip()}{2 * line_end}{section}" if text.strip() else section
     start, end = text.find(BEGIN), text.find(END)
-    if (text.count(BEGIN), text.count(END)) != (1, 1) or end < start:
+    if marks != (1, 1) or end < start:
         raise AdvisorError(f"{SECTION_FILE} must hold {BEGIN!r} once, then {END!r}; correct or remove these lines")
     return text[:start] + section.rstrip() + text[end + len(END) :]

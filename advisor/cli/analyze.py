@@ -12,11 +12,20 @@ from rich.console import Console
 from advisor.analysis import analyze as run_analysis
 from advisor.cli.brief import Json, brief_option
 from advisor.cli.brief import brief as brief_json
-from advisor.cli.options import AnalysisOptions, analysis_options, fail_on_option, is_at_least, log_option, study_option
+from advisor.cli.options import (
+    AnalysisOptions,
+    analysis_options,
+    fail_on_option,
+    is_at_least,
+    log_option,
+    markdown_option,
+    study_option,
+    write_markdown,
+)
 from advisor.cli.progress import progress_bar
 from advisor.model.errors import AdvisorError
 from advisor.model.message import Item, joined
-from advisor.model.words import clean, encodable
+from advisor.model.words import clean
 from advisor.report import Report
 from advisor.report.formats.sarif import StudyFile
 from advisor.report.formats.terminal import print_report
@@ -24,7 +33,6 @@ from advisor.report.publish import log_to_mlflow as publish
 from advisor.report.save import placed, save_report
 from advisor.report.text.headline import first_step
 from advisor.system import shell
-from advisor.system.atomic import write_files
 
 MAX_BROKEN_RULE_CHARS = 400
 """Maximum number of characters of a line about a broken rule."""
@@ -45,12 +53,7 @@ class _Analyze(click.Command):
 @analysis_options
 @log_option
 @fail_on_option
-@click.option(
-    "--markdown",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Also write the report as a comment for a pull request.",
-)
+@markdown_option
 @brief_option
 def analyze(
     experiment: str,
@@ -79,7 +82,7 @@ def analyze(
     report = make_report(experiment, options, study_file, show_progress=not (options.quiet or brief))
     location = write_report(report, experiment, options, study_file, log_to_mlflow)
     if markdown is not None:
-        _write_markdown(report, markdown)
+        write_markdown(report.to_markdown(), markdown)
     if brief:
         click.echo(brief_answer(report, options.out))
     elif not options.quiet:
@@ -117,13 +120,6 @@ def brief_answer(report: Report, out: Path | None, show: Callable[[Item], str] =
         "more": [str(out / name) for name in ("findings.json", "report.html")] if out is not None else (),
     }
     return brief_json(data)
-
-
-def _write_markdown(report: Report, file: Path) -> None:
-    try:
-        write_files({file: encodable(report.to_markdown())})
-    except OSError as error:
-        raise AdvisorError(f"cannot write {str(file)!r}: {error.strerror or error}") from None
 
 
 def make_report(experiment: str, options: AnalysisOptions, study_file: Path | None, *, show_progress: bool) -> Report:

@@ -6,6 +6,7 @@ import math
 import os
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import click
@@ -13,16 +14,18 @@ import click
 from advisor.cli.brief import brief as brief_json
 from advisor.cli.brief import brief_option
 from advisor.cli.compare import Experiments
-from advisor.cli.options import direction_option, objective_option, tracking_option
+from advisor.cli.options import direction_option, markdown_option, objective_option, tracking_option, write_markdown
 from advisor.history import fairness
 from advisor.history.answer import Answer, Side, percent
 from advisor.history.gate import MAX_SEEDS, Question, ask, record_of
-from advisor.history.proposals import as_tag
+from advisor.history.proposals import Decision, as_tag
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading
 from advisor.model.study import Study
 from advisor.model.words import clean, count, number
 from advisor.tracking.gate_record import write_record
+
+_COLORS: dict[Decision, str] = {"keep": "brightgreen", "discard": "red", "not decided": "yellow"}
 
 
 @click.command()
@@ -62,6 +65,7 @@ from advisor.tracking.gate_record import write_record
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 @brief_option
+@markdown_option
 def gate(
     candidate: str,
     against: str | None,
@@ -78,6 +82,7 @@ def gate(
     record: bool,
     as_json: bool,
     brief: bool,
+    markdown: Path | None,
 ) -> None:
     """Decide about a proposal: keep CANDIDATE, discard it, or run more seeds first.
 
@@ -99,6 +104,8 @@ def gate(
     experiments = Experiments(tracking_uri, objective, direction, Reading(population="all"))
     question = Question(candidate, against, worthwhile, at_most, at_least, allow_more, alone, max_seeds)
     answer = answer_question(experiments, question, experiment, record=record)
+    if markdown is not None:
+        write_markdown(_markdown(answer), markdown)
     click.echo(brief_answer(answer) if brief else answer.ascii_json() if as_json else _text(answer))
     sys.exit(answer.exit_status)
 
@@ -145,27 +152,47 @@ def _recorded(answer: Answer, study: Study, tracking_uri: str | None) -> Answer:
 
 
 def _text(answer: Answer) -> str:
-    lines = [answer.action, "", f"candidate   {_side(answer.candidate)}"]
-    lines.append(f"incumbent   {_side(answer.incumbent)}, {answer.incumbent_is}")
+    return "\n".join([clean(answer.action), "", *_figures(answer)])
+
+
+def _figures(answer: Answer) -> list[str]:
+    """Return the lines below the first one: a label and its text."""
+    lines = [("candidate", _side(answer.candidate))]
+    lines.append(("incumbent", f"{_side(answer.incumbent)}, {answer.incumbent_is}"))
     if answer.changed:
-        lines.append(f"changed     {'; '.join(answer.changed[:6])}")
+        lines.append(("changed", "; ".join(answer.changed[:6])))
     if answer.gain is not None:
         low, high = (number(x, 3) for x in answer.interval or (-math.inf, math.inf))
+        gain = f"{number(answer.gain, 3)} (95 % interval {low} to {high}, valid at every look) in {answer.metric}"
+        noise = f"{number(answer.noise, 3)} between seeds ({answer.noise_freedom} degrees of freedom)"
+        worthwhile = (
+            f"a gain of {number(answer.worthwhile, 3)} is worthwhile, with {percent(answer.chance or 0)} probability"
+        )
+        evidence = f"to keep {_evidence(answer.evidence_to_keep)}, to discard {_evidence(answer.evidence_to_discard)}"
+        place = f"setting {answer.question} of the loop, {answer.kept_before} kept before"
         lines += [
-            f"gain        {number(answer.gain, 3)} (95 % interval {low} to {high}, valid at every look) in {answer.metric}, "
-            f"{answer.direction}d",
-            f"noise       {number(answer.noise, 3)} between seeds ({answer.noise_freedom} degrees of freedom); a gain of "
-            f"{number(answer.worthwhile, 3)} is worthwhile, with {percent(answer.chance or 0)} probability",
-            f"evidence    to keep {_evidence(answer.evidence_to_keep)}, to discard {_evidence(answer.evidence_to_discard)} "
-            f"of what is needed (setting {answer.question} of the loop, {answer.kept_before} kept before)",
+            ("gain", f"{gain}, {answer.direction}d"),
+            ("noise", f"{noise}; {worthwhile}"),
+            ("evidence", f"{evidence} of what is needed ({place})"),
         ]
     for limit in answer.limits:
         bound = (
             f"at most {number(limit.at_most)}" if limit.at_most is not None else f"at least {number(limit.at_least)}"
         )
-        lines.append(f"limit       {limit.metric} {bound}: {number(limit.value)}")
-    lines += [f"note        {text}" for text in answer.notes]
-    return "\n".join(clean(line) if line else line for line in lines)
+        lines.append(("limit", f"{limit.metric} {bound}: {number(limit.value)}"))
+    lines += [("note", text) for text in answer.notes]
+    return [f"{label:11} {clean(text)}" for label, text in lines]
+
+
+def _markdown(answer: Answer) -> str:
+    """Return the answer as CommonMark: a badge, what to do as a heading, the reason, and the figures."""
+    from advisor.report.formats.markdown import escape_markdown, fenced_lines  # slow: loads the whole report
+
+    todo = answer.action.removesuffix(answer.reason)
+    label = answer.decision.replace(" ", "_")
+    badge = f"![advisor gate: {answer.decision}](https://img.shields.io/badge/advisor_gate-{label}-{_COLORS[answer.decision]})"
+    head = [badge, "", f"## {escape_markdown(todo)}", "", escape_markdown(answer.reason), ""]
+    return "\n".join([*head, *fenced_lines("text", _figures(answer)), ""])
 
 
 def _evidence(share: float | None) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
@@ -212,7 +212,7 @@ def _data(sides: Sequence[Side], best: Sequence[repeats.Setting], gain: float, c
         return Variance(sd=None, sure=None, note=str(missing))
     sd = math.hypot(*errors) * math.sqrt(1 - AGREEMENT)
     sizes = " and ".join(f"{n:,.0f}" for n in sorted({s.trials[0].fact("n_valid") for s in best}))
-    sure = float(stats.norm.cdf((gain - complexity) / sd)) if sd > 0 else float(gain > complexity)
+    sure = float(special.ndtr((gain - complexity) / sd)) if sd > 0 else float(gain > complexity)
     return Variance(sd=sd, sure=sure, note=f"{sizes} validation examples")
 
 

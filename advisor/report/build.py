@@ -19,7 +19,7 @@ from advisor.computed.pipeline.reproduction import reproduction
 from advisor.computed.space import rerun, settings
 from advisor.engine.measured import in_words, measured
 from advisor.engine.rule import Rule
-from advisor.history import History
+from advisor.history.model import History
 from advisor.model.evidence import CurveEvidence
 from advisor.model.finding import Verdict
 from advisor.model.space import Value

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from advisor.engine.explain import first_cause
-from advisor.history import History
 from advisor.history.advice import AdviceRecord
+from advisor.history.model import History
 from advisor.model.finding import Finding, Goal, Verdict, by_priority
 from advisor.model.frozen import FrozenModel
 from advisor.model.message import MessageField

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from advisor.model.space import FloatArray
 
@@ -41,13 +41,13 @@ class Difference:
             return math.nan
         if self.error <= 0:
             return 1.0 if self.gain > level else 0.0
-        return float(stats.t.cdf((self.gain - level) / self.error, self.freedom))
+        return float(special.stdtr(self.freedom, (self.gain - level) / self.error))
 
     def interval(self, level: float = 0.9) -> tuple[float, float]:
         """Return the central confidence interval of the true gain."""
         if math.isnan(self.error):
             return math.nan, math.nan
-        half = float(stats.t.ppf(0.5 + level / 2, self.freedom)) * self.error if self.error > 0 else 0.0
+        half = float(special.stdtrit(self.freedom, 0.5 + level / 2)) * self.error if self.error > 0 else 0.0
         return self.gain - half, self.gain + half
 
 
@@ -79,7 +79,7 @@ def _p(gain: float, error: float, freedom: float, permuted: float) -> float:
         return permuted
     if error <= 0:
         return float(gain == 0)
-    return float(2 * stats.t.sf(abs(gain) / error, freedom))
+    return float(2 * special.stdtr(freedom, -abs(gain) / error))
 
 
 def pooled(groups: list[FloatArray]) -> tuple[float, int] | None:
@@ -95,7 +95,7 @@ def prediction_margin(variance: tuple[float, int], repeats: int, level: float) -
 
     variance: (standard deviation, degrees of freedom), as from `pooled`.
     """
-    return variance[0] * float(stats.t.ppf(1 - level, variance[1])) * math.sqrt(1 + 1 / repeats)
+    return variance[0] * float(special.stdtrit(variance[1], 1 - level)) * math.sqrt(1 + 1 / repeats)
 
 
 def _permuted(one: FloatArray, other: FloatArray) -> float:
@@ -154,9 +154,10 @@ def repeats_needed(gain: float, sd: float, *, level: float = 0.05, power: float 
 
 def _power(size: float, n: int, level: float) -> float:
     freedom = 2 * n - 2
-    limit = float(stats.t.ppf(1 - level, freedom))
-    value = float(stats.nct.sf(limit, freedom, size * math.sqrt(n / 2)))
-    return value if math.isfinite(value) else float(stats.norm.sf(limit - size * math.sqrt(n / 2)))
+    limit = float(special.stdtrit(freedom, 1 - level))
+    shift = size * math.sqrt(n / 2)
+    value = 1 - float(special.nctdtr(freedom, shift, limit))
+    return value if math.isfinite(value) else float(special.ndtr(shift - limit))
 
 
 def chance_of_replication(result: Difference, level: float) -> float:
@@ -166,8 +167,8 @@ def chance_of_replication(result: Difference, level: float) -> float:
     """
     if not result.error > 0:
         return float(result.gain != 0)
-    limit = float(stats.t.ppf(1 - level / 2, result.freedom))
-    return float(stats.t.sf(limit - abs(result.gain) / result.error, result.freedom))
+    limit = float(special.stdtrit(result.freedom, 1 - level / 2))
+    return float(special.stdtr(result.freedom, abs(result.gain) / result.error - limit))
 
 
 # --- gaps between repeats ---------------------------------------------------------------------------------------------------------

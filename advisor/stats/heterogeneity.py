@@ -41,15 +41,6 @@ def heterogeneity(values: FloatArray, errors: FloatArray, level: float) -> Heter
     return Heterogeneity(spread, error, critical, float(stats.studentized_range.sf(spread / error, k, np.inf)))
 
 
-def error_of_share(share: FloatArray, n: FloatArray) -> FloatArray:
-    """Return the standard errors (k,) of shares (k,) that were each computed from n (k,) examples.
-
-    Half an example is added to both outcomes, so that shares of 0 and 1 have a positive error.
-    """
-    p = (share * n + 0.5) / (n + 1)
-    return np.asarray(np.sqrt(p * (1 - p) / n), dtype=np.float64)
-
-
 def p_of_mean(values: FloatArray) -> float:
     """Return the two-sided p-value of a t-test that n >= 2 values (n,) have mean zero; 0 for equal nonzero values."""
     if np.ptp(values) == 0:

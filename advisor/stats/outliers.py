@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from advisor.model.space import BoolArray, FloatArray, IntArray
 
@@ -52,7 +52,7 @@ def stuck(costs: FloatArray, starts: FloatArray, feasible: BoolArray, worse: Boo
 
 def chance_of_share(failed: int, total: int, share: float) -> float:
     """Return the probability that a share >= `share` of further trials fails, after `failed` of `total` did (Jeffreys' prior)."""
-    return float(stats.beta.sf(share, failed + 0.5, total - failed + 0.5))
+    return float(special.betaincc(failed + 0.5, total - failed + 0.5, share))
 
 
 # --- beyond which value do trials fail? -----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from advisor.model.space import FloatArray
 
@@ -21,7 +21,16 @@ def chance_of_share(share: float, points: int, limit: float) -> float:
     """
     if points < 1:
         return 1.0
-    return float(stats.binom.sf(math.ceil(share * points - 0.5) - 1, points, limit))
+    return float(special.bdtrc(math.ceil(share * points - 0.5) - 1, points, limit))
+
+
+def error_of_share(share: FloatArray, n: FloatArray) -> FloatArray:
+    """Return the standard errors (k,) of shares (k,) that were each computed from n (k,) examples.
+
+    Half an example is added to both outcomes, so that shares of 0 and 1 have a positive error.
+    """
+    p = (share * n + 0.5) / (n + 1)
+    return np.asarray(np.sqrt(p * (1 - p) / n), dtype=np.float64)
 
 
 class Ratio(NamedTuple):
@@ -39,7 +48,7 @@ class Ratio(NamedTuple):
             return 0.0
         if self.error <= 0:
             return float(self.value > limit)
-        return float(stats.t.sf((limit - self.value) / self.error, self.freedom))
+        return float(special.stdtr(self.freedom, (self.value - limit) / self.error))
 
 
 def ratio(parts: FloatArray, wholes: FloatArray, weights: FloatArray) -> Ratio:

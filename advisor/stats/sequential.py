@@ -37,8 +37,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
-from scipy.optimize import brentq
+from scipy import special
 
 from advisor.model.space import FloatArray
 from advisor.stats.difference import Difference
@@ -106,7 +105,7 @@ def lead(candidate: Sample, incumbent: Sample, floor: Floor) -> Difference:
     freedom = 1 / sum((v / variance) ** 2 / f for v, f in parts)
     gain, error = incumbent.mean - candidate.mean, math.sqrt(variance)
     sd = math.sqrt((candidate.variance(floor) + incumbent.variance(floor)) / 2)
-    return Difference(gain, sd, error, freedom, float(2 * stats.t.sf(abs(gain) / error, freedom)))
+    return Difference(gain, sd, error, freedom, float(2 * special.stdtr(freedom, -abs(gain) / error)))
 
 
 def e_value(gain: float, error: float, freedom: float, scale: float) -> float:
@@ -130,12 +129,15 @@ def half_width(error: float, freedom: float, scale: float, level: float) -> floa
     It is infinite if `MAX_ERRORS` errors are not enough, which happens if the scale of the prior is far from the error.
     """
     limit = 2 / (1 - level)
-    high, scale = 1.0, scale / error
+    low, high, scale = 0.0, 1.0, scale / error
     while e_value(high, 1.0, freedom, scale) < limit:
-        high *= 2
+        low, high = high, 2 * high
         if high > MAX_ERRORS:
             return math.inf
-    return error * float(brentq(lambda x: e_value(x, 1.0, freedom, scale) - limit, 0, high, rtol=1e-4))
+    while high - low > 1e-4 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if e_value(middle, 1.0, freedom, scale) < limit else (low, middle)
+    return error * high
 
 
 def weight(number: int) -> float:

@@ -72,7 +72,7 @@ class Loop:
         setting.run(WORLDS["normal"], self.rng)
 
     def _propose(self, incumbent: Setting) -> tuple[Setting, bool]:
-        if self.proposed and self.proposed[-1][1] is incumbent:
+        if self.proposed and self.proposed[-1][1] is incumbent:  # the last proposal was not kept
             self.queue.append(self.proposed[-1][0])
         idea = self.queue.popleft() if self.queue else -1
         self.proposed.append((idea, incumbent, self.runs))
@@ -120,7 +120,7 @@ def row(budget: int, ideas: int, harm: float, seeds: Sequence[int]) -> str:
     single, gated = np.array([[each.quality for each in both] for both in pairs]).T
     false, false_gated = np.mean([[each.false_keeps for each in both] for both in pairs], axis=0)
     cells = (
-        *(f"{ends.mean():.1f} ({ends.min() + 0.0:.1f})" for ends in (single, gated)),
+        *(f"{ends.mean():.1f} ({ends.min() + 0.0:.1f})" for ends in (single, gated)),  # -0.0 + 0.0 is 0.0
         *(f"{share:.0%}" for share in (false, false_gated, np.mean(gated > single), np.mean(gated < single))),
     )
     return f"| {ideas} | {harm:g} | {budget} | {' | '.join(cells)} |"

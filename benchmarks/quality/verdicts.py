@@ -27,7 +27,7 @@ from rich.progress import track
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
 from advisor.engine.rule import Rule
-from advisor.history import predicted
+from advisor.history.predict import predicted
 from advisor.model.errors import AdvisorError
 from advisor.planning import plan
 

@@ -1,7 +1,7 @@
 """The benchmark of the gate runs loops and counts what it should."""
 
 import numpy as np
-from gate import WORLDS, Tally, recorded, simulated
+from gate import HEAD, WORLDS, Tally, recorded, row, simulated
 
 
 def test_a_short_loop_in_each_world_asks_the_gate():
@@ -9,8 +9,8 @@ def test_a_short_loop_in_each_world_asks_the_gate():
         tally = Tally()
         simulated(world, 0, tally, baseline=5, proposals=6)
         assert (tally.loops, len(tally.extra)) == (1, 6)
-        assert tally.gains_kept + tally.gains_discarded <= tally.gains
-        assert world in tally.row(world)
+        assert tally.gains_kept <= tally.gains
+        assert len(row(world, tally, tally).split("|")) == len(HEAD.splitlines()[0].split("|"))
 
 
 def test_the_better_single_run_is_often_a_false_keep_and_costs_nothing():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from advisor.history import History, Outcome, Round, hit_rates
+from advisor.history.model import History, Outcome, Round, hit_rates
 from advisor.model.prediction import BestReaches, Prediction
 from advisor.model.spec import Objective
 from advisor.report import Report

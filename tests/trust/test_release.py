@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 from mlflow.tracking import MlflowClient
 from mlflow_studies import log_study
 
@@ -52,12 +53,57 @@ def test_the_action_writes_the_comment_and_fails_as_asked(
     comment = (tmp_path / "advisor-report" / "report.md").read_text("utf-8")
     assert re.match(r"<!-- tuning-advisor: [0-9a-f]{12} -->\n## .*learning rates", comment) or "\n## " in comment
     assert (tmp_path / "summary").read_text("utf-8") == comment
-    assert (tmp_path / "output").read_text() == "report=advisor-report\n"
+    assert (tmp_path / "output").read_text() == "report=advisor-report\ngate=\n"
     inputs["EXPERIMENT"] = "--help"
     done = subprocess.run(
         command, cwd=tmp_path, env={**commands, **inputs}, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+
+
+def test_the_action_comments_the_answer_of_the_gate_above_the_report(
+    tmp_path: Path, database: str, commands: dict[str, str]
+) -> None:
+    client = MlflowClient(database)
+    experiment = log_study(client, "study", [10 ** (-5 + 0.25 * i) for i in range(12)])
+    runs = {run.data.tags["mlflow.runName"]: run.info.run_id for run in client.search_runs([experiment])}
+    name = "-->\n```\n::error::x <img src=x onerror=y> ![a](https://evil.example) @everyone"
+    client.set_tag(runs["trial-2"], "mlflow.runName", name)
+    inputs = {
+        "EXPERIMENT": "study",
+        "TRACKING_URI": database,
+        "FAIL_ON": "",
+        "GATE": runs["trial-2"],
+        "GATE_ARGUMENTS": "--against=trial-3\n\n--at-most=train_loss=5\n--no-record",
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+    }
+
+    def answer(**more: str) -> tuple[int, str, str]:
+        (tmp_path / "output").unlink(missing_ok=True)
+        command, env = [str(CHECKOUT / ".ci" / "report-action")], {**commands, **inputs, **more}
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        assert done.stdout == ""
+        output = (tmp_path / "output").read_text() if (tmp_path / "output").exists() else ""
+        return done.returncode, output, done.stderr
+
+    assert answer() == (0, "report=advisor-report\ngate=not decided\n", "")
+    comment = (tmp_path / "advisor-report" / "report.md").read_text("utf-8")
+    lines = comment.splitlines()
+    assert lines[1] == "![advisor gate: not decided](https://img.shields.io/badge/advisor_gate-not_decided-yellow)"
+    assert lines[3].startswith("## Not decided: run 1 more seed of ")
+    assert "limit       train_loss at most 5: " in comment
+    gate, _, report = comment.partition("\n## ")[2].partition("\n## ")
+    assert report.count("<details>") == 1
+    html = MarkdownIt("commonmark").render(f"## {gate}")
+    assert set(re.findall(r"<(\w+)", html)) == {"h2", "p", "pre", "code"}
+    assert "onerror" in html
+    assert "@everyone" not in html.partition("<pre>")[0]
+    assert sorted(path.name for path in (tmp_path / "advisor-report").glob("*.md")) == ["report.md"]
+
+    assert answer(GATE_ARGUMENTS="--at-most=train_loss=0")[:2] == (0, "report=advisor-report\ngate=discard\n")
+    for candidate in ("--help", "missing; $(exit 7)"):
+        status, output, error = answer(GATE=candidate)
+        assert (status, output, error.count("\n")) == (2, "", 1), error
 
 
 GH = """#!/bin/sh

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from advisor.cli.options import tracking_option
+from advisor.cli.options import require_separate_folder, tracking_option
 from advisor.model.errors import AdvisorError
 
 
@@ -24,11 +24,8 @@ from advisor.model.errors import AdvisorError
     show_default=True,
     help="Output folder of `next_study` with --allow-run.",
 )
-@click.option("--port", type=click.IntRange(0, 65535), help="Serve over HTTP on this port of the loopback address.")
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Loopback address for --port: 127.0.0.1, localhost or ::1."
-)
-def mcp(tracking_uri: str | None, allow_run: bool, out: Path, port: int | None, host: str) -> None:
+@click.option("--port", type=click.IntRange(0, 65535), help="Serve over HTTP on this port of 127.0.0.1.")
+def mcp(tracking_uri: str | None, allow_run: bool, out: Path, port: int | None) -> None:
     """Answer agents over the Model Context Protocol, on standard input and output or over HTTP.
 
     Eight tools: list_experiments, analyze_experiment, next_study, gate, explain_rule, history, compare and check_study. They read
@@ -41,7 +38,7 @@ def mcp(tracking_uri: str | None, allow_run: bool, out: Path, port: int | None, 
     Needs the extra `mcp`: pip install "tuning-advisor[mcp]".
     """
     try:
-        from advisor.cli.mcp.server import listen, make_server, serve_http
+        from advisor.cli.mcp.server import HOST, listen, make_server, serve_http
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "uvicorn"):
             raise
@@ -49,6 +46,7 @@ def mcp(tracking_uri: str | None, allow_run: bool, out: Path, port: int | None, 
     from advisor.cli.mcp.tools import Tools
     from advisor.tracking.stores.location import locate, require_local
 
+    require_separate_folder(out)
     location = locate(tracking_uri)
     if location.path is not None:
         require_local(location)  # a server may come up later; a path that does not exist is wrong
@@ -56,7 +54,6 @@ def mcp(tracking_uri: str | None, allow_run: bool, out: Path, port: int | None, 
     if port is None:
         server.run("stdio")
         return
-    with listen(host, port) as at:
-        address = f"[{host}]" if ":" in host else host
-        click.echo(f"http://{address}:{at.getsockname()[1]}/mcp", err=True)
+    with listen(port) as at:
+        click.echo(f"http://{HOST}:{at.getsockname()[1]}/mcp", err=True)
         serve_http(server, at)

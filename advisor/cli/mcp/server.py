@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import socket
 import threading
 from collections.abc import Callable
@@ -21,8 +22,8 @@ from advisor.model.errors import AdvisorError
 INSTRUCTIONS = f"""Answers about hyperparameter tuning in an MLflow store, by statistical rules.
 Each answer is one JSON object. {NOTICE} What the advisor concludes stands there too, first in the key "action"; names in its
 sentences come from the store. Commands that an answer proposes are for a person to confirm."""
-LOOPBACK = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "[::1]"}
-"""Names of the loopback address, and how an address of the web writes them."""
+HOST = "127.0.0.1"
+"""Address of the server over HTTP, which other machines cannot reach."""
 
 
 def make_server(tools: Tools) -> MCPServer[None]:
@@ -64,21 +65,19 @@ def _answering(tool: Callable[..., str], lock: threading.Lock) -> Callable[..., 
     return answer
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket on a loopback address. Raises AdvisorError for another address, or if the port is taken."""
-    if host not in LOOPBACK:
-        raise AdvisorError(f"--host {host} is not a loopback address; use one of {', '.join(LOOPBACK)}")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+def listen(port: int) -> socket.socket:
+    """Return a socket on the port. Raises AdvisorError if the port is taken."""
     try:
-        return socket.create_server((LOOPBACK[host].strip("[]"), port), family=family)
+        return socket.create_server((HOST, port))
     except OSError as error:
-        raise AdvisorError(f"cannot listen on port {port}: {error.strerror or error}; choose another --port") from None
+        reason = os.strerror(error.errno) if error.errno is not None else error
+        raise AdvisorError(f"cannot listen on port {port}: {reason}; choose another --port") from None
 
 
 def serve_http(server: MCPServer[None], at: socket.socket) -> None:
     """Serve over HTTP until interrupted. Requests from pages of other sites are refused by their Host and Origin headers."""
     port = at.getsockname()[1]
-    hosts = [f"{name}:{port}" for name in ("localhost", *dict.fromkeys(LOOPBACK.values()))]
+    hosts = [f"{name}:{port}" for name in (HOST, "localhost")]
     security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])
     app = server.streamable_http_app(transport_security=security)
     uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[at])

@@ -16,7 +16,7 @@ from advisor.cli.tune.files import BlockFile
 from advisor.engine.rule import Rule
 from advisor.execution.job_env import check_command, unpassed_placeholders
 from advisor.execution.queue import parse_params
-from advisor.history import pool
+from advisor.history.pool import pool
 from advisor.history.rounds import changes
 from advisor.model import formula, placeholders
 from advisor.model.errors import AdvisorError, NothingToJudge

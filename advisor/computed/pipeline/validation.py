@@ -11,7 +11,7 @@ from advisor.computed.decision import repeats
 from advisor.model.finding import MissingData
 from advisor.model.space import FloatArray, words_of
 from advisor.model.study import Study, Trial
-from advisor.stats.heterogeneity import error_of_share
+from advisor.stats.ratios import error_of_share
 
 _MAX_SHARE = 1 + 1e-6
 """Maximum value of a share, because 32-bit floats may round 1 up slightly; larger values are percentages."""

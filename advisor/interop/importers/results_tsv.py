@@ -31,6 +31,10 @@ _REPEATED = re.compile(r"baseline|repeat|re-?run|again|seed|noise|replicat", re.
 _RUNNING = re.compile(r"(in[ _-]?progress|running|pending|queued)$", re.IGNORECASE)
 _NO_VALUE = ("", "-", "--", "n/a", "na", "none", "null", "nan", "?")
 _NO_COMMIT = re.compile(r"[-?]*|0+|n/?a|none|null|unknown|uncommitted|pending", re.IGNORECASE)
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
+"""Numbers with separators of thousands. A comma elsewhere is a decimal comma or an error, so it is no number."""
+_RESERVED = (contract.TAG_PREFIX, "mlflow.")
+"""Prefixes of tags that decide how runs are read, such as the records of the gate. A table cannot set them."""
 _MEMORY = re.compile(r"(^|_)(memory|mem|vram|ram)(_|$)", re.IGNORECASE)
 
 
@@ -54,8 +58,9 @@ class _Row:
 
     def number(self, column: str) -> float | None:
         """Return the number in a cell; None if there is none or it is no number."""
+        text = self.cells[column]
         try:
-            value = float(self.cells[column].replace(",", ""))
+            value = float(text.replace(",", "") if _THOUSANDS.fullmatch(text) else text)
         except ValueError:
             return None
         return value if math.isfinite(value) else None
@@ -103,7 +108,7 @@ class ResultsTsv:
         for row in ended:
             seen[row.commit] += 1
             name = row.commit if seen[row.commit] == 1 else f"{row.commit}-{seen[row.commit]}"
-            key = ("results-tsv", first, str(row.line), row.commit)
+            key = ("results-tsv", first, row.commit, str(seen[row.commit]))
             runs.append(SourceRun(name, key, experiment, _Reader(row, numeric, tags), experiment_tags=tags))
         return runs, _notes(ended, len(rows) - len(ended), shown)
 
@@ -115,7 +120,7 @@ class ResultsTsv:
         others = [c for c in dict.fromkeys(others) if any(row.number(c) is not None for row in rows)]
         objective = self.objective or next((c for c in others if not _MEMORY.search(c)), None)
         if objective not in columns:
-            missing = "no column of results" if objective is None else f"no column {objective!r}"
+            missing = "no column of numbers" if objective is None else f"no column {objective!r}"
             raise AdvisorError(f"{shown} has {missing}; its columns are: {', '.join(columns[:20])}")
         numeric = [c for c in others if all(row.number(c) is not None or _is_empty(row.cells[c]) for row in rows)]
         return [objective, *(c for c in numeric if c != objective)]
@@ -195,7 +200,8 @@ class _Reader:
         for column in () if failed else self.numeric:
             if (value := self.row.number(column)) is not None:
                 curves.add(column, 0, value)
-        texts = {c: text for c, text in cells.items() if c not in (_COMMIT, _DESCRIPTION, *self.numeric) and text}
+        others = [c for c in cells if c not in (_COMMIT, _DESCRIPTION, *self.numeric) and not c.startswith(_RESERVED)]
+        texts = {c: cells[c] for c in others if cells[c]}
         texts[contract.TAG_GIT_COMMIT] = self.row.commit
         if description := cells.get(_DESCRIPTION):
             texts[contract.TAG_NOTE] = texts[contract.TAG_CHANGE] = description

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.history import History, Round
+from advisor.history.model import History, Round
 from advisor.model.message import Count, Name, Objective, say
 from advisor.model.prediction import BestReaches
 from advisor.model.words import number, shorten

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from advisor.history import History, HitRate, Round
+from advisor.history.model import History, HitRate, Round
 from advisor.model.words import clean, count, number, sentence, shorten
 from advisor.report.formats.markdown import escape_markdown
 from advisor.report.text.history import JUDGEMENTS, hit_rate, row

@@ -149,10 +149,11 @@ def _diff_lines(rows: tuple[DiffRow, ...]) -> Iterator[str]:
     for row in rows:
         lines += [f"- {clean(row.name)}: {clean(row.before)}"] if row.before is not None else []
         lines += [f"+ {clean(row.name)}: {clean(row.after)}"] if row.after is not None else []
-    yield from _fenced_lines("diff", lines)
+    yield from fenced_lines("diff", lines)
 
 
-def _fenced_lines(language: str, lines: Sequence[str]) -> Iterator[str]:
+def fenced_lines(language: str, lines: Sequence[str]) -> Iterator[str]:
+    """Yield the lines as a block of code that no line can end."""
     # The fence is longer than any run of backticks in the text, so the text cannot close it.
     longest = max((len(m) for line in lines for m in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -195,7 +196,7 @@ def _unlock_lines(report: ReportData) -> Iterator[str]:
         yield f"**{escape_markdown(unlock.text)}** {', '.join(f'`{_code_text(rule)}`' for rule in unlock.checks)}"
         yield ""
         if unlock.code is not None:
-            yield from _fenced_lines("python", unlock.code.splitlines())
+            yield from fenced_lines("python", unlock.code.splitlines())
 
 
 def _sheet_lines(report: ReportData) -> Iterator[str]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
-from scipy.stats import rankdata, spearmanr
 
 from advisor.contract import metric_direction
 from advisor.model.reading import Decision
@@ -112,7 +111,9 @@ def _best(study: Study, trial: int, metric: str, sign: int) -> float:
 
 def _trend(positions: FloatArray, costs: FloatArray, level: float) -> float:
     """Return Spearman's correlation of position and cost; 0 unless it is significant at this level."""
-    if len(np.unique(rankdata(positions))) < 2 or len(np.unique(costs)) < 2:
+    if len(np.unique(positions)) < 2 or len(np.unique(costs)) < 2:
         return 0.0
+    from scipy.stats import spearmanr  # slow to load, and rarely needed
+
     result = spearmanr(positions, costs)
     return float(result.statistic) if result.pvalue <= level else 0.0

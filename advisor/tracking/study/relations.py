@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import binom
+from scipy import special
 
 from advisor.model.parameter_kinds import is_batch_size, is_of_optimizer, is_regulariser
 from advisor.model.space import (
@@ -103,7 +103,7 @@ def length_factor(values: Sequence[Value | None], ends: Sequence[int]) -> float 
     chance = _collisions(end, np.maximum(1.0, 0.02 * end))
     n, k = len(hits), int(hits.sum())
     enough = 2 * k >= n and len(set(length[hits].tolist())) >= _MIN_VALUES
-    return factor if enough and binom.sf(k - 2, n - 1, chance) <= _LEVEL else None
+    return factor if enough and special.bdtrc(k - 2, n - 1, chance) <= _LEVEL else None
 
 
 def _exact_multiples(steps: FloatArray, length: FloatArray) -> int:
@@ -275,7 +275,7 @@ def _holds(values: FloatArray, predicted: FloatArray, tests: int) -> bool:
     hits = int((np.abs(values - predicted) <= tolerance).sum())
     if hits < _HOLDS * n or n < _MIN_VALUES + 1 or len(set(predicted.tolist())) < _MIN_VALUES:
         return False
-    return bool(binom.sf(hits - 2, n - 1, _collisions(values, tolerance)) <= _LEVEL / tests)
+    return bool(special.bdtrc(hits - 2, n - 1, _collisions(values, tolerance)) <= _LEVEL / tests)
 
 
 def _collisions(values: FloatArray, tolerance: FloatArray) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from advisor.contract import metric_direction
 from advisor.model.space import BoolArray, FloatArray, Value, counts_training
@@ -127,7 +127,7 @@ def _chance_of_ranks(ranks: Sequence[_Rank]) -> float:
         n, m = len(ended), ended[0].passers
         excess += (sum(r.worse_than for r in ended) - n * m / 2) / (n + m + 1)
         variance += n * m / 12 / (n + m + 1)
-    return float(stats.norm.sf(excess / math.sqrt(variance)))
+    return float(special.ndtr(-excess / math.sqrt(variance)))
 
 
 def _end_at_rungs(costs: Costs, trials: Sequence[int]) -> bool:

@@ -1,6 +1,7 @@
 """`advisor init --agents`: the files that it writes, and that every command in them works on a real store."""
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -58,6 +59,32 @@ def test_a_file_that_cannot_be_changed_is_one_line_and_nothing_is_written(adviso
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert "AGENTS.md" in err
     assert contents(Path()) == {"AGENTS.md": text}
+
+
+def test_a_link_that_leads_nowhere_is_one_line(advisor):
+    SECTION_FILE.symlink_to(SECTION_FILE)
+    status, out, err = advisor("init", "--agents")
+    assert (status, out) == (2, "")
+    assert err.endswith("AGENTS.md: Too many levels of symbolic links\n")
+    assert not SKILL_FILE.exists()
+
+
+def test_a_link_to_another_file_stays_a_link(advisor):
+    Path("CLAUDE.md").write_text("# Ours\n")
+    SECTION_FILE.symlink_to("CLAUDE.md")
+    advisor("init", "--agents")
+    assert SECTION_FILE.is_symlink()
+    assert Path("CLAUDE.md").read_text() == f"# Ours\n\n{SECTION}"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_file_stays_as_it_is(advisor):
+    SECTION_FILE.write_text("# Ours\n")
+    SECTION_FILE.chmod(0o444)
+    status, out, err = advisor("init", "--agents")
+    assert (status, out) == (2, "")
+    assert err.endswith("AGENTS.md: Permission denied\n")
+    assert contents(Path()) == {"AGENTS.md": b"# Ours\n"}
 
 
 def test_the_texts_are_short_and_a_skill_as_agents_read_it():

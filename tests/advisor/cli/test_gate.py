@@ -2,7 +2,10 @@
 
 import json
 import os
+import re
 import shutil
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -65,7 +68,7 @@ def test_the_exit_status_is_the_answer_and_the_first_line_says_it(gate):
         ended, out, error = gate(candidate, "--against", "base")
         assert (ended, error) == (status, "")
         assert out.startswith(start)
-        assert "candidate " in out
+        assert re.search(r"^candidate   .*\nincumbent   \S", out, re.MULTILINE)
         assert "valid at every look" in out
 
 
@@ -81,6 +84,24 @@ def test_bad_input_is_one_line_and_status_2(gate):
         status, out, error = gate(*words)
         assert (status, out) == (2, "")
         assert len(error.splitlines()) == 1
+
+
+def test_an_answer_waits_for_no_slow_library(store):
+    code = (
+        "import sys; from advisor.cli import main\n"
+        "try: main(['gate', 'good', '--no-record'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('mlflow', 'scipy.stats', 'scipy.optimize', 'advisor.planning') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Keep good")
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_comment_that_cannot_be_written_is_an_error(gate, tmp_path):
+    assert gate("good", "--markdown", str(tmp_path / "gate.md"))[0] == 0
+    assert (tmp_path / "gate.md").read_text().startswith("![advisor gate: keep](https://")
+    status, out, error = gate("good", "--markdown", str(tmp_path / "none" / "gate.md"))
+    assert (status, out, error.count("\n")) == (2, "", 1)
 
 
 def test_json_and_brief_begin_with_the_action(gate):

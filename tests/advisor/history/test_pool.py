@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from history_studies import round_of
 
-from advisor.history import pool
-from advisor.history.pool import numbers
+from advisor.history.pool import numbers, pool
 from advisor.model.spec import Parameter
 
 FIRST = (1e-4, 1e-3, 4e-3, 9e-3)

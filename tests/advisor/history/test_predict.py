@@ -10,9 +10,9 @@ from studies import make_study, verdict
 
 from advisor.computed.curves import curve_tails
 from advisor.engine.judge import judge
-from advisor.history import predict, predicted
+from advisor.history import predict
 from advisor.history.judge import outcomes
-from advisor.history.predict import MAX_PROBABILITY, is_made
+from advisor.history.predict import MAX_PROBABILITY, is_made, predicted
 from advisor.model.change import AddParameter, FixParameter, RunPlan, SetRange
 from advisor.model.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials
 from advisor.model.spec import Parameter, StudySpec

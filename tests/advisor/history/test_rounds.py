@@ -5,8 +5,9 @@ import pytest
 from history_studies import round_of
 
 from advisor.engine.registry import load_rules
-from advisor.history import history, hit_rates, pool
-from advisor.history.model import Outcome
+from advisor.history.model import Outcome, hit_rates
+from advisor.history.pool import pool
+from advisor.history.rounds import history
 from advisor.model.prediction import BestReaches, Prediction
 
 RATES = (1e-3, 3e-3, 5e-3, 9e-3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advisor.stats.heterogeneity import error_of_share, heterogeneity, p_of_mean
+from advisor.stats.heterogeneity import heterogeneity, p_of_mean
 
 
 @pytest.mark.parametrize("k", [2, 5, 20])
@@ -28,11 +28,6 @@ def test_values_without_error() -> None:
         heterogeneity(np.array([1.0, 2.0]), np.zeros(2), 0.05),
     )
     assert (one.p, two.p, two.critical_range, two.chance_within) == (1, 0, 0, 0)
-
-
-def test_the_error_of_a_share() -> None:
-    np.testing.assert_allclose(error_of_share(np.array([0.5]), np.array([100.0])), 0.05, rtol=1e-6)
-    assert (error_of_share(np.array([0.0, 1.0]), np.array([100.0, 100.0])) > 0.005).all()
 
 
 def test_the_mean_of_differences() -> None:

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from scipy.signal import lfilter
 
-from advisor.stats.ratios import Ratio, chance_of_share, ratio
+from advisor.stats.ratios import Ratio, chance_of_share, error_of_share, ratio
 
 RNG = np.random.default_rng(0)
 
@@ -16,6 +16,11 @@ def test_chance_of_a_share_is_the_binomial_one():
     assert chance_of_share(0.6, 50, 0.5) == pytest.approx(stats.binom.sf(29, 50, 0.5))
     assert chance_of_share(0.0, 50, 0.5) == 1.0
     assert chance_of_share(0.9, 0, 0.5) == 1.0
+
+
+def test_the_error_of_a_share():
+    np.testing.assert_allclose(error_of_share(np.array([0.5]), np.array([100.0])), 0.05, rtol=1e-6)
+    assert (error_of_share(np.array([0.0, 1.0]), np.array([100.0, 100.0])) > 0.005).all()
 
 
 def test_a_ratio_of_sums_weighs_its_points():

@@ -124,6 +124,33 @@ def test_other_columns(
     assert len(set(commits)) == len(commits)  # rows without a commit are no repeats of each other
 
 
+def test_files_of_windows_and_rows_with_missing_cells(tmp_path: Path, advisor: Any, uri: str) -> None:
+    text = "\ufeff" + (HEADER + "a1b2c3d\t0.9979\nb2c3d4e\t0.9932\t44.2\n").replace("\n", "\r\n")
+    (tmp_path / "results.tsv").write_bytes(text.encode())
+    assert advisor("import", tmp_path / "results.tsv", "--experiment", "x", "-q")[0] == 0
+    assert stored(uri, "x") == {
+        "a1b2c3d": {"val_bpb": [(0, 0.9979)]},
+        "b2c3d4e": {"val_bpb": [(0, 0.9932)], "memory_gb": [(0, 44.2)]},
+    }
+
+
+def test_a_row_stays_the_same_run_if_lines_are_added_above_it(table: Path, advisor: Any, uri: str) -> None:
+    advisor("import", table, "-q")
+    table.write_text("# results of the night\n\n" + HEADER + ROWS)
+    _, out, _ = advisor("import", "results-tsv", table)
+    assert out.startswith("Imported 0 trials with 0 points, 4 were there already.")
+    assert len(stored(uri, "speedrun")) == 4
+
+
+def test_columns_set_no_tag_of_ours(tmp_path: Path, advisor: Any, uri: str) -> None:
+    text = 'commit\tval_loss\tadvisor.gate\tmlflow.user\tadvisor.objective\tidea\na1b2c3d\t0.5\t{"val_loss": {}}\troot\tx\twider\n'
+    assert advisor("import", "results-tsv", write(tmp_path / "x", text), "-q")[0] == 0
+    (run,) = read_experiment("x", tracking_uri=uri).runs
+    assert run.tags["idea"] == "wider"
+    assert run.tags["advisor.objective"] == "val_loss"
+    assert not {"advisor.gate", "mlflow.user"} & set(run.tags)
+
+
 def test_different_changes_in_one_commit_are_named(tmp_path: Path, advisor: Any) -> None:
     path = write(tmp_path / "x", HEADER + ROWS + "a1b2c3d\t0.99\t44.0\tdiscard\twider\n")
     _, _, err = advisor("import", "results-tsv", path)
@@ -134,10 +161,12 @@ def test_a_bad_table_is_one_line_with_its_line_number(tmp_path: Path, refused: A
     for text, message in (
         (HEADER + ROWS + "e5f6071\tgood\t44.0\tkeep\tx\n", "line 6: val_bpb is 'good', which is not a number"),
         (HEADER + ROWS + "e5f6071\t1.0\t44.0\t+1.9\tkeep\tx\n", "line 6: the status is '+1.9'"),
+        (HEADER + ROWS + "e5f6071\t0,997\t44.0\tkeep\tx\n", "line 6: val_bpb is '0,997', which is not a number"),
         (HEADER, "has no rows yet"),
         ("", "the first line must name the columns"),
         (ROWS, "the first line must name the columns"),
-        ("commit\tstatus\na1b2c3d\tkeep\n", "has no column of results; its columns are: commit, status"),
+        (HEADER.replace("memory_gb", "val_bpb") + ROWS, "the first line must name the columns"),
+        ("commit\tstatus\na1b2c3d\tkeep\n", "has no column of numbers; its columns are: commit, status"),
     ):
         assert message in refused("results-tsv", write(tmp_path, text))
     assert "no results.tsv there" in refused("results-tsv", write(tmp_path / "empty", "x", "other.txt").parent)
