@@ -238,9 +238,7 @@ def _overdoes(outcome: Outcome) -> bool:
         changed = [
             n
             for n, p in spec.parameters.items()
-            if parameter_kinds.is_regulariser(n)
-            and p.searched
-            and not _within(p, before.parameters.get(n))
+            if parameter_kinds.is_regulariser(n) and p.searched and not _within(p, before.parameters.get(n))
         ]
         if not changed:
             continue
