@@ -34,7 +34,7 @@ from advisor.report.plot_data.compact_curves import compact_curves
 from advisor.report.plot_data.curves import curve_set, norm_histogram
 from advisor.report.plot_data.model import CurveSet, Figures, JustAbove, TrialRow
 from advisor.report.report import Report
-from advisor.report.text.run_command import training_command
+from advisor.report.text.run_command import new_options, training_command
 from advisor.report.text.unlocks import unlocks
 
 BEST_TRIALS = 5
@@ -215,15 +215,17 @@ def _next_studies(study: Study, specs: Sequence[StudySpec]) -> tuple[NextStudy, 
         dump(spec, parent=parent, inferred=study.inferred if parent is study.spec else ())
         for spec, parent in zip(specs, parents, strict=True)
     ]
+    commands = [training_command(study, spec) for spec in specs]
     return tuple(
         NextStudy(
             file=file,
             spec=spec,
             yaml=text,
             cost=price.cost(study, spec).sentence,
-            training=encodable(training_command(study, spec)),
+            training=encodable(command),
+            new_options=tuple(map(encodable, new_options(study, command))),
         )
-        for file, spec, text in zip(file_names(specs), specs, texts, strict=True)
+        for file, spec, text, command in zip(file_names(specs), specs, texts, commands, strict=True)
     )
 
 

@@ -97,6 +97,8 @@ class NextStudy(FrozenModel):
     """What it costs, as a sentence."""
     training: str = "python train.py"
     """Command that trains one trial, with placeholders for what the study sets."""
+    new_options: tuple[str, ...] = ()
+    """Options of that command that no trial had."""
 
 
 class Provenance(FrozenModel):

@@ -99,8 +99,8 @@ def one_each_optimizer(spec: StudySpec, chooser: str, rate: str) -> list[StudySp
 def _goal(spec: StudySpec, value: Value, options: Sequence[Value]) -> str:
     """Return the goal of the study of one optimizer, which names those whose studies follow."""
     later = options[options.index(value) + 1 :]
-    then = f", then {listed(map(str, later))}" if later else ""
-    return f"Tune {value} in a study of its own{then}: {', '.join(spec.searched)}"
+    then = f"; then {listed(map(str, later))}" if later else ""
+    return f"Tune {value} in a study of its own: {', '.join(spec.searched)}{then}"
 
 
 def _own(spec: StudySpec, rate: str, value: Value, lowest: float) -> StudySpec:

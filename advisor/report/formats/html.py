@@ -22,7 +22,7 @@ from advisor.report.formats.embedded import embedded_data
 from advisor.report.formats.index import STATE_LABELS, Outcome, count_states, sort_outcomes
 from advisor.report.model import ReportData
 from advisor.report.text import headline, history
-from advisor.report.text.run_command import run_command
+from advisor.report.text.run_command import missing_options, run_command
 from advisor.system import resources
 
 SCRIPT_FILES = ("page.js", "plots.js", "table.js", "selected_trial.js")
@@ -45,6 +45,7 @@ def render_html(report: ReportData) -> str:
         certainty=headline.certainty(report),
         decisions=view.decisions(report),
         run_command=run_command(report),
+        missing_options=missing_options(report),
         waits=headline.before_study(report) is not None,
         figures=headline.key_figures(report),
         cards=cards,

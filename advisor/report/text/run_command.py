@@ -10,6 +10,7 @@ from pathlib import PurePath
 
 from advisor.contract.redact import redact_arguments
 from advisor.model import formula, placeholders
+from advisor.model.message import Message, Name, listed, say
 from advisor.model.space import Value, as_number, counts_training, is_learning_rate, words_of
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
@@ -82,6 +83,27 @@ def run_command(report: ReportData) -> str:
     if first.training:
         return f"advisor run {file} -- {first.training}"
     return f"advisor export optuna {file} --experiment {shell.quote_word(report.spec.study)} --out next_study.py"
+
+
+def new_options(study: Study, training: str) -> tuple[str, ...]:
+    """Return the options of the next study's command that no trial of the study had, such as `--dropout`."""
+    logged = {name for trial in study.trials for name in trial.params}
+    known = {*study.spec.parameters, *logged, *placeholders.values(study.spec), "seed", "max_train_steps"}
+    commands = [trial.facts.get("command", "") for trial in study.trials[:_MAX_COMMANDS]]
+    new = (n for n in re.findall(r"\{([^{}]+)\}", training) if n not in known)
+    options = (placeholders.option(n).partition(" ")[0] for n in new)
+    return tuple(o for o in dict.fromkeys(options) if not any(o in command for command in commands))
+
+
+def missing_options(report: ReportData) -> Message | None:
+    """Return the sentence on options that the training must get before the first next study; None if it has them all."""
+    options = [Name(o) for n in report.next_studies[:1] for o in n.new_options]
+    them = "it" if len(options) == 1 else "them"
+    return (
+        say("First add {options} to the training: no trial had {them}.", options=listed(options), them=them)
+        if options
+        else None
+    )
 
 
 def _words(command: str) -> list[str]:

@@ -35,7 +35,7 @@ def test_each_optimizer_gets_its_own_study_and_ladder() -> None:
     assert set(sgd.searched) == {"lr", "momentum"}
     assert set(adam.searched) == {"lr", "beta1"}  # beta1 from 10 trials, epsilon from 25
     assert (sgd.study, adam.study) == ("s-sgd-round-2", "s-adam-round-2")
-    assert sgd.goal == "Tune sgd in a study of its own, then adam: lr, momentum"
+    assert sgd.goal == "Tune sgd in a study of its own: lr, momentum; then adam"
 
 
 def test_fine_tuning_keeps_its_low_rates() -> None:

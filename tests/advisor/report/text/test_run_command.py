@@ -9,7 +9,7 @@ from advisor.execution.job import Job
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.report.model import NextStudy
-from advisor.report.text.run_command import run_command, training_command
+from advisor.report.text.run_command import missing_options, new_options, run_command, training_command
 from advisor.system import shell
 from tests.advisor.report.studies import make_report, make_study
 
@@ -149,6 +149,25 @@ def test_a_new_name_is_not_passed_but_what_is_computed_from_it(command: str) -> 
     made = command_for(command, spec)
     job_env.check_command(spec, shlex.split(made))
     assert sorted(made.split(" --")) == ["learning-rate {learning_rate}", "momentum {momentum}", "python train.py"]
+
+
+def test_options_that_no_trial_had_are_named() -> None:
+    """A hyperparameter that the study adds; one that the command passes without logging it is known."""
+    added = replace_spec(
+        parameters={**SPEC.parameters, "grad_clip_norm": Parameter(type="float", low=0.1, high=1.0, scale="log")}
+    )
+    training = command_for("python train.py --lr 0.01 --dropout 0.25", added)
+    for command, new in (
+        ("python train.py --lr 0.01", ("--grad-clip-norm",)),
+        ("python train.py --grad-clip-norm 9", ()),
+    ):
+        trial = Trial(index=0, id="t", name="t", status="complete", params=PARAMS, facts={"command": command})
+        assert new_options(Study(spec=SPEC, trials=(trial,), metrics={}), training) == new
+    report = make_report(make_study(9, dense=False), ())
+    step = NextStudy(file="1.yaml", spec=added, yaml="", training=training, new_options=("--grad-clip-norm",))
+    sentence = "First add --grad-clip-norm to the training: no trial had it."
+    assert str(missing_options(report.model_copy(update={"next_studies": (step,)}))) == sentence
+    assert missing_options(report.model_copy(update={"next_studies": ()})) is None
 
 
 def test_advisor_run_accepts_it_and_fills_it_in(tmp_path) -> None:
