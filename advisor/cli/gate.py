@@ -13,8 +13,9 @@ import click
 
 from advisor.cli.brief import brief as brief_json
 from advisor.cli.brief import brief_option
+from advisor.cli.comment import markdown_option, write_markdown
 from advisor.cli.compare import Experiments
-from advisor.cli.options import direction_option, markdown_option, objective_option, tracking_option, write_markdown
+from advisor.cli.options import direction_option, objective_option, tracking_option
 from advisor.history import fairness
 from advisor.history.answer import Answer, Side, percent
 from advisor.history.gate import MAX_SEEDS, Question, ask, record_of

@@ -13,8 +13,6 @@ import click
 
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Kind
-from advisor.model.words import encodable
-from advisor.system.atomic import write_files
 
 SEVERITIES = ("note", "warning", "critical")
 
@@ -49,26 +47,12 @@ log_option = click.option(
 fail_on_option = click.option(
     "--fail-on", type=click.Choice(SEVERITIES), help="Exit with status 1 if a finding is at least this severe."
 )
-markdown_option = click.option(
-    "--markdown",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Also write the answer as a comment for a pull request.",
-)
 
 
 def require_separate_folder(out: Path) -> None:
     """Raise AdvisorError if `--out` is the working directory."""
     if str(out) in ("", "."):
         raise AdvisorError("--out must name a separate folder, such as advisor-report")
-
-
-def write_markdown(text: str, file: Path) -> None:
-    """Write the file of the option `--markdown`. Raises AdvisorError if that is impossible."""
-    try:
-        write_files({file: encodable(text)})
-    except OSError as error:
-        raise AdvisorError(f"cannot write {str(file)!r}: {error.strerror or error}") from None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,26 @@
+"""The option `--markdown`: an answer as a comment for a pull request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from advisor.model.errors import AdvisorError
+from advisor.model.words import encodable
+from advisor.system.atomic import write_files
+
+markdown_option = click.option(
+    "--markdown",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also write the answer as a comment for a pull request.",
+)
+
+
+def write_markdown(text: str, file: Path) -> None:
+    """Write the file of the option `--markdown`. Raises AdvisorError if that is impossible."""
+    try:
+        write_files({file: encodable(text)})
+    except OSError as error:
+        raise AdvisorError(f"cannot write {str(file)!r}: {error.strerror or error}") from None
