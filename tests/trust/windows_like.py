@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 LIBRARIES = (
-    "joblib lightning.pytorch matplotlib.font_manager mlflow mlflow.store.tracking.sqlalchemy_store optuna pandas psutil "
-    "pyarrow.dataset pyarrow.parquet ray sklearn.datasets torch.utils.data transformers.trainer filelock platformdirs yaml"
+    "joblib lightning.pytorch matplotlib.font_manager mcp.server.mcpserver mlflow mlflow.store.tracking.sqlalchemy_store optuna "
+    "pandas psutil pyarrow.dataset pyarrow.parquet ray sklearn.datasets torch.utils.data transformers.trainer uvicorn filelock "
+    "platformdirs yaml"
 ).split()
 MODULES = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "termios", "tty"}
 FUNCTIONS: dict[Any, str] = {
