@@ -11,6 +11,7 @@ import signal
 import sqlite3
 import unicodedata
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,12 @@ async def session(uri: str, folder: Path, *options: str) -> AsyncIterator[tuple[
             return bool(result.is_error), content.text  # type: ignore[union-attr]
 
         yield client, call
+
+
+def run(session: Callable[[], Awaitable[None]]) -> None:
+    """Run a session in a thread of its own: a browser of other tests keeps an event loop running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(anyio.run, session).result()
 
 
 def digest(path: Path) -> str:
@@ -115,7 +122,7 @@ def test_every_tool_answers_and_none_writes(store: Path, tmp_path: Path) -> None
                 assert failed
                 assert error in json.loads(text)["quoted"]["error"]
 
-    anyio.run(ask)
+    run(ask)
     assert digest(store) == before
     assert sorted(p.name for p in tmp_path.iterdir()) == names
 
@@ -134,7 +141,7 @@ def test_with_permission_the_gate_records_and_the_study_is_written(store: Path, 
             assert (tmp_path / quoted["file"]).read_text("utf-8") == quoted["yaml"]
 
     assert gate_tags(store) == []
-    anyio.run(ask)
+    run(ask)
     assert len(gate_tags(store)) == 1
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "findings.json",
@@ -231,7 +238,7 @@ def test_names_reach_nobody_as_instructions(hostile: tuple[str, str, Path], tmp_
                 seen += assert_quoted(text)["error"]
             assert seen.lower().count(ORDER) > len(HOSTILE)  # the attack arrived, as data
 
-    anyio.run(ask)
+    run(ask)
     assert digest(path) == before
 
 
@@ -262,7 +269,7 @@ def test_http_answers_this_machine_and_no_page_of_another_site(store: Path, tmp_
                 answer = await client.call_tool("analyze_experiment", {"experiment": "study"})
                 assert json.loads(answer.content[0].text)["quoted"]["trials"] == 7  # type: ignore[union-attr]
 
-        anyio.run(ask)
+        run(ask)
         assert status(address) == 200
         assert status(address, Host="evil.example") == 421
         assert status(address, Origin="http://evil.example") == 403
