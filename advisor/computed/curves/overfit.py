@@ -26,6 +26,7 @@ _SURELY_FALLS = 0.05
 _SURELY_GROWS = 0.01
 _MAYBE_SHRINKS = 0.1
 _MANY = 10
+"""Number of trials from which on a regulariser without a sign of use has none."""
 MIN_POOLED = 3
 """Minimum number of evaluations of a trial to pool its rise with that of other trials."""
 _PARTS = 10

@@ -92,7 +92,8 @@ def new_options(study: Study, training: str) -> tuple[str, ...]:
     commands = [trial.facts.get("command", "") for trial in study.trials[:_MAX_COMMANDS]]
     new = (n for n in re.findall(r"\{([^{}]+)\}", training) if n not in known)
     options = (placeholders.option(n).partition(" ")[0] for n in new)
-    return tuple(o for o in dict.fromkeys(options) if not any(o in command for command in commands))
+    named = {word.partition("=")[0] for command in commands for word in command.split()}
+    return tuple(o for o in dict.fromkeys(options) if o not in named)
 
 
 def missing_options(report: ReportData) -> Message | None:

@@ -159,7 +159,8 @@ def test_options_that_no_trial_had_are_named() -> None:
     training = command_for("python train.py --lr 0.01 --dropout 0.25", added)
     for command, new in (
         ("python train.py --lr 0.01", ("--grad-clip-norm",)),
-        ("python train.py --grad-clip-norm 9", ()),
+        ("python train.py --grad-clip-norm=9", ()),
+        ("python train.py --grad-clip-norm-type 2", ("--grad-clip-norm",)),
     ):
         trial = Trial(index=0, id="t", name="t", status="complete", params=PARAMS, facts={"command": command})
         assert new_options(Study(spec=SPEC, trials=(trial,), metrics={}), training) == new
