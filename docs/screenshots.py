@@ -45,9 +45,10 @@ def main(benchmark: Path, demo: Path) -> None:
             "import", "algoperf", str(benchmark / "formats/algoperf_baseline"), "--experiment", WORKLOAD, *imported
         )
         _advisor("import", "tables", *_sweep(benchmark / "deepobs", work), "--experiment", SWEEP, *imported)
-        tuned = ("--tracking-uri", f"sqlite:///{demo.resolve() / 'mlflow.db'}", "--study", str(demo / "round-1.yaml"))
+        demo = demo.resolve()
+        tuned = ("--tracking-uri", f"sqlite:///{demo / 'mlflow.db'}", "--study", str(demo / "round-1.yaml"))
         for experiment, where in (("digits", tuned), (WORKLOAD, imported), (SWEEP, imported)):
-            _advisor("analyze", experiment, *where, "--out", str(work / experiment.partition("/")[0]))
+            _advisor("analyze", experiment, *where, "--out", experiment.partition("/")[0], folder=work)
         _take(
             [
                 Shot("demo", work / "digits", 1200, 1400),
@@ -68,9 +69,9 @@ def _sweep(tables: Path, work: Path) -> list[str]:
     return written
 
 
-def _advisor(*arguments: str) -> None:
+def _advisor(*arguments: str, folder: Path | None = None) -> None:
     command = shutil.which("advisor", path=str(Path(sys.executable).parent))
-    subprocess.run([command or "advisor", *arguments, "--quiet"], check=True)
+    subprocess.run([command or "advisor", *arguments, "--quiet"], check=True, cwd=folder)
 
 
 def _take(shots: list[Shot]) -> None:

@@ -79,7 +79,7 @@ def write_agent_files(folder: Path) -> tuple[Path, ...]:
         changed = {file: text for file, text in after.items() if text != before[file]}
         for file in changed:
             if before[file] is not None:
-                file.open("r+b").close()  # a read-only file stays as it is, although it could be replaced
+                file.open("r+b").close()  # fails if the file is read-only; replacing it would succeed
         skill.parent.mkdir(parents=True, exist_ok=True)
         write_files(changed)
     except UnicodeDecodeError:

@@ -39,7 +39,8 @@ def goal_of(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> s
     """Return the goal of the study `after`, which differs from `before` by the changes; the first change that matters leads.
 
     Other changes with the same verb share the goal; the study's file says the rest. A hyperparameter that is fixed because it
-    hardly matters only saves trials, so it leads only if there is nothing else. What is searched at a fixed value is said with it.
+    hardly matters only saves trials, so its change comes last. A single fixed value is followed by the first other change:
+    `Fix batch_size at 256 and add learning_rate: 0.01 to 1`.
     """
     parts = [p for c in sorted(changes, key=only_saves) if (p := _part(c, before, after)) is not None]
     if not parts:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from advisor.model import parameter_kinds
-from advisor.model.space import FloatArray, is_learning_rate
+from advisor.model.space import FloatArray, as_number, is_learning_rate
 from advisor.model.spec import Objective, Parameter, StudySpec
 from worlds import shapes
 from worlds.world import Made, Metric, Outcome, Random, Situation, Store
@@ -220,10 +220,10 @@ def _overfit(random: Random) -> Made:
 
 def _within(new: Parameter, old: Parameter | None) -> bool:
     """Return whether a range is a part of an older one, whose ends may be rounded outwards."""
-    if old is None or not old.numeric or not new.numeric:
-        return old is not None and new.domain == old.domain
-    assert new.low is not None and new.high is not None and old.low is not None and old.high is not None  # noqa: PT018
-    return new.low >= 0.95 * old.low and new.high <= 1.05 * old.high
+    if old is None or new.domain == old.domain:
+        return old is not None
+    inside = as_number(new.low) >= 0.95 * as_number(old.low), as_number(new.high) <= 1.05 * as_number(old.high)
+    return all(inside)  # choices have no ends, so each comparison with NaN is False
 
 
 def _overdoes(outcome: Outcome) -> bool:
