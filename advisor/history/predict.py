@@ -175,10 +175,16 @@ def _beyond(case: _Case) -> Estimate | None:
         or any(math.isclose(end, e or 0, rel_tol=0.01) for e in (new.low, new.high))
     ):
         return None
-    than = _best(study) if _alike(study.spec, after) else None
+    than = _best(study) if _alike(study.spec, after) and not _is_perfect(study) else None
     expects = BestBeyond(parameter=name, side=finding.side, end=end, than=than, noise=_noise(study))
     chance = forecast.chance_beyond(study, after, expects)
     return expects, None if chance is None else min(chance, finding.confidence)
+
+
+def _is_perfect(study: Study) -> bool:
+    """Return whether the best trial has the highest possible score."""
+    costs = study.costs[study.feasible]
+    return not study.minimize and bool(len(costs)) and costs.min() <= curve_tails.cost_floor(study, costs)
 
 
 def _longer(case: _Case) -> Estimate | None:

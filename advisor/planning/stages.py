@@ -34,13 +34,14 @@ Stage: TypeAlias = tuple[Goal, ...]
 _STABILITY: Stage = ("stability",)
 _SPACE: Stage = ("infeasible", "boundary", "sampling")
 _STEPS: Stage = ("steps",)
+_REGULARISATION: Stage = ("regularisation",)
 
 STAGES: tuple[Stage, ...] = (
     ("pipeline",),
     _STABILITY,
     _SPACE,
     _STEPS,
-    ("regularisation",),
+    _REGULARISATION,
     ("efficiency",),
     ("exploitation",),
 )
@@ -49,7 +50,8 @@ STAGES: tuple[Stage, ...] = (
 def in_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
     """Return the stages by priority. If instability does not limit training, the search space comes before stability.
 
-    An unsure end of a range does not put off a sure finding on the length of training.
+    An unsure end of a range does not put off a sure finding on the length of training. Overfitting that does not harm the objective
+    comes last.
 
     Instability matters only if it forces the learning rate too low (playbook: "Identifying unstable workloads"). It does not if
     the best trials are at the low end of the learning rates, or if only trials far above the best learning rate are unstable. With
@@ -63,6 +65,8 @@ def in_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
         ordered = list(STAGES)
     else:
         ordered = [_SPACE if s is _STABILITY else _STABILITY if s is _SPACE else s for s in STAGES]
+    if {f.severity for f in findings if f.goal in _REGULARISATION} == {"note"}:
+        ordered.sort(key=lambda stage: stage is _REGULARISATION)
     return _length_first(ordered) if _sure_only_of_length(findings) else ordered
 
 

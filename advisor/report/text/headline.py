@@ -49,7 +49,9 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
         lead, before = _followed(report, spec), before_study(report)
         if before is not None:
             return as_sentence(before.action), _reason(report, spec, before) if before is lead else _then(spec, before)
-        return as_sentence(_marked(spec)), _reason(report, spec, lead)
+        optional = lead is not None and lead.severity == "note"
+        why = _reason(report, spec, lead)
+        return as_sentence(_marked(spec)), say("Optional: nothing is urgent. {why}", why=why) if optional else why
     if urgent:
         return as_sentence(urgent[0].action), as_sentence(urgent[0].message)
     text = say("{text}", text=_quiet(report))
@@ -98,7 +100,7 @@ def _followed(report: ReportData, spec: StudySpec) -> Finding | None:
 def _then(spec: StudySpec, before: Finding) -> Message:
     """Return the reason for advice that no study can follow, and what comes after it."""
     goal = spec.goal.partition(":")[0]
-    return say("{why} Then run the first study, “{goal}”.", why=first_sentence(before.message), goal=goal)
+    return say("{why} Then run the next study, “{goal}”.", why=first_sentence(before.message), goal=goal)
 
 
 def _reason(report: ReportData, spec: StudySpec, lead: Finding | None) -> Message:

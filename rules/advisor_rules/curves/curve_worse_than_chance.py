@@ -147,7 +147,7 @@ class CurveWorseThanChance(Rule):
         else:
             advice = f"Fix the pipeline before you tune: {advice}"
         return self.finding(
-            _message(study, top, judged, hardly=hardly, unstable=unstable),
+            _message(study, top, judged, unstable=unstable),
             action=advice,
             severity="warning" if hardly or (unstable and not changes) else "critical",
             confidence=top.chance_below(2 * self._required(top)),
@@ -179,17 +179,18 @@ class CurveWorseThanChance(Rule):
         )
 
 
-def _message(study: Study, top: Skill, judged: int, *, hardly: bool, unstable: bool) -> Message:
+def _message(study: Study, top: Skill, judged: int, *, unstable: bool) -> Message:
     metric, trial, loss = Name(study.spec.objective.metric), Name(top.trial.name), training(study, top.trial)
     falls = "falls" if learned(study, top.trial) else "hardly falls either"
     inside = "" if trials_inside(study.spec, study.ranked()[:1]) else " in the searched ranges"
     way = say(", {share} of the way to a perfect score", share=Percent(top.share, 1))
     return say(
-        "{trials} {much} better than {guessing}. The best level of {metric} is {best}{where}{way}.{training}{unstable}",
+        "{trials} {much} than {guessing}. The best level of {metric}{smoothed} is {best}{where}{way}.{training}{unstable}",
         trials=f"No trial{inside} is" if judged > 1 else say("The only trial, {trial}, is not", trial=trial),
-        much="much" if hardly else "clearly",
+        much="much better" if top.share > 0 else "better",
         guessing=top.guess.words,
         metric=metric,
+        smoothed=", smoothed," if top.best > study.cost_curve(top.trial).finite.values.min() else "",
         best=Objective(study.objective_value(top.best)),
         where=say(", in {trial}", trial=trial) if judged > 1 else "",
         way=way if top.share > 0 and top.knows_perfect else "",

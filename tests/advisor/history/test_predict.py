@@ -43,6 +43,14 @@ def test_a_widened_range_predicts_where_the_best_will_lie():
     assert 0.5 < made.probability <= MAX_PROBABILITY  # the trend is steep, and half of the next trials lie beyond
 
 
+def test_nothing_is_better_than_a_perfect_score():
+    results = [1 - max(0.0, falling(r) - falling(RATES[-1])) for r in RATES]
+    study = round_of(RATES, results, study="s", direction="maximize")
+    made = [p.expects for p in next_studies(study, "space-boundary")[0].predictions]
+    assert [type(e) for e in made] == [BestBeyond]
+    assert made[0].than is None
+
+
 def test_true_and_false_predictions_are_judged():
     study = round_of(RATES, [falling(r) for r in RATES], study="s")
     first = next_studies(study, "space-boundary")[0]

@@ -31,3 +31,9 @@ def test_an_unsure_end_does_not_put_off_a_sure_length(edge: float, length: float
     goals = [g for stage in in_order(STUDY, findings) for g in stage]
     assert min(("boundary", "steps"), key=goals.index) == first
     assert sorted(goals) == sorted(set(goals))
+
+
+@pytest.mark.parametrize(("severity", "last"), [("note", "regularisation"), ("warning", "exploitation")])
+def test_overfitting_that_does_not_harm_the_objective_comes_last(severity: str, last: str) -> None:
+    findings = found("curve-overfitting", "regularisation", severity=severity).findings
+    assert in_order(STUDY, findings)[-1] == (last,)

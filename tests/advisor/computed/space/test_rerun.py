@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,3 +45,11 @@ def test_few_settings_tell_nothing(count: int) -> None:
 def test_a_grid_would_be_the_same_again() -> None:
     params = [{"lr": 0.1 * (i % 3 + 1), "dropout": 0.1 * (i // 3)} for i in range(9)]
     assert rerun.best_again(make_study(params, {"val/loss": np.linspace(1, 2, 9).tolist()})) is None
+
+
+def test_a_response_that_the_best_result_contradicts_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = study(24, 0)
+    drawn = rerun.more(tried)
+    better = replace(drawn, best=np.full_like(drawn.best, tried.costs.min() - 0.01))
+    monkeypatch.setattr(rerun, "more", lambda _: better)
+    assert rerun.best_again(tried) is None

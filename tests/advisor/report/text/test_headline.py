@@ -120,10 +120,19 @@ def test_it_is_the_goal_of_the_first_study_with_the_reason_for_it() -> None:
     assert str(headline(report)) == f"{goal}. The best trials lie at the top of learning_rate."
 
 
+def test_a_study_that_follows_a_note_is_optional() -> None:
+    change = SetRange(parameter="learning_rate", low=1e-7, high=50.0, scale="log", why="w")
+    note = fired("note", "boundary", "learning_rate")
+    note = note.model_copy(update={"findings": (note.findings[0].model_copy(update={"changes": (change,)}),)})
+    report = make_report(make_study(12, dense=False), [note])
+    reason = "Optional: nothing is urgent. The best trials lie at the top of learning_rate."
+    assert str(headline(report)).endswith(reason)
+
+
 def test_a_fix_without_a_change_of_the_study_comes_before_it() -> None:
     report = make_report(make_study(12, dense=False), [fired("warning", "pipeline", "data")])
     goal = report.next_studies[0].spec.goal
-    then = f"Then run the first study, “{goal.partition(':')[0]}”."
+    then = f"Then run the next study, “{goal.partition(':')[0]}”."
     assert str(headline(report)) == f"Search higher data. The best trials lie at the top of data. {then}"
 
 

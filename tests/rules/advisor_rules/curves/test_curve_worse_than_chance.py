@@ -186,7 +186,7 @@ def test_searches_lower_rates_if_every_trial_of_the_range_blew_up(outside):
     """A run by hand that learned at a rate below the range does not hide that nothing in the range learned."""
     (finding,) = verdict(RULE, blown_up(outside=outside)).findings
     assert finding.severity == "critical"
-    assert str(finding.message).startswith("No trial in the searched ranges is" if outside else "No trial is clearly")
+    assert str(finding.message).startswith("No trial in the searched ranges is" if outside else "No trial is better")
     assert "one answer for all examples, which scores 0.1150 at best" in finding.message
     advice, change = finding.changes
     assert "orders of magnitude lower" in advice.text
