@@ -129,6 +129,13 @@ def _range(name: str, before: StudySpec, after: StudySpec) -> tuple[str, str, st
     return verb, clean(name), domain(new)
 
 
+def restated(goal: str, name: str, old: Parameter, new: Parameter) -> str:
+    """Return the goal with the new range of a hyperparameter instead of the old one."""
+    for mark in (": ", " "):
+        goal = goal.replace(f"{clean(name)}{mark}{domain(old)}", f"{clean(name)}{mark}{domain(new)}")
+    return goal
+
+
 def domain(parameter: Parameter) -> str:
     """Return a range as `0.001 to 1`, or choices as a list."""
     if parameter.low is None or parameter.high is None:

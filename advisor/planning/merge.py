@@ -12,8 +12,8 @@ stage with changes becomes one study with one goal, based on the study of the st
 - Advice stands in the notes of the study of its stage. Advice of a later stage without a study is deferred, unless it changes
   nothing about the training.
 - If only one setting was trained, a sweep of the learning rate comes first, after faults of the pipeline.
-- Last, ranges are narrowed to where the best setting probably lies (`ranges`). After faults of the pipeline that are critical,
-  results show nothing, and the ranges stay.
+- Last, ranges are narrowed to where the best setting probably lies (`ranges`), save the ends that a finding set. After faults of
+  the pipeline that are critical, results show nothing, and the ranges stay.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     unsized = frozenset(merger.specs[i].study for i in merger.drafted)
     specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(merger.specs))
     if not merger.broken:
-        specs = tuple(narrowed(study, spec, {part for part, _ in merger.draft.owners}) for spec in specs)
+        specs = tuple(narrowed(study, spec, merger.draft.owners.keys()) for spec in specs)
     if len(specs) == 1 and merger.drafted:
         specs = (repeated_if_settled(study, verdicts, rules, specs[0]),)
     return Plan(specs=specs, deferred=tuple(merger.deferred), unsized=unsized)

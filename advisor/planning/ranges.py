@@ -1,7 +1,7 @@
 """Narrows the ranges of the next study to where its best setting lies: what is known to be worse needs no trials.
 
-A range is narrowed by the model of all trials (`advisor.computed.space.promising`), also if no rule found it too wide. Ranges that
-a finding set, and those of special studies and adaptive searches, stay as they are.
+A range is narrowed by the model of all trials (`advisor.computed.space.promising`), also if no rule found it too wide. An end that
+a finding set stays, as do the ranges of special studies and of adaptive searches.
 """
 
 from __future__ import annotations
@@ -11,24 +11,49 @@ from collections.abc import Collection
 from advisor.computed.space import promising
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
+from advisor.model.words import capital
 from advisor.planning import roles
 from advisor.planning.base import validate
 from advisor.planning.designs import explore
+from advisor.planning.draft import Part
+from advisor.planning.goals import restated
 
 
-def narrowed(study: Study, spec: StudySpec, keep: Collection[str]) -> StudySpec:
-    """Return the study with ranges that leave out what the trials of `study` rule out, except for the hyperparameters in `keep`."""
+def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec:
+    """Return the study with ranges that leave out what the trials of `study` rule out.
+
+    keep: the parts that findings set. If a finding cut one end of a range, the trials may cut the other.
+    """
     if spec.probe is not None or spec.settings or spec.sampler.kind == "adaptive":
         return spec
-    ranges = {name: ends for name, ends in promising.ranges(study, spec).items() if name not in keep}
-    whole = spec
+    found = {name: _unset(study, spec, name, ends, keep) for name, ends in promising.ranges(study, spec).items()}
+    ranges = {n: ends for n, ends in found.items() if ends != (spec.parameters[n].low, spec.parameters[n].high)}
+    whole, by_findings = spec, {name for name, _ in keep}
     for name, (low, high) in ranges.items():
         old = spec.parameters[name]
-        update = {"low": low, "high": high, "why": roles.why(name, old.role, _why(study, spec))}
-        spec = spec.with_parameter(name, old.model_copy(update=update))
+        why = roles.why(name, old.role, _why(study, spec))
+        why = f"{old.why.rstrip('.')}. {capital(why)}" if name in by_findings and old.why else why
+        new = old.model_copy(update={"low": low, "high": high, "why": why})
+        goal = restated(spec.goal, name, old, new) if name in by_findings else spec.goal
+        spec = spec.with_parameter(name, new).model_copy(update={"goal": goal})
     if ranges and spec.trials and spec.goal == explore.goal(whole):
         spec = spec.model_copy(update={"goal": explore.goal(spec, ranges)})
     return validate(spec)
+
+
+def _unset(
+    study: Study, spec: StudySpec, name: str, ends: tuple[float, float], keep: Collection[Part]
+) -> tuple[float, float]:
+    """Return the range with these ends, save those that a finding set; a range that a finding moved or widened stays."""
+    old, now = study.spec.parameters.get(name), spec.parameters[name]
+    parts = {part for subject, part in keep if subject == name}
+    if not parts:
+        return ends
+    assert now.low is not None
+    assert now.high is not None
+    cut = old is not None and old.numeric and old.contains(now.low) and old.contains(now.high)
+    low, high = (now.low, ends[1]) if parts == {"low"} else (ends[0], now.high)
+    return (low, high) if cut and len(parts) == 1 and "scale" not in parts and low < high else (now.low, now.high)
 
 
 def _why(study: Study, spec: StudySpec) -> str:

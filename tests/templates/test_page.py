@@ -278,7 +278,7 @@ def test_changes_of_two_findings_are_merged_and_to_be_done_once() -> None:
     assert after == "1e-8 … 0.001, log"
     made = view.cards(report)
     assert [c.finding.action for c in view.cards_to_act_on(made)] == [cause.action]
-    merged = f"Together with other findings, the next study has weight_decay {after}."
+    merged = f"Together with all results, the next study has weight_decay {after}."
     to_do = report.to_html().partition('<ol class="todo">')[2].partition("</ol>")[0]
     assert after in Markup(to_do).striptags()  # as in the headline and the study, not as one finding alone proposes
     for card in made:

@@ -9,6 +9,7 @@ from advisor.model.change import SetField, SetRange
 from advisor.model.finding import Finding, Verdict
 from advisor.model.spec import Parameter, Sampler
 from advisor.model.study import Study
+from advisor.model.words import trimmed
 from advisor.planning import plan
 from advisor.planning.designs.per_optimizer import divided
 from advisor.planning.ranges import narrowed
@@ -41,7 +42,8 @@ def test_rates_that_are_known_to_be_worse_are_left_out() -> None:
 def test_ranges_of_findings_special_studies_and_adaptive_searches_stay() -> None:
     study = sweep()
     spec = study.spec
-    assert narrowed(study, spec, keep=("lr",)) == spec
+    both = [("lr", "low"), ("lr", "high")]
+    assert narrowed(study, spec, keep=both) == spec
     probe = spec.model_copy(update={"probe": "warmup"})
     assert narrowed(study, probe, keep=()) == probe
     adaptive = spec.model_copy(update={"sampler": Sampler(kind="adaptive")})
@@ -82,3 +84,21 @@ def test_each_optimizer_is_judged_by_its_own_trials() -> None:
     assert sgd.high is not None
     assert adam.low < 10**-3.5 < adam.high < 1e-2 < sgd.high
     assert sgd.low > 10**-3.5
+
+
+def test_the_trials_may_cut_the_end_that_a_finding_left() -> None:
+    study = sweep()
+    cut = study.spec.with_parameter("lr", LR.model_copy(update={"high": 0.03}))
+    cut = cut.model_copy(update={"goal": "Narrow lr: 1e-5 to 0.03"})
+    spec = narrowed(study, cut, keep=[("lr", "high")])
+    lr = spec.parameters["lr"]
+    assert lr.low is not None
+    assert 1e-4 < lr.low < 7e-4
+    assert lr.high == 0.03
+    assert spec.goal == f"Narrow lr: {trimmed(lr.low)} to 0.03"
+
+
+def test_a_range_that_a_finding_widened_stays() -> None:
+    study = sweep()
+    wider = study.spec.with_parameter("lr", LR.model_copy(update={"high": 1.0}))
+    assert narrowed(study, wider, keep=[("lr", "high")]) == wider
