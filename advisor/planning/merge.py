@@ -28,7 +28,7 @@ from pydantic import ValidationError
 from advisor.computed.curves.curve_tails import round_up
 from advisor.engine.explain import cause_of
 from advisor.engine.rule import Rule
-from advisor.model.change import Advise, Change, RepeatTrial, RunPlan, SetField, only_saves
+from advisor.model.change import Advise, Change, RepeatTrial, RunPlan, SetField
 from advisor.model.finding import Finding, Goal, Verdict, by_priority
 from advisor.model.frozen import FrozenModel
 from advisor.model.message import MessageField
@@ -42,7 +42,8 @@ from advisor.planning.designs.rate_sweep import of_one_setting, rate_sweep
 from advisor.planning.draft import Conflict, Draft
 from advisor.planning.goals import goal_of, manual_goal, slug
 from advisor.planning.ranges import narrowed
-from advisor.planning.stages import MIN_CONFIDENCE, SURE, Stage, ends_tuning, in_order, only_narrows
+from advisor.planning.stage_edits import StageEdits
+from advisor.planning.stages import MIN_CONFIDENCE, Stage, ends_tuning, in_order, only_narrows
 from advisor.planning.states import assess
 
 HARMLESS: frozenset[Goal] = frozenset({"pipeline", "efficiency"})
@@ -98,49 +99,6 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
 
 
 @dataclass
-class _StageEdits:
-    """Changes that the findings of one stage made."""
-
-    goal: str
-    findings: Sequence[Finding]
-    changes: list[Change] = field(default_factory=list)
-    """Changes that altered the draft."""
-    request: RunPlan | None = None
-    """The requested design that creates the stage's study."""
-    notes: list[Advise] = field(default_factory=list)
-    """Advice of the findings, which a search space cannot express."""
-
-    @property
-    def only_fixes(self) -> bool:
-        """Whether the stage only fixed hyperparameters of little effect or dropped values: that saves trials but yields no gain."""
-        return all(map(only_saves, self.changes))
-
-    @property
-    def only_trials(self) -> bool:
-        """Whether the stage only asks for more trials."""
-        return bool(self.changes) and all(isinstance(c, SetField) and c.field == "trials" for c in self.changes)
-
-    @property
-    def only_repeats(self) -> bool:
-        """Whether the stage only repeats a trial."""
-        return bool(self.changes) and all(isinstance(c, RepeatTrial) for c in self.changes)
-
-    def shorter_than(self, before: StudySpec) -> bool:
-        """Return whether the stage only shortens training."""
-        old = before.max_train_steps
-        return bool(self.changes) and all(
-            isinstance(c, SetField) and c.field == "max_train_steps" and old is not None and c.value < old
-            for c in self.changes
-        )
-
-    @property
-    def sure(self) -> bool:
-        """Whether all findings that changed anything are sure."""
-        changing = [f for f in self.findings if any(c in self.changes for c in f.changes)]
-        return all(f.confidence >= SURE for f in changing)
-
-
-@dataclass
 class _Merger:
     """Applies the findings stage by stage and collects the next studies."""
 
@@ -157,11 +115,11 @@ class _Merger:
     deferred: list[Deferred] = field(default_factory=list)
     settled: list[Finding] = field(default_factory=list)
     """Findings whose changes or advice are in the studies so far, and findings that wait for one of them."""
-    savings: list[_StageEdits] = field(default_factory=list)
+    savings: list[StageEdits] = field(default_factory=list)
     """Stages that only save trials or only give advice, and are not part of a study yet."""
     early: list[Advise] = field(default_factory=list)
     """Advice in the first study that comes from stages before its own."""
-    first: tuple[_StageEdits, StudySpec] | None = None
+    first: tuple[StageEdits, StudySpec] | None = None
     """The edits that made the first study, and the draft before them."""
 
     @property
@@ -185,7 +143,7 @@ class _Merger:
     def add_stage(self, stage: Stage) -> None:
         """Apply the changes of the stage's findings; add a study if there are enough changes for one."""
         before = self.draft.current
-        edits = _StageEdits("", [f for f in self.findings if f.goal in stage])
+        edits = StageEdits("", [f for f in self.findings if f.goal in stage])
         for finding in sorted(edits.findings, key=lambda f: (_repeats_trial(f), self._depth(f))):
             self._add_finding(finding, edits)
         by_hand = next((f for f in edits.findings if self._needs_manual_fix(f)), None)
@@ -233,7 +191,7 @@ class _Merger:
         """Add a study for the stages that only save trials, unless another study includes their changes or it was already run."""
         goals = [edits.goal for edits in self.savings if edits.changes]
         if goals and not self._is_best_trial(self.draft.current):
-            self._add_study(_StageEdits(goals[-1], ()))
+            self._add_study(StageEdits(goals[-1], ()))
 
     def _is_best_trial(self, spec: StudySpec) -> bool:
         """Return whether the study would only train the best trial's setting."""
@@ -241,13 +199,13 @@ class _Merger:
         values = {n: p.value for n, p in spec.parameters.items() if p.role == "fixed"}
         return not spec.searched and bool(best) and all(best[0].params.get(n) == v for n, v in values.items())
 
-    def _saves_steps(self, edits: _StageEdits, before: StudySpec) -> bool:
+    def _saves_steps(self, edits: StageEdits, before: StudySpec) -> bool:
         """Return whether the stage only shortens training, and the one study so far only narrows the space."""
         first, start = self.specs[0], self.draft.start
         narrows = len(self.specs) == 1 and first.searches_within(start) and first.schedule == start.schedule
         return narrows and not self.broken and edits.request is None and edits.shorter_than(before) and edits.sure
 
-    def _fold(self, edits: _StageEdits) -> None:
+    def _fold(self, edits: StageEdits) -> None:
         """Make the stage's changes in the studies so far, because they cost nothing. Studies of designs keep their settings."""
         for i in self.drafted:
             for change in edits.changes:
@@ -255,7 +213,7 @@ class _Merger:
         reasons = [Advise(text=c.why) for c in edits.changes if isinstance(c, SetField)]
         self.specs[0] = self._noted(_with_notes(self.specs[0], reasons), [edits])
 
-    def _place_notes(self, edits: _StageEdits) -> None:
+    def _place_notes(self, edits: StageEdits) -> None:
         """Keep the advice of a stage without changes for the first study, or defer it if that study comes before it."""
         if not self.specs:
             self.savings.append(edits)
@@ -267,11 +225,11 @@ class _Merger:
             elif notes:
                 self._defer(finding, _reason_to_wait(self.specs[0]))
 
-    def _noted(self, spec: StudySpec, stages: Sequence[_StageEdits]) -> StudySpec:
+    def _noted(self, spec: StudySpec, stages: Sequence[StageEdits]) -> StudySpec:
         """Return the spec with the advice of these stages in its notes."""
         return _with_notes(spec, [note for edits in stages for note in edits.notes])
 
-    def _add_study(self, edits: _StageEdits) -> None:
+    def _add_study(self, edits: StageEdits) -> None:
         """Add the stage's study: the requested design, or else the draft."""
         request, current = edits.request, self.draft.current
         designed = DESIGNS[request.plan](request, self.study, current) if request is not None else ()
@@ -306,7 +264,7 @@ class _Merger:
 
     # --- findings ---------------------------------------------------------------------------------------------------------------
 
-    def _add_finding(self, finding: Finding, edits: _StageEdits) -> None:
+    def _add_finding(self, finding: Finding, edits: StageEdits) -> None:
         """Apply the finding's changes to the draft, or defer the finding."""
         if finding.confidence < MIN_CONFIDENCE:
             self._defer(finding, f"this advice is right with a probability of only {100 * finding.confidence:.0f} %")
@@ -324,7 +282,7 @@ class _Merger:
         if changed or any(isinstance(c, Advise | RunPlan) for c in finding.changes):
             self.settled.append(finding)
 
-    def _designed(self, finding: Finding, change: Change, edits: _StageEdits) -> tuple[Change, ...]:
+    def _designed(self, finding: Finding, change: Change, edits: StageEdits) -> tuple[Change, ...]:
         """Return the change, or the changes of the design that it requests; empty if the design creates a study of its own."""
         if not isinstance(change, RunPlan):
             return (self._lengthened(finding, change),)
