@@ -49,7 +49,7 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
         lead, before = _followed(report, spec), before_study(report)
         if before is not None:
             return as_sentence(before.action), _reason(report, spec, before) if before is lead else _then(spec, before)
-        optional = lead is not None and lead.severity == "note"
+        optional = lead is not None and all(f.severity == "note" for f in report.heads)
         why = _reason(report, spec, lead)
         return as_sentence(_marked(spec)), say("Optional: nothing is urgent. {why}", why=why) if optional else why
     if urgent:

@@ -127,6 +127,10 @@ def test_a_study_that_follows_a_note_is_optional() -> None:
     report = make_report(make_study(12, dense=False), [note])
     reason = "Optional: nothing is urgent. The best trials lie at the top of learning_rate."
     assert str(headline(report)).endswith(reason)
+    widens = SetRange(parameter="weight_decay", low=1e-9, high=1.0, scale="log", why="w")
+    other = fired("warning", "boundary", "weight_decay")
+    other = other.model_copy(update={"findings": (other.findings[0].model_copy(update={"changes": (widens,)}),)})
+    assert "Optional" not in str(headline(make_report(make_study(12, dense=False), [note, other])))
 
 
 def test_a_fix_without_a_change_of_the_study_comes_before_it() -> None:
