@@ -129,7 +129,7 @@ def _range(name: str, before: StudySpec, after: StudySpec) -> tuple[str, str, st
     return verb, clean(name), domain(new)
 
 
-def restated(goal: str, name: str, old: Parameter, new: Parameter) -> str:
+def with_range(goal: str, name: str, old: Parameter, new: Parameter) -> str:
     """Return the goal with the new range of a hyperparameter instead of the old one."""
     for mark in (": ", " "):
         goal = goal.replace(f"{clean(name)}{mark}{domain(old)}", f"{clean(name)}{mark}{domain(new)}")

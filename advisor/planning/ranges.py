@@ -16,7 +16,7 @@ from advisor.planning import roles
 from advisor.planning.base import validate
 from advisor.planning.designs import explore
 from advisor.planning.draft import Part
-from advisor.planning.goals import restated
+from advisor.planning.goals import with_range
 
 
 def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec:
@@ -26,7 +26,7 @@ def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec
     """
     if spec.probe is not None or spec.settings or spec.sampler.kind == "adaptive":
         return spec
-    found = {name: _unset(study, spec, name, ends, keep) for name, ends in promising.ranges(study, spec).items()}
+    found = {name: _free_ends(study, spec, name, ends, keep) for name, ends in promising.ranges(study, spec).items()}
     ranges = {n: ends for n, ends in found.items() if ends != (spec.parameters[n].low, spec.parameters[n].high)}
     whole, by_findings = spec, {name for name, _ in keep}
     for name, (low, high) in ranges.items():
@@ -34,14 +34,14 @@ def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec
         why = roles.why(name, old.role, _why(study, spec))
         why = f"{old.why.rstrip('.')}. {capital(why)}" if name in by_findings and old.why else why
         new = old.model_copy(update={"low": low, "high": high, "why": why})
-        goal = restated(spec.goal, name, old, new) if name in by_findings else spec.goal
+        goal = with_range(spec.goal, name, old, new) if name in by_findings else spec.goal
         spec = spec.with_parameter(name, new).model_copy(update={"goal": goal})
     if ranges and spec.trials and spec.goal == explore.goal(whole):
         spec = spec.model_copy(update={"goal": explore.goal(spec, ranges)})
     return validate(spec)
 
 
-def _unset(
+def _free_ends(
     study: Study, spec: StudySpec, name: str, ends: tuple[float, float], keep: Collection[Part]
 ) -> tuple[float, float]:
     """Return the range with these ends, save those that a finding set; a range that a finding moved or widened stays."""
@@ -51,9 +51,9 @@ def _unset(
         return ends
     assert now.low is not None
     assert now.high is not None
-    cut = old is not None and old.numeric and old.contains(now.low) and old.contains(now.high)
     low, high = (now.low, ends[1]) if parts == {"low"} else (ends[0], now.high)
-    return (low, high) if cut and len(parts) == 1 and "scale" not in parts and low < high else (now.low, now.high)
+    cut = old is not None and old.numeric and old.contains(now.low) and old.contains(now.high)
+    return (low, high) if cut and parts in ({"low"}, {"high"}) and low < high else (now.low, now.high)
 
 
 def _why(study: Study, spec: StudySpec) -> str:

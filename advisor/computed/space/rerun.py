@@ -28,8 +28,8 @@ def best_again(study: Study, level: float = 0.8) -> tuple[float, float] | None:
     """Return the interval, as costs, of the best result if the study ran again with other random settings and seeds.
 
     None if that cannot be told: few results, a grid, a sampler that learned from results, many pruned trials, or a fitted
-    response that the best result contradicts: it expects better ones only. In 60 simulated
-    studies of 8 to 48 random settings, the best of another study lay within the 80 % interval with probability 0.75.
+    response that expects only better results than the best one. In 60 simulated studies of 8 to 48 random settings, the best of
+    another study lay within the 80 % interval with probability 0.75.
     """
     tried = settings.read(study)
     try:

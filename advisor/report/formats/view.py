@@ -119,7 +119,7 @@ def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
     proposed = {row.name: row.after for row in diff_changes(report.spec, finding.changes)}
     rows = [row for step in steps(report)[:1] for row in step.diff]
     return tuple(
-        say("Together with all results, the next study has {name} {after}.", name=Name(row.name), after=row.after)
+        say("The next study has {name} {after}.", name=Name(row.name), after=row.after)
         for row in rows
         if row.after is not None and proposed.get(row.name, row.after) != row.after
     )
