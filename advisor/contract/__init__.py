@@ -180,14 +180,18 @@ A file too long for a tag is compressed and continues in the tags TAG_STUDY_FILE
 several studies, the tag of each is TAG_STUDY_FILE.of-<digest of its name>."""
 TAG_LOST_POINTS = "advisor.lost_points"
 """Number of points that could not be delivered; absent if there are none."""
+TAG_STOPPED = "advisor.stopped"
+"""JSON: {"state": "doomed" | "not_finite", "step", "reason", "at": seconds since 1970}: the guard ended the training at this step.
+Its status is then `pruned`, or `diverged` if the objective was not finite."""
 TAG_ERROR = "advisor.error"
 """Class and message of the exception that ended an infeasible trial; if memory ran out, it starts with "out of memory"."""
 TAG_SPOOL = "advisor.spool"
 """Id of the spool that the run was delivered from; an interrupted delivery uses it to find its unfinished run."""
 
-STATUSES = ("complete", "diverged", "infeasible", "stopped", "no_data", "running")
+STATUSES = ("complete", "diverged", "infeasible", "pruned", "stopped", "no_data", "running")
 """complete: ran to its end · diverged: non-finite objective or loss at its end · infeasible: crash or out of memory ·
-stopped: ended before its target, steps or time · no_data: ended without an objective value · running: has not ended."""
+pruned: ended because it was behind other trials · stopped: ended before its target, steps or time ·
+no_data: ended without an objective value · running: has not ended."""
 
 
 def window_width(step: int) -> int:

@@ -1,0 +1,98 @@
+"""When the guard may say that a running trial cannot become the best of its study."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from advisor.model.space import FloatArray, IntArray
+from advisor.stats import reach
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The evaluations of one trial as costs (lower is better), sorted by step."""
+
+    steps: IntArray | FloatArray
+    """Shape (n,), strictly increasing."""
+    costs: FloatArray
+    """Shape (n,); may be non-finite."""
+    length: float
+    """Planned length of the training in steps."""
+
+    @cached_property
+    def best(self) -> FloatArray:
+        """Lowest cost up to each evaluation, shape (n,)."""
+        return reach.best_so_far(self.costs)
+
+    @cached_property
+    def level(self) -> FloatArray:
+        """Median of the last three costs at each evaluation, shape (n,)."""
+        return reach.levels(self.costs)
+
+    @cached_property
+    def own_gain(self) -> FloatArray:
+        """Gain until the end of training at the steepest recent pace, at each evaluation, shape (n,)."""
+        count = len(self.steps)
+        return np.array([reach.own_gain(self.steps, self.level, self.length, at) for at in range(count)])
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a trial would have to gain to become the best, and two bounds of what it can gain; all are costs, at one evaluation."""
+
+    step: int
+    best: float
+    """The trial's lowest cost so far."""
+    incumbent: float
+    """Lowest cost of all trials so far."""
+    later: float
+    """Largest gain that a completed sibling achieved after this step, from this trial's cost or its own if that was lower."""
+    own: float
+    """Gain until the end of training at the trial's own steepest recent pace."""
+
+    @property
+    def needed(self) -> float:
+        """Gain that the trial needs to reach the incumbent."""
+        return self.best - self.incumbent
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Thresholds of the guard. The defaults were chosen on replayed studies, see `benchmarks/quality/guard.py`."""
+
+    siblings: int = 4
+    """Minimum number of completed trials with the same length and schedule."""
+    evaluations: int = 10
+    """Minimum number of evaluations in a whole training."""
+    in_a_row: int = 3
+    """Number of successive evaluations at which both bounds must rule the trial out."""
+    margin: float = 1.5
+    """Factor on both bounds: the trial needs more than this times the gain that its siblings or its own pace make plausible."""
+
+    def doom(self, trial: Progress, at: int, siblings: Sequence[Progress], incumbent: float) -> Bounds | None:
+        """Return the bounds at evaluation `at` (0-based) if they rule the trial out there and at the evaluations just before it.
+
+        siblings: completed trials. incumbent: lowest cost of all trials so far.
+        """
+        first = at - self.in_a_row + 1
+        if first < 0 or at + 1 < reach.MIN_POINTS or len(siblings) < self.siblings:
+            return None
+        completed = [(s.steps, s.best) for s in siblings]
+        bounds = None
+        for k in range(at, first - 1, -1):
+            best, own = float(trial.best[k]), float(trial.own_gain[k])
+            if not best - incumbent > self.margin * own:
+                return None
+            later = reach.later_gain(float(trial.steps[k]), best, completed)
+            if not best - incumbent > self.margin * later:
+                return None
+            bounds = bounds or Bounds(int(trial.steps[k]), best, incumbent, later, own)
+        return bounds
+
+    def enough_evaluations(self, siblings: Sequence[Progress]) -> bool:
+        """Return whether most siblings have enough evaluations."""
+        return bool(np.median([len(s.steps) for s in siblings]) >= self.evaluations)

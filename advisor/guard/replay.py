@@ -1,0 +1,64 @@
+"""Replays the guard on trials that have ended: which of them it would have stopped, and when."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from advisor.guard.policy import Policy, Progress
+
+Stopper: TypeAlias = Callable[[Progress, int, Sequence[Progress], float], bool]
+"""Whether to stop a trial after an evaluation (0-based), given the completed trials and the lowest cost so far."""
+
+
+def guard_stopper(policy: Policy) -> Stopper:
+    """Return the guard as a stopper: it stops trials that are not finite, and those that it rules out."""
+
+    def stops(trial: Progress, at: int, completed: Sequence[Progress], incumbent: float) -> bool:
+        if not_finite(trial, at):
+            return True
+        siblings = [s for s in completed if np.isfinite(s.best[-1])]
+        if len(siblings) < policy.siblings or not policy.enough_evaluations(siblings):
+            return False
+        return policy.doom(trial, at, siblings, incumbent) is not None
+
+    return stops
+
+
+def not_finite(trial: Progress, at: int) -> bool:
+    """Return whether the last two evaluations up to `at` are not finite. One alone may be a failed evaluation."""
+    return at >= 1 and not np.isfinite(trial.costs[at - 1 : at + 1]).any()
+
+
+def replay(trials: Sequence[Progress], stops: Stopper, workers: int = 1) -> list[int]:
+    """Return the number of evaluations after which each trial ends: all of them, or fewer if `stops` ended it.
+
+    Trials begin in this order, `workers` at a time, and each step takes the same time.
+    """
+    ends = [len(t.steps) for t in trials]
+    completed: list[Progress] = []
+    incumbent, waiting = np.inf, iter(range(len(trials)))
+    events: list[tuple[float, int, int, float]] = []
+
+    def begin(at: float) -> None:
+        if (trial := next(waiting, None)) is not None:
+            heapq.heappush(events, (at + float(trials[trial].steps[0]), trial, 0, at))
+
+    for _ in range(workers):
+        begin(0.0)
+    while events:
+        now, trial, k, began = heapq.heappop(events)
+        run = trials[trial]
+        incumbent = min(incumbent, float(run.best[k]))
+        if stops(run, k, completed, incumbent):
+            ends[trial] = k + 1
+        elif k + 1 == len(run.steps):
+            completed.append(run)
+        else:
+            heapq.heappush(events, (began + float(run.steps[k + 1]), trial, k + 1, began))
+            continue
+        begin(now)
+    return ends

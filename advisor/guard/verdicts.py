@@ -1,0 +1,215 @@
+"""Verdicts on the running trials of a study."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from advisor.computed.steps import schedules
+from advisor.guard.policy import Bounds, Policy, Progress
+from advisor.guard.replay import not_finite
+from advisor.model.message import Message, Name, Number, Objective, Percent, say
+from advisor.model.study import Study, Trial
+
+State = Literal["doomed", "not_finite", "diverging", "stuck", "fine", "unknown"]
+"""doomed: cannot become the best · not_finite: the objective is NaN or infinite · diverging: lost most of what it had gained ·
+stuck: still where it began while its siblings had left by then · fine: none of these · unknown: cannot be told, for a reason."""
+
+SAME_LENGTH = 0.01
+"""Maximum relative difference of the planned lengths of siblings."""
+OUTLIVED = 0.02
+"""Share of the planned length by which a training may exceed it before the plan counts as wrong."""
+STUCK_FROM = 0.2
+"""Share of the planned length from which a trial may be called stuck."""
+MOVED = 0.05
+"""Minimum gain that counts as learning, as a share of the distance from the first evaluation to the incumbent."""
+LOST = 0.8
+"""Minimum share of its own gain that a diverging trial has lost."""
+BEYOND_NOISE = 5.0
+"""Minimum loss of a diverging trial in median differences of successive evaluations."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialVerdict:
+    """What can be said about one running trial."""
+
+    trial: Trial
+    state: State
+    step: int
+    """Last evaluated step; 0 without an evaluation."""
+    length: float
+    """Planned length in steps; NaN if unknown."""
+    message: Message
+    """The verdict with its evidence, or the reason why nothing can be told."""
+    stop: bool = False
+    """Whether the evidence suffices to stop the trial."""
+    bounds: Bounds | None = field(default=None, compare=False)
+
+    @property
+    def saved(self) -> float:
+        """Number of steps that stopping the trial now would save; 0 if unknown or if it should go on."""
+        left = self.length - self.step
+        return max(0.0, left) if self.stop and math.isfinite(left) else 0.0
+
+
+def running_verdicts(study: Study, policy: Policy | None = None) -> tuple[TrialVerdict, ...]:
+    """Return a verdict on each trial of the study that still runs."""
+    policy = policy or Policy()
+    progress = {t.index: _progress(study, t) for t in study.trials}
+    best = [p.best[-1] for p in progress.values() if len(p.steps)]
+    incumbent = float(min(best, default=np.inf))
+    running = [t for t in study.trials if t.status == "running"]
+    return tuple(_Judge(study, policy, progress, incumbent).verdict(t) for t in running)
+
+
+def _progress(study: Study, trial: Trial) -> Progress:
+    curve = study.cost_curve(trial)
+    return Progress(curve.steps, curve.values, study.planned_steps(trial))
+
+
+@dataclass(frozen=True)
+class _Judge:
+    study: Study
+    policy: Policy
+    progress: dict[int, Progress]
+    incumbent: float
+
+    def verdict(self, trial: Trial) -> TrialVerdict:
+        own = self.progress[trial.index]
+        step = int(own.steps[-1]) if len(own.steps) else 0
+
+        def made(state: State, message: Message, *, stop: bool = False, bounds: Bounds | None = None) -> TrialVerdict:
+            return TrialVerdict(trial, state, step, own.length, message, stop, bounds)
+
+        if len(own.steps) and not np.isfinite(own.costs[-1]):
+            return made("not_finite", self._not_finite_text(trial, own), stop=not_finite(own, len(own.steps) - 1))
+        siblings = self._siblings(trial)
+        if (reason := next(self._obstacles(trial, own, siblings), None)) is not None:
+            return made("unknown", reason)
+        last = len(own.steps) - 1
+        bounds = self.policy.doom(own, last, siblings, self.incumbent)
+        if bounds is not None:
+            return made("doomed", self._doomed_text(trial, own, bounds), stop=True, bounds=bounds)
+        if (text := self._stuck_text(trial, own, siblings)) is not None:
+            return made("stuck", text)
+        if (text := self._diverging_text(trial, own)) is not None:
+            return made("diverging", text)
+        return made("fine", say("{trial} can still become the best.", trial=Name(trial.name)))
+
+    def _siblings(self, trial: Trial) -> list[Progress]:
+        """Return the completed trials with the same planned length and the same kind of schedule, and a finite result."""
+        kinds = {t.index: schedules.read(self.study, t).noted for t in self.study.trials}
+        length = self.progress[trial.index].length
+        found = []
+        for other in self.study.trials:
+            own = self.progress[other.index]
+            whole = other.status in ("complete", "not_learned") and len(own.steps) > 0 and math.isfinite(own.best[-1])
+            same = abs(own.length - length) <= SAME_LENGTH * length
+            if whole and same and kinds.get(other.index) == kinds.get(trial.index):
+                found.append(own)
+        return found
+
+    def _obstacles(self, trial: Trial, own: Progress, siblings: Sequence[Progress]) -> Iterator[Message]:
+        """Yield the reasons why nothing can be told about a trial."""
+        name = Name(trial.name)
+        if self.study.probe is not None:
+            yield say("{trial} belongs to a probe, not to a search.", trial=name)
+        if not len(own.steps):
+            yield say("{trial} has not been evaluated yet.", trial=name)
+        if not math.isfinite(own.length):
+            yield say("The planned length of {trial} is unknown: log max_train_steps.", trial=name)
+        if any(o.params == trial.params and o.index != trial.index for o in self.study.trials):
+            yield say("The setting of {trial} runs with several seeds, and their mean counts.", trial=name)
+        if any(p.steps[-1] > (1 + OUTLIVED) * own.length for p in (own, *siblings) if len(p.steps)):
+            yield say(
+                "Trainings go on beyond the planned {length} steps, so the plan is wrong.", length=Number(own.length, 6)
+            )
+        if self._out_of_order(trial):
+            yield say("The evaluations of {trial} are out of order: a later step was logged earlier.", trial=name)
+        if len(siblings) < self.policy.siblings:
+            yield say(
+                "{count} trials with the same length and schedule are complete; {needed} are needed.",
+                count=len(siblings),
+                needed=self.policy.siblings,
+            )
+        elif not self.policy.enough_evaluations(siblings):
+            yield say("Trials are evaluated less than {count} times.", count=self.policy.evaluations)
+
+    def _out_of_order(self, trial: Trial) -> bool:
+        times = self.study.cost_curve(trial).times
+        return bool((np.diff(times[np.isfinite(times)]) < 0).any())
+
+    # --- texts ------------------------------------------------------------------------------------------------------------------
+
+    def _not_finite_text(self, trial: Trial, own: Progress) -> Message:
+        finite = np.flatnonzero(np.isfinite(own.costs))
+        first = int(own.steps[finite[-1] + 1 if len(finite) else 0])
+        return say(
+            "{metric} of {trial} is not finite from {step} on.",
+            metric=Name(self.study.spec.objective.metric),
+            trial=Name(trial.name),
+            step=self.study.at(first),
+        )
+
+    def _doomed_text(self, trial: Trial, own: Progress, bounds: Bounds) -> Message:
+        value = self.study.objective_value
+        return say(
+            "{trial} cannot become the best: after {done} of its training its best {metric} is {best}, {needed} from {incumbent}, "
+            "the best so far. From here on, no completed trial gained more than {later}, and at its own recent pace it would gain "
+            "{own}.",
+            trial=Name(trial.name),
+            done=Percent(min(1.0, bounds.step / own.length)),
+            metric=Name(self.study.spec.objective.metric),
+            best=Objective(value(bounds.best)),
+            needed=Number(bounds.needed),
+            incumbent=Objective(value(bounds.incumbent)),
+            later=Number(bounds.later),
+            own=Number(bounds.own),
+        )
+
+    def _stuck_text(self, trial: Trial, own: Progress, siblings: Sequence[Progress]) -> Message | None:
+        if own.steps[-1] < STUCK_FROM * own.length or not self._on_plateau(own, len(own.steps) - 1):
+            return None
+        learned = [s for s in siblings if not self._on_plateau(s, len(s.steps) - 1)]
+        left = [s for s in learned if not self._on_plateau(s, _at(s, own.steps[-1]))]
+        if not learned or len(left) < 0.5 * len(siblings):
+            return None
+        return say(
+            "{trial} is still where it began after {done} of its training; {left} of {count} completed trials had left their first "
+            "value by then.",
+            trial=Name(trial.name),
+            done=Percent(min(1.0, own.steps[-1] / own.length)),
+            left=len(left),
+            count=len(siblings),
+        )
+
+    def _on_plateau(self, trial: Progress, at: int) -> bool:
+        """Return whether the trial had gained almost nothing by evaluation `at`."""
+        first = float(trial.costs[0])
+        return at < 0 or not first - trial.best[at] > MOVED * (first - self.incumbent)
+
+    def _diverging_text(self, trial: Trial, own: Progress) -> Message | None:
+        finite = own.costs[np.isfinite(own.costs)]
+        if len(finite) < 2 * self.policy.in_a_row:
+            return None
+        gained, lost = float(finite[0] - own.best[-1]), float(own.level[-1] - own.best[-1])
+        noise = float(np.median(np.abs(np.diff(finite))))
+        if not (lost > LOST * gained > 0 and lost > BEYOND_NOISE * noise):
+            return None
+        return say(
+            "{trial} lost {share} of what it had gained: {metric} went from {best} to {now}.",
+            trial=Name(trial.name),
+            share=Percent(min(1.0, lost / gained)),
+            metric=Name(self.study.spec.objective.metric),
+            best=Objective(self.study.objective_value(float(own.best[-1]))),
+            now=Objective(self.study.objective_value(float(own.level[-1]))),
+        )
+
+
+def _at(trial: Progress, step: float) -> int:
+    """Return the index of the last evaluation up to a step; -1 if there is none."""
+    return int(np.searchsorted(trial.steps, step, "right")) - 1

@@ -1,0 +1,63 @@
+"""How far a cost curve that is still running can fall: by its own recent pace, and by what completed curves gained later.
+
+Costs are lower if better and may be non-finite. Steps increase strictly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from advisor.model.space import FloatArray, IntArray
+
+MIN_POINTS = 3
+"""Minimum number of points for a pace; a level is the median of as many points."""
+RECENT = 1 / 3
+"""Share of the training so far that counts as recent. Chosen on the curves of `benchmarks/quality/guard.py`."""
+_SPAN = 0.1
+"""Minimum distance of the two points of a slope, as a share of the points so far: neighbours differ mostly by noise."""
+
+
+def best_so_far(costs: FloatArray) -> FloatArray:
+    """Return the lowest finite cost up to each point, shape (n,); inf before the first finite cost."""
+    return np.minimum.accumulate(np.where(np.isfinite(costs), costs, np.inf))
+
+
+def levels(costs: FloatArray) -> FloatArray:
+    """Return the median of the last three costs at each point, shape (n,); a non-finite cost counts as inf."""
+    finite = np.where(np.isfinite(costs), costs, np.inf)
+    padded = np.concatenate([np.full(2, finite[0]), finite])
+    return np.asarray(np.median(np.stack([padded[:-2], padded[1:-1], padded[2:]]), axis=0))
+
+
+def own_gain(steps: IntArray | FloatArray, level: FloatArray, until: float, at: int) -> float:
+    """Return the fall of the cost from point `at` to step `until` at the steepest recent slope; inf if no slope is known.
+
+    level: `levels` of the curve. Never negative.
+    """
+    if at + 1 < MIN_POINTS:
+        return np.inf
+    left = max(0.0, until - float(steps[at]))
+    first = min(int(np.searchsorted(steps, (1 - RECENT) * steps[at])), at - 2)
+    ends = np.arange(max(first, 1), at + 1)
+    starts = np.maximum(ends - max(1, int(np.ceil(_SPAN * at))), 0)
+    with np.errstate(invalid="ignore"):
+        slopes = (level[starts] - level[ends]) / (steps[ends] - steps[starts])
+    steepest = float(np.where(np.isnan(slopes), np.inf, slopes).max())
+    return max(0.0, steepest) * left if left else 0.0
+
+
+def later_gain(step: float, best: float, siblings: Sequence[tuple[IntArray | FloatArray, FloatArray]]) -> float:
+    """Return the largest fall below `best` or below their own best that completed curves achieved after a step.
+
+    siblings: steps and `best_so_far` of each. If a sibling was worse than `best` at the step, only its fall below `best` counts.
+    inf if a sibling has no cost by then.
+    """
+    gain = 0.0
+    for steps, costs in siblings:
+        i = int(np.searchsorted(steps, step, "right")) - 1
+        if i < 0 or not np.isfinite(costs[i]):
+            return np.inf
+        gain = max(gain, min(float(costs[i]), best) - float(costs[-1]))
+    return gain
