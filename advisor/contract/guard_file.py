@@ -1,0 +1,55 @@
+"""The file through which `advisor guard --watch` tells the training's hook its latest verdict on the run.
+
+It holds one JSON object and does not exist before the first verdict. Only the standard library is used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TypedDict
+
+
+class FileVerdict(TypedDict):
+    """A verdict on one run."""
+
+    state: str
+    """State of the trial, as in `advisor.guard`: doomed, not_finite, diverging, stuck, fine or unknown."""
+    step: int
+    """Last evaluated step; 0 without an evaluation."""
+    stop: bool
+    """Whether the evidence suffices to stop the training."""
+    message: str
+    at: float
+    """Time of the verdict in seconds since 1970."""
+
+
+def write_verdict(path: Path, verdict: FileVerdict) -> None:
+    """Replace the file atomically. Raises OSError if the folder is not writable."""
+    new = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        new.write_text(json.dumps(verdict), encoding="utf-8")
+        new.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise
+
+
+def read_verdict(path: Path) -> FileVerdict | None:
+    """Return the latest verdict, or None if there is none yet or if the file is damaged."""
+    try:
+        data = json.loads(path.read_bytes())
+        if not isinstance(data["stop"], bool):
+            return None
+        return FileVerdict(
+            state=str(data["state"]),
+            step=int(data["step"]),
+            stop=data["stop"],
+            message=str(data["message"]),
+            at=float(data["at"]),
+        )
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return None
