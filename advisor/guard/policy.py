@@ -12,7 +12,7 @@ from advisor.model.space import FloatArray, IntArray
 from advisor.stats import reach
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Progress:
     """The evaluations of one trial as costs (lower is better), sorted by step."""
 
