@@ -44,7 +44,7 @@ class Round(FrozenModel):
     outcomes: tuple[Outcome, ...] = ()
     """Predictions for this round and their results."""
     counted: int = 0
-    """Number of the round's trials that count as data for the latest round; 0 for the latest round itself."""
+    """Number of the round's trials that are reused as data of the latest round; 0 for the latest round itself."""
 
 
 class HitRate(FrozenModel):

@@ -60,7 +60,9 @@ def parse(text: str) -> Formula:
     plain = _BRACED.sub(lambda match: braced.setdefault(match[1].strip(), f"braced_{len(braced)}_"), text)
     plain = _WORD.sub(lambda match: _protected(match[0], braced), plain)
     try:
-        tree = _Names({new: old for old, new in braced.items()}).visit(ast.parse(plain.strip(), mode="eval").body)
+        tree = _NameReplacer({new: old for old, new in braced.items()}).visit(
+            ast.parse(plain.strip(), mode="eval").body
+        )
     except (SyntaxError, MemoryError, RecursionError):
         reserved = next((word for word in _WORD.findall(plain) if keyword.iskeyword(word)), None)
         hint = f"; if {reserved} is a hyperparameter, write {{{reserved}}}" if reserved else ""
@@ -76,7 +78,7 @@ def _protected(word: str, braced: dict[str, str]) -> str:
     return braced.setdefault(word, f"braced_{len(braced)}_")
 
 
-class _Names(ast.NodeTransformer):
+class _NameReplacer(ast.NodeTransformer):
     """Replaces placeholders in the syntax tree by the names in braces, and joins dotted names."""
 
     def __init__(self, braced: Mapping[str, str]) -> None:

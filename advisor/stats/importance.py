@@ -99,7 +99,7 @@ class _Draw:
 
 
 def _waves(scaled: NDArray[Any], features: tuple[FloatArray, FloatArray, FloatArray]) -> NDArray[Any]:
-    """Return a function drawn from the prior (Rahimi and Recht) at scaled points, in their precision."""
+    """Return the values of a random function of the prior at scaled points (random Fourier features of Rahimi and Recht)."""
     frequencies, phases, amplitudes = (f.astype(scaled.dtype) for f in features)
     angles = scaled @ frequencies
     angles += phases

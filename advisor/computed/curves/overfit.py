@@ -22,7 +22,7 @@ Costs: TypeAlias = Callable[[Trial], Curve]
 
 _TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss", "train_loss")
 _MAX_P_RISE = 0.01
-_MAX_P_FALL = 0.05
+_MAX_P_OF_FALL = 0.05
 _MAX_P_GROWS = 0.01
 _MAX_P_SHRINKS = 0.1
 _MIN_TRIALS_FOR_USE = 10
@@ -178,7 +178,7 @@ def _pooled_training(study: Study, starts: Sequence[tuple[Trial, int]]) -> tuple
             continue
         if 2 * int((moves > 0).sum()) >= len(moves):
             return False, None
-        if falling is None and float(stats.binom.sf((moves < 0).sum() - 1, len(moves), 0.5)) <= _MAX_P_FALL:
+        if falling is None and float(stats.binom.sf((moves < 0).sum() - 1, len(moves), 0.5)) <= _MAX_P_OF_FALL:
             falling = study.signals[signal]
     return True, falling
 

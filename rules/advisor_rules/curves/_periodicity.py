@@ -47,7 +47,7 @@ class Cycle:
 
     @property
     def part(self) -> int:
-        """Number of periods per epoch, 1 to 3; 0 if an epoch is not such a multiple of the period."""
+        """Number of periods per epoch, from 1 to 3; 0 if an epoch does not consist of 1 to 3 whole periods."""
         # Frequencies are indistinguishable if they differ by less than one cycle over the whole curve.
         slack = self.strongest.period / len(self.curve)
         if not math.isfinite(self.epoch):

@@ -36,8 +36,8 @@ class EvalSampleSkew(Rule):
     ## How sure
     For a shift, confidence is 1 minus the p-value of the differences (a t-test over trials, or over evaluations with fewer than 3
     trials). If the whole set refutes the choice of a trial, confidence is 0.9. In simulated studies of 3 to 100 trials, the rule
-    never fired if sampling changes results by a twentieth of the gain (standard deviation). It fired in up to 9 % if sampling
-    changes them by a tenth of the gain, and always if results on the sample are shifted by half of the gain.
+    never fired if the standard deviation due to sampling is a twentieth of the gain. It fired in up to 9 % if it is a tenth of the
+    gain, and always if results on the sample are shifted by half of the gain.
     """
 
     playbook: ClassVar[str] = "Choosing a sample for periodic evaluation"

@@ -98,7 +98,7 @@ def _choose_axes(halves: list[list[tuple[Side, BoolArray]]], labels: BoolArray) 
 
 
 def _beyond(at: FloatArray, side: Side) -> list[BoolArray]:
-    """Return masks of the trials, at positions (n,), beyond each threshold of an axis."""
+    """Return, for each threshold of an axis, the mask of the trials beyond it. at: positions of the trials, shape (n,)."""
     known = np.unique(at[np.isfinite(at)])
     if len(known) < 2:
         return []

@@ -23,7 +23,9 @@ from advisor_rules.space import _corners, _good_region, _rows
 RATE = 0.4
 """Share of the significance level for the hypothesis that too high a learning rate is the reason for failures."""
 JOINT = 0.15
-"""Share of the significance level for corners, and the same share for lr / (1 - momentum); single thresholds get the rest."""
+"""Share of the significance level that each of two tests gets: of corners and of lr / (1 - momentum). Single thresholds get the
+rest.
+"""
 FORBIDDEN = 0.8
 """Minimum share of failures in a corner at which the next study leaves it out; below it, the rule only gives advice. Our choice."""
 BEST = 5

@@ -228,7 +228,7 @@ def _varied(positions: FloatArray) -> bool:
 
 
 def _difference(question: _Question, lead: int, behind: list[tuple[int, _Gap]], share: Percent) -> Message:
-    """Return the sentence that the best value leads others, with intervals."""
+    """Return a sentence that states by how much the best value leads the others, with intervals."""
     values = [
         say("{value} by {interval}", value=question.value(group), interval=_interval(gap, share))
         for group, gap in behind
