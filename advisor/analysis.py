@@ -11,7 +11,7 @@ from advisor.engine.rule import Rule
 from advisor.engine.settings import find_settings
 from advisor.history.advice import advice_records
 from advisor.history.pool import pool
-from advisor.history.predict import predicted
+from advisor.history.predict import with_predictions
 from advisor.history.rounds import history
 from advisor.model.change import Advise
 from advisor.model.finding import Verdict
@@ -115,7 +115,7 @@ def analyze_study(
     sized = planning_budget.sized(pooled.study, next_round)
     if limit is not None:
         sized = planning_budget.within(pooled.study, sized, limit)
-    specs = [price.priced(pooled.study, spec) for spec in predicted(pooled.study, verdicts, sized, rules)]
+    specs = [price.priced(pooled.study, spec) for spec in with_predictions(pooled.study, verdicts, sized, rules)]
     past = None
     if earlier or notes or study.spec.predictions:
         report_progress("Judging predictions", 0, 1)
@@ -135,7 +135,7 @@ def first_study(
     specs = plan(study, verdicts).specs
     if not specs:
         return None, verdicts
-    return predicted(study, verdicts, [prepare(specs[0])], rules)[0], verdicts
+    return with_predictions(study, verdicts, [prepare(specs[0])], rules)[0], verdicts
 
 
 def _asks_for_changes(verdicts: Sequence[Verdict]) -> bool:

@@ -19,7 +19,7 @@ from advisor.cli.options import direction_option, objective_option, tracking_opt
 from advisor.history import fairness
 from advisor.history.answer import Answer, Side, percent
 from advisor.history.gate import MAX_SEEDS, Question, ask, record_of
-from advisor.history.proposals import Decision, as_tag
+from advisor.history.proposals import Decision, tag_value
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading
 from advisor.model.study import Study
@@ -145,7 +145,7 @@ def _recorded(answer: Answer, study: Study, tracking_uri: str | None) -> Answer:
     """Note the answer in the store. Without that, the answer is right, but the next default incumbent may be another setting."""
     former = next(t.facts.get("gate", "") for t in study.trials if t.id == answer.candidate.run)
     try:
-        write_record(answer.candidate.run, as_tag(record_of(answer), former), tracking_uri=tracking_uri)
+        write_record(answer.candidate.run, tag_value(record_of(answer), former), tracking_uri=tracking_uri)
     except AdvisorError as error:
         note = f"The store does not take notes, so keeps and looks are not counted; pass --against next time ({error})."
         return answer.model_copy(update={"notes": (*answer.notes, note)})

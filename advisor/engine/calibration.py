@@ -1,8 +1,8 @@
 """Corrects the confidences of findings by `calibration.csv`, which `benchmarks/quality/calibration.py` writes.
 
-A rule states a confidence from its test. For each rule and several stated confidences, the table holds how often the advice was
-right in simulated studies whose truth is known. Interpolation between them gives the confidence in a report, the probability that
-the advice is right.
+A rule states a confidence from its test. For each rule and several stated confidences, the table contains how often the advice was
+right in simulated studies whose truth is known. The confidence in a report is interpolated between these values; it is the
+probability that the advice is right.
 """
 
 from __future__ import annotations
@@ -54,21 +54,23 @@ def table() -> dict[str, tuple[Knot, ...]]:
 
 
 def corrected(stated: float, knots: tuple[Knot, ...]) -> float:
-    """Return the corrected confidence: linear between the knots and constant beyond them. Without knots, it is unchanged."""
+    """Return the corrected confidence, interpolated linearly between the knots and constant beyond them; unchanged
+    without knots.
+    """
     if not knots:
         return stated
-    for left, right in pairwise(knots):
-        if left.stated <= stated <= right.stated and left.stated < right.stated:
-            share = (stated - left.stated) / (right.stated - left.stated)
-            return left.right + share * (right.right - left.right)
+    for left_knot, right_knot in pairwise(knots):
+        if left_knot.stated <= stated <= right_knot.stated and left_knot.stated < right_knot.stated:
+            share = (stated - left_knot.stated) / (right_knot.stated - left_knot.stated)
+            return left_knot.right + share * (right_knot.right - left_knot.right)
     return knots[0].right if stated < knots[0].stated else knots[-1].right
 
 
 def calibrated(finding: Finding, *, measured: bool = True) -> Finding:
-    """Return the finding with the probability that its advice is right as its confidence.
+    """Return the finding with its confidence replaced by the probability that its advice is right.
 
-    measured: whether the rule's map was measured on such findings; if not, only the finding's doubt applies. A warning whose advice
-    is more likely wrong than right becomes a note: the planner changes no study because of it.
+    measured: True if the rule's map was measured on such findings; if not, only the finding's doubt applies. A warning whose advice
+    is more likely wrong than right becomes a note, so that planning does not act on it.
     """
     knots = table().get(finding.rule, ()) if measured else ()
     confidence = round(corrected(finding.confidence, knots) * finding.doubt, 3)
@@ -78,7 +80,7 @@ def calibrated(finding: Finding, *, measured: bool = True) -> Finding:
     return finding.model_copy(update=update)
 
 
-def in_words(rule: str) -> str | None:
+def rate_in_words(rule: str) -> str | None:
     """Return how often the rule's advice was right in simulated studies, in one sentence; None if it was not measured."""
     knots = table().get(rule, ())
     if not knots:

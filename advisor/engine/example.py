@@ -1,4 +1,4 @@
-"""The golden example of a rule: its first finding on one study, used in the rule's snapshot test and on its page."""
+"""The golden example of a rule: its first finding on one study. The rule's snapshot test and its page use it."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def load_example(rule: type[Rule]) -> Example | None:
 def make_example(study: Study, finding: Finding) -> Example:
     """Create the golden example from a finding on a study."""
     return Example(
-        study=_study(study),
+        study=_describe_study(study),
         message=str(finding.message),
         action=str(finding.action),
-        changes=tuple(_change(change) for change in finding.changes),
+        changes=tuple(_describe_change(change) for change in finding.changes),
     )
 
 
@@ -50,18 +50,16 @@ def dump_example(example: Example) -> str:
     return text
 
 
-def _study(study: Study) -> str:
-    searched = ", ".join(
-        f"{name} ({p.low:g} to {p.high:g})" if p.numeric else name for name, p in study.searched.items()
-    )
-    failed = int((study.ended & ~study.feasible).sum())
+def _describe_study(study: Study) -> str:
+    ranges = ", ".join(f"{name} ({p.low:g} to {p.high:g})" if p.numeric else name for name, p in study.searched.items())
+    failed_count = int((study.ended & ~study.feasible).sum())
     trials = f"{len(study.trials)} trial{'s' * (len(study.trials) != 1)}" + (
-        f", {failed} of them failed" if failed else ""
+        f", {failed_count} of them failed" if failed_count else ""
     )
-    return f"{trials}; searched: {searched or 'nothing'}; objective: {study.spec.objective.metric}"
+    return f"{trials}; searched: {ranges or 'nothing'}; objective: {study.spec.objective.metric}"
 
 
-def _change(change: Change) -> str:
+def _describe_change(change: Change) -> str:
     if isinstance(change, Advise):
         return f"advise: {change.text}"
     fields = change.model_dump(mode="json", exclude={"kind", "why"}, exclude_defaults=True)

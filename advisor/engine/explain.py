@@ -1,4 +1,4 @@
-"""Marks findings that follow from other findings, using the relations that rules declare, so that one cause gives one headline."""
+"""Marks findings that follow from other findings, so that a report has one headline per cause. Rules declare these relations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from advisor.model.finding import Explanation, Finding, Goal, Verdict
 def explain(verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> tuple[Verdict, ...]:
     """Return the verdicts with `explained_by` set on every finding that follows from another finding.
 
-    If there are several causes, those that the effect waits for are preferred, then those that planning handles earlier, then those
+    If there are several causes, causes that the effect waits for come first, then those that planning handles earlier, then those
     nearer to the start of the causal chain.
     """
     verdicts = tuple(verdicts)

@@ -18,7 +18,7 @@ from advisor.model.study import Study
 
 WITHOUT_NETWORK = ("space", "decision")
 """Chapters of built-in rules that apply to models other than networks."""
-_WORK: Mapping[Kind, str] = {
+_REASONS: Mapping[Kind, str] = {
     "reinforcement-learning": "the runs train a policy, to which this rule does not apply",
     "gan": "the runs train adversarial networks, to which this rule does not apply",
     "diffusion": "the runs train a diffusion model, to which this rule does not apply",
@@ -41,8 +41,8 @@ def judge(
 ) -> tuple[Verdict, ...]:
     """Return one verdict per rule, in the order of the rules. `on_rule` is called with each rule's id before that rule runs.
 
-    calibrate: correct the confidences that the rules' tests state to the probabilities that their advice is right, and apply the
-    findings' doubts.
+    calibrate: replace the confidence that a rule's test states by the probability that its advice is right, and apply the
+    finding's doubt.
 
     If a rule raises anything except MissingData, or does not end, it is reported as broken, and the other rules still run. Findings
     that follow from other findings are marked (see `advisor.engine.explain`).
@@ -65,7 +65,7 @@ def _verdict(study: Study, rule: Rule) -> Verdict:
         reason = f"the runs are a {study.probe} probe, which cannot show it"
         return Verdict(rule=rule.rule_id(), status="not-assessed", reason=reason)
     if not _applies(rule, study.kind):
-        reason = f"{_WORK.get(study.kind, f'the workload is {study.kind}')}; pass --kind if that is wrong"
+        reason = f"{_REASONS.get(study.kind, f'the workload is {study.kind}')}; pass --kind if that is wrong"
         return Verdict(rule=rule.rule_id(), status="not-assessed", reason=reason)
     try:
         findings = limited(rule.rule_id(), lambda: _check(rule, study))

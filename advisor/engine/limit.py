@@ -1,4 +1,4 @@
-"""Runs each rule in a thread of its own, and gives up on one that does not end, so that the other verdicts are not lost."""
+"""Runs each rule in a separate thread and stops a rule that does not end, so that the other verdicts are not lost."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 MAX_CPU_S = 300.0
-"""Maximum processor seconds of one rule. docs/decisions.md states its margin."""
+"""Maximum processor seconds of one rule. docs/decisions.md explains the margin."""
 MAX_WAIT_S = 1800
-"""Maximum seconds of one rule that uses less processor time, because it waits for a server, for instance."""
+"""Maximum seconds of one rule in wall time, for rules that use little processor time because they wait, for example for a server.
+"""
 STOP_S = 2.0
-"""Seconds that a rule has to end when it is stopped. After that, its thread goes on without effect."""
+"""Maximum seconds that a stopped rule has to end. After that, its thread continues without effect."""
 
 _stopped: set[str] = set()
-"""Rules that were stopped in this process. They are not started again: each refresh of a live page would cost the full limit."""
+"""Rules that were stopped in this process. They are not started again, because each refresh of a live page would take the full
+limit."""
 
 
 def forget() -> None:
@@ -28,7 +30,7 @@ def forget() -> None:
 
 
 class TooLongError(Exception):
-    """Raised for a rule that does not end; the message completes "stopped: it …"."""
+    """Raised for a rule that does not end. The message completes the sentence "stopped: it …"."""
 
 
 class _Stop(SystemExit):
@@ -44,7 +46,7 @@ class _Call(threading.Thread, Generic[T]):
         self._clock: int | None = None
         self._result: list[T] = []
         self._error: BaseException | None = None
-        self._ending, self._ended = threading.Lock(), False
+        self._end_lock, self._ended = threading.Lock(), False
 
     def run(self) -> None:
         if hasattr(time, "pthread_getcpuclockid"):
@@ -54,7 +56,7 @@ class _Call(threading.Thread, Generic[T]):
         except BaseException as error:
             self._error = error
         finally:
-            with self._ending:
+            with self._end_lock:
                 self._ended = True
 
     def result(self) -> T:
@@ -66,7 +68,7 @@ class _Call(threading.Thread, Generic[T]):
     def cpu_s(self) -> float:
         """Return the processor seconds of the thread; 0 on systems without clocks of threads (macOS, Windows).
 
-        There, only the limit in wall time applies: the processor time of the process includes that of other threads.
+        On these systems only the limit in wall time applies, because the processor time of the process includes other threads.
         """
         if self._clock is None:
             return 0.0
@@ -78,28 +80,29 @@ class _Call(threading.Thread, Generic[T]):
     def stop(self) -> None:
         """Raise an exception in the thread, and a second one if the rule caught the first.
 
-        Between the two, `finally` blocks of the rule have time to end.
+        Between the two, the rule has time to finish its `finally` blocks.
         """
         for _ in range(2):
             self._raise_in_thread()
             self.join(STOP_S / 2)
 
     def _raise_in_thread(self) -> None:
-        """Raise `_Stop` in the thread while it works.
+        """Raise `_Stop` in the thread if it is still running.
 
-        The lock keeps the thread from ending meanwhile, because a new thread may get its identifier and would be stopped instead.
+        The lock keeps the thread from ending in the meantime; otherwise a new thread could get its identifier and be stopped
+        instead.
         """
-        if not self._ending.acquire(timeout=STOP_S):
+        if not self._end_lock.acquire(timeout=STOP_S):
             return
         try:
             if self.is_alive() and not self._ended:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident or 0), ctypes.py_object(_Stop))
         finally:
-            self._ending.release()
+            self._end_lock.release()
 
 
 def limited(rule: str, work: Callable[[], T]) -> T:
-    """Return `work()` of this rule, or raise its error; raise TooLongError if it does not end.
+    """Return the result of `work`, which runs this rule, or raise its error. Raises TooLongError if it does not end.
 
     A rule that was stopped is not started again in this process.
     """
@@ -123,7 +126,7 @@ def limited(rule: str, work: Callable[[], T]) -> T:
 
 
 def _wait(call: _Call[T]) -> None:
-    for _ in range(MAX_WAIT_S):  # counts waits, because a process that is suspended for an hour must not lose verdicts
+    for _ in range(MAX_WAIT_S):  # counts waits instead of time, because the process may be suspended
         call.join(1.0)
         if not call.is_alive():
             return

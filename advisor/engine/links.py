@@ -22,10 +22,10 @@ def node_of(finding: Finding) -> Node:
 
 
 def find_links(rules: Iterable[Rule]) -> tuple[Link, ...]:
-    """Return all causal links between these rules, no matter which of the two rules declares the link."""
+    """Return all causal links between these rules. Either of the two rules may declare a link."""
     rules = tuple(rules)
-    known = {rule.rule_id() for rule in rules}
-    return tuple(link for link in _declared(rules) if link.cause in known and link.effect in known)
+    known_ids = {rule.rule_id() for rule in rules}
+    return tuple(link for link in _declared_links(rules) if link.cause in known_ids and link.effect in known_ids)
 
 
 def ranks(links: Sequence[Link]) -> dict[Node, int]:
@@ -42,10 +42,10 @@ def ranks(links: Sequence[Link]) -> dict[Node, int]:
 def check_relations(rules: Iterable[Rule]) -> None:
     """Raise AdvisorError if a relation names an unknown rule or if the relations form a cycle."""
     rules = tuple(rules)
-    known = {rule.rule_id() for rule in rules}
-    for link in _declared(rules):
+    known_ids = {rule.rule_id() for rule in rules}
+    for link in _declared_links(rules):
         for rule, other in ((link.cause, link.effect), (link.effect, link.cause)):
-            if rule not in known:
+            if rule not in known_ids:
                 raise AdvisorError(
                     f"the rule {other!r} has a relation to {rule!r}, which does not exist; `advisor rules` lists them"
                 )
@@ -56,7 +56,7 @@ def check_relations(rules: Iterable[Rule]) -> None:
         raise AdvisorError(f"these rules explain each other in a circle: {circle}; drop one of the relations") from None
 
 
-def _declared(rules: Iterable[Rule]) -> Iterator[Link]:
+def _declared_links(rules: Iterable[Rule]) -> Iterator[Link]:
     for rule in rules:
         own = rule.rule_id()
         yield from (Link(own, effect, relation) for relation in rule.explains for effect in relation.rules)

@@ -1,4 +1,6 @@
-"""Detection and false-alarm rates of rules on labelled studies: `measured.csv`, from `benchmarks/quality/diagnosis.py`."""
+"""Detection and false-alarm rates of rules on labelled studies, from `measured.csv`
+(`benchmarks/quality/diagnosis.py` writes it).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ FILE = "measured.csv"
 SIZES: Sequence[tuple[int, str]] = ((1, "1"), (8, "2 to 8"), (32, "9 to 32"), (10**9, "over 32"))
 """Groups of study sizes that are counted separately: (maximum number of trials, size in words)."""
 MIN_STUDIES = 10
-"""Minimum number of studies for a rate in words; with fewer, "1 of 1" says almost nothing."""
+"""Minimum number of studies at which a sentence states a rate; with fewer, a rate such as 1 of 1 says almost nothing."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def measured(rule: str) -> tuple[Measured, ...]:
     return _all().get(rule, ())
 
 
-def in_words(rows: Iterable[Measured]) -> str | None:
+def rates_in_words(rows: Iterable[Measured]) -> str | None:
     """Return the rates over all study sizes in one sentence; None if there are too few studies."""
     rows = list(rows)
     positives, detected = sum(r.positives for r in rows), sum(r.detected for r in rows)

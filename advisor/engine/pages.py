@@ -15,13 +15,13 @@ def rule_page(rule: type[Rule]) -> str:
     lines = [f"# {rule.rule_id()}", "", rule.page(), *_example(load_example(rule))]
     if rule.model_fields:
         lines += ["", "## Thresholds"]
-        described = rule.described()
+        description = rule.described()
         lines += [
-            f"- `{n}` = {f.default!r}: {' '.join(described.get(n, '').split())}" for n, f in rule.model_fields.items()
+            f"- `{n}` = {f.default!r}: {' '.join(description.get(n, '').split())}" for n, f in rule.model_fields.items()
         ]
         lines += ["", f"Set them in `advisor.toml` under `[rules.{rule.rule_id()}]`."]
     lines += ["", "## Measured", *_measured(measured(rule.rule_id()))]
-    if (right := calibration.in_words(rule.rule_id())) is not None:
+    if (right := calibration.rate_in_words(rule.rule_id())) is not None:
         lines += ["", right]
     lines += ["", f"Playbook: “{rule.playbook}”"]
     return "\n".join(lines)

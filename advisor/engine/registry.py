@@ -68,16 +68,16 @@ def _discover(directories: Iterable[Path]) -> Iterator[type[Rule]]:
             yield from _classes(_load_file(path))
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         try:
-            loaded = entry.load()
+            rules = entry.load()
         except Exception as error:
             raise AdvisorError(
                 f"the rules of {entry.value!r} cannot be loaded: {type(error).__name__}: {error}"
             ) from error
-        yield from _classes(loaded) if isinstance(loaded, ModuleType) else [loaded]
+        yield from _classes(rules) if isinstance(rules, ModuleType) else [rules]
 
 
 def _load_file(path: Path) -> ModuleType:
-    # `inspect` finds the source of a class, and so the docstrings of its thresholds, only if its module is in sys.modules.
+    # `inspect` finds the source of a class, which contains the docstrings of its thresholds, only if its module is in sys.modules.
     name = f"advisor_user_rules.{path.parent.name}.{path.stem}"
     loaded = sys.modules.get(name)
     if loaded is not None and loaded.__file__ == str(path):
@@ -107,6 +107,6 @@ def _configure(cls: type[Rule], settings: Mapping[str, Any]) -> Rule:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
-            known = ", ".join(cls.model_fields)
-            raise AdvisorError(f"rule {cls.rule_id()!r} has no threshold {name!r}; it has: {known}") from None
+            known_names = ", ".join(cls.model_fields)
+            raise AdvisorError(f"rule {cls.rule_id()!r} has no threshold {name!r}; it has: {known_names}") from None
         raise AdvisorError(f"rule {cls.rule_id()!r}, threshold {name!r}: {first['msg']}") from None

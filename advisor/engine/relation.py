@@ -10,14 +10,17 @@ from advisor.model.finding import Finding, Severity
 from advisor.model.space import is_learning_rate
 
 Shared = Literal["study", "trials", "a trial", "subject", "end", "axis", "rates", "low rates", "high rates"]
-"""The property that cause and effect must share:
+"""The property that cause and effect must have in common:
 
-- study: none, because the cause concerns the whole study
-- trials: at least half of the effect's trials show the cause; a trial: at least one of the effect's trials shows the cause
-- subject: the same hyperparameter or metric, or one of a pair; end: the same subject and the same side of its range
+- study: nothing, because the cause concerns the whole study
+- trials: at least half of the effect's trials show the cause
+- a trial: at least one of the effect's trials shows the cause
+- subject: the same hyperparameter or metric, or one hyperparameter of a pair
+- end: the same subject and the same side of its range
 - axis: the effect's subject is a hyperparameter whose axis the cause shows as evidence
-- rates: the effect concerns a learning rate; low rates, high rates: the cause concerns the low or high end of a learning rate, and
-  the effect does not concern low rates only, because too high a rate is no cause there
+- rates: the effect concerns a learning rate
+- low rates, high rates: the cause concerns the low or the high end of a learning rate, and the effect does not concern low rates
+only
 """
 
 Place = Literal["somewhere", "everywhere"]
@@ -29,19 +32,19 @@ MIN_CONFIDENCE = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Relation:
-    """Causes or effects that a rule declares: effects in its attribute `explains`, causes in `explained_by`."""
+    """Effects or causes of a rule's findings, which the rule declares in its attribute `explains` or `explained_by`."""
 
     rules: tuple[str, ...]
-    """Ids of the rules at the other end of the relation."""
+    """Ids of the other rules in the relation."""
     shares: Shared
     because: str
-    """One sentence that says how the effect follows from the cause; it is shown below the effect."""
+    """One sentence that explains how the effect follows from the cause; it is shown below the effect."""
     waits: bool = True
     """If true, the effect's changes wait until the cause is fixed. False if they help to fix it or are useful in any case."""
     cause_at: Place | None = None
-    """If set, only findings at this place can be the cause."""
+    """If set, only findings with this `Place` can be the cause."""
     effect_at: Place | None = None
-    """If set, only findings at this place can be the effect."""
+    """If set, only findings with this `Place` can be the effect."""
     min_severity: Severity = "note"
     """Minimum severity of the cause."""
     max_severity: Severity = "critical"
@@ -57,7 +60,7 @@ class Link:
     relation: Relation
 
     def applies(self, effect: Finding, cause: Finding) -> bool:
-        """Return whether the effect follows from the cause. A note or an uncertain finding never explains a more severe one."""
+        """Return True if the effect follows from the cause. A note or an uncertain finding never explains a more severe one."""
         fits = all(
             place is None or place == place_of(finding)
             for place, finding in ((self.relation.cause_at, cause), (self.relation.effect_at, effect))
@@ -66,38 +69,38 @@ class Link:
             fits
             and cause.confidence >= MIN_CONFIDENCE
             and self.allows(cause.severity, effect.severity)
-            and _share(effect, cause, self.relation.shares)
+            and _have_in_common(effect, cause, self.relation.shares)
         )
 
     def allows(self, cause: Severity, effect: Severity) -> bool:
-        """Return whether a cause of the first severity can explain an effect of the second severity."""
+        """Return True if a cause of the first severity can explain an effect of the second severity."""
         order = get_args(Severity)  # most severe first
         explains = max(order.index(cause), order.index(self.relation.max_severity)) <= order.index(effect)
         return explains and order.index(cause) <= order.index(self.relation.min_severity)
 
 
 def place_of(finding: Finding) -> Place:
-    """Return the place of the finding; it depends on whether the finding has a subject in the search space."""
+    """Return the place of the finding: "somewhere" if it has a subject in the search space, else "everywhere"."""
     return "everywhere" if finding.subject is None else "somewhere"
 
 
-def _share(effect: Finding, cause: Finding, what: Shared) -> bool:
-    if what == "trials":
+def _have_in_common(effect: Finding, cause: Finding, shared: Shared) -> bool:
+    if shared == "trials":
         both = set(effect.trials) & set(cause.trials)
         return bool(both) and 2 * len(both) >= len(set(effect.trials))
-    if what == "a trial":
+    if shared == "a trial":
         return bool(set(effect.trials) & set(cause.trials))
-    if what == "subject":
+    if shared == "subject":
         return _one_subject(effect, cause)
-    if what == "end":
+    if shared == "end":
         return _one_subject(effect, cause) and effect.side == cause.side
-    if what == "axis":
+    if shared == "axis":
         axes = {e.parameter for e in cause.evidence if isinstance(e, AxisEvidence)}
         return bool(axes & set((effect.subject or "").split(" × ")))
-    if what == "rates":
+    if shared == "rates":
         return is_learning_rate(effect.subject or "")
-    if what in ("low rates", "high rates"):
-        return is_learning_rate(cause.subject or "") and cause.side == what.partition(" ")[0] and effect.side != "low"
+    if shared in ("low rates", "high rates"):
+        return is_learning_rate(cause.subject or "") and cause.side == shared.partition(" ")[0] and effect.side != "low"
     return True
 
 

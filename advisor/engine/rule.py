@@ -33,12 +33,21 @@ Factor = Annotated[float, Field(gt=0)]
 Expectation = Literal["settled", "best-beyond", "longer-reaches", "no-worse", "fewer-failures", "denser"]
 """The result that a rule's advice predicts for the next study:
 
-settled: the rule does not find the same problem again · best-beyond: the best trial lies beyond the old end of the range ·
-longer-reaches: longer training reaches the forecast value · no-worse: the best value does not worsen · fewer-failures: a smaller
-share of trials fails · denser: a larger share of trials is better than the old median. See `advisor.history.predict`.
+- settled: the rule does not find the same problem again
+- best-beyond: the best trial lies beyond the old end of the range
+- longer-reaches: longer training reaches the forecast value
+- no-worse: the best value does not get worse
+- fewer-failures: a smaller share of trials fails
+- denser: a larger share of trials is better than the old median
+
+See `advisor.history.predict`.
 """
 Settled = Literal["quiet", "not-fired"]
-"""quiet: the rule analysed the study and found nothing · not-fired: it found nothing or could not analyse the study."""
+"""A verdict of a rule that finds no problem:
+
+- quiet: the rule analysed the study and found nothing
+- not-fired: the rule found nothing or could not analyse the study
+"""
 
 
 class Rule(BaseModel):
@@ -58,7 +67,7 @@ class Rule(BaseModel):
     probes: ClassVar[frozenset[str]] = frozenset()
     """Kinds of probes that the rule can analyse in addition to normal studies, see `advisor.contract.TAG_PROBE`."""
     not_for: ClassVar[frozenset[Kind]] = frozenset()
-    """Kinds of workload to which the rule does not apply. Without a network, see also `advisor.engine.judge.WITHOUT_NETWORK`."""
+    """Kinds of workload to which the rule does not apply. For models other than networks, see also `judge.WITHOUT_NETWORK`."""
     explains: ClassVar[tuple[Relation, ...]] = ()
     """Relations to findings of other rules that findings of this rule cause."""
     explained_by: ClassVar[tuple[Relation, ...]] = ()
@@ -66,11 +75,11 @@ class Rule(BaseModel):
     predicts: ClassVar[Expectation] = "settled"
     """The result that the rule's advice predicts for the next study."""
     before_exploitation: ClassVar[Settled | None] = None
-    """Verdict of this rule that the design `exploit` requires; None if `exploit` does not depend on this rule."""
+    """Verdict of this rule that the study design `exploit` requires; None if `exploit` does not depend on this rule."""
     unmeasured: ClassVar[frozenset[str]] = frozenset()
     """Subjects of findings on which the rule's calibration was not measured; their stated confidences are not corrected."""
     id: ClassVar[str | None] = None
-    """Id of the rule, if the rule has no file of its own to take the id from."""
+    """Id of the rule if it cannot be taken from the rule's file name."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield the rule's findings on the study, the most important one first."""

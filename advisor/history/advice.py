@@ -1,7 +1,7 @@
-"""What following the advice of each rule has gained so far, in all lineages of a tracking store.
+"""The gains from following the advice of each rule, over all lineages of a tracking store.
 
-A next study names in its predictions the rules whose advice it follows. The gain is the improvement of its best trial over the best
-result of all earlier rounds, relative to that result.
+The predictions of a study name the rules whose advice it follows. The gain is the relative improvement of its best trial over the
+best result of all earlier rounds.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from advisor.tracking.lineage import Reader, lineages
 MIN_FOLLOWED = 3
 """Minimum number of studies that followed a rule's advice; with fewer, their gains say little."""
 MAX_STUDIES = 100
-"""Maximum number of studies that are read."""
+"""Maximum number of studies to read."""
 
 
 class AdviceRecord(FrozenModel):
-    """What following the advice of one rule has gained so far."""
+    """The gains from following the advice of one rule so far."""
 
     rule: str
     followed: int
-    """Number of studies that followed such advice and have a result."""
+    """Number of studies that followed the rule's advice and have a result."""
     gained: int
-    """Number of them whose best result improved on all earlier rounds."""
+    """Number of these studies whose best result is better than in all earlier rounds."""
     median_gain: float | None = None
-    """Median relative improvement of those that gained; None if none did."""
+    """Median relative improvement of the studies with a gain; None if there are none."""
 
 
 def advice_records(tracking_uri: str | None) -> tuple[AdviceRecord, ...]:
@@ -52,30 +52,34 @@ def advice_records(tracking_uri: str | None) -> tuple[AdviceRecord, ...]:
             gains += gains_of(read_studies(group, reader)[0])
     except AdvisorError:
         return ()
-    return records(gains)
+    return records_of(gains)
 
 
 def gains_of(studies: Sequence[Study]) -> list[tuple[str, float]]:
     """Return (rule, relative gain) for the advice that each study followed; studies: the rounds of a lineage, oldest first."""
     gains = []
-    best = math.inf
+    best_before = math.inf
     for study in studies:
         if study.probe is not None:
             continue
-        own = float(np.min(study.costs[study.feasible], initial=math.inf))
-        if math.isfinite(best) and math.isfinite(own) and best != 0:
-            gain = (best - own) / abs(best)
+        best_cost = float(np.min(study.costs[study.feasible], initial=math.inf))
+        if math.isfinite(best_before) and math.isfinite(best_cost) and best_before != 0:
+            gain = (best_before - best_cost) / abs(best_before)
             gains += [(rule, gain) for rule in dict.fromkeys(p.rule for p in study.spec.predictions)]
-        best = min(best, own)
+        best_before = min(best_before, best_cost)
     return gains
 
 
-def records(gains: Iterable[tuple[str, float]]) -> tuple[AdviceRecord, ...]:
+def records_of(gains: Iterable[tuple[str, float]]) -> tuple[AdviceRecord, ...]:
     """Return one record for each rule whose advice was followed at least `MIN_FOLLOWED` times, sorted by rule id."""
     by_rule: dict[str, list[float]] = defaultdict(list)
     for rule, gain in gains:
         by_rule[rule].append(gain)
-    return tuple(_record(rule, found) for rule, found in sorted(by_rule.items()) if len(found) >= MIN_FOLLOWED)
+    return tuple(
+        _record(rule, outcomes_of_rule)
+        for rule, outcomes_of_rule in sorted(by_rule.items())
+        if len(outcomes_of_rule) >= MIN_FOLLOWED
+    )
 
 
 def _record(rule: str, gains: Sequence[float]) -> AdviceRecord:

@@ -1,4 +1,4 @@
-"""The answer of the gate as data, and its parts in words."""
+"""The answer of the gate as data, and functions that express its parts in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_NAME = 80
 
 
 class Side(FrozenModel):
-    """Candidate or incumbent."""
+    """One side of the comparison: the candidate or the incumbent."""
 
     name: str
     run: str
@@ -29,7 +29,7 @@ class Side(FrozenModel):
     """Mean of the objective over these runs."""
 
 
-class More(FrozenModel):
+class MoreRuns(FrozenModel):
     """Runs to add to a setting."""
 
     setting: str
@@ -43,14 +43,14 @@ class More(FrozenModel):
 
 
 class Answer(FrozenModel):
-    """The gate's answer; `action` comes first, because a caller may read no further."""
+    """The gate's answer. The field `action` comes first, because a caller may read no further."""
 
     schema_version: Literal[1] = 1
     action: str
     decision: Decision
     reason: str
-    run: tuple[More, ...] = ()
-    """Runs that can decide the question; ask again after each of them."""
+    run: tuple[MoreRuns, ...] = ()
+    """Further runs that can decide the question; ask again after each of them."""
     candidate: Side
     incumbent: Side
     incumbent_is: str
@@ -62,32 +62,32 @@ class Answer(FrozenModel):
     interval: tuple[float, float] | None = None
     """Interval that contains the true gain at every look, with 95 % probability; None if it is infinite."""
     noise: float | None = None
-    """Deviation between seeds, pooled over all repeated settings."""
+    """Standard deviation between seeds, pooled over all repeated settings."""
     noise_freedom: int | None = None
     worthwhile: float | None = None
     chance: float | None = None
-    """Probability that the gain is worthwhile, given these runs and no prior opinion."""
+    """Probability that the gain is worthwhile, given these runs and a flat prior."""
     evidence_to_keep: float | None = None
-    """Evidence for a gain, as a multiple of what keeping needs."""
+    """Strength of the evidence for a gain; the gate needs 1 or more to keep the candidate."""
     evidence_to_discard: float | None = None
     question: int | None = None
     """Number of the candidate among the settings of the experiment."""
     kept_before: int | None = None
     """Number of other settings that the gate kept; None if the question needed no test."""
     looks: int = 1
-    """Number of questions about this candidate that were recorded, and this one."""
+    """Number of questions about this candidate: those recorded before, and this one."""
     kept_at: float | None = None
-    """Time at which an earlier question kept the candidate, in seconds since 1970."""
+    """Time at which an earlier answer kept the candidate, in seconds since 1970."""
     kept_against: str = ""
-    """Id of a run of the setting that it then replaced."""
+    """Id of a run of the setting that the candidate replaced at that time."""
     tags: tuple[str, ...] = ()
-    """Tags that tell settings apart, besides hyperparameters and commit."""
+    """Names of tags that distinguish settings, besides hyperparameters and commit."""
     recorded: bool = False
-    """Whether the answer was noted in the store."""
+    """True if the answer was recorded in the store."""
     budget: tuple[Excess, ...] = ()
     limits: tuple[Limit, ...] = ()
     changed: tuple[str, ...] = ()
-    """What differs between the settings."""
+    """Differences between the two settings, one phrase each."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -97,25 +97,25 @@ class Answer(FrozenModel):
 
 
 def quoted(name: str) -> str:
-    """Return a name for a sentence: short, and in quotation marks, which it cannot end, if it has several words."""
+    """Return a shortened name for use in a sentence, in quotation marks if it has several words."""
     text = shorten(name)
     return f'"{text.replace(chr(34), chr(39))}"' if " " in text else text
 
 
-def runs_in_words(more: More) -> str:
-    """Return runs to add with their seeds: `2 more seeds of wide (seeds 1 and 2)`."""
+def runs_in_words(addition: MoreRuns) -> str:
+    """Return text such as "2 more seeds of wide (seeds 1 and 2)"."""
     seeds = (
-        f" ({'seed' if len(more.seeds) == 1 else 'seeds'} {listed(map(str, more.seeds), limit=8)})"
-        if more.seeds
+        f" ({'seed' if len(addition.seeds) == 1 else 'seeds'} {listed(map(str, addition.seeds), limit=8)})"
+        if addition.seeds
         else ""
     )
-    return f"{count(more.runs, 'more seed')} of {quoted(more.setting)}{seeds}"
+    return f"{count(addition.runs, 'more seed')} of {quoted(addition.setting)}{seeds}"
 
 
-def cost_in_words(more: Sequence[More]) -> str:
-    """Return the cost of all runs to add, after a colon; empty if unknown."""
-    steps = sum(m.steps for m in more if m.steps is not None)
-    hours = sum(m.hours for m in more if m.hours is not None)
+def cost_in_words(additions: Sequence[MoreRuns]) -> str:
+    """Return the cost of all runs to add as text that starts with a colon; empty if unknown."""
+    steps = sum(m.steps for m in additions if m.steps is not None)
+    hours = sum(m.hours for m in additions if m.hours is not None)
     parts = [f"{steps:,.0f} steps"] if steps else []
     parts += [f"{number(hours, 2)} hours"] if hours >= 0.1 else [f"{number(3600 * hours, 2)} seconds"] if hours else []
     return f": {', '.join(parts)}" if parts else ""
@@ -129,7 +129,7 @@ def limit_in_words(limit: Limit) -> str:
 
 
 def excess_in_words(excess: Excess) -> str:
-    """Return an excess as `800 steps against 400`."""
+    """Return text such as "800 steps against 400"."""
     return f"{number(excess.candidate, 3)} {excess.kind} against {number(excess.incumbent, 3)}"
 
 

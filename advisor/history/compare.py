@@ -1,4 +1,4 @@
-"""Compares a candidate with the incumbent: does its gain exceed trial, study and data variance, and justify its complexity?
+"""Decides if the gain of a candidate over the incumbent exceeds trial, study and data variance and justifies its complexity.
 
 Playbook: "Determining whether to adopt a training pipeline change or hyperparameter configuration". Each side is a set of trials:
 one trial with its repeats, all trials of a configuration, or a whole study.
@@ -26,7 +26,7 @@ from advisor.stats.search_comparison import compare_searches
 AGREEMENT = 0.5
 """Assumed correlation between the errors of two models on the same validation examples."""
 FIRST_SEEDS = 5
-"""Number of seeds to run if the trial variance is unknown; our choice: the smallest number that shows variation."""
+"""Number of seeds to run if the trial variance is unknown. Our choice: the smallest number that shows variation."""
 
 Decision = Literal["adopt", "do not adopt", "run more seeds"]
 
@@ -45,8 +45,7 @@ class Summary(FrozenModel):
 
     name: str
     value: float
-    """Best objective value of each fresh run of the best setting, averaged over these runs. A run that decided that the setting
-    was repeated is not fresh."""
+    """Mean of the best objective values over the fresh runs of the best setting (see `repeats`)."""
     trial: str
     """Id of one run of the best setting."""
     runs: int
@@ -61,8 +60,12 @@ class Variance(FrozenModel):
     """One of the three sources of variation: trial, study or data."""
 
     sd: float | None
-    """Standard deviation in units of the objective; None if unknown. Trial: between seeds. Study: of the best of half of the
-    settings (the larger value of both sides). Data: of the gain, between validation sets of this size."""
+    """Standard deviation in units of the objective; None if unknown.
+
+    - trial variance: of a result, between seeds
+    - study variance: of the best result among half of the settings; the larger value of both sides
+    - data variance: of the gain, between validation sets of this size
+    """
     sure: float | None
     """Probability that the true gain exceeds the required gain if this is the only source of variation."""
     note: str
@@ -120,13 +123,15 @@ def compare(
         raise AdvisorError(
             f"{candidate.name} and {incumbent.name} have the same best setting; there is nothing to compare"
         )
-    known = repeats.trial_variance([s for study in _studies(candidate, incumbent) for s in repeats.settings(study)])
-    result = difference.difference(best[0].fresh, best[1].fresh, known)
+    trial_variance = repeats.trial_variance(
+        [s for study in _studies(candidate, incumbent) for s in repeats.settings(study)]
+    )
+    result = difference.difference(best[0].fresh, best[1].fresh, trial_variance)
     if complexity is None:
         complexity = repeats.material(incumbent.study.objective_value(best[1].mean))
-    trial = _trial(result, best, complexity)
-    study = _study(tried, complexity) if max(map(len, tried)) > 1 else None
-    data = _data((candidate, incumbent), best, result.gain, complexity)
+    trial = _trial_variance(result, best, complexity)
+    study = _study_variance(tried, complexity) if max(map(len, tried)) > 1 else None
+    data = _data_variance((candidate, incumbent), best, result.gain, complexity)
     conclusion: Conclusion
     if (refusal := _refusal(result.gain, complexity, data, study, level / 2)) is not None:
         conclusion = "do not adopt", (0, 0), refusal
@@ -187,7 +192,7 @@ def _summary(side: Side, best: repeats.Setting, tried: Sequence[repeats.Setting]
 # --- the three sources ----------------------------------------------------------------------------------------------------------
 
 
-def _trial(result: difference.Difference, best: Sequence[repeats.Setting], complexity: float) -> Variance:
+def _trial_variance(result: difference.Difference, best: Sequence[repeats.Setting], complexity: float) -> Variance:
     runs = f"{len(best[0].fresh)} and {len(best[1].fresh)} seeds"
     if math.isnan(result.error):
         return Variance(sd=None, sure=None, note=f"{runs}: unknown, because no setting has a second seed")
@@ -196,13 +201,14 @@ def _trial(result: difference.Difference, best: Sequence[repeats.Setting], compl
     return Variance(sd=result.sd, sure=result.chance_above(complexity), note=note)
 
 
-def _study(tried: Sequence[Sequence[repeats.Setting]], complexity: float) -> Variance:
-    drawn = compare_searches([s.costs for s in tried[0]], [s.costs for s in tried[1]])
-    note = f"{len(tried[0])} and {len(tried[1])} settings; the best of {drawn.budget} each, drawn {len(drawn.gains):,} times"
-    return Variance(sd=max(drawn.sd), sure=drawn.chance_above(complexity), note=note)
+def _study_variance(tried: Sequence[Sequence[repeats.Setting]], complexity: float) -> Variance:
+    comparison = compare_searches([s.costs for s in tried[0]], [s.costs for s in tried[1]])
+    draws = len(comparison.gains)
+    note = f"{len(tried[0])} and {len(tried[1])} settings; the best of {comparison.budget} each, drawn {draws:,} times"
+    return Variance(sd=max(comparison.sd), sure=comparison.chance_above(complexity), note=note)
 
 
-def _data(sides: Sequence[Side], best: Sequence[repeats.Setting], gain: float, complexity: float) -> Variance:
+def _data_variance(sides: Sequence[Side], best: Sequence[repeats.Setting], gain: float, complexity: float) -> Variance:
     try:
         errors = [
             float(np.sqrt(np.mean(validation.standard_errors(side.study, s.trials) ** 2)))
@@ -212,8 +218,8 @@ def _data(sides: Sequence[Side], best: Sequence[repeats.Setting], gain: float, c
         return Variance(sd=None, sure=None, note=str(missing))
     sd = math.hypot(*errors) * math.sqrt(1 - AGREEMENT)
     sizes = " and ".join(f"{n:,.0f}" for n in sorted({s.trials[0].fact("n_valid") for s in best}))
-    sure = float(special.ndtr((gain - complexity) / sd)) if sd > 0 else float(gain > complexity)
-    return Variance(sd=sd, sure=sure, note=f"{sizes} validation examples")
+    probability = float(special.ndtr((gain - complexity) / sd)) if sd > 0 else float(gain > complexity)
+    return Variance(sd=sd, sure=probability, note=f"{sizes} validation examples")
 
 
 # --- the decision ---------------------------------------------------------------------------------------------------------------
@@ -223,7 +229,7 @@ Conclusion = tuple[Decision, tuple[int, int], str]
 """(decision, further seeds for (candidate, incumbent), reason)."""
 
 
-def _required(complexity: float) -> str:
+def _required_gain(complexity: float) -> str:
     return f"the {complexity:.3g} that its complexity requires" if complexity > 0 else "zero"
 
 
@@ -232,7 +238,7 @@ def _refusal(gain: float, complexity: float, data: Variance, study: Variance | N
     if gain <= 0:
         return "It is not better on average."
     if gain <= complexity:
-        return f"The gain of {gain:.3g} is less than {_required(complexity)}."
+        return f"The gain of {gain:.3g} is less than {_required_gain(complexity)}."
     if data.sure is not None and data.sure < 1 - level:
         return (
             f"On other validation sets of this size the gain would vary by {data.sd:.2g}. More validation examples can settle it, "
@@ -259,18 +265,22 @@ def _decide_by_seeds(
     """Adopt the candidate, or advise more seeds if they can show the gain."""
     if trial.sure is None:
         reason = "The variation between seeds is unknown, and the gain may be within it."
-        return "run more seeds", _more(FIRST_SEEDS, best), reason
-    sure = f"The probability that the gain exceeds {_required(complexity)} is {min(trial.sure, 0.999):.1%}"
+        return "run more seeds", _further_seeds(FIRST_SEEDS, best), reason
+    probability_text = (
+        f"The probability that the gain exceeds {_required_gain(complexity)} is {min(trial.sure, 0.999):.1%}"
+    )
     if trial.sure >= 1 - level:
-        return "adopt", (0, 0), f"{sure}, given the variation between seeds."
-    needed = difference.repeats_needed(result.gain - complexity, result.sd, level=level, power=power, most=max_seeds)
+        return "adopt", (0, 0), f"{probability_text}, given the variation between seeds."
+    needed = difference.repeats_needed(
+        result.gain - complexity, result.sd, level=level, power=power, max_repeats=max_seeds
+    )
     if needed > max_seeds:
         reason = f"Seeds vary by {result.sd:.2g}, so {max_seeds} seeds each would not show a gain this small."
         return "do not adopt", (0, 0), reason
-    reason = f"{sure}. With {needed} seeds each, a gain of this size shows with {power:.0%} probability."
-    return "run more seeds", _more(needed, best), reason
+    reason = f"{probability_text}. With {needed} seeds each, a gain of this size shows with {power:.0%} probability."
+    return "run more seeds", _further_seeds(needed, best), reason
 
 
-def _more(needed: int, best: Sequence[repeats.Setting]) -> tuple[int, int]:
+def _further_seeds(needed: int, best: Sequence[repeats.Setting]) -> tuple[int, int]:
     one, other = (max(needed - len(s.fresh), 0) for s in best)
     return (one, other) if one or other else (1, 1)

@@ -1,4 +1,4 @@
-"""Compares the budgets of two settings, and checks limits on other metrics. A gain bought with a larger budget is no fair gain."""
+"""Compares the budgets of two settings, and checks limits on other metrics. A gain due to a larger budget is not fair."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ TOLERANCE: Mapping[str, float] = {
     "parameters": 0.02,
     "seconds": 0.2,
 }
-"""Maximum excess over the incumbent's budget, as a share, for each kind of budget. Times vary between equal runs."""
+"""Maximum excess over the incumbent's budget, as a share of it, for each kind of budget. Times vary even between equal runs."""
 _MIN_SECONDS = 1.0
-"""Minimum seconds of a training; a run that was logged faster was copied from elsewhere."""
+"""Minimum seconds of a training run; a run that was logged faster was copied from another store."""
 _MAX_TIME_SHARE = 0.25
-"""Maximum range of times as a share of the range of steps, both relative to their medians, if the time of a run is fixed.
-Our choice; if each step takes equally long, the share is about 1."""
-_JITTER = 0.03
-"""Range of times, relative to the median, that equal runs show anyway; up to it, the share may be twice as large."""
-_COUNTED = ("steps", "examples", "tokens", "evaluations")
-"""Budgets that a fixed time leaves open."""
+"""Maximum ratio of the range of times to the range of steps, both relative to their medians, at which the time of a run counts as
+fixed. Our choice; if each step takes equally long, the ratio is about 1."""
+_USUAL_TIME_RANGE = 0.03
+"""Maximum range of times between equal runs, relative to the median. Up to this range, `_MAX_TIME_SHARE` is doubled."""
+_FREE_AT_FIXED_TIME = ("steps", "examples", "tokens", "evaluations")
+"""Kinds of budget that may differ if the time of a run is fixed."""
 
 
 class Excess(FrozenModel):
@@ -53,7 +53,7 @@ class Limit(FrozenModel):
 
     @property
     def met(self) -> bool:
-        """Whether the candidate's value respects the limit. An unknown value does not."""
+        """True if the candidate's value respects the limit; False if the value is unknown."""
         if self.value is None:
             return False
         low = -math.inf if self.at_least is None else self.at_least
@@ -69,28 +69,30 @@ def amount(study: Study, trials: Sequence[Trial], kind: str) -> float:
 def excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequence[Trial]) -> list[Excess]:
     """Return the kinds of budget that are larger for the candidate by more than the tolerance.
 
-    If all runs of the study took the same time although their steps differ, time is the budget, and more steps are a merit.
+    If all runs of the study took the same time although their steps differ, time is the budget, and more steps are no excess.
     """
-    free = _COUNTED if _fixed_time(study) else ()
-    found = []
+    ignored = _FREE_AT_FIXED_TIME if _fixed_time(study) else ()
+    larger = []
     for kind, tolerance in TOLERANCE.items():
-        own, other = (amount(study, trials, kind) for trials in (candidate, incumbent))
-        if kind not in free and own > other * (1 + tolerance):
-            found.append(Excess(kind=kind, candidate=own, incumbent=other))
-    return found
+        amount_of_candidate, amount_of_incumbent = (amount(study, trials, kind) for trials in (candidate, incumbent))
+        if kind not in ignored and amount_of_candidate > amount_of_incumbent * (1 + tolerance):
+            larger.append(Excess(kind=kind, candidate=amount_of_candidate, incumbent=amount_of_incumbent))
+    return larger
 
 
 def lost_runs(candidate: Proposal, incumbent: Proposal) -> str:
-    """Return the runs without a result, as a clause, if the candidate has more than the incumbent; otherwise an empty text.
+    """Return a clause about runs without a result if the candidate has more of them than the incumbent; else an empty text.
 
     Failures are compared by their share of the runs. Killed runs are compared by number, because people kill runs that look bad.
     """
     sides = candidate, incumbent
     shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in sides]
-    failed, short = (len(runs) for runs in (candidate.failed, candidate.short))
-    parts = [f"{count(failed, 'run')} of it failed"] if shares[0] > shares[1] else []
-    if short > len(incumbent.short):
-        parts.append(f"{count(short, 'run')} of it ended before full length ({len(incumbent.short)} of the incumbent)")
+    failed_count, short_count = (len(runs) for runs in (candidate.failed, candidate.short))
+    parts = [f"{count(failed_count, 'run')} of it failed"] if shares[0] > shares[1] else []
+    if short_count > len(incumbent.short):
+        parts.append(
+            f"{count(short_count, 'run')} of it ended before full length ({len(incumbent.short)} of the incumbent)"
+        )
     return " and ".join(parts)
 
 
@@ -100,9 +102,9 @@ def limit_of(study: Study, trials: Sequence[Trial], text: str, *, at_most: bool)
     value, option = as_number(bound), "--at-most" if at_most else "--at-least"
     if not name or not math.isfinite(value):
         raise AdvisorError(f"{option} takes METRIC=VALUE, such as peak_memory=24e9, not {text!r}")
-    known = sorted({*study.metrics, *(n for t in study.trials for n in t.facts if math.isfinite(t.fact(n)))})
-    if name not in known:
-        raise AdvisorError(f"no run logged {name!r}, which {option} limits; logged are: {', '.join(known[:12])}")
+    known_names = sorted({*study.metrics, *(n for t in study.trials for n in t.facts if math.isfinite(t.fact(n)))})
+    if name not in known_names:
+        raise AdvisorError(f"no run logged {name!r}, which {option} limits; logged are: {', '.join(known_names[:12])}")
     values = [v for t in trials if math.isfinite(v := _last(study, t, name))]
     mean = float(np.mean(values)) if values else None
     return Limit(metric=name, value=mean, **({"at_most": value} if at_most else {"at_least": value}))
@@ -114,17 +116,17 @@ def _last(study: Study, trial: Trial, name: str) -> float:
 
 
 def _fixed_time(study: Study) -> bool:
-    """Return True if complete runs agree in their time within its tolerance, but not in their steps.
+    """Return True if the time of complete runs is the same within its tolerance, but their steps differ.
 
-    Times that follow the steps are not fixed, however little both differ.
+    Times that are proportional to the steps are not fixed, even if both differ little.
     """
     trials = [t for t in study.trials if study.comparable[t.index]]
     times, steps = (np.array([m(study, t) for t in trials]) for m in (_seconds, _steps))
     if len(trials) < 2 or not np.isfinite(times).all() or not np.isfinite(steps).all() or not np.median(times) > 0:
         return False
-    spread, other = (float(np.ptp(v) / max(np.median(v), 1e-300)) for v in (times, steps))
-    share = _MAX_TIME_SHARE if spread > _JITTER else 2 * _MAX_TIME_SHARE
-    return spread <= TOLERANCE["seconds"] and other > TOLERANCE["steps"] and spread < share * other
+    time_range, step_range = (float(np.ptp(v) / max(np.median(v), 1e-300)) for v in (times, steps))
+    share = _MAX_TIME_SHARE if time_range > _USUAL_TIME_RANGE else 2 * _MAX_TIME_SHARE
+    return time_range <= TOLERANCE["seconds"] and step_range > TOLERANCE["steps"] and time_range < share * step_range
 
 
 # --- budgets of one run ---------------------------------------------------------------------------------------------------------
@@ -156,12 +158,14 @@ def _parameters(study: Study, trial: Trial) -> float:  # noqa: ARG001 - the sign
 
 
 def _seconds(study: Study, trial: Trial) -> float:
-    """Return the seconds from the start of the run to its last evaluation, or else to its end; NaN if too few for a training."""
+    """Return the seconds from the start of the run to its last evaluation, or to its end if it has no evaluation; NaN if fewer
+    than `_MIN_SECONDS`.
+    """
     times = study.cost_curve(trial).finite.times
-    own = float(times[-1]) if len(times) and math.isfinite(times[-1]) else math.nan
-    if math.isnan(own) and trial.ended is not None and trial.started is not None:
-        own = trial.ended - trial.started
-    return own if own >= _MIN_SECONDS else math.nan
+    duration = float(times[-1]) if len(times) and math.isfinite(times[-1]) else math.nan
+    if math.isnan(duration) and trial.ended is not None and trial.started is not None:
+        duration = trial.ended - trial.started
+    return duration if duration >= _MIN_SECONDS else math.nan
 
 
 _MEASURES: Mapping[str, Callable[[Study, Trial], float]] = {

@@ -20,29 +20,29 @@ MAX_POINTS = 200
 def chance_beyond(study: Study, after: StudySpec, expects: BestBeyond) -> float | None:
     """Return the probability that the next study's own trials fulfil the prediction; None if it is unknown.
 
-    The seed determines the next study's points. Costs are compressed, so that a few bad trials do not hide the trend towards the
-    end of the range. Many trials are reduced to a sample, evenly spaced by rank of their results; only the first `MAX_POINTS`
-    points are forecast.
+    The study's seed determines its points. Costs are compressed, so that a few bad trials do not hide the trend towards the end of
+    the range. If there are many trials, the model is fitted to a sample of them, evenly spaced by rank. Only the first `MAX_POINTS`
+    points of the next study are forecast.
     """
     tried = settings.read(study)
-    fine = ~tried.failed
-    if not fine.any():
+    succeeded = ~tried.failed
+    if not succeeded.any():
         return None
     try:
         points = list(sample(after, min(after.trials or len(tried), MAX_POINTS)))
     except AdvisorError:  # the points of an adaptive sampler depend on results
         return None
     names = [*tried.numeric, *tried.choices]
-    new = [study.spec.parameters[n].to_unit([p.get(n, "") for p in points]) for n in names]
-    chosen = np.flatnonzero(fine)[evenly_by_rank(tried.costs[fine])]
-    known = [[u[chosen] for u in axes.values()] for axes in (tried.numeric, tried.choices)]
-    best = [] if expects.than is None else [expects.than if study.minimize else -expects.than]
-    values = surface.compressed(np.append(tried.costs[chosen], best))
-    results = surface.results_at(known[0], known[1], values[: len(chosen)], new)
+    new_positions = [study.spec.parameters[n].to_unit([p.get(n, "") for p in points]) for n in names]
+    chosen = np.flatnonzero(succeeded)[evenly_by_rank(tried.costs[succeeded])]
+    columns = [[u[chosen] for u in axes.values()] for axes in (tried.numeric, tried.choices)]
+    threshold = [] if expects.than is None else [expects.than if study.minimize else -expects.than]
+    values = surface.compressed(np.append(tried.costs[chosen], threshold))
+    results = surface.results_at(columns[0], columns[1], values[: len(chosen)], new_positions)
     if not len(results) or expects.parameter not in names:
         return None
-    at = new[names.index(expects.parameter)]
-    beyond = at > 1 if expects.side == "high" else at < 0
+    positions = new_positions[names.index(expects.parameter)]
+    beyond = positions > 1 if expects.side == "high" else positions < 0
     if not beyond.any():
         return None
     rivals = [results[:, ~beyond].min(1)] if not beyond.all() else []

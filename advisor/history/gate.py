@@ -1,9 +1,9 @@
 """Decides about a proposal: keep the candidate, discard it, or run more seeds first. `stats.sequential` explains the test.
 
-Three promises hold at every look at once. Of the kept candidates, on average at most `ERROR` are no better than the setting that
-they replaced, over a whole loop of proposals. A candidate whose gain is worthwhile is discarded with probability `MISS` at most
-before both settings have the maximum number of runs; then it is discarded, whatever its gain is. A candidate that had a larger
-budget, has more runs without a result or violates a limit is discarded, even if it is better.
+The gate guarantees the following for any number of looks. Over a whole loop of proposals, on average at most the share `ERROR` of
+the kept candidates are no better than the setting that they replaced. Before both settings have the maximum number of runs, a
+candidate with a worthwhile gain is discarded with probability `MISS` at most; after that, an undecided candidate is discarded. A
+candidate that had a larger budget, has more runs without a result or violates a limit is discarded, even if it is better.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from advisor.history import fairness
 from advisor.history.answer import (
     MAX_NAME,
     Answer,
-    More,
+    MoreRuns,
     Side,
     cost_in_words,
     excess_in_words,
@@ -54,17 +54,18 @@ from advisor.stats.sequential import Floor, Levels, Sample, SequentialTest, half
 ERROR = 0.05
 """Maximum share of false keeps among the keeps of a loop, on average."""
 MISS = 0.2
-"""Maximum probability of discarding a worthwhile gain; the power of 80 % that is usual for a test."""
+"""Maximum probability of discarding a candidate with a worthwhile gain, that is, a power of 80 %, as is usual for a test."""
 WORTHWHILE = math.sqrt(2)
-"""Smallest worthwhile gain in deviations between seeds: the deviation of the difference of two runs of one setting."""
+"""Smallest worthwhile gain, in standard deviations between seeds; equals the deviation of the difference of two runs of a setting.
+"""
 WORTHWHILE_RANGE = 1000
-"""Maximum ratio between the smallest worthwhile gain and the deviation between seeds, in both directions; our choice."""
+"""Maximum ratio of the smallest worthwhile gain to the deviation between seeds, and of the deviation to the gain. Our choice."""
 MAX_SEEDS = 40
-"""Maximum number of runs of a setting that a decision is worth; our choice."""
+"""Maximum number of runs of a setting for one decision. Our choice."""
 NORMAL_95 = 1.96
-"""Standard errors on each side of a 95 % interval."""
+"""Number of standard errors on each side of a 95 % interval."""
 FIRST_SEEDS = (2, 3)
-"""Runs of candidate and incumbent that give a first noise floor; our choice, the fewest from which a loop can start."""
+"""Number of runs of candidate and incumbent for a first estimate of the noise floor. Our choice: the minimum to start a loop."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Question:
     allow: Collection[str] = ()
     """Kinds of budget that may be larger for the candidate, by their names in `fairness.TOLERANCE`."""
     alone: bool = False
-    """Whether this is the only question, so that no others have to be counted."""
+    """True if this is the only question, so that the levels need not allow for others."""
     max_seeds: int = MAX_SEEDS
 
 
@@ -102,37 +103,39 @@ class _Case:
 
 
 def ask(study: Study, question: Question, experiment: str) -> Answer:
-    """Return the answer to a question about two settings of one study. Raises AdvisorError if the question is not clear."""
-    case = _case(study, question, experiment)
-    early = _without_test(case)
-    if early is not None:
-        return early
+    """Return the answer to a question about two settings of one study. Raises AdvisorError if the question is
+    ambiguous or invalid.
+    """
+    case = _build_case(study, question, experiment)
+    early_answer = _without_test(case)
+    if early_answer is not None:
+        return early_answer
     assert case.floor is not None
-    worth = _worthwhile(question.worthwhile, case)
-    test = _test(case, case.floor, worth)
-    found = test.lead
-    half = half_width(found.error, found.freedom, worth, 0.95)
-    number_of, _ = numbers(case.every, case.candidate)
+    worthwhile = _worthwhile(question.worthwhile, case)
+    test = _test(case, case.floor, worthwhile)
+    lead = test.lead
+    half_interval = half_width(lead.error, lead.freedom, worthwhile, 0.95)
+    question_number, _ = numbers(case.every, case.candidate)
     figures = {
-        "gain": found.gain,
-        "interval": (found.gain - half, found.gain + half) if math.isfinite(half) else None,
+        "gain": lead.gain,
+        "interval": (lead.gain - half_interval, lead.gain + half_interval) if math.isfinite(half_interval) else None,
         "noise": case.floor.sd,
         "noise_freedom": case.floor.freedom,
-        "worthwhile": worth,
-        "chance": found.chance_above(worth),
+        "worthwhile": worthwhile,
+        "chance": lead.chance_above(worthwhile),
         "evidence_to_keep": test.keep,
         "evidence_to_discard": test.discard,
-        "question": 1 if question.alone else number_of,
-        "kept_before": 0 if question.alone else _kept(case),
+        "question": 1 if question.alone else question_number,
+        "kept_before": 0 if question.alone else _number_kept(case),
     }
-    decision, reason, more = _decide(case, test)
+    decision, reason, next_runs = _decide(case, test)
     if decision != "discard":
-        case.notes += _evaluation_note(case, found.gain)
-    return _answer(case, decision, reason, more, **figures)
+        case.notes += _evaluation_note(case, lead.gain)
+    return _answer(case, decision, reason, next_runs, **figures)
 
 
 def record_of(answer: Answer) -> Record:
-    """Return the record of an answer to store with the candidate. An earlier keep stays in it, whatever the answer is."""
+    """Return the record of an answer to store with the candidate. The record of an earlier keep is preserved."""
     now = time.time()
     kept_at, replaced = answer.kept_at, answer.kept_against
     if answer.decision == "keep" and replaced != answer.incumbent.run:
@@ -142,24 +145,24 @@ def record_of(answer: Answer) -> Record:
     )
 
 
-def _case(study: Study, question: Question, experiment: str) -> _Case:
-    named = {n for text in (question.candidate, question.against or "") for n in filters(text)}
-    tags = (named | recorded_tags(study)) & {n for t in study.trials for n in t.tags}
+def _build_case(study: Study, question: Question, experiment: str) -> _Case:
+    named_tags = {n for text in (question.candidate, question.against or "") for n in filters(text)}
+    tags = (named_tags | recorded_tags(study)) & {n for t in study.trials for n in t.tags}
     key = key_with(tags)
     every = proposals(study, key)
     candidate = choose(every, find_trials(study, question.candidate, experiment, key))
     if question.against is not None:
-        incumbent, why = choose(every, find_trials(study, question.against, experiment, key)), "as asked"
+        incumbent, incumbent_is = choose(every, find_trials(study, question.against, experiment, key)), "as asked"
     else:
-        incumbent, why = default_incumbent(every, candidate)
+        incumbent, incumbent_is = default_incumbent(every, candidate)
     if incumbent is candidate:
         raise AdvisorError(
             f"{question.candidate} and {question.against} are the same setting: equal hyperparameters and commit; log what differs "
             "as a parameter or commit it, or name them by a tag (NAME=VALUE)"
         )
     limits = [
-        fairness.limit_of(study, candidate.results or candidate.trials, text, at_most=most)
-        for texts, most in ((question.at_most, True), (question.at_least, False))
+        fairness.limit_of(study, candidate.results or candidate.trials, text, at_most=is_maximum)
+        for texts, is_maximum in ((question.at_most, True), (question.at_least, False))
         for text in texts
     ]
     budget: list[Excess] = []
@@ -171,7 +174,7 @@ def _case(study: Study, question: Question, experiment: str) -> _Case:
         every,
         candidate,
         incumbent,
-        why,
+        incumbent_is,
         tuple(sorted(tags)),
         noise_floor(every),
         tuple(limits),
@@ -189,7 +192,7 @@ def _notes(candidate: Proposal, incumbent: Proposal) -> list[str]:
 
 
 def _evaluation_note(case: _Case, gain: float) -> list[str]:
-    """Return a note if the gain is within the error that the size of the validation set causes, which no seed reduces."""
+    """Return a note if the gain is within the error due to the size of the validation set, which more seeds do not reduce."""
     try:
         errors = [
             float(np.sqrt(np.mean(validation.standard_errors(case.study, p.results) ** 2)))
@@ -205,7 +208,7 @@ def _evaluation_note(case: _Case, gain: float) -> list[str]:
     ]
 
 
-def _kept(case: _Case) -> int:
+def _number_kept(case: _Case) -> int:
     return sum(p.kept_at is not None for p in case.every if p is not case.candidate)
 
 
@@ -234,8 +237,8 @@ def _test(case: _Case, floor: Floor, worth: float) -> SequentialTest:
     if case.question.alone:
         levels = Levels.alone(error=ERROR, miss=MISS)
     else:
-        levels = Levels.in_loop(*numbers(case.every, case.candidate), _kept(case), error=ERROR, miss=MISS)
-    # The first run of the setting, not the first result, is the one that a choice may rest on.
+        levels = Levels.in_loop(*numbers(case.every, case.candidate), _number_kept(case), error=ERROR, miss=MISS)
+    # Fresh runs exclude the setting's first run, even if that run has no result, because a selection may be based on it.
     fresh = costs[1:] if case.candidate.results[0] is case.candidate.trials[0] else costs
     fresh = fresh if len(case.candidate.trials) > 1 else fresh[:0]
     return SequentialTest(
@@ -262,32 +265,36 @@ def _without_test(case: _Case) -> Answer | None:
             return _answer(
                 case, "discard", f"{count(len(candidate.failed), 'run')} of it failed, and none has a result.", ()
             )
-        return _answer(case, "not decided", f"No run of {name} has a result at full length.", _more(case, (1, 0)))
+        return _answer(
+            case, "not decided", f"No run of {name} has a result at full length.", _runs_to_add(case, (1, 0))
+        )
     unknown = [limit.metric for limit in case.limits if limit.value is None]
     if unknown:
         return _answer(case, "not decided", f"It did not log {listed(map(quoted, unknown))}, which a limit needs.", ())
-    broken = [limit for limit in case.limits if not limit.met]
-    if broken:
-        return _answer(case, "discard", f"It violates {listed(limit_in_words(b) for b in broken)}.", ())
+    violated = [limit for limit in case.limits if not limit.met]
+    if violated:
+        return _answer(case, "discard", f"It violates {listed(limit_in_words(b) for b in violated)}.", ())
     if not incumbent.results:
-        return _answer(case, "not decided", f"No run of {quoted(incumbent.name)} has a result.", _more(case, (0, 1)))
+        return _answer(
+            case, "not decided", f"No run of {quoted(incumbent.name)} has a result.", _runs_to_add(case, (0, 1))
+        )
     if case.floor is None:
-        equal = any(len(p.costs) > 1 for p in case.every)
+        has_repeats = any(len(p.costs) > 1 for p in case.every)
         why = (
             "Runs of the same setting have identical results, so the seed seems to change nothing; vary it."
-            if equal
+            if has_repeats
             else "No setting was run twice, so the variation between seeds is unknown."
         )
-        if equal:
+        if has_repeats:
             return _answer(case, "not decided", why, ())
         runs = [max(n - len(p.costs), 0) for n, p in zip(FIRST_SEEDS, (candidate, incumbent), strict=True)]
-        return _answer(case, "not decided", why, _more(case, (runs[0] or 1, runs[1])))
+        return _answer(case, "not decided", why, _runs_to_add(case, (runs[0] or 1, runs[1])))
     return None
 
 
-def _decide(case: _Case, test: SequentialTest) -> tuple[Decision, str, tuple[More, ...]]:
-    found = test.lead
-    worth, chance = number(test.worthwhile, 3), found.chance_above(test.worthwhile)
+def _decide(case: _Case, test: SequentialTest) -> tuple[Decision, str, tuple[MoreRuns, ...]]:
+    lead = test.lead
+    worth, chance = number(test.worthwhile, 3), lead.chance_above(test.worthwhile)
     if test.decision == "keep" and case.budget:
         which = listed((excess_in_words(b) for b in case.budget), limit=len(case.budget))
         return (
@@ -299,19 +306,24 @@ def _decide(case: _Case, test: SequentialTest) -> tuple[Decision, str, tuple[Mor
         text = f"It is better where it succeeds, but {lost}. If that was an accident, repeat these seeds and ask again."
         return "discard", text, ()
     if test.decision == "keep":
-        return "keep", f"It is better by {number(found.gain, 3)}, which luck does not explain.", ()
+        return "keep", f"It is better by {number(lead.gain, 3)}, which luck does not explain.", ()
     if test.decision == "discard":
         return "discard", f"A gain of {worth} or more is improbable ({percent(chance)}).", ()
     if test.next_run(case.question.max_seeds) == (0, 0):
         return "discard", f"After {case.question.max_seeds} runs of each setting a gain is still not shown.", ()
-    plan = _batch(test, case.question.max_seeds)
+    plan = _next_runs(test, case.question.max_seeds)
     runs = f"{count(test.candidate.size, 'run')} against {test.incumbent.size}"
-    reason = f"{runs} do not settle whether the gain of {number(found.gain, 3)} is luck: seeds vary by {number(found.sd, 2)}."
-    return "not decided", reason, _more(case, plan)
+    reason = (
+        f"{runs} do not settle whether the gain of {number(lead.gain, 3)} is luck: seeds vary by {number(lead.sd, 2)}."
+    )
+    return "not decided", reason, _runs_to_add(case, plan)
 
 
-def _batch(test: SequentialTest, most: int) -> tuple[int, int]:
-    """Return the next (candidate, incumbent) runs: the fewest that can decide, but at most as many as both settings have."""
+def _next_runs(test: SequentialTest, most: int) -> tuple[int, int]:
+    """Return the number of next runs (of the candidate, of the incumbent).
+
+    It is the smallest number of runs that may lead to a decision, but at most the number of runs that both settings already have.
+    """
     runs, step = (0, 0), test.next_run(most)
     needed = test.plan(most)
     limit = min(sum(needed) if needed is not None else most, test.candidate.size + test.incumbent.size)
@@ -324,7 +336,7 @@ def _batch(test: SequentialTest, most: int) -> tuple[int, int]:
 # --- the answer -----------------------------------------------------------------------------------------------------------------
 
 
-def _answer(case: _Case, decision: Decision, reason: str, more: tuple[More, ...], **figures: object) -> Answer:
+def _answer(case: _Case, decision: Decision, reason: str, more: tuple[MoreRuns, ...], **figures: object) -> Answer:
     objective, record = case.study.spec.objective, case.candidate.record
     data = {
         "action": _action(case, decision, reason, more),
@@ -349,7 +361,7 @@ def _answer(case: _Case, decision: Decision, reason: str, more: tuple[More, ...]
     return Answer.model_validate(data)
 
 
-def _action(case: _Case, decision: Decision, reason: str, more: Sequence[More]) -> str:
+def _action(case: _Case, decision: Decision, reason: str, more: Sequence[MoreRuns]) -> str:
     own, other = quoted(case.candidate.name), quoted(case.incumbent.name)
     if decision == "keep":
         return f"Keep {own} in place of {other}. {reason}"
@@ -361,18 +373,18 @@ def _action(case: _Case, decision: Decision, reason: str, more: Sequence[More]) 
     return f"Not decided: run {runs}{cost_in_words(more)}, and ask again after each run. {reason}"
 
 
-def _more(case: _Case, runs: tuple[int, int]) -> tuple[More, ...]:
-    found = []
-    logged = any(t.seed is not None for t in case.study.trials)
+def _runs_to_add(case: _Case, runs: tuple[int, int]) -> tuple[MoreRuns, ...]:
+    additions = []
+    seeds_logged = any(t.seed is not None for t in case.study.trials)
     for n, side in zip(runs, (case.candidate, case.incumbent), strict=True):
         if not n:
             continue
         used = {t.seed for t in side.trials}
-        free = [s for s in range(len(used) + n + 1) if s not in used][:n] if logged else []
-        timed = side.results or case.incumbent.results
-        steps, seconds = (fairness.amount(case.study, timed, kind) for kind in ("steps", "seconds"))
-        found.append(
-            More(
+        free = [s for s in range(len(used) + n + 1) if s not in used][:n] if seeds_logged else []
+        measured_runs = side.results or case.incumbent.results
+        steps, seconds = (fairness.amount(case.study, measured_runs, kind) for kind in ("steps", "seconds"))
+        additions.append(
+            MoreRuns(
                 setting=shorten(side.name, MAX_NAME),
                 run=side.trials[0].id,
                 runs=n,
@@ -381,7 +393,7 @@ def _more(case: _Case, runs: tuple[int, int]) -> tuple[More, ...]:
                 hours=n * seconds / 3600 if math.isfinite(seconds) else None,
             )
         )
-    return tuple(found)
+    return tuple(additions)
 
 
 def _side(study: Study, proposal: Proposal) -> Side:

@@ -1,4 +1,4 @@
-"""Judges the predictions of a study by its trials: kept, not kept or cannot tell, with the numbers behind each judgement."""
+"""Judges the predictions of a study by its trials ("kept", "not kept" or "cannot tell") and states the numbers behind each one."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from advisor.model.prediction import (
 from advisor.model.study import Study, Trial
 from advisor.model.words import share, short
 
-MIN_ENDED = 0.5
+MIN_ENDED_SHARE = 0.5
 """Minimum share of a study's trials that must have ended before its predictions are judged."""
-CONFIDENCE = 0.9
-"""Minimum confidence that a lead is not due to seeds; applies if the standard deviation of one result is known."""
+MIN_CONFIDENCE = 0.9
+"""Minimum confidence that a lead is not due to seeds, if the standard deviation of one result is known."""
 
-Judged = tuple[Judgement, str]
+JudgementWithReason = tuple[Judgement, str]
 VerdictOf = Callable[[str], Verdict | None]
 """Function that returns the verdict of a rule on the study, or None if there is no such rule."""
 
@@ -38,19 +38,19 @@ def outcomes(study: Study, verdict_of: VerdictOf) -> tuple[Outcome, ...]:
 
 
 def _outcome(study: Study, prediction: Prediction, verdict_of: VerdictOf) -> Outcome:
-    judged, observed = _too_early(study) or _judge(study, prediction, verdict_of)
+    judgement, observed = _too_early(study) or _judge(study, prediction, verdict_of)
     predicted = describe_prediction(prediction, study.spec.objective)
-    return Outcome(prediction=prediction, judged=judged, predicted=predicted, observed=observed)
+    return Outcome(prediction=prediction, judged=judgement, predicted=predicted, observed=observed)
 
 
-def _too_early(study: Study) -> Judged | None:
-    ended, planned = int(study.ended.sum()), (study.spec.trials or 0) * (study.spec.seeds or 1)
-    if ended < MIN_ENDED * planned:
-        return "cannot tell", f"{ended} of its {planned} trials have ended"
+def _too_early(study: Study) -> JudgementWithReason | None:
+    ended_count, planned_count = int(study.ended.sum()), (study.spec.trials or 0) * (study.spec.seeds or 1)
+    if ended_count < MIN_ENDED_SHARE * planned_count:
+        return "cannot tell", f"{ended_count} of its {planned_count} trials have ended"
     return None
 
 
-def _judge(study: Study, prediction: Prediction, verdict_of: VerdictOf) -> Judged:
+def _judge(study: Study, prediction: Prediction, verdict_of: VerdictOf) -> JudgementWithReason:
     expects = prediction.expects
     if isinstance(expects, Settled):
         return _settled(prediction, expects, verdict_of(prediction.rule))
@@ -63,23 +63,23 @@ def _judge(study: Study, prediction: Prediction, verdict_of: VerdictOf) -> Judge
     return _reaches(study, expects)
 
 
-def _answer(kept: bool) -> Judgement:
+def _judgement(kept: bool) -> Judgement:
     return "kept" if kept else "not kept"
 
 
-def _beyond(study: Study, expects: BestBeyond) -> Judged:
-    """Judge whether the best trial beyond the old range end is better than the best inside, in this study and earlier ones."""
+def _beyond(study: Study, expects: BestBeyond) -> JudgementWithReason:
+    """Judge if the best trial beyond the old end of the range is better than the best trial inside, including earlier studies."""
     parameter = study.spec.parameters.get(expects.parameter)
     if parameter is None or not parameter.numeric:
         return "cannot tell", f"the study does not search {expects.parameter}"
     end, *_ = parameter.to_unit([expects.end])
-    ranked = study.ranked()
-    at = study.positions(expects.parameter, ranked)
-    beyond = at > end if expects.side == "high" else at < end
+    best_first = study.ranked()
+    positions = study.positions(expects.parameter, best_first)
+    beyond = positions > end if expects.side == "high" else positions < end
     if not beyond.any():
         return "cannot tell", f"no trial with a result lies beyond {short(expects.end)}"
-    best = ranked[int(np.argmax(beyond))]
-    within = [float(study.costs[t.index]) for t, out in zip(ranked, beyond, strict=True) if not out][:1]
+    best = best_first[int(np.argmax(beyond))]
+    within = [float(study.costs[t.index]) for t, out in zip(best_first, beyond, strict=True) if not out][:1]
     if expects.than is not None:
         within.append(expects.than if study.minimize else -expects.than)
     result = f"{expects.parameter} {short(best.params[expects.parameter])} gave {_value(study, best)}"
@@ -88,49 +88,55 @@ def _beyond(study: Study, expects: BestBeyond) -> Judged:
     rival = min(within)
     lead = rival - float(study.costs[best.index])
     observed = f"{result}, the best within the old range gave {short(study.objective_value(rival))}"
-    noise = float(stats.norm.ppf(CONFIDENCE)) * math.sqrt(2) * expects.noise
+    noise = float(stats.norm.ppf(MIN_CONFIDENCE)) * math.sqrt(2) * expects.noise
     if abs(lead) <= noise:
         return "cannot tell", f"{observed}; seeds alone differ by up to {short(noise)}"
-    return _answer(lead > 0), observed
+    return _judgement(lead > 0), observed
 
 
-def _reaches(study: Study, expects: BestReaches) -> Judged:
+def _reaches(study: Study, expects: BestReaches) -> JudgementWithReason:
     best = study.ranked()[0]
-    wanted = expects.value if study.minimize else -expects.value
-    return _answer(float(study.costs[best.index]) <= wanted + 1e-9 * abs(wanted)), f"the best is {_value(study, best)}"
+    target_cost = expects.value if study.minimize else -expects.value
+    return _judgement(
+        float(study.costs[best.index]) <= target_cost + 1e-9 * abs(target_cost)
+    ), f"the best is {_value(study, best)}"
 
 
-def _share(study: Study, expects: ShareOfTrials) -> Judged:
-    """Judge whether a share is on the predicted side of its bound; unclear if that is also likely for an unchanged share."""
-    ended = [t for t in study.trials if study.ended[t.index]]
-    if not ended:
+def _share(study: Study, expects: ShareOfTrials) -> JudgementWithReason:
+    """Judge if a share is on the predicted side of its bound; unclear if an unchanged share would also be likely there."""
+    ended_trials = [t for t in study.trials if study.ended[t.index]]
+    if not ended_trials:
         return "cannot tell", "no trial has ended"
     if expects.of == "failed":
-        failed = failures.failures(study).any
-        count, what = sum(bool(failed[t.index]) for t in ended), "failed"
+        has_failed = failures.failures(study).any
+        count, what = sum(bool(has_failed[t.index]) for t in ended_trials), "failed"
     else:
         limit = (expects.value or 0.0) * (1 if study.minimize else -1)
-        count = sum(bool(study.feasible[t.index]) and study.costs[t.index] <= limit for t in ended)
+        count = sum(bool(study.feasible[t.index]) and study.costs[t.index] <= limit for t in ended_trials)
         what = f"are at least as good as {short(expects.value)}"
-    part = count / len(ended)
-    observed = f"{count} of {len(ended)} trials {what} ({share(part)})"
+    observed_share = count / len(ended_trials)
+    observed = f"{count} of {len(ended_trials)} trials {what} ({share(observed_share)})"
     high, low = expects.at_most, expects.at_least
     if high is not None:
-        by_chance = float(stats.binom.cdf(math.floor(high * len(ended) + 1e-9), len(ended), expects.was))
+        by_chance = float(stats.binom.cdf(math.floor(high * len(ended_trials) + 1e-9), len(ended_trials), expects.was))
     else:
-        by_chance = float(stats.binom.sf(math.ceil((low or 0.0) * len(ended) - 1e-9) - 1, len(ended), expects.was))
+        by_chance = float(
+            stats.binom.sf(math.ceil((low or 0.0) * len(ended_trials) - 1e-9) - 1, len(ended_trials), expects.was)
+        )
     if by_chance > 0.5:
         return "cannot tell", f"{observed}; so few trials show that more than half of the time without any change"
-    return _answer((high is None or part <= high + 1e-9) and (low is None or part >= low - 1e-9)), observed
+    return _judgement(
+        (high is None or observed_share <= high + 1e-9) and (low is None or observed_share >= low - 1e-9)
+    ), observed
 
 
-def _settled(prediction: Prediction, expects: Settled, verdict: Verdict | None) -> Judged:
+def _settled(prediction: Prediction, expects: Settled, verdict: Verdict | None) -> JudgementWithReason:
     if verdict is None:
         return "cannot tell", f"the rule {prediction.rule} no longer exists"
     if verdict.status not in ("fired", "quiet"):
         return "cannot tell", verdict.reason or "the rule could not judge"
-    again = [f for f in verdict.findings if (f.subject, f.side) == (prediction.subject, expects.side)]
-    return _answer(not again), f"found again: {again[0].message}" if again else "not found again"
+    repeated = [f for f in verdict.findings if (f.subject, f.side) == (prediction.subject, expects.side)]
+    return _judgement(not repeated), f"found again: {repeated[0].message}" if repeated else "not found again"
 
 
 def _value(study: Study, trial: Trial) -> str:

@@ -1,4 +1,4 @@
-"""All lineages of a tracking store: the result of each round, and how often each rule's predictions came true."""
+"""Reads the lineages of a tracking store: the result of each round, and how often each rule's predictions came true."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Lineages(FrozenModel):
     hit_rates: tuple[HitRate, ...]
     """Hit rates of predictions over all lineages in the store."""
     judged: int
-    """Number of lineages that the hit rates are based on."""
+    """Number of lineages from which the hit rates are computed."""
 
 
 def read_lineages(
@@ -39,18 +39,20 @@ def read_lineages(
     """
     reader = Reader(tracking_uri, on_progress=on_progress)
     groups = lineages(reader.places)
-    chosen = [g for g in groups if name is None or any(name in (p.study, p.experiment) for p in g)]
-    if name is not None and not chosen:
+    matching = [g for g in groups if name is None or any(name in (p.study, p.experiment) for p in g)]
+    if name is not None and not matching:
         # `name` may be an id; if it is neither id nor name, this raises an error that lists the experiments.
         experiment = reader.experiment(name).name
         return read_lineages(experiment, rules, tracking_uri=tracking_uri, on_progress=on_progress)
-    shown = [g for g in groups if g in chosen and (name is not None or len(g) > 1)]
-    judged = [g for g in groups if g in shown or any(p.spec is not None and p.spec.predictions for p in g)]
-    histories = [(g, h) for g in judged if (h := _history(g, reader, rules)) is not None]
-    if name is not None and not any(g in shown for g, _ in histories):
+    groups_to_show = [g for g in groups if g in matching and (name is not None or len(g) > 1)]
+    groups_to_judge = [
+        g for g in groups if g in groups_to_show or any(p.spec is not None and p.spec.predictions for p in g)
+    ]
+    histories = [(g, h) for g in groups_to_judge if (h := _history(g, reader, rules)) is not None]
+    if name is not None and not any(g in groups_to_show for g, _ in histories):
         raise AdvisorError(f"no study of the lineage of {name!r} has a trial with a result yet")
     return Lineages(
-        lineages=tuple(h for g, h in histories if g in shown),
+        lineages=tuple(h for g, h in histories if g in groups_to_show),
         hit_rates=hit_rates(o for _, h in histories for o in h.outcomes),
         judged=len(histories),
     )
@@ -63,7 +65,7 @@ def _history(group: Sequence[Place], reader: Reader, rules: Sequence[Rule]) -> H
 
 
 def read_studies(group: Sequence[Place], reader: Reader) -> tuple[list[Study], list[str]]:
-    """Return the studies of one lineage that can be read, oldest first, and the reasons why the others cannot."""
+    """Return the readable studies of one lineage, oldest first, and the reasons why the others cannot be read."""
     objective = next((p.spec.objective for p in reversed(group) if p.spec is not None), None)
     studies: list[Study] = []
     notes: list[str] = []

@@ -1,4 +1,4 @@
-"""What was tried near a setting, and what came of it: for people and agents who are about to try it again."""
+"""Finds the settings that were tried near a given one, with their outcomes, before someone tries it again."""
 
 from __future__ import annotations
 
@@ -25,18 +25,21 @@ class Tried(FrozenModel):
     name: str
     run: str
     distance: float
-    """Mean distance over the searched hyperparameters: 0 equal, 1 opposite ends of every range. If none varies: 0 equal, 1 not."""
+    """Mean distance over the searched hyperparameters, from 0 (equal) to 1 (opposite ends of every range).
+
+    If no hyperparameter varies, the distance is 0 for the named setting and 1 for all other settings.
+    """
     outcome: Outcome
-    """What the gate decided, or that all runs failed."""
+    """Decision of the gate; the state of the runs if there is no decision."""
     runs: int
     value: float | None = None
     behind: float | None = None
-    """Distance of its mean from the best mean of the experiment, in units of the objective."""
+    """Distance of the setting's mean from the best mean of the experiment, in units of the objective."""
     settings: dict[str, Value]
     """Values of the searched hyperparameters."""
     commit: str = ""
     change: str = ""
-    """What it changes, in its author's words."""
+    """Description of the change by its author."""
     why: str = ""
     """Reason why runs failed."""
 
@@ -51,40 +54,40 @@ class Memory(FrozenModel):
     tried: tuple[Tried, ...]
 
 
-def remember(study: Study, part: str, experiment: str, most: int = 10) -> Memory:
-    """Return the `most` settings nearest to a setting: a run, a commit, or NAME=VALUE,... that no run needs to have.
+def remember(study: Study, text: str, experiment: str, most: int = 10) -> Memory:
+    """Return the `most` settings nearest to the one that `text` names: a run, a commit, or NAME=VALUE,... even without such a run.
 
-    If no hyperparameter varies, for example because only the code changes, the latest settings follow the named one. Raises
+    If no hyperparameter varies, for example because only the code changes, return the named setting and the latest others. Raises
     AdvisorError if the text names neither a run nor a hyperparameter.
     """
     key = key_with(recorded_tags(study))
-    wanted = _wanted(study, part, experiment)
-    every = proposals(study, key)
+    wanted = _wanted(study, text, experiment)
+    settings = proposals(study, key)
     if wanted:
-        distances = [_distance(study, p.trials[0].params, wanted) for p in every]
+        distances = [_distance(study, p.trials[0].params, wanted) for p in settings]
     else:
-        every = every[::-1]
-        named = {t.id for t in find_trials(study, part, experiment, key)}
-        distances = [float(not any(t.id in named for t in p.trials)) for p in every]
-    best = min((p.mean for p in every), default=math.inf)
-    tried = (_tried(study, p, distance, best) for p, distance in zip(every, distances, strict=True))
-    found = sorted(tried, key=lambda t: t.distance)[:most]
+        settings = settings[::-1]
+        named_ids = {t.id for t in find_trials(study, text, experiment, key)}
+        distances = [float(not any(t.id in named_ids for t in p.trials)) for p in settings]
+    best = min((p.mean for p in settings), default=math.inf)
+    tried = (_tried(study, p, distance, best) for p, distance in zip(settings, distances, strict=True))
+    nearest = sorted(tried, key=lambda t: t.distance)[:most]
     objective = study.spec.objective
     return Memory(
-        action=_action(found),
+        action=_action(nearest),
         near=wanted,
         metric=objective.metric,
         direction=objective.direction,
-        tried=tuple(found),
+        tried=tuple(nearest),
     )
 
 
-def _wanted(study: Study, part: str, experiment: str) -> dict[str, Value]:
+def _wanted(study: Study, text: str, experiment: str) -> dict[str, Value]:
     """Return the values of the searched hyperparameters that the text names; empty if none varies."""
-    values = filters(part)
+    values = filters(text)
     if values and all(name in study.spec.parameters for name in values):
-        return {n: text if math.isnan(as_number(text)) else as_number(text) for n, text in values.items()}
-    params = find_trials(study, part, experiment)[0].params
+        return {n: value if math.isnan(as_number(value)) else as_number(value) for n, value in values.items()}
+    params = find_trials(study, text, experiment)[0].params
     return {n: v for n, v in params.items() if n in study.searched}
 
 
@@ -119,25 +122,29 @@ def _outcome(proposal: Proposal) -> Outcome:
 
 
 def _distance(study: Study, params: Mapping[str, Value], wanted: Mapping[str, Value]) -> float:
-    """Return the mean over the hyperparameters: distance in the range for numbers, else 0 if equal and 1 if not."""
-    parts = []
+    """Return the mean distance over the hyperparameters: for numbers the distance in the range, for others 0 if equal, else 1."""
+    distances = []
     for name, value in wanted.items():
         parameter = study.spec.parameters[name]
         both = parameter.to_unit([params.get(name, ""), value])
         numeric = parameter.low is not None and np.isfinite(both).all()
-        parts.append(float(abs(both[0] - both[1])) if numeric else float(not is_equal(params.get(name), str(value))))
-    return min(float(np.mean(parts)), 1.0)
+        distances.append(
+            float(abs(both[0] - both[1])) if numeric else float(not is_equal(params.get(name), str(value)))
+        )
+    return min(float(np.mean(distances)), 1.0)
 
 
-def _action(found: list[Tried]) -> str:
-    if not found:
+def _action(nearest: list[Tried]) -> str:
+    if not nearest:
         return "Nothing was tried yet."
-    equal = [t for t in found if t.distance == 0]
-    bad = sum(t.outcome in ("failed", "discarded") for t in found)
+    equal = [t for t in nearest if t.distance == 0]
+    bad = sum(t.outcome in ("failed", "discarded") for t in nearest)
     if equal:
         first = equal[0]
         result = f"{number(first.value)}" if first.value is not None else first.outcome
         return f"This setting was tried: {quoted(first.name)}, {count(first.runs, 'run')}, {result}. Read its outcome first."
     if bad:
-        return f"{bad} of the {len(found)} nearest settings failed or were discarded. Read why before you try this one."
-    return f"This setting is new. The nearest of {len(found)} is {quoted(found[0].name)}."
+        return (
+            f"{bad} of the {len(nearest)} nearest settings failed or were discarded. Read why before you try this one."
+        )
+    return f"This setting is new. The nearest of {len(nearest)} is {quoted(nearest[0].name)}."

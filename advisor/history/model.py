@@ -1,4 +1,4 @@
-"""Data classes for rounds: the changes and results of each study in a lineage, and the outcomes of its predictions."""
+"""Data classes for rounds, which are the studies of a lineage: their changes, results and outcomes of predictions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Round(FrozenModel):
     outcomes: tuple[Outcome, ...] = ()
     """Predictions for this round and their results."""
     counted: int = 0
-    """Number of the round's trials that count as data for the latest round; 0 for the latest round itself."""
+    """Number of the round's trials that are reused as data of the latest round; 0 for the latest round itself."""
 
 
 class HitRate(FrozenModel):
@@ -70,7 +70,7 @@ class History(FrozenModel):
     objective: Objective
     rounds: tuple[Round, ...]
     said: tuple[str, ...] = ()
-    """Notes on earlier rounds, one sentence each: which of their trials count, and why the others do not."""
+    """Notes on earlier rounds, one sentence each: which of their trials count as data, and why the others do not."""
     hit_rates: tuple[HitRate, ...] = ()
     """How often each rule's predictions came true in these rounds."""
     stop: str | None = None
@@ -96,12 +96,12 @@ def hit_rates(outcomes: Iterable[Outcome]) -> tuple[HitRate, ...]:
 
 
 def _hit_rate(rule: str, outcomes: list[Outcome]) -> HitRate:
-    judged = [o for o in outcomes if o.judged != "cannot tell"]
-    stated = [o.prediction.probability for o in judged if o.prediction.probability is not None]
+    judged_outcomes = [o for o in outcomes if o.judged != "cannot tell"]
+    stated = [o.prediction.probability for o in judged_outcomes if o.prediction.probability is not None]
     return HitRate(
         rule=rule,
-        kept=sum(o.judged == "kept" for o in judged),
-        not_kept=sum(o.judged == "not kept" for o in judged),
-        cannot_tell=len(outcomes) - len(judged),
+        kept=sum(o.judged == "kept" for o in judged_outcomes),
+        not_kept=sum(o.judged == "not kept" for o in judged_outcomes),
+        cannot_tell=len(outcomes) - len(judged_outcomes),
         stated=round(sum(stated) / len(stated), 3) if stated else None,
     )

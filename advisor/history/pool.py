@@ -32,22 +32,22 @@ _MUST_AGREE: Mapping[str, str] = {
     "precision": "computed in another precision",
     "norm_order": "trained another model",
 }
-"""Facts that must be equal if both rounds recorded them, with the report's phrase for trials with another value."""
-_VARIED: Mapping[str, Callable[[str], bool]] = {
+"""Facts that must be equal if both rounds recorded them, with the phrase that a report uses for trials with another value."""
+_MAY_VARY: Mapping[str, Callable[[str], bool]] = {
     "batch_size": parameter_kinds.is_batch_size,
     "optimizer": parameter_kinds.chooses_optimizer,
 }
-"""Facts that need not be equal if the study searches their hyperparameter: a few trials may have one value by chance."""
-_ABSENT_IS_NONE = {
+"""Facts that need not be equal if the study searches their hyperparameter; a few trials may have a common value by chance."""
+_OFF_IF_MISSING = {
     "grad_clip_norm": "clipped gradients differently",
     "grad_clip_value": "clipped gradients differently",
 }
-"""Facts that must be equal, where a missing value means that the feature is off; with the report's phrase."""
+"""Facts that must be equal, and whose absence means that the feature is off, with the phrase that a report uses."""
 
 
 @dataclass(frozen=True)
 class Pooled:
-    """A study combined with the earlier trials that count as data for it."""
+    """A study together with the earlier trials that count as data for it."""
 
     study: Study
     counted: tuple[int, ...]
@@ -58,24 +58,24 @@ class Pooled:
 
 def pool(own: Study, earlier: Sequence[Study]) -> Pooled:
     """Return the study with the counted trials of earlier rounds (oldest first) placed before its own trials."""
-    chosen: list[tuple[Study, Trial]] = []
-    counted, notes = [], []
+    earlier_trials: list[tuple[Study, Trial]] = []
+    counted_trials, notes = [], []
     facts = _common_facts(own)
     for number, study in zip(numbers([*earlier, own]), earlier, strict=False):
         trials, others = _select(own, study, facts)
-        chosen += [(study, _labelled(study, trial, number)) for trial in trials]
-        counted.append(len(trials))
+        earlier_trials += [(study, _with_round(study, trial, number)) for trial in trials]
+        counted_trials.append(len(trials))
         notes.append(_note(study, number, len(trials), others))
     if outside := tuple(t for study in earlier for t in _outside(own, study, facts)):
         own = replace(own, outside=outside)
-    if not chosen:
-        return Pooled(own, tuple(counted), tuple(notes))
-    every = [*chosen, *((own, _labelled(own, trial, None)) for trial in own.trials)]
-    curves = {name: [s.metric(t, name) for s, t in every] for name in own.metrics}
-    fits = spill.fits_in_memory([len(c) for each in curves.values() for c in each])
-    blocks = {name: _concatenate(each, fits=fits) for name, each in curves.items()}
-    indexed = tuple(replace(trial, index=i) for i, (_, trial) in enumerate(every))
-    return Pooled(replace(own, trials=indexed, metrics=blocks), tuple(counted), tuple(notes))
+    if not earlier_trials:
+        return Pooled(own, tuple(counted_trials), tuple(notes))
+    sources = [*earlier_trials, *((own, _with_round(own, trial, None)) for trial in own.trials)]
+    curves = {name: [s.metric(t, name) for s, t in sources] for name in own.metrics}
+    fits_in_memory = spill.fits_in_memory([len(c) for each in curves.values() for c in each])
+    blocks = {name: _concatenate(each, fits=fits_in_memory) for name, each in curves.items()}
+    all_trials = tuple(replace(trial, index=i) for i, (_, trial) in enumerate(sources))
+    return Pooled(replace(own, trials=all_trials, metrics=blocks), tuple(counted_trials), tuple(notes))
 
 
 def numbers(studies: Sequence[Study]) -> list[int]:
@@ -85,7 +85,7 @@ def numbers(studies: Sequence[Study]) -> list[int]:
     return declared if ascending else list(range(1, len(studies) + 1))
 
 
-def _labelled(study: Study, trial: Trial, number: int | None) -> Trial:
+def _with_round(study: Study, trial: Trial, number: int | None) -> Trial:
     name = trial.name if number is None else f"{trial.name} (round {number})"
     return replace(trial, name=name, round=number, facts={"study": study.name, **trial.facts})
 
@@ -102,11 +102,11 @@ def _concatenate(curves: Sequence[Curve], *, fits: bool) -> CurveBlock:
 
 def _select(own: Study, study: Study, facts: Mapping[str, str | None]) -> tuple[list[Trial], Counter[str]]:
     """Return the trials that count, and the number of the other trials for each reason."""
-    ended = [t for t in study.trials if study.ended[t.index]]
+    ended_trials = [t for t in study.trials if study.ended[t.index]]
     if (why := _incomparable(own, study)) is not None:
-        return [], Counter({why: len(ended)})
-    reasons = [next(_reasons(own, study, trial, facts), None) for trial in ended]
-    trials = [t for t, reason in zip(ended, reasons, strict=True) if reason is None]
+        return [], Counter({why: len(ended_trials)})
+    reasons = [next(_reasons(own, study, trial, facts), None) for trial in ended_trials]
+    trials = [t for t, reason in zip(ended_trials, reasons, strict=True) if reason is None]
     return trials, Counter(r for r in reasons if r is not None)
 
 
@@ -114,8 +114,8 @@ def _outside(own: Study, study: Study, facts: Mapping[str, str | None]) -> list[
     """Return the ended trials that do not count only because they lie outside the search space."""
     if _incomparable(own, study) is not None:
         return []
-    ended = [t for t in study.trials if study.ended[t.index]]
-    return [t for t in ended if set(_reasons(own, study, t, facts)) == {OUTSIDE}]
+    ended_trials = [t for t in study.trials if study.ended[t.index]]
+    return [t for t in ended_trials if set(_reasons(own, study, t, facts)) == {OUTSIDE}]
 
 
 def _incomparable(own: Study, study: Study) -> str | None:
@@ -130,25 +130,25 @@ def _incomparable(own: Study, study: Study) -> str | None:
 
 
 def _reasons(own: Study, study: Study, trial: Trial, facts: Mapping[str, str | None]) -> Iterator[str]:
-    yield from _out_of_space(own, study, trial)
-    planned, wanted = study.planned_steps(trial), own.spec.max_train_steps
-    if wanted is not None and math.isfinite(planned) and planned != wanted:
-        yield f"trained for {planned:,.0f} steps instead of {wanted:,}"
-    for name, reason in {**_MUST_AGREE, **_ABSENT_IS_NONE}.items():
+    yield from _reasons_outside(own, study, trial)
+    planned_steps, own_steps = study.planned_steps(trial), own.spec.max_train_steps
+    if own_steps is not None and math.isfinite(planned_steps) and planned_steps != own_steps:
+        yield f"trained for {planned_steps:,.0f} steps instead of {own_steps:,}"
+    for name, reason in {**_MUST_AGREE, **_OFF_IF_MISSING}.items():
         if name in facts and trial.facts.get(name) != facts[name] and _recorded(name, trial):
             yield reason
 
 
-def _out_of_space(own: Study, study: Study, trial: Trial) -> Iterator[str]:
+def _reasons_outside(own: Study, study: Study, trial: Trial) -> Iterator[str]:
     """Yield the reasons why the trial lies outside the search space."""
     params = own.spec.completed(trial.params)
-    logged = {name for t in own.trials for name in t.params}
+    logged_names = {name for t in own.trials for name in t.params}
     for name, parameter in own.spec.parameters.items():
         if parameter.role == "derived" or not exists(parameter, params):
             continue
         if name not in params:
             old = study.spec.parameters.get(name)
-            if parameter.searched or (name in logged and (old is None or old.value != parameter.value)):
+            if parameter.searched or (name in logged_names and (old is None or old.value != parameter.value)):
                 yield f"had no {name}"
     if not trials_inside(own.spec, [trial]):
         yield OUTSIDE
@@ -156,40 +156,42 @@ def _out_of_space(own: Study, study: Study, trial: Trial) -> Iterator[str]:
 
 def _common_facts(own: Study) -> dict[str, str | None]:
     """Return the facts that are equal in all own trials that recorded them; None means that the fact is absent in all of them."""
-    hooked = [t for t in own.trials if "schema" in t.facts]
+    logged_by_adapter = [t for t in own.trials if "schema" in t.facts]
     facts: dict[str, str | None] = {}
-    varied = {name for name, varies in _VARIED.items() if any(map(varies, own.searched))}
-    for name in (n for n in _MUST_AGREE if n not in varied):
+    may_vary = {name for name, varies in _MAY_VARY.items() if any(map(varies, own.searched))}
+    for name in (n for n in _MUST_AGREE if n not in may_vary):
         values = {t.facts[name] for t in own.trials if name in t.facts}
         if len(values) == 1:
             facts[name] = values.pop()
-    for name in _ABSENT_IS_NONE:
-        clips = {t.facts.get(name) for t in hooked}
+    for name in _OFF_IF_MISSING:
+        clips = {t.facts.get(name) for t in logged_by_adapter}
         if len(clips) == 1:
             facts[name] = clips.pop()
     return facts
 
 
 def _recorded(name: str, trial: Trial) -> bool:
-    return name in trial.facts or (name in _ABSENT_IS_NONE and "schema" in trial.facts)
+    return name in trial.facts or (name in _OFF_IF_MISSING and "schema" in trial.facts)
 
 
 # --- what the report says ---------------------------------------------------------------------------------------------------------
 
 
-def _note(study: Study, number: int, counted: int, left: Counter[str]) -> str:
-    total, name = counted + left.total(), f"round {number} ({study.name})"
+def _note(study: Study, number: int, counted: int, others_by_reason: Counter[str]) -> str:
+    total, name = counted + others_by_reason.total(), f"round {number} ({study.name})"
     if not total:
         return f"No trial of {name} has ended."
-    others = ", ".join(f"{n:,} {why}" for why, n in sorted(left.items(), key=lambda item: (-item[1], item[0])))
+    reasons = ", ".join(
+        f"{n:,} {why}" for why, n in sorted(others_by_reason.items(), key=lambda item: (-item[1], item[0]))
+    )
     if not counted:
-        return f"No trial of {name} counts as data for this one: {others}."
+        return f"No trial of {name} counts as data for this one: {reasons}."
     trials = (
         "The one trial"
         if total == 1
         else f"All {total:,} trials"
-        if not left
+        if not others_by_reason
         else f"{counted:,} of the {total:,} trials"
     )
     verb = "lies in this space and counts" if counted == 1 else "lie in this space and count"
-    return f"{trials} of {name} {verb} as data{f'; {others}' if others else ''}."
+    return f"{trials} of {name} {verb} as data{f'; {reasons}' if reasons else ''}."

@@ -38,7 +38,7 @@ from advisor.planning.designs.catalogue import DESIGNS
 COVERAGE = 0.9
 """Probability of predicted intervals and bounds; a conventional value."""
 MAX_PROBABILITY = 0.99
-"""Maximum stated probability of a prediction, and of its opposite; models of noise are not accurate enough for more."""
+"""Maximum stated probability of a prediction and of its opposite. Models of noise are not accurate enough for a higher one."""
 MAX_PREDICTIONS = 8
 """Maximum number of predictions in a study file, so that the file stays readable."""
 MIN_TRIALS = 5
@@ -59,52 +59,59 @@ class _Case:
     after: StudySpec
     """Spec of the next study."""
     inside: Sequence[Trial]
-    """Ended trials whose settings lie in the next search space, whatever their length and the hyperparameters that it fixes."""
+    """Ended trials whose settings lie in the next search space; lengths of training and newly fixed hyperparameters are ignored."""
 
 
-def predicted(
+def with_predictions(
     study: Study, verdicts: Sequence[Verdict], specs: Sequence[StudySpec], rules: Iterable[Rule] = ()
 ) -> tuple[StudySpec, ...]:
     """Return the next studies with predictions for the advice that each study follows. Probes and repeats get no predictions."""
     kinds = {rule.rule_id(): rule.predicts for rule in rules}
     findings = [f for v in verdicts for f in v.findings]
-    result, before = [], base(study)
+    specs_with_predictions, old_spec = [], base(study)
     for spec in specs:
         if spec.probe is not None:
-            result.append(spec)
+            specs_with_predictions.append(spec)
             continue
         inside = trials_inside(_space_of(study, spec), _ended(study))
-        followed = [f for f in findings if any(_follows(study, c, before, spec) for c in f.changes)]
-        made = [p for f in followed for p in _of_finding(_Case(study, f, spec, inside), kinds.get(f.rule, "settled"))]
-        # Several findings of one rule, such as several hyperparameters that hardly matter, may predict the same.
-        distinct = {(p.rule, p.expects): p for p in reversed(list(map(_rounded, made)))}
-        result.append(spec.model_copy(update={"predictions": tuple(reversed(distinct.values()))[:MAX_PREDICTIONS]}))
-        before = spec
-    return tuple(result)
+        followed = [f for f in findings if any(_follows(study, c, old_spec, spec) for c in f.changes)]
+        predictions = [
+            p for f in followed for p in _predictions_of(_Case(study, f, spec, inside), kinds.get(f.rule, "settled"))
+        ]
+        # Several findings of one rule, such as several unimportant hyperparameters, may make the same prediction.
+        distinct = {(p.rule, p.expects): p for p in reversed(list(map(_rounded, predictions)))}
+        specs_with_predictions.append(
+            spec.model_copy(update={"predictions": tuple(reversed(distinct.values()))[:MAX_PREDICTIONS]})
+        )
+        old_spec = spec
+    return tuple(specs_with_predictions)
 
 
 def _space_of(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the next study with the old ranges of nuisances that it fixes, which hardly any trial has, and without lengths."""
+    """Return the next study with its fixed nuisance hyperparameters in their old ranges, and without lengths of training.
+
+    Otherwise hardly any trial would lie in it, because few trials have the fixed values.
+    """
     space = {n: p for n, p in spec.parameters.items() if not counts_training(n)}
     old = {n: p for n, p in study.searched.items() if p.role == "nuisance" and n in space and space[n].role == "fixed"}
     return spec.model_copy(update={"parameters": {**space, **old}})
 
 
-def _follows(study: Study, change: Change, before: StudySpec, after: StudySpec) -> bool:
-    """Return whether the later study contains the change or the changes of the requested design."""
+def _follows(study: Study, change: Change, old_spec: StudySpec, new_spec: StudySpec) -> bool:
+    """Return True if the later study contains the change, or the changes of the requested design."""
     if not isinstance(change, RunPlan):
-        return is_made(change, before, after)
-    made = DESIGNS[change.plan](change, study, before)
-    if isinstance(made, StudySpec):
-        return made.goal == after.goal
-    return any(is_made(c, before, after) for c in made)
+        return is_made(change, old_spec, new_spec)
+    design = DESIGNS[change.plan](change, study, old_spec)
+    if isinstance(design, StudySpec):
+        return design.goal == new_spec.goal
+    return any(is_made(c, old_spec, new_spec) for c in design)
 
 
-def _of_finding(case: _Case, kind: Expectation) -> Iterator[Prediction]:
+def _predictions_of(case: _Case, kind: Expectation) -> Iterator[Prediction]:
     finding = case.finding
-    made = _ESTIMATES[kind](case)
-    if made is not None:
-        yield Prediction(rule=finding.rule, subject=finding.subject, expects=made[0], probability=made[1])
+    estimate = _ESTIMATES[kind](case)
+    if estimate is not None:
+        yield Prediction(rule=finding.rule, subject=finding.subject, expects=estimate[0], probability=estimate[1])
 
 
 def _rounded(prediction: Prediction) -> Prediction:
@@ -126,7 +133,7 @@ def _rounded(prediction: Prediction) -> Prediction:
 
 
 def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
-    """Return whether the later study contains the change (for a range: in part) and the earlier one does not."""
+    """Return True if the later study contains the change, for a range at least in part, and the earlier one does not."""
     if isinstance(change, SetRange):
         old, new = before.parameters.get(change.parameter), after.parameters.get(change.parameter)
         return new is not None and new.numeric and _moves_range(change, old, new)
@@ -144,28 +151,29 @@ def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
 
 
 def _moves_range(change: SetRange, old: Parameter | None, new: Parameter) -> bool:
-    """Return whether an end moves in the direction of the change, or to its scale: another finding may move it further.
+    """Return True if an end moves in the direction of the change, or the scale changes as requested.
 
-    A training that supports only certain values may round the end.
+    The end need not be the requested one, because another finding may move it further, and a training that supports only certain
+    values may round it.
     """
     if old is None or old.low is None or old.high is None or new.low is None or new.high is None:
         return (new.low, new.high, new.scale) == (change.low, change.high, change.scale)
     ends = ((old.low, new.low, change.low), (old.high, new.high, change.high))
-    moved = any((after - before) * (wanted - before) > 0 for before, after, wanted in ends)
+    moved = any((new_end - old_end) * (wanted_end - old_end) > 0 for old_end, new_end, wanted_end in ends)
     return moved or (new.scale == change.scale != old.scale)
 
 
 # --- what each rule predicts ------------------------------------------------------------------------------------------------------
 
 
-def _beyond(case: _Case) -> Estimate | None:
+def _estimate_beyond(case: _Case) -> Estimate | None:
     """Predict that the best trial of the next study is beyond the old range end and better than the best trial inside.
 
-    That is at most as probable as the finding, which says that the best value lies there.
+    The probability is at most the confidence of the finding that the best value lies there.
     """
-    study, finding, after = case.study, case.finding, case.after
+    study, finding, new_spec = case.study, case.finding, case.after
     name, old = finding.subject, study.spec.parameters.get(finding.subject or "")
-    new = after.parameters.get(name or "")
+    new = new_spec.parameters.get(name or "")
     if name is None or finding.side is None or old is None or new is None or old.low is None or old.high is None:
         return None
     end = old.low if finding.side == "low" else old.high
@@ -175,109 +183,115 @@ def _beyond(case: _Case) -> Estimate | None:
         or any(math.isclose(end, e or 0, rel_tol=0.01) for e in (new.low, new.high))
     ):
         return None
-    than = _best(study) if _alike(study.spec, after) and not _is_perfect(study) else None
+    than = _best(study) if _are_comparable(study.spec, new_spec) and not _is_perfect(study) else None
     expects = BestBeyond(parameter=name, side=finding.side, end=end, than=than, noise=_noise(study))
-    chance = forecast.chance_beyond(study, after, expects)
+    chance = forecast.chance_beyond(study, new_spec, expects)
     return expects, None if chance is None else min(chance, finding.confidence)
 
 
 def _is_perfect(study: Study) -> bool:
-    """Return whether the best trial has the highest possible score."""
+    """Return True if the best trial has the highest possible score."""
     costs = study.costs[study.feasible]
     return not study.minimize and bool(len(costs)) and costs.min() <= curve_tails.cost_floor(study, costs)
 
 
-def _longer(case: _Case) -> Estimate | None:
+def _estimate_longer(case: _Case) -> Estimate | None:
     """Predict the best value after longer training: the lower end of the 90 % interval of the finding's forecast.
 
-    The next study draws other settings, and its best one may be worse; this expected loss is also subtracted. The bound is never
-    worse than the best value so far; a bound that had to be raised to it has no probability.
+    The next study draws other settings, and its best one may be worse, so this expected loss is also subtracted. The bound is never
+    worse than the best value so far. If it has to be raised to that value, no probability is stated.
     """
-    study, finding, after = case.study, case.finding, case.after
+    study, finding, new_spec = case.study, case.finding, case.after
     try:
-        judged = curve_tails.best_endings(study, curve_tails.BEST, curve_tails.REACH)
+        judged_endings = curve_tails.best_endings(study, curve_tails.BEST, curve_tails.REACH)
     except MissingData:
         return None
-    firing = [e for e in judged if e.trial.id in finding.trials] or judged
-    first = firing[0]
-    part = first.end.part_of_forecast((after.max_train_steps or 0) / curve_tails.typical_steps(study, firing))
-    made, sure = curve_tails.forecast(study, first, part, COVERAGE), (1 + COVERAGE) / 2
+    improving_endings = [e for e in judged_endings if e.trial.id in finding.trials] or judged_endings
+    first = improving_endings[0]
+    forecast_share = first.end.part_of_forecast(
+        (new_spec.max_train_steps or 0) / curve_tails.typical_steps(study, improving_endings)
+    )
+    prediction, probability = curve_tails.forecast(study, first, forecast_share, COVERAGE), (1 + COVERAGE) / 2
     costs = study.cost_curve(study.ranked()[0]).finite.values
     best, sign = float(costs.min()), 1.0 if study.minimize else -1.0
-    now, middle, worst = (sign * v for v in (made.now, made.middle, made.high if study.minimize else made.low))
-    least = max(_of_other_draws(case, sure) - (now - worst), curve_tails.cost_floor(study, costs))
-    value, expected, than = (study.objective_value(cost) for cost in (min(least, best), min(middle, best), best))
-    return BestReaches(value=value, expected=expected, than=than), sure if least <= best else None
+    now, middle, worst = (
+        sign * v for v in (prediction.now, prediction.middle, prediction.high if study.minimize else prediction.low)
+    )
+    bound = max(_cost_reached(case, probability) - (now - worst), curve_tails.cost_floor(study, costs))
+    value, expected, than = (study.objective_value(cost) for cost in (min(bound, best), min(middle, best), best))
+    return BestReaches(value=value, expected=expected, than=than), probability if bound <= best else None
 
 
-def _no_worse(case: _Case) -> Estimate | None:
-    """Predict that the best value does not change beyond noise with fewer steps or without an unimportant hyperparameter."""
+def _estimate_no_worse(case: _Case) -> Estimate | None:
+    """Predict that fewer steps, or one unimportant hyperparameter less, do not worsen the best value by more than noise."""
     study = case.study
     best, sd = _best(study), _noise(study)
     if best is None:
         return None
-    band = float(stats.norm.ppf(COVERAGE)) * math.sqrt(2) * sd
-    cost = max(_of_other_draws(case, COVERAGE), (best if study.minimize else -best) + band)
+    max_difference = float(stats.norm.ppf(COVERAGE)) * math.sqrt(2) * sd
+    cost = max(_cost_reached(case, COVERAGE), (best if study.minimize else -best) + max_difference)
     return BestReaches(value=study.objective_value(cost), expected=best, than=best), COVERAGE
 
 
-def _of_other_draws(case: _Case, probability: float) -> float:
+def _cost_reached(case: _Case, probability: float) -> float:
     """Return the cost that the next study reaches with this probability if its trials are drawn like the existing ones.
 
     If enough existing trials lie in the next search space, only these are used.
     """
-    study, ended = case.study, _ended(case.study)
-    chosen = case.inside if len(case.inside) >= MIN_TRIALS else ended
-    costs = np.sort([study.costs[t.index] if study.feasible[t.index] else np.inf for t in chosen])
-    missed = (1 - np.arange(1, len(costs) + 1) / len(costs)) ** (case.after.trials or len(ended))
-    worst = float(costs[int(np.argmax(missed <= 1 - probability))])
-    return worst if math.isfinite(worst) else float(costs[np.isfinite(costs)].max())
+    study, ended_trials = case.study, _ended(case.study)
+    trials = case.inside if len(case.inside) >= MIN_TRIALS else ended_trials
+    costs = np.sort([study.costs[t.index] if study.feasible[t.index] else np.inf for t in trials])
+    p_missed = (1 - np.arange(1, len(costs) + 1) / len(costs)) ** (case.after.trials or len(ended_trials))
+    cost = float(costs[int(np.argmax(p_missed <= 1 - probability))])
+    return cost if math.isfinite(cost) else float(costs[np.isfinite(costs)].max())
 
 
-def _fewer_failures(case: _Case) -> Estimate | None:
+def _estimate_fewer_failures(case: _Case) -> Estimate | None:
     """Predict an upper bound on the share of failures from the existing trials that lie in the next search space."""
-    study, after = case.study, case.after
-    if not after.searches_within(study.spec):
+    study, new_spec = case.study, case.after
+    if not new_spec.searches_within(study.spec):
         return None
-    failed = failures.failures(study).any
-    ended = _ended(study)
-    was = sum(bool(failed[t.index]) for t in ended) / max(len(ended), 1)
+    has_failed = failures.failures(study).any
+    ended_trials = _ended(study)
+    was = sum(bool(has_failed[t.index]) for t in ended_trials) / max(len(ended_trials), 1)
     inside = case.inside
-    bound, sure = _bound(sum(bool(failed[t.index]) for t in inside), len(inside), after.trials or len(ended), was)
-    return ShareOfTrials(of="failed", at_most=bound, was=was), sure
+    bound, probability = _bound(
+        sum(bool(has_failed[t.index]) for t in inside), len(inside), new_spec.trials or len(ended_trials), was
+    )
+    return ShareOfTrials(of="failed", at_most=bound, was=was), probability
 
 
-def _denser(case: _Case) -> Estimate | None:
+def _estimate_denser(case: _Case) -> Estimate | None:
     """Predict a lower bound on the share of trials better than the old median from trials in the next search space."""
-    study, after = case.study, case.after
-    fine = study.ranked()
-    if not fine or not _alike(study.spec, after) or not after.searches_within(study.spec):
+    study, new_spec = case.study, case.after
+    best_first = study.ranked()
+    if not best_first or not _are_comparable(study.spec, new_spec) or not new_spec.searches_within(study.spec):
         return None
-    middle = float(np.median(study.costs[[t.index for t in fine]]))
-    ended = _ended(study)
-    good = {t.index for t in fine if study.costs[t.index] <= middle}
+    median = float(np.median(study.costs[[t.index for t in best_first]]))
+    ended_trials = _ended(study)
+    good = {t.index for t in best_first if study.costs[t.index] <= median}
     inside = case.inside
-    was = len(good) / len(ended)
+    was = len(good) / len(ended_trials)
     worse = sum(t.index not in good for t in inside)
-    bound, sure = _bound(worse, len(inside), after.trials or len(ended), 1 - was)
-    value = study.objective_value(middle)
-    return ShareOfTrials(of="better", value=value, at_least=1 - bound, was=was), sure
+    bound, probability = _bound(worse, len(inside), new_spec.trials or len(ended_trials), 1 - was)
+    value = study.objective_value(median)
+    return ShareOfTrials(of="better", value=value, at_least=1 - bound, was=was), probability
 
 
-def _settled(case: _Case) -> Estimate | None:
-    """Predict that the rule does not report this again, unless it cannot: the hyperparameter is not searched any more."""
+def _estimate_settled(case: _Case) -> Estimate | None:
+    """Predict that the rule does not report this again; None if it cannot, because the hyperparameter is no longer searched."""
     if case.finding.subject in case.study.searched and case.finding.subject not in case.after.searched:
         return None
     return Settled(side=case.finding.side), None
 
 
 _ESTIMATES: Mapping[Expectation, Callable[[_Case], Estimate | None]] = {
-    "settled": _settled,
-    "best-beyond": _beyond,
-    "longer-reaches": _longer,
-    "no-worse": _no_worse,
-    "fewer-failures": _fewer_failures,
-    "denser": _denser,
+    "settled": _estimate_settled,
+    "best-beyond": _estimate_beyond,
+    "longer-reaches": _estimate_longer,
+    "no-worse": _estimate_no_worse,
+    "fewer-failures": _estimate_fewer_failures,
+    "denser": _estimate_denser,
 }
 
 
@@ -289,8 +303,8 @@ def _ended(study: Study) -> list[Trial]:
 
 
 def _best(study: Study) -> float | None:
-    ranked = study.ranked()
-    return study.objective_value(float(study.costs[ranked[0].index])) if ranked else None
+    best_first = study.ranked()
+    return study.objective_value(float(study.costs[best_first[0].index])) if best_first else None
 
 
 def _noise(study: Study) -> float:
@@ -299,16 +313,17 @@ def _noise(study: Study) -> float:
     return sd if sd > _ROUNDING * best else 0.0
 
 
-def _alike(before: StudySpec, after: StudySpec) -> bool:
-    """Return whether results of both studies are comparable: same number of steps and same schedule."""
-    return (before.max_train_steps, before.schedule) == (after.max_train_steps, after.schedule)
+def _are_comparable(old_spec: StudySpec, new_spec: StudySpec) -> bool:
+    """Return True if results of both studies are comparable: they have the same number of steps and the same schedule."""
+    return (old_spec.max_train_steps, old_spec.schedule) == (new_spec.max_train_steps, new_spec.schedule)
 
 
-def _bound(count: int, of: int, new: int, was: float) -> tuple[float, float]:
-    """Return (upper bound of the share among `new` trials, its probability), given that `count` of `of` trials had the property.
+def _bound(count: int, total: int, new_trials: int, old_share: float) -> tuple[float, float]:
+    """Return (upper bound of the share among `new_trials` trials, its probability), given that `count` of `total` trials had the
+    property.
 
     It is the smallest share below the old one that new trials exceed in at most 10 % of cases: beta-binomial, Jeffreys prior.
     """
-    chances = stats.betabinom.cdf(np.arange(new + 1), new, count + 0.5, of - count + 0.5)
-    bound = max(min(int(np.searchsorted(chances, COVERAGE)), math.ceil(was * new) - 1), 0)
-    return bound / new, float(chances[bound])
+    cumulative = stats.betabinom.cdf(np.arange(new_trials + 1), new_trials, count + 0.5, total - count + 0.5)
+    bound = max(min(int(np.searchsorted(cumulative, COVERAGE)), math.ceil(old_share * new_trials) - 1), 0)
+    return bound / new_trials, float(cumulative[bound])

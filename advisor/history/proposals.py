@@ -1,7 +1,7 @@
 """The settings of a store as proposals: hyperparameters and commit, in the order in which they were first run.
 
-The order numbers the questions of a loop, so that no ledger is needed: a setting without a run cannot be kept. What earlier
-questions decided stands in a tag of one run of each setting.
+The position in this order is the number of a question in a loop, so no other ledger is needed; a setting without a run cannot be
+kept. A tag of one run of each setting records the decisions of earlier questions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from advisor.computed.decision import repeats
-from advisor.history.selection import given_name
+from advisor.history.selection import own_name
 from advisor.model.errors import AdvisorError
 from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
@@ -23,13 +23,14 @@ from advisor.stats import difference
 from advisor.stats.sequential import Floor
 
 Decision = Literal["keep", "discard", "not decided"]
-MIN_SPREAD = 1e-9
-"""Minimum deviation between repeats as a share of the mean cost; below it, results differ by rounding only. Our choice."""
+MIN_DEVIATION = 1e-9
+"""Minimum standard deviation between repeats, as a share of the mean cost. Below it, results differ only by rounding. Our choice.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the questions about a setting decided by one metric: the latest answer, and the keep if there was one."""
+    """Record of the questions about a setting by one metric: the latest answer, and the keep if there was one."""
 
     decision: Decision
     against: str
@@ -40,11 +41,11 @@ class Record:
     """Number of questions about the setting so far."""
     metric: str
     tags: tuple[str, ...] = ()
-    """Names of tags that tell settings apart."""
+    """Names of tags that distinguish settings."""
     kept_at: float | None = None
     """Time of the keep; None if the setting was never kept. Later questions do not change it."""
     kept_against: str = ""
-    """Id of a run of the setting that it replaced."""
+    """Id of a run of the setting that was replaced by the keep."""
 
 
 @dataclass(frozen=True)
@@ -99,23 +100,25 @@ def proposals(study: Study, key: repeats.KeyOf) -> list[Proposal]:
     for trial in sorted(study.trials, key=repeats.start):
         groups.setdefault(key(trial), []).append(trial)
     owners: dict[str, set[repeats.Key]] = {}
-    for own, trials in groups.items():
+    for setting_key, trials in groups.items():
         for trial in trials:
-            owners.setdefault(given_name(trial), set()).add(own)
-    found = []
-    for own, trials in groups.items():
-        name = given_name(trials[0])
+            owners.setdefault(own_name(trial), set()).add(setting_key)
+    settings = []
+    for setting_key, trials in groups.items():
+        name = own_name(trials[0])
         name = name if len(owners[name]) == 1 else trials[0].name
-        setting = with_results.get(own)
+        setting = with_results.get(setting_key)
         results = setting.trials if setting is not None else ()
-        bad = {t.id for t in (setting.failed if setting is not None else ())}
-        failed = [t for t in trials if t.id in bad or t.status in ("diverged", "infeasible", "not_learned")]
-        short = [t for t in trials if study.ended[t.index] and not study.comparable[t.index] and t not in failed]
+        failed_ids = {t.id for t in (setting.failed if setting is not None else ())}
+        failed_trials = [
+            t for t in trials if t.id in failed_ids or t.status in ("diverged", "infeasible", "not_learned")
+        ]
+        short = [t for t in trials if study.ended[t.index] and not study.comparable[t.index] and t not in failed_trials]
         costs = setting.costs if setting is not None else np.empty(0)
         records = [r for t in trials if (r := _records(t).get(study.spec.objective.metric)) is not None]
-        left = _not_replaced(failed, results), _not_replaced(short, results)
-        found.append(Proposal(own, name, tuple(trials), results, costs, *left, _latest(records)))
-    return found
+        not_replaced = _not_replaced(failed_trials, results), _not_replaced(short, results)
+        settings.append(Proposal(setting_key, name, tuple(trials), results, costs, *not_replaced, _latest(records)))
+    return settings
 
 
 def _not_replaced(trials: Sequence[Trial], results: Sequence[Trial]) -> tuple[Trial, ...]:
@@ -125,12 +128,12 @@ def _not_replaced(trials: Sequence[Trial], results: Sequence[Trial]) -> tuple[Tr
 
 
 def recorded_tags(study: Study) -> set[str]:
-    """Return the tags that earlier questions named to tell settings apart. Without them, kept settings would merge with others."""
+    """Return the tags that earlier questions named to distinguish settings. Without them, kept settings would merge with others."""
     return {name for trial in study.trials for record in _records(trial).values() for name in record.tags}
 
 
 def _records(trial: Trial) -> dict[str, Record]:
-    """Return the records in the trial's tag by metric, without malformed ones."""
+    """Return the records in the trial's tag by metric; omit malformed ones."""
     try:
         data: Any = trial.parsed_fact("gate")
     except ValueError:
@@ -141,19 +144,19 @@ def _records(trial: Trial) -> dict[str, Record]:
 
 def _record(metric: str, entry: Any) -> Record | None:
     try:
-        decision, kept = entry["decision"], entry.get("kept_at")
-        times = [float(t) for t in (entry["at"], kept) if t is not None]
+        decision, kept_at = entry["decision"], entry.get("kept_at")
+        times = [float(t) for t in (entry["at"], kept_at) if t is not None]
         if decision not in get_args(Decision) or not np.isfinite(times).all():
             return None
         tags = tuple(str(name) for name in entry.get("tags", ()))
         own = (str(entry["against"]), times[0], int(entry["looks"]), metric, tags)
-        return Record(decision, *own, times[1] if kept is not None else None, str(entry.get("kept_against", "")))
+        return Record(decision, *own, times[1] if kept_at is not None else None, str(entry.get("kept_against", "")))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
 
 
 def _latest(records: Sequence[Record]) -> Record | None:
-    """Return the latest record of a setting's runs, with the latest keep of them all."""
+    """Return the latest record of a setting's runs, with the time of the latest decision to keep it in any record."""
     if not records:
         return None
     kept = max((r for r in records if r.kept_at is not None), key=lambda r: r.kept_at or 0.0, default=None)
@@ -161,66 +164,73 @@ def _latest(records: Sequence[Record]) -> Record | None:
     return latest if kept is None else replace(latest, kept_at=kept.kept_at, kept_against=kept.kept_against)
 
 
-def as_tag(record: Record, former: str = "") -> str:
-    """Return the value of the tag that holds the record and the records of other metrics. former: the value so far."""
+def tag_value(record: Record, old_value: str = "") -> str:
+    """Return the value of the tag that contains this record and the records of other metrics. old_value: the present value."""
     try:
-        known = json.loads(former)
+        old_records = json.loads(old_value)
     except (ValueError, RecursionError):
-        known = {}
-    others = {m: entry for m, entry in known.items() if isinstance(entry, dict)} if isinstance(known, dict) else {}
+        old_records = {}
+    others = (
+        {m: entry for m, entry in old_records.items() if isinstance(entry, dict)}
+        if isinstance(old_records, dict)
+        else {}
+    )
     entry = {name: value for name, value in asdict(record).items() if name != "metric" and value not in (None, "", ())}
     times = {name: round(entry[name], 3) for name in ("at", "kept_at") if name in entry}
     return json.dumps({**others, record.metric: {**entry, **times}})
 
 
-def noise_floor(every: Sequence[Proposal]) -> Floor | None:
-    """Return the pooled deviation between repeats; None without repeats, or if all repeats are equal but for rounding."""
-    costs = [p.costs for p in every if len(p.costs)]
-    known = difference.pooled(costs)
-    if known is None or not known[0] > MIN_SPREAD * float(np.mean(np.abs(np.concatenate(costs)))):
+def noise_floor(settings: Sequence[Proposal]) -> Floor | None:
+    """Return the pooled deviation between repeats; None without repeats, or if all repeats differ only by rounding."""
+    costs = [p.costs for p in settings if len(p.costs)]
+    noise = difference.pooled(costs)
+    if noise is None or not noise[0] > MIN_DEVIATION * float(np.mean(np.abs(np.concatenate(costs)))):
         return None
-    return Floor(*known)
+    return Floor(*noise)
 
 
-def choose(every: Sequence[Proposal], trials: Sequence[Trial]) -> Proposal:
-    """Return the setting that these trials stand for: the best repeated one, else the best, else the first."""
+def choose(settings: Sequence[Proposal], trials: Sequence[Trial]) -> Proposal:
+    """Return the setting of these trials. If they have several settings, prefer repeated settings and then better results."""
     ids = {t.id for t in trials}
-    own = [p for p in every if any(t.id in ids for t in p.trials)]
-    return min([p for p in own if len(p.costs) > 1] or own, key=lambda p: p.mean)
+    matching = [p for p in settings if any(t.id in ids for t in p.trials)]
+    return min([p for p in matching if len(p.costs) > 1] or matching, key=lambda p: p.mean)
 
 
-def default_incumbent(every: Sequence[Proposal], candidate: Proposal) -> tuple[Proposal, str]:
-    """Return the incumbent if the user names none, and why: last kept, else best repeated, else first setting with a result."""
-    others = [p for p in every if p is not candidate and len(p.costs)]
+def default_incumbent(settings: Sequence[Proposal], candidate: Proposal) -> tuple[Proposal, str]:
+    """Return (incumbent if the user names none, reason): the last kept, else the best repeated, else the first with a result.
+
+    If the candidate was kept before, the incumbent is the setting that it replaced.
+    """
+    others = [p for p in settings if p is not candidate and len(p.costs)]
     if not others:
         raise AdvisorError(f"there is no result to compare {candidate.name!r} with; run the baseline first")
-    own = candidate.record
-    if own is not None and own.kept_at is not None:
-        former = [p for p in others if any(t.id == own.kept_against for t in p.trials)]
-        if former:
-            return former[0], "the setting that it replaced"
-    kept = [p for p in others if p.kept_at is not None]
-    if kept:
-        return max(kept, key=lambda p: p.kept_at or 0.0), "the last kept setting"
+    record = candidate.record
+    if record is not None and record.kept_at is not None:
+        replaced = [p for p in others if any(t.id == record.kept_against for t in p.trials)]
+        if replaced:
+            return replaced[0], "the setting that it replaced"
+    kept_proposals = [p for p in others if p.kept_at is not None]
+    if kept_proposals:
+        return max(kept_proposals, key=lambda p: p.kept_at or 0.0), "the last kept setting"
     repeated = [p for p in others if len(p.costs) > 1]
     if repeated:
         return min(repeated, key=lambda p: p.mean), "the best repeated setting"
     return others[0], "the first setting"
 
 
-def numbers(every: Sequence[Proposal], candidate: Proposal) -> tuple[int, int]:
-    """Return the candidate's number among all settings, and among the repeated ones by their second run, both from 1.
+def numbers(settings: Sequence[Proposal], candidate: Proposal) -> tuple[int, int]:
+    """Return the candidate's number among all settings, and among the repeated ones in the order of their second runs; both from 1.
 
-    No two settings share a number, because the weights of all numbers sum to 1.
+    Each setting has a different number, as the test requires: the weights of all numbers sum to 1.
     """
-    place = [p.key for p in every].index(candidate.key)
-    seconds = sorted((repeats.start(p.trials[1]), p is candidate) for p in every if len(p.trials) > 1)
+    place = [p.key for p in settings].index(candidate.key)
+    seconds = sorted((repeats.start(p.trials[1]), p is candidate) for p in settings if len(p.trials) > 1)
     repeat = next((i + 1 for i, (_, own) in enumerate(seconds) if own), len(seconds) + 1)
     return place + 1, repeat
 
 
 def changes(candidate: Proposal, incumbent: Proposal) -> tuple[str, ...]:
-    """Return what differs between the two settings, one phrase each."""
+    """Return the differences between the two settings, one phrase each."""
     own, other = dict(candidate.key), dict(incumbent.key)
     names = [n for n in (*own, *other) if own.get(n) != other.get(n)]
     return tuple(

@@ -35,8 +35,8 @@ def history(
 ) -> History:
     """Return the history of successive studies, oldest first; all of them have the objective of the last one.
 
-    pooled: the earlier trials that count as data for the last study. open_findings: whether a finding recommends a change to the
-    next study; if so, tuning still pays.
+    pooled: the earlier trials that count as data for the last study. open_findings: True if a finding recommends a change to the
+    next study, so that tuning still pays.
     """
     counted = (*(pooled.counted if pooled is not None else ()), *[0] * len(studies))
     rounds = tuple(_round(studies[: i + 1], number, rules, counted[i]) for i, number in enumerate(numbers(studies)))
@@ -102,10 +102,10 @@ def changes(before: StudySpec, after: StudySpec) -> tuple[str, ...]:
     return tuple(phrases)
 
 
-def _reasons(before: StudySpec, after: StudySpec) -> tuple[str, ...]:
+def _reasons(old_spec: StudySpec, new_spec: StudySpec) -> tuple[str, ...]:
     """Return the reasons for changed parameters that the study file states."""
-    old = before.parameters
-    changed = [p for n, p in after.parameters.items() if n not in old or describe(old[n]) != describe(p)]
+    old = old_spec.parameters
+    changed = [p for n, p in new_spec.parameters.items() if n not in old or describe(old[n]) != describe(p)]
     return tuple(dict.fromkeys(p.why for p in changed if p.why))
 
 
@@ -123,12 +123,12 @@ def _stop(studies: Sequence[Study]) -> str | None:
     if variance is None:
         return None
     costs = [_best_cost(s) for s in studies]
-    before, last = min(costs[:-ROUNDS_WITHOUT_GAIN]), min(costs[-ROUNDS_WITHOUT_GAIN:])
+    best_before, best_of_last = min(costs[:-ROUNDS_WITHOUT_GAIN]), min(costs[-ROUNDS_WITHOUT_GAIN:])
     noise = variance[0] * float(stats.t.ppf(1 - LEVEL, variance[1])) * math.sqrt(2)
-    if not math.isfinite(before) or before - last > noise:
+    if not math.isfinite(best_before) or best_before - best_of_last > noise:
         return None
     trials = sum(len(s.trials) for s in studies[-ROUNDS_WITHOUT_GAIN:])
-    gain = max(before - last, 0.0)
+    gain = max(best_before - best_of_last, 0.0)
     return (
         f"Stop tuning. The last {ROUNDS_WITHOUT_GAIN} rounds ({trials} trials) gained {gain:.2g}, and two runs of one setting "
         f"differ by up to {noise:.2g} between seeds. Choose the simplest of the settings that are as good as the best; if small "

@@ -11,63 +11,66 @@ from advisor.model.space import Value, as_number
 from advisor.model.study import Study, Trial
 
 _MIN_ID = 6
+"""Minimum number of characters that identify a run by the start of its id."""
 _MIN_COMMIT = 7
-"""Minimum characters of the start of a run's id, or of a commit."""
+"""Minimum number of characters that identify a commit by its start."""
 
 
-def find_trials(study: Study, part: str, experiment: str, key: repeats.KeyOf = repeats.key) -> tuple[Trial, ...]:
-    """Return the trial with this name or id and its repeats, the trials of a commit, or those with the values NAME=VALUE,...
+def find_trials(study: Study, text: str, experiment: str, key: repeats.KeyOf = repeats.key) -> tuple[Trial, ...]:
+    """Return the trials that `text` names: by a name or id (with repeats), a commit, or values of the form NAME=VALUE,...
 
     key: returns the key of a trial's setting; trials with the same key are repeats. Raises AdvisorError if no trial matches, or if
     several trials with this name have different settings.
     """
-    named = _named(study, part)
-    if len({key(t) for t in named}) > 1:
+    named_trials = _named(study, text)
+    if len({key(t) for t in named_trials}) > 1:
         raise AdvisorError(
-            f"{len(named)} trials of {experiment!r} are called {part!r} and differ in their settings; pass an id"
+            f"{len(named_trials)} trials of {experiment!r} are called {text!r} and differ in their settings; pass an id"
         )
-    if named:
-        return tuple(t for t in study.trials if key(t) == key(named[0]))
-    if found := tuple(t for t in study.trials if len(part) >= _MIN_COMMIT and t.commit.startswith(part)):
-        return found
-    wanted = filters(part)
-    if not wanted:
+    if named_trials:
+        return tuple(t for t in study.trials if key(t) == key(named_trials[0]))
+    if matching_trials := tuple(t for t in study.trials if len(text) >= _MIN_COMMIT and t.commit.startswith(text)):
+        return matching_trials
+    values_by_name = filters(text)
+    if not values_by_name:
         some = ", ".join(t.name for t in study.trials[:5])
-        raise AdvisorError(f"experiment {experiment!r} has no trial {part!r}; it has {some}, ...; or give NAME=VALUE")
-    for name in wanted:
+        raise AdvisorError(f"experiment {experiment!r} has no trial {text!r}; it has {some}, ...; or give NAME=VALUE")
+    for name in values_by_name:
         if not any(name in t.params or name in t.tags for t in study.trials):
-            known = ", ".join(sorted({n for t in study.trials for n in (*t.params, *t.tags)})[:12])
-            raise AdvisorError(f"no trial of {experiment!r} has a hyperparameter {name!r}; they have: {known}")
-    found = tuple(t for t in study.trials if all(_has(t, name, value) for name, value in wanted.items()))
-    if not found:
-        raise AdvisorError(f"no trial of {experiment!r} has {part}")
-    return found
+            known_names = ", ".join(sorted({n for t in study.trials for n in (*t.params, *t.tags)})[:12])
+            raise AdvisorError(f"no trial of {experiment!r} has a hyperparameter {name!r}; they have: {known_names}")
+    matching_trials = tuple(
+        t for t in study.trials if all(_has_value(t, name, value) for name, value in values_by_name.items())
+    )
+    if not matching_trials:
+        raise AdvisorError(f"no trial of {experiment!r} has {text}")
+    return matching_trials
 
 
-def filters(part: str) -> Mapping[str, str]:
+def filters(text: str) -> Mapping[str, str]:
     """Return the names and values of NAME=VALUE,...; empty if the text has another form."""
-    words = [word.partition("=") for word in part.split(",")]
+    words = [word.partition("=") for word in text.split(",")]
     return {name: value for name, _, value in words} if all(equals for _, equals, _ in words) else {}
 
 
-def _named(study: Study, part: str) -> list[Trial]:
+def _named(study: Study, text: str) -> list[Trial]:
     """Return the trials with this name or id, else those whose ids start with it."""
-    named = [t for t in study.trials if part in (t.name, t.id, given_name(t))]
-    return named or [t for t in study.trials if len(part) >= _MIN_ID and t.id.startswith(part)]
+    matching_trials = [t for t in study.trials if text in (t.name, t.id, own_name(t))]
+    return matching_trials or [t for t in study.trials if len(text) >= _MIN_ID and t.id.startswith(text)]
 
 
-def given_name(trial: Trial) -> str:
-    """Return the run's own name, without the start of its id that tells runs with the same name apart."""
+def own_name(trial: Trial) -> str:
+    """Return the run's own name, without the start of its id that was added to distinguish runs with the same name."""
     name, _, suffix = trial.name.rpartition(" (")
     return name if suffix.endswith(")") and trial.id.startswith(suffix[:-1]) else trial.name
 
 
-def _has(trial: Trial, name: str, text: str) -> bool:
+def _has_value(trial: Trial, name: str, text: str) -> bool:
     return is_equal(trial.params.get(name, trial.tags.get(name)), text)
 
 
 def is_equal(value: Value | None, text: str) -> bool:
-    """Return True if the text names this value: numbers by their value, truth values and words in any case."""
+    """Return True if the text names this value. Numbers are compared by value, other values as text without regard to case."""
     if value is None:
         return False
     number = as_number(text)

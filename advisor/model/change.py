@@ -1,4 +1,4 @@
-"""Changes: each recommendation is a typed edit of the next study."""
+"""The changes that findings recommend; each is a typed edit of the next study."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class FixParameter(FrozenModel):
         old = spec.parameters.get(self.parameter)
         when = old.when if old is not None else None
         kind = old.type if old is not None else None
-        before = old.domain if old is not None and old.searched and self.for_now else None
+        former_domain = old.domain if old is not None and old.searched and self.for_now else None
         limits = old.limits if old is not None else None
         new = Parameter(
-            role="fixed", type=kind, value=self.value, limits=limits, searched_in=before, when=when, why=self.why
+            role="fixed", type=kind, value=self.value, limits=limits, searched_in=former_domain, when=when, why=self.why
         )
         return spec.with_parameter(self.parameter, new)
 
@@ -69,13 +69,13 @@ class DropValues(FrozenModel):
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec without these values; unchanged if it would not keep at least two."""
+        """Return the spec without these values; unchanged if fewer than two values would remain."""
         old = spec.parameters.get(self.parameter)
-        left = () if old is None else tuple(v for v in old.choices or () if v not in self.values)
-        if old is None or len(left) < 2:
+        remaining = () if old is None else tuple(v for v in old.choices or () if v not in self.values)
+        if old is None or len(remaining) < 2:
             return spec
         others = {n: p for n, p in spec.parameters.items() if (p.when or {}).get(self.parameter) not in self.values}
-        new = old.model_copy(update={"choices": left, "why": self.why})
+        new = old.model_copy(update={"choices": remaining, "why": self.why})
         return spec.model_copy(update={"parameters": {**others, self.parameter: new}})
 
 
@@ -134,24 +134,28 @@ class SetSchedule(FrozenModel):
 
 
 class RepeatTrial(FrozenModel):
-    """Change that repeats a setting with other seeds: to measure the variation between seeds, or to compare it with others."""
+    """Change that repeats a setting with other seeds, to measure the variation between seeds or to compare it with
+    other settings.
+    """
 
     kind: Literal["repeat-trial"] = "repeat-trial"
     parameters: dict[str, Value]
     rivals: tuple[dict[str, Value], ...] = ()
-    """Other settings to repeat as often, because the first one is compared with them."""
+    """Other settings to repeat as often, for comparison with the first one."""
     seeds: Annotated[int, Field(ge=1)]
-    """Number of seeds to train each setting with."""
+    """Number of seeds for each setting."""
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec of a study that repeats these settings; every hyperparameter in which they agree is fixed."""
+        """Return the spec of a study that repeats these settings; all hyperparameters with a common value are fixed."""
         tried = (self.parameters, *self.rivals)
         names = dict.fromkeys(name for setting in tried for name in setting)
-        differ = [n for n in names if not all(_is_same(s.get(n), tried[0].get(n)) for s in tried)]
+        differing = [n for n in names if not all(_is_same(s.get(n), tried[0].get(n)) for s in tried)]
         parameters = {
-            n: _compared(spec.parameters.get(n), tuple(dict.fromkeys(s[n] for s in tried if n in s)), self.why)
-            if n in differ
+            n: _compared_parameter(
+                spec.parameters.get(n), tuple(dict.fromkeys(s[n] for s in tried if n in s)), self.why
+            )
+            if n in differing
             else spec.fixed_at(n, self.parameters[n], why="as in the best trial so far")
             for n in names
         }
@@ -159,7 +163,7 @@ class RepeatTrial(FrozenModel):
             update={
                 "parameters": parameters,
                 "forbidden": (),
-                "settings": tuple({n: s[n] for n in differ if n in s} for s in tried) if self.rivals else (),
+                "settings": tuple({n: s[n] for n in differing if n in s} for s in tried) if self.rivals else (),
                 "trials": len(tried),
                 "seeds": self.seeds,
                 "notes": (),
@@ -168,13 +172,13 @@ class RepeatTrial(FrozenModel):
 
 
 def _is_same(one: Value | None, other: Value | None) -> bool:
-    """Return whether two values of a hyperparameter are equal; numbers pass through text and 32-bit floats."""
+    """Return True if two values of a hyperparameter are equal; numbers may differ by rounding to text or 32-bit floats."""
     if isinstance(one, int | float) and isinstance(other, int | float):
         return math.isclose(one, other, rel_tol=1e-6)
     return one == other
 
 
-def _compared(old: Parameter | None, values: tuple[Value, ...], why: str) -> Parameter:
+def _compared_parameter(old: Parameter | None, values: tuple[Value, ...], why: str) -> Parameter:
     """Return the parameter with these choices, which a study compares."""
     kind = old.type if old is not None and old.type in ("float", "int") else None
     return Parameter(role="scientific", type=kind, choices=values, when=old.when if old is not None else None, why=why)
@@ -252,16 +256,16 @@ class RunPlan(FrozenModel):
     parameter: str | None = None
     """Name of the hyperparameter that the design concerns."""
     numbers: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
-    """Measurements by the rule that the design needs; the module of each design lists their names."""
+    """Measurements that the rule passes to the design; the module of each design lists their names."""
     why: str
 
     def apply(self, spec: StudySpec) -> StudySpec:
-        """Return the spec with only the reason added to its notes; the design itself needs the whole study."""
+        """Return the spec with only the reason added to its notes, because the design itself needs the whole study."""
         return Advise(text=f"{self.why}.").apply(spec)
 
 
 def only_saves(change: Change) -> bool:
-    """Return whether the change only saves trials: it fixes a hyperparameter of little effect or drops values that lost."""
+    """Return True if the change only saves trials: it fixes an unimportant hyperparameter or drops inferior values."""
     return isinstance(change, DropValues) or (isinstance(change, FixParameter) and change.for_now)
 
 

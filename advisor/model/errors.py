@@ -1,4 +1,4 @@
-"""Errors that are shown to the user: each message is one line that says what to do."""
+"""Errors that are shown to the user. Each message is one line that says what to do."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import ClassVar
 
 
 class AdvisorError(Exception):
-    """An error in the user's input, described in one line; the command line prints the line and exits with status 2."""
+    """An error in the user's input, described in one line. The command line prints this line and exits with status 2."""
 
     exit_status: ClassVar[int] = 2
 
 
-class TrialsFailed(AdvisorError):  # noqa: N818 - it reports what trainings came to, not a mistake in the input
-    """Raised if a launch or a search ends early because all of its first, or last, trials failed."""
+class TrialsFailed(AdvisorError):  # noqa: N818 - it reports the outcome of trials, not a mistake in the input
+    """Raised if a launch or a search ends early because all of its first trials, or all of its last trials, failed."""
 
     exit_status: ClassVar[int] = 1
 

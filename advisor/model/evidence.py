@@ -1,4 +1,4 @@
-"""Evidence of a finding as data for plots; forms of the report draw the figures."""
+"""Evidence of a finding as data for plots and tables; the formats of a report draw them."""
 
 from __future__ import annotations
 

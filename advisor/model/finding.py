@@ -51,15 +51,15 @@ Lack = Literal[
 
 @dataclass(frozen=True)
 class Need:
-    """The data that a check needs; the report groups checks that cannot run by it."""
+    """The data that a check needs. A report groups the checks that could not run by what they lack."""
 
     lack: Lack
     at_least: int | None = None
-    """Minimum number: evaluations in a run, settings, or repeats of a setting; None if there is no such number."""
+    """Minimum number of evaluations in a run, settings, or repeats of a setting; None if no number is needed."""
 
 
 class MissingData(Exception):  # noqa: N818 - not an error: the engine turns it into a verdict
-    """Raised by a rule if the study lacks required data; the message says what is missing and what to log."""
+    """Raised by a rule if the study lacks required data. The message names the missing data and what to log."""
 
     def __init__(self, message: str, *, needs: Lack = "other", at_least: int | None = None) -> None:
         super().__init__(message)
@@ -86,9 +86,10 @@ class Finding(FrozenModel):
     goal: Goal
     severity: Severity
     confidence: Annotated[float, Field(ge=0, le=1)]
-    """Probability that the advice is right; `advisor.engine.calibration` corrects what the rule's test states."""
+    """Probability that the advice is right. The rule's test states it, and `advisor.engine.calibration` corrects it."""
     doubt: Annotated[float, Field(gt=0, le=1, exclude=True)] = 1.0
-    """Factor on the confidence if the study breaks an assumption of the rule's test; applied after the calibration, then 1."""
+    """Factor on the confidence if the study violates an assumption of the rule's test. It is applied after the calibration and then
+    reset to 1."""
     subject: str | None = None
     """Name of the hyperparameter or metric that the finding concerns."""
     side: Side | None = None
@@ -135,7 +136,7 @@ class Verdict(FrozenModel):
     rule: str
     status: Literal["fired", "quiet", "not-assessed", "broken"]
     reason: str | None = None
-    """Why the rule could not be assessed or is broken. If the rule found nothing, optionally the data that it checked."""
+    """Reason why the rule could not be assessed or is broken. If the rule found nothing, optionally the data that it checked."""
     needs: Need | None = None
     """The data that the rule needs; None if it could be assessed, or if it does not apply to such studies."""
     findings: tuple[Finding, ...] = ()

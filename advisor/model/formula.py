@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 _MAX_LENGTH = 300
-"""Maximum number of characters of a formula: enough for readable formulas, too few for dangerously deep nesting."""
+"""Maximum number of characters of a formula: enough for readable formulas, too few for nesting that exhausts the stack."""
 _BRACED = re.compile(r"\{([^{}]+)\}")
 _WORD = re.compile(r"[^\W\d]\w*")
 _BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
@@ -37,10 +37,10 @@ class Formula:
     names: frozenset[str]
     """Names of the hyperparameters in the formula."""
     tree: ast.expr
-    """The syntax tree, which `parse` returns again for the same text: change only a copy of it."""
+    """The syntax tree. `parse` caches it, so change only a copy of it."""
 
     def value(self, values: Mapping[str, object]) -> float | None:
-        """Return the formula's value, or None if a hyperparameter is missing or not a number, or if the result is not finite."""
+        """Return the formula's value; None if a hyperparameter is missing or not a number, or if the result is not finite."""
         try:
             value = _compute(self.tree, {name: float(values[name]) for name in self.names})  # type: ignore[arg-type]
         except (ArithmeticError, KeyError, TypeError, ValueError):
@@ -58,9 +58,11 @@ def parse(text: str) -> Formula:
         raise ValueError(f"a formula has at most {_MAX_LENGTH} characters")
     braced: dict[str, str] = {}
     plain = _BRACED.sub(lambda match: braced.setdefault(match[1].strip(), f"braced_{len(braced)}_"), text)
-    plain = _WORD.sub(lambda match: _as_written(match[0], braced), plain)
+    plain = _WORD.sub(lambda match: _protected(match[0], braced), plain)
     try:
-        tree = _Named({new: old for old, new in braced.items()}).visit(ast.parse(plain.strip(), mode="eval").body)
+        tree = _NameReplacer({new: old for old, new in braced.items()}).visit(
+            ast.parse(plain.strip(), mode="eval").body
+        )
     except (SyntaxError, MemoryError, RecursionError):
         reserved = next((word for word in _WORD.findall(plain) if keyword.iskeyword(word)), None)
         hint = f"; if {reserved} is a hyperparameter, write {{{reserved}}}" if reserved else ""
@@ -69,14 +71,14 @@ def parse(text: str) -> Formula:
     return Formula(frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)), tree)
 
 
-def _as_written(word: str, braced: dict[str, str]) -> str:
+def _protected(word: str, braced: dict[str, str]) -> str:
     """Return a placeholder for a name that Python would normalise, such as `µ`; return other words unchanged."""
     if not word.isidentifier() or unicodedata.normalize("NFKC", word) == word:
         return word
     return braced.setdefault(word, f"braced_{len(braced)}_")
 
 
-class _Named(ast.NodeTransformer):
+class _NameReplacer(ast.NodeTransformer):
     """Replaces placeholders in the syntax tree by the names in braces, and joins dotted names."""
 
     def __init__(self, braced: Mapping[str, str]) -> None:

@@ -1,8 +1,8 @@
-"""Sentences as a template with typed values, such as numbers and names; each output format formats the values itself.
+"""Sentences as templates with typed values, such as numbers and names. Each output format formats the values itself.
 
     say("The best {count} trials lie above {low}.", count=5, low=Number(2e-4))
 
-The formats are plain text (in this module), HTML and Markdown with marked-up names. Finished sentences are never parsed.
+The formats are plain text (in this module), HTML and Markdown with marked-up names. Rendered sentences are never parsed.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Probability:
 
 @dataclass(frozen=True)
 class Count:
-    """A number of things with the noun: `1 trial`, `12 trials`."""
+    """A number with its noun: `1 trial`, `12 trials`."""
 
     value: int
     noun: str
@@ -116,7 +116,7 @@ Item: TypeAlias = "str | Name | Code | Number | Objective | Setting | Percent | 
 class Message:
     """A sentence as a sequence of literal text and typed values. `say` creates a message; `str` converts it to plain text.
 
-    Messages with the same plain text are equal. A report therefore equals its copy that is read back from JSON.
+    Messages with the same plain text are equal, so a report equals its copy that is read back from JSON.
     """
 
     parts: tuple[Item, ...]
@@ -153,7 +153,7 @@ def say(template: str, **values: Item | float) -> Message:
     words = _FIELD.split(template)
     if unused := values.keys() - set(words[1::2]):
         raise TypeError(f"the template has no field {', '.join(sorted(unused))}")
-    parts = [_typed(values[word]) if i % 2 else word for i, word in enumerate(words)]
+    parts = [_as_item(values[word]) if i % 2 else word for i, word in enumerate(words)]
     return Message(tuple(part for part in parts if part != ""))
 
 
@@ -165,10 +165,10 @@ def limited(value: Item | float, limit: Item | float) -> Message:
 def listed(items: Iterable[Item], limit: int = 3) -> Message:
     """Return the items as `a`, `a and b` or `a, b and c`. If there are more than `limit` items, count the remaining ones."""
     unique = list(dict.fromkeys(items))
-    shown = unique if len(unique) <= limit else [*unique[: limit - 1], f"{len(unique) - limit + 1} more"]
+    shown_items = unique if len(unique) <= limit else [*unique[: limit - 1], f"{len(unique) - limit + 1} more"]
     parts: list[Item] = []
-    for i, item in enumerate(shown):
-        parts += [("" if i == 0 else " and " if i == len(shown) - 1 else ", "), item]
+    for i, item in enumerate(shown_items):
+        parts += [("" if i == 0 else " and " if i == len(shown_items) - 1 else ", "), item]
     return Message(tuple(part for part in parts if part != ""))
 
 
@@ -191,9 +191,9 @@ def as_sentence(message: Message | str) -> Message:
 
 
 def first_sentence(message: Message) -> Message:
-    """Return the first sentence of a message, with a full stop. Only the literal text ends a sentence, not a name or a value."""
+    """Return the first sentence of a message, with a full stop. Full stops within names and values do not end a sentence."""
     parts: list[Item] = []
-    for part in _flat(message):
+    for part in _flattened(message):
         if (
             parts
             and isinstance(part, str)
@@ -209,12 +209,12 @@ def first_sentence(message: Message) -> Message:
     return as_sentence(Message(tuple(parts)))
 
 
-def _flat(message: Message) -> Iterator[Item]:
+def _flattened(message: Message) -> Iterator[Item]:
     for part in message.parts:
-        yield from _flat(part) if isinstance(part, Message) else (part,)
+        yield from _flattened(part) if isinstance(part, Message) else (part,)
 
 
-def _typed(value: Any) -> Item:
+def _as_item(value: Any) -> Item:
     if value is None or isinstance(value, bool):
         raise TypeError("a message has no truth values and no None")
     if isinstance(value, Integral):
@@ -228,7 +228,7 @@ def message_of(value: Any) -> Any:
     if isinstance(value, str):
         return Message((value,) if value else ())
     single = (Real, Name, Code, Number, Objective, Setting, Percent, Probability, Count)
-    return Message((_typed(value),)) if isinstance(value, single) else value
+    return Message((_as_item(value),)) if isinstance(value, single) else value
 
 
 MessageField = Annotated[

@@ -1,7 +1,7 @@
 """Hyperparameters of well-known optimizers, and the usual ranges of their values.
 
-Playbook: "How should Adam's hyperparameters be tuned?". The hyperparameters of one optimizer do not carry over to another: a good
-learning rate of SGD is about a hundred times one of Adam.
+Playbook: "How should Adam's hyperparameters be tuned?". Good values of one optimizer are not good for another: a good learning rate
+for SGD is about a hundred times that for Adam.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from advisor.model.space import Scale, Value, is_learning_rate, words_of
 from advisor.model.spec import StudySpec
 
 RATE_TRIALS = 10
-"""Number of trials that tunes a learning rate alone; the playbook tunes more hyperparameters with more trials."""
+"""Number of trials that suffices to tune only a learning rate. According to the playbook, more trials tune more hyperparameters."""
 
 
 @dataclass(frozen=True)
 class Rung:
-    """A hyperparameter of an optimizer that is tuned if the study has a minimum number of trials."""
+    """A hyperparameter of an optimizer that a study tunes if it has at least `min_trials` trials."""
 
     name: str
     min_trials: int
@@ -47,11 +47,11 @@ LADDERS: Mapping[str, tuple[Rung, ...]] = {
     "nesterov": _SGD,
     "rmsprop": (_RATE, _MOMENTUM, Rung("epsilon", 25, 1e-8, 1e-10, 1e-3)),
 }
-"""Hyperparameters that can be tuned for each optimizer. The ranges are deliberately wide, but hold no unusual learning rates
+"""Hyperparameters of each optimizer that can be tuned. The ranges are deliberately wide, but contain no unusual learning rates
 (`usual_rates`); later reports move or narrow them."""
 
 _ALIASES = {"epsilon": "eps"}
-_SPELLINGS = {
+_OPTIMIZER_BY_WORD = {
     "nesterov": "nesterov",
     "rmsprop": "rmsprop",
     "sgd": "sgd",
@@ -60,33 +60,33 @@ _SPELLINGS = {
     "adamw": "adamw",
     "adam": "adam",
 }
-"""The optimizer in `LADDERS` that a value denotes if it contains this word; the first match counts."""
+"""Optimizer in `LADDERS` by a word in the name of an optimizer; the first word that matches counts."""
 
 
 def optimizer_of(value: Value) -> str | None:
     """Return the optimizer in `LADDERS` that a value such as `torch.optim.SGD` or `adamw_torch` denotes; None if it is unknown."""
     text = "".join(words_of(str(value).partition("(")[0].rpartition(".")[2]))
-    return next((name for part, name in _SPELLINGS.items() if part in text), None)
+    return next((name for part, name in _OPTIMIZER_BY_WORD.items() if part in text), None)
 
 
 def denotes(rung: str, name: str, optimizer: str = "") -> bool:
-    """Return whether a name, such as lr, adam_beta1 or eps, denotes this hyperparameter of the optimizer."""
+    """Return True if a name, such as lr, adam_beta1 or eps, denotes the hyperparameter `rung` of the optimizer."""
     short = "".join(words_of(name)).removeprefix(optimizer)
     return is_learning_rate(name) if rung == "learning_rate" else short in (rung, _ALIASES.get(rung))
 
 
-def differ(values: Iterable[Value]) -> bool:
-    """Return whether optimizers need different ranges. Unknown ones differ from all others."""
+def need_different_ranges(values: Iterable[Value]) -> bool:
+    """Return True if these optimizers need different ranges. An unknown optimizer differs from all others."""
     return len({LADDERS.get(optimizer_of(v) or "", v) for v in values}) > 1
 
 
 def shared_rate(spec: StudySpec) -> tuple[str, str] | None:
-    """Return (choice of optimizer, learning rate) if optimizers of different usual rates are searched with one rate for all."""
-    chooser = next((n for n, p in spec.searched.items() if p.options and parameter_kinds.chooses_optimizer(n)), None)
-    if chooser is None or not differ(spec.searched[chooser].options):
+    """Return the names of (choice of optimizer, learning rate) if optimizers with different usual rates share one searched rate."""
+    choice = next((n for n, p in spec.searched.items() if p.options and parameter_kinds.chooses_optimizer(n)), None)
+    if choice is None or not need_different_ranges(spec.searched[choice].options):
         return None
     for name, parameter in spec.parameters.items():
-        own = chooser in (parameter.when or {}) or any(optimizer_of(word) for word in words_of(name))
-        if is_learning_rate(name) and parameter.role != "derived" and not own:
-            return chooser, name
+        belongs_to_one = choice in (parameter.when or {}) or any(optimizer_of(word) for word in words_of(name))
+        if is_learning_rate(name) and parameter.role != "derived" and not belongs_to_one:
+            return choice, name
     return None

@@ -7,48 +7,50 @@ from functools import lru_cache
 from advisor.model.space import as_number, counts_training, is_learning_rate, words_of
 from advisor.model.study import Study, Trial
 
-_NOT_TRAINED_ON = {"eval", "valid", "validation", "val", "test", "inference", "predict", "shuffle", "sampler"}
-_SWITCHES = {"auto", "find", "finder"}
-_OPTIMIZER = frozenset(
+_NOT_TRAINING_WORDS = {"eval", "valid", "validation", "val", "test", "inference", "predict", "shuffle", "sampler"}
+_SEARCH_WORDS = {"auto", "find", "finder"}
+_OPTIMIZER_WORDS = frozenset(
     "lr momentum nesterov beta beta1 beta2 betas eps epsilon warmup decay schedule scheduler cooldown warmdown rho clip clipping "
     "optimizer optim opt".split()
 )
-_REGULARISER = frozenset("dropconnect droppath pdrop drop smoothing mixup cutmix l1 l2 wd weightdecay reg".split())
-_REGULARISER_PREFIX = ("dropout", "augment", "regulari")
+_REGULARISER_WORDS = frozenset(
+    "dropconnect droppath pdrop drop smoothing mixup cutmix l1 l2 wd weightdecay reg".split()
+)
+_REGULARISER_PREFIXES = ("dropout", "augment", "regulari")
 _REGULARISER_PAIRS = ({"weight", "decay"}, {"stochastic", "depth"})
-_CLIPPED_BY_NORM = {"grad", "grads", "gradient", "gradients", "norm", "threshold", "global"}
-_NO_NORM_CLIP = frozenset(
+_NORM_CLIP_WORDS = {"grad", "grads", "gradient", "gradients", "norm", "threshold", "global"}
+_NO_NORM_CLIP_WORDS = frozenset(
     "value algorithm mode type range ratio eps epsilon vf reward rewards logits weight weights activation activations percentile "
     "quantile".split()
 )
-_MACHINE = frozenset(
+_MACHINE_WORDS = frozenset(
     "workers prefetch pin persistent device devices gpu gpus accelerator threads log logging logger verbose verbosity progress "
     "save saving checkpoint checkpoints debug".split()
 )
-_SHAPE = frozenset(
+_SHAPE_WORDS = frozenset(
     "depth depths width widths layer layers nlayers block blocks nblocks unit units nunits neurons hidden nhid dim dims channel "
     "channels filter filters kernel kernels head heads nhead nheads expert experts embed embd nembd embedding embeddings "
     "bottleneck intermediate mlp ffn patch stride dilation".split()
 )
 _SHAPE_PAIRS = ({"d", "model"}, {"d", "ff"}, {"lora", "r"}, {"lora", "rank"}, {"growth", "rate"}, {"model", "size"})
-_NO_SHAPE = frozenset(
+_NO_SHAPE_WORDS = frozenset(
     "norm std scale noise temperature weight loss coef coefficient penalty freeze frozen unfreeze activation act bias tree trees "
     "leaf leaves".split()
 )
 
 
 def is_architecture(name: str) -> bool:
-    """Return whether the name denotes a size of the model: depth, width, hidden size, kernel size, number of heads."""
+    """Return True if the name denotes a size of the model: depth, width, hidden size, kernel size, number of heads."""
     words = set(words_of(name))
-    if words & _NO_SHAPE or any(word.startswith("init") for word in words) or counts_training(name):
+    if words & _NO_SHAPE_WORDS or any(word.startswith("init") for word in words) or counts_training(name):
         return False
     if is_of_optimizer(name) or is_regulariser(name) or is_batch_size(name) or is_of_machine(name):
         return False
-    return bool(words & _SHAPE) or any(pair <= words for pair in _SHAPE_PAIRS)
+    return bool(words & _SHAPE_WORDS) or any(pair <= words for pair in _SHAPE_PAIRS)
 
 
 def searches_architecture(study: Study, name: str) -> bool:
-    """Return whether the study varies this hyperparameter and it is a number in the architecture of a neural network."""
+    """Return True if the study varies this hyperparameter and it is a size in the architecture of a neural network."""
     parameter = study.searched.get(name)
     if parameter is None or study.kind == "no-network" or any(isinstance(v, str | bool) for v in parameter.options):
         return False
@@ -57,54 +59,54 @@ def searches_architecture(study: Study, name: str) -> bool:
 
 @lru_cache(maxsize=10_000)
 def is_batch_size(name: str) -> bool:
-    """Return whether the name denotes the training batch size."""
+    """Return True if the name denotes the training batch size."""
     words = set(words_of(name))
-    sized = bool(words & {"bs", "batchsize"}) or {"batch", "size"} <= words
-    return sized and not words & (_NOT_TRAINED_ON | _SWITCHES)
+    is_size = bool(words & {"bs", "batchsize"}) or {"batch", "size"} <= words
+    return is_size and not words & (_NOT_TRAINING_WORDS | _SEARCH_WORDS)
 
 
 def is_regulariser(name: str) -> bool:
-    """Return whether the name denotes the strength of a regulariser: dropout, weight decay, label smoothing."""
+    """Return True if the name denotes the strength of a regulariser: dropout, weight decay, label smoothing."""
     words = set(words_of(name))
     if {"drop", "last"} <= words:  # drop_last is an option of data loaders
         return False
     return (
-        bool(words & _REGULARISER)
-        or any(word.startswith(_REGULARISER_PREFIX) for word in words)
+        bool(words & _REGULARISER_WORDS)
+        or any(word.startswith(_REGULARISER_PREFIXES) for word in words)
         or any(pair <= words for pair in _REGULARISER_PAIRS)
     )
 
 
 def clips_norm(name: str) -> bool:
-    """Return whether the name denotes a limit on the gradient norm: max_grad_norm, clip_norm."""
+    """Return True if the name denotes a limit on the gradient norm: max_grad_norm, clip_norm."""
     words = set(words_of(name))
-    if words & _NO_NORM_CLIP:
+    if words & _NO_NORM_CLIP_WORDS:
         return False
-    clips = bool(words & {"clip", "clipping"}) and (len(words) == 1 or bool(words & _CLIPPED_BY_NORM))
+    clips = bool(words & {"clip", "clipping"}) and (len(words) == 1 or bool(words & _NORM_CLIP_WORDS))
     return clips or bool(words & {"clipnorm", "gradclip"}) or {"max", "grad", "norm"} <= words
 
 
 def is_of_optimizer(name: str) -> bool:
-    """Return whether the hyperparameter belongs to the optimizer or its schedule: learning rate, momentum, betas, warmup."""
-    return is_learning_rate(name) or (bool(set(words_of(name)) & _OPTIMIZER) and not is_regulariser(name))
+    """Return True if the hyperparameter belongs to the optimizer or its schedule: learning rate, momentum, betas, warmup."""
+    return is_learning_rate(name) or (bool(set(words_of(name)) & _OPTIMIZER_WORDS) and not is_regulariser(name))
 
 
 def is_of_machine(name: str) -> bool:
-    """Return whether the parameter concerns hardware, data loading or logging; such parameters do not affect results."""
-    return bool(set(words_of(name)) & _MACHINE)
+    """Return True if the parameter concerns hardware, data loading or logging; such parameters do not affect results."""
+    return bool(set(words_of(name)) & _MACHINE_WORDS)
 
 
 def batch_size(trial: Trial) -> float:
-    """Return the trial's logged training batch size, or else that among its hyperparameters; NaN if unknown."""
-    noted = trial.fact("batch_size")
-    if noted > 0:
-        return noted
+    """Return the trial's training batch size from its facts, or else from its hyperparameters; NaN if unknown."""
+    size = trial.fact("batch_size")
+    if size > 0:
+        return size
     return next((as_number(v) for n, v in trial.params.items() if is_batch_size(n)), float("nan"))
 
 
 @lru_cache(maxsize=10_000)
 def chooses_optimizer(name: str) -> bool:
-    """Return whether the name denotes the choice of optimizer, which determines what other hyperparameters mean."""
+    """Return True if the name denotes the choice of optimizer, which determines the meaning of other hyperparameters."""
     words = words_of(name)
     while words and words[-1] in ("name", "type", "class", "kind", "choice"):
         words.pop()

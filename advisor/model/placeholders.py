@@ -1,7 +1,7 @@
-"""The placeholders with which a command passes to the training what a study sets besides hyperparameters.
+"""Placeholders in a command that pass a study's settings other than hyperparameters to the training.
 
 `{max_train_steps}` and `{evaluate_every}` are numbers. `{schedule}` is the kind of the learning-rate schedule, and
-`{schedule.decay_steps}` one of its other numbers. `{seed}` differs from run to run.
+`{schedule.decay_steps}` is one of its other numbers. `{seed}` differs between runs.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ SCHEDULE = "schedule"
 
 def values(spec: StudySpec) -> dict[str, str]:
     """Return the values of the placeholders that are the same for all runs of the study."""
-    own = {"study": spec.study, "max_train_steps": spec.max_train_steps, "evaluate_every": spec.evaluate_every}
+    study_fields = {"study": spec.study, "max_train_steps": spec.max_train_steps, "evaluate_every": spec.evaluate_every}
     schedule = dict(spec.schedule or {})
-    parts = {f"{SCHEDULE}.{name}": value for name, value in schedule.items() if name != "kind"}
-    found = {**own, SCHEDULE: schedule.get("kind"), **parts}
-    return {name: str(value) for name, value in found.items() if value is not None}
+    schedule_fields = {f"{SCHEDULE}.{name}": value for name, value in schedule.items() if name != "kind"}
+    all_fields = {**study_fields, SCHEDULE: schedule.get("kind"), **schedule_fields}
+    return {name: str(value) for name, value in all_fields.items() if value is not None}
 
 
 def to_pass(spec: StudySpec) -> tuple[str, ...]:
-    """Return the placeholders that the training needs so that it does what the study says; hyperparameters are not included.
+    """Return the placeholders that the command needs so that the training follows the study; hyperparameters are not included.
 
-    A hyperparameter that states the same number of steps stands for `max_train_steps`.
+    `max_train_steps` is not needed if a hyperparameter already sets this number of steps.
     """
     seed = ("seed",) if (spec.seeds or 1) > 1 else ()
-    stated = any(p.value == spec.max_train_steps for n, p in spec.parameters.items() if counts_training(n))
+    in_parameters = any(p.value == spec.max_train_steps for n, p in spec.parameters.items() if counts_training(n))
     set_by_study = (
-        n for n in values(spec) if n.partition(".")[0] == SCHEDULE or (n == "max_train_steps" and not stated)
+        n for n in values(spec) if n.partition(".")[0] == SCHEDULE or (n == "max_train_steps" and not in_parameters)
     )
     return tuple(n for n in (*seed, *set_by_study) if n.removeprefix(f"{SCHEDULE}.") not in spec.parameters)
 

@@ -31,7 +31,7 @@ class BestBeyond(_Finite):
     end: float
     """The end of the range before it was extended."""
     than: float | None = None
-    """Best objective value so far; None if more than the space changed, so that only trials of the new study are compared."""
+    """Best objective value so far; None if it is not comparable because more than the search space changed."""
     noise: float = 0.0
     """Standard deviation of one result between seeds, if known; an improvement smaller than that is inconclusive."""
 
@@ -48,7 +48,7 @@ class BestReaches(_Finite):
 
 
 class ShareOfTrials(_Finite):
-    """Prediction that the share of ended trials of one kind stays on one side of a bound."""
+    """Prediction that the share of one kind of trials among the ended trials lies on one side of a bound."""
 
     kind: Literal["share"] = "share"
     of: Literal["failed", "better"]
@@ -103,7 +103,7 @@ def describe_prediction(prediction: Prediction, objective: Objective) -> str:
 
 
 def _only_saves(expects: Expected) -> bool:
-    """Return whether the prediction expects no better value, after rounding."""
+    """Return True if the prediction expects no better value, apart from rounding."""
     return isinstance(expects, BestReaches) and expects.expected in (expects.than, significant(expects.than, 3))
 
 

@@ -1,4 +1,4 @@
-"""How an experiment is read as a study: what the user may decide, and what the reading decided."""
+"""Decisions about how an experiment is read as a study: those of the user, and those made automatically."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Kind = Literal[
 
 
 class Reading(FrozenModel):
-    """Decisions of the user about how to read the experiment; they overrule what the analysis would infer."""
+    """Decisions of the user about how to read the experiment. They override what the analysis would infer."""
 
     ignore: tuple[str, ...] = ()
     """Parameters that are no hyperparameters."""
@@ -34,8 +34,8 @@ class Decision(FrozenModel):
     """A decision about the data that was made before any rule ran, such as which trials were pruned."""
 
     topic: str
-    """What was decided: "status", "population", "kind", "parameters", "steps"."""
+    """Subject of the decision: "status", "population", "kind", "parameters" or "steps"."""
     text: str
     """The decision and its reason, one or two sentences."""
     overrule: str | None = None
-    """How the user overrules the decision, for example `--ignore tokens`; None if nothing can overrule it."""
+    """Option with which the user overrides the decision, for example `--ignore tokens`; None if there is none."""

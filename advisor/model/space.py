@@ -77,15 +77,15 @@ class Domain(BaseModel):
     def _check_limits(self) -> None:
         if self.limits is None:
             return
-        least, most = self.reach
+        minimum, maximum = self.reach
         if self.choices is not None or self.type in ("categorical", "bool"):
             raise ValueError("only a number has limits; choices have none")
-        if not least < most:
-            raise ValueError(f"the first limit must be less than the second, not {least:g} and {most:g}")
+        if not minimum < maximum:
+            raise ValueError(f"the first limit must be less than the second, not {minimum:g} and {maximum:g}")
         if self.type == "int" and any(end is not None and not end.is_integer() for end in self.limits):
-            raise ValueError(f"the limits of an int parameter must be whole numbers, not {least:g} to {most:g}")
-        if self.low is not None and self.high is not None and not (least <= self.low and self.high <= most):
-            raise ValueError(f"the range {self.low:g} to {self.high:g} exceeds the limits, {least:g} to {most:g}")
+            raise ValueError(f"the limits of an int parameter must be whole numbers, not {minimum:g} to {maximum:g}")
+        if self.low is not None and self.high is not None and not (minimum <= self.low and self.high <= maximum):
+            raise ValueError(f"the range {self.low:g} to {self.high:g} exceeds the limits, {minimum:g} to {maximum:g}")
 
     def _check_choices(self, choices: tuple[Value, ...]) -> None:
         if len(choices) == 0:
@@ -97,14 +97,14 @@ class Domain(BaseModel):
 
     @property
     def numeric(self) -> bool:
-        """Whether the domain is a numeric range."""
+        """True if the domain is a numeric range."""
         return self.low is not None
 
     @property
     def reach(self) -> tuple[float, float]:
         """The declared limits of the range (minimum, maximum), or an infinity if no limit is declared."""
-        least, most = self.limits or (None, None)
-        return -math.inf if least is None else least, math.inf if most is None else most
+        minimum, maximum = self.limits or (None, None)
+        return -math.inf if minimum is None else minimum, math.inf if maximum is None else maximum
 
     @property
     def options(self) -> tuple[Value, ...]:
@@ -115,14 +115,15 @@ class Domain(BaseModel):
 
     @property
     def varied(self) -> bool:
-        """Whether the domain contains more than one value."""
+        """True if the domain contains more than one value."""
         return self.numeric or len(self.options) > 1
 
     def to_unit(self, values: Sequence[Value] | FloatArray) -> FloatArray:
-        """Return the positions of `values` (n,) on the range's scale: 0 at `low`, 1 at `high`, beyond these outside the range.
+        """Return the positions of `values` (n,) on the range's scale: 0 at `low`, 1 at `high`, below 0 or above 1 outside the
+        range.
 
-        The position of a choice is index / (number of choices - 1). A value that is not among the choices or not on the scale has
-        position NaN (zero on a log scale, a word in a range).
+        The position of a choice is index / (number of choices - 1). It is NaN for a value that is not among the choices or not on
+        the scale, such as zero on a log scale or a word in a range.
         """
         if not self.numeric:
             index: dict[Value, int] = {}
@@ -158,11 +159,11 @@ class Domain(BaseModel):
         return value
 
     def draw(self, position: float) -> Value:
-        """Return the value for a uniformly distributed `position` in [0, 1). Unlike `from_unit`, all integers in a linear range are
-        equally likely.
+        """Return the value for a uniformly distributed `position` in [0, 1).
 
-        On a log scale, an integer's probability is the logarithmic length of the interval that rounds to it. Floats get 12
-        significant digits, because logarithms differ between platforms in the last bit.
+        Unlike with `from_unit`, all integers in a linear range are equally likely. On a log scale, an integer's probability is
+        proportional to the logarithmic length of the interval that rounds to it. Floats are rounded to 12 significant digits,
+        because logarithms differ between platforms in the last bit.
         """
         if not self.numeric:
             return self.from_unit(position)
@@ -177,35 +178,36 @@ class Domain(BaseModel):
         return min(low + math.floor(position * (high - low + 1)), high)
 
     def contains(self, value: Value) -> bool:
-        """Return whether the domain contains `value`. At both ends, `TOLERANCE` times the range's length is allowed."""
+        """Return True if the domain contains `value`, with a tolerance of `TOLERANCE` times the range's length at both ends."""
         position = float(self.to_unit([value])[0])
         return -TOLERANCE <= position <= 1 + TOLERANCE
 
     def allows(self, value: Value) -> bool:
-        """Return whether the domain contains a logged `value`; choices match despite rounding or different case."""
+        """Return True if the domain contains a logged `value`; choices may differ from it by rounding or in case."""
         return bool(self.allows_each([value])[0])
 
     def allows_each(self, values: Sequence[Value]) -> BoolArray:
-        """Return for each of the logged values (n,) whether the domain contains it, as `allows` does."""
+        """Return a mask of the logged values (n,) that the domain contains; see `allows`."""
         if self.numeric:
             positions = self.to_unit(values)
             return np.asarray((positions >= -TOLERANCE) & (positions <= 1 + TOLERANCE))
-        known = {(type(v), v): v for v in values}  # True and 1 are equal and yet differ here
+        known_values = {(type(v), v): v for v in values}  # keys include the type, because True equals 1
         options = self.options
-        allowed = {key: v in options or any(same(v, option) for option in options) for key, v in known.items()}
+        allowed = {key: v in options or any(same(v, option) for option in options) for key, v in known_values.items()}
         return np.array([allowed[type(v), v] for v in values], dtype=np.bool_)
 
 
 def same(value: Value, other: Value) -> bool:
-    """Return whether two values are equal up to rounding, or equal up to case if either is a word."""
-    if isinstance(value, str) or isinstance(other, str):  # among words, 1 is logged as the word "1"
+    """Return True if two values are equal except for rounding, or except for case if either is a word."""
+    if isinstance(value, str) or isinstance(other, str):  # a choice between words and numbers logs 1 as the word "1"
         return str(value).lower() == str(other).lower()
     return math.isclose(value, other, rel_tol=TOLERANCE)
 
 
 def to_scale(values: FloatArray, scale: Scale) -> FloatArray:
-    """Transform `values` (n,) to the increasing unit in which the scale is uniform: natural logarithms on a log scale. Values that
-    are not on the scale become NaN.
+    """Transform `values` (n,) to numbers in which the scale is uniform and increasing, such as natural logarithms on a log scale.
+
+    Values that are not on the scale become NaN.
     """
     if scale == "linear":
         return values
@@ -215,19 +217,21 @@ def to_scale(values: FloatArray, scale: Scale) -> FloatArray:
 
 
 def rounded(value: float, digits: int = 3) -> float:
-    """Round `value` to this many significant digits; if it is just below 1, round 1 - value instead: 0.9995, not 1."""
+    """Round `value` to this many significant digits. If it is just below 1, round 1 - value instead, so that 0.9995 does not become
+    1.
+    """
     if 0.99 < value < 1:
         return round(1 - float(f"{1 - value:.{digits}g}"), 15)
     return float(f"{value:.{digits}g}")
 
 
 MAX_ROUNDING = 0.01
-"""Maximum share of its value by which rounding moves the end of an inferred range: it is no wider range."""
+"""Maximum change of the end of an inferred range due to rounding, as a share of its value."""
 
 
 def outwards(value: float, side: Literal["low", "high"]) -> float:
-    """Round the end of a range away from it, to two significant digits if that moves it by at most 1 %, else to three."""
-    value = float(f"{value:.12g}")  # without the error of a computation
+    """Round the end of a range outwards to two significant digits, or to three if two would move it by more than 1 %."""
+    value = float(f"{value:.12g}")  # removes rounding errors of earlier computations
     if not value or rounded(value) == value:
         return value
     if 0.99 < value < 1:
@@ -249,26 +253,28 @@ def as_number(value: object) -> float:
         return math.nan
 
 
-_OPEN_UNIT = frozenset(("beta1", "beta2"))
-_HALF_OPEN_UNIT = frozenset("momentum dropout labelsmoothing rho gamma ema".split())
-_POSITIVE = frozenset("learningrate lr lr0 epsilon eps batchsize clip temperature width units layers depth".split())
-_AVERAGES = frozenset("momentum beta1 beta2 ema".split())
-_NOT_NEGATIVE = frozenset("decay weightdecay wd warmup alpha l1 l2".split())
+_OPEN_UNIT_NAMES = frozenset(("beta1", "beta2"))
+_HALF_OPEN_UNIT_NAMES = frozenset("momentum dropout labelsmoothing rho gamma ema".split())
+_POSITIVE_NAMES = frozenset(
+    "learningrate lr lr0 epsilon eps batchsize clip temperature width units layers depth".split()
+)
+_AVERAGING_NAMES = frozenset("momentum beta1 beta2 ema".split())
+_NOT_NEGATIVE_NAMES = frozenset("decay weightdecay wd warmup alpha l1 l2".split())
 
 
 def hard_limits(name: str, kind: Kind | None = None) -> tuple[float, float]:
-    """Return the (low, high) limits that every range of a hyperparameter with this name must respect, or infinities.
+    """Return the limits (low, high) of all ranges of a hyperparameter with this name; infinite if there is no limit.
 
     Betas, momentum, dropout and smoothing are between 0 and 1; learning rates, sizes and integers are above 0.
     """
     phrases = _phrases(name)
-    if phrases & _OPEN_UNIT or "oneminusmomentum" in phrases:
+    if phrases & _OPEN_UNIT_NAMES or "oneminusmomentum" in phrases:
         return 0.0, 1.0
-    if phrases & _HALF_OPEN_UNIT:
+    if phrases & _HALF_OPEN_UNIT_NAMES:
         return (-1e-300, 1.0)
-    if phrases & _POSITIVE or kind == "int":
+    if phrases & _POSITIVE_NAMES or kind == "int":
         return 0.0, math.inf
-    if phrases & _NOT_NEGATIVE:
+    if phrases & _NOT_NEGATIVE_NAMES:
         return (-1e-300, math.inf)
     return -math.inf, math.inf
 
@@ -279,31 +285,43 @@ def _phrases(name: str) -> set[str]:
     return {"".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, min(i + 3, len(words)) + 1)}
 
 
-_LENGTHS = {"epoch", "epochs", "steps", "iters", "iterations", "iter", "iteration", "step", "updates"}
-_COUNTED_EXPOSURE = {"tokens", "timesteps"}
-_OF_TRAINING = {"train", "training", "total"}
-_COUNTING = {"max", "num", "number", "n", "no", "nb", "of", "global", "budget", "scheduled", "trainer", *_OF_TRAINING}
+_LENGTH_WORDS = {"epoch", "epochs", "steps", "iters", "iterations", "iter", "iteration", "step", "updates"}
+_EXPOSURE_WORDS = {"tokens", "timesteps"}
+_TRAINING_WORDS = {"train", "training", "total"}
+_COUNTING_WORDS = {
+    "max",
+    "num",
+    "number",
+    "n",
+    "no",
+    "nb",
+    "of",
+    "global",
+    "budget",
+    "scheduled",
+    "trainer",
+    *_TRAINING_WORDS,
+}
 
 
 @lru_cache(maxsize=10_000)
 def counts_training(name: str) -> bool:
-    """Return whether the name denotes the length of training: epochs, max_steps, trainer.maxEpochs,
-    num_iterations.
+    """Return True if the name denotes the length of training: epochs, max_steps, trainer.maxEpochs, num_iterations.
 
-    Every word of the name must match; warmup_steps, steps_per_epoch, eval_steps and step_size therefore do not.
+    All words of the name must be about length, so warmup_steps, steps_per_epoch, eval_steps and step_size do not count.
     """
     words = words_of(name)
-    units = [w for w in words if w in _LENGTHS]
+    units = [w for w in words if w in _LENGTH_WORDS]
     if units:
-        others = [w for w in words if w not in _LENGTHS]
+        others = [w for w in words if w not in _LENGTH_WORDS]
         plain = len(units) == 1 and (bool(others) or units[0] not in ("step", "iter", "iteration"))
-        return plain and all(w in _COUNTING for w in others)
-    rest = [w for w in words if w not in _COUNTED_EXPOSURE]
-    return len(words) - len(rest) == 1 and bool(_OF_TRAINING & set(rest)) and all(w in _COUNTING for w in rest)
+        return plain and all(w in _COUNTING_WORDS for w in others)
+    rest = [w for w in words if w not in _EXPOSURE_WORDS]
+    return len(words) - len(rest) == 1 and bool(_TRAINING_WORDS & set(rest)) and all(w in _COUNTING_WORDS for w in rest)
 
 
 def counts_epochs_of_training(name: str) -> bool:
-    """Return whether the name denotes the length of training in epochs."""
+    """Return True if the name denotes the length of training in epochs."""
     return counts_training(name) and "epoch" in name.lower()
 
 
@@ -317,7 +335,7 @@ def _words_of(name: str) -> tuple[str, ...]:
     return tuple(w for w in re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower()) if w)
 
 
-_SHAPE_OF_RATES = frozenset(
+_SCHEDULE_WORDS = frozenset(
     "decay schedule scheduler warmup min final end factor gamma multiplier mult scale exponent power cycles drop patience plateau "
     "reduce step steps epoch epochs milestones ratio policy mode type cosine cos auto find finder".split()
 )
@@ -325,18 +343,18 @@ _SHAPE_OF_RATES = frozenset(
 
 @lru_cache(maxsize=10_000)
 def is_learning_rate(name: str) -> bool:
-    """Return whether the name denotes a learning rate, as opposed to a parameter of its schedule."""
+    """Return True if the name denotes a learning rate, as opposed to a parameter of its schedule."""
     words = set(words_of(name))
-    return bool({"lr", "lr0", "learningrate"} & words or {"learning", "rate"} <= words) and not words & _SHAPE_OF_RATES
+    return bool({"lr", "lr0", "learningrate"} & words or {"learning", "rate"} <= words) and not words & _SCHEDULE_WORDS
 
 
 def range_scale(name: str, low: float, high: float, scale: Scale) -> Scale:
-    """Return the scale for a new range of this hyperparameter; `scale` unless its name says better.
+    """Return the scale for a new range of this hyperparameter; `scale` unless its name suggests another one.
 
-    A learning rate has a log scale. Momentum and betas average over about 1 / (1 - value) steps, so a range has a reverse-log scale
-    if its ends differ tenfold in that number: on a linear scale few trials would lie near 1.
+    A learning rate has a log scale. Momentum and betas average over about 1 / (1 - value) steps. If that number differs tenfold
+    between the ends of a range, the scale is reverse-log, because on a linear scale few trials would lie near 1.
     """
     if is_learning_rate(name) and low > 0:
         return "log"
-    averages = _phrases(name) & _AVERAGES and "oneminus" not in _phrases(name)
+    averages = _phrases(name) & _AVERAGING_NAMES and "oneminus" not in _phrases(name)
     return "reverse-log" if averages and low >= 0 and 10 * (1 - high) <= 1 - low and high < 1 else scale

@@ -16,9 +16,9 @@ from advisor.model.space import Domain, Value
 Direction = Literal["minimize", "maximize"]
 Role = Literal["scientific", "nuisance", "fixed", "derived"]
 MAX_TRIALS = 1_000_000
-"""Maximum trials of a study file; a larger number is a typing error and would take hours to draw."""
+"""Maximum number of trials of a study; a larger number is probably a typing error, and drawing the trials would take hours."""
 MAX_SEEDS = 10_000
-"""Maximum seeds of each trial."""
+"""Maximum number of seeds of each trial."""
 Probe = Literal["batch-size", "learning-rate", "early-instability", "warmup", "steps"]
 MAX_NAME = 500
 """Maximum number of characters of a name; most experiment trackers allow fewer."""
@@ -37,17 +37,17 @@ class Objective(BaseModel):
 
     @property
     def chosen_on_test_data(self) -> bool:
-        """Whether the metric is of test data by its name."""
+        """True if, according to its name, the metric is computed on test data."""
         return split_of(self.metric) == "test"
 
     @property
     def final_data(self) -> str:
-        """Noun for the data that show once, at the end, how good the chosen setting is."""
+        """Noun for the data on which the chosen setting is measured once, at the end."""
         return "data that chose no trial" if self.chosen_on_test_data else "the test set"
 
 
 class MisplacedError(ValueError):
-    """A validation error in one part of a study, with the keys that lead to this part; they determine the line number."""
+    """A validation error in one part of a study, with the keys that lead to this part, from which its line number is found."""
 
     def __init__(self, message: str, *keys: str) -> None:
         super().__init__(message)
@@ -112,7 +112,7 @@ class Parameter(Domain):
 
     @property
     def searched(self) -> bool:
-        """Whether the study varies this parameter."""
+        """True if the study varies this parameter."""
         return self.role not in ("fixed", "derived") and self.varied
 
     def fixed_at(self, value: Value, *, why: str) -> Parameter:
@@ -146,7 +146,7 @@ class Bounds(BaseModel):
         return self
 
     def contains(self, value: Value) -> bool:
-        """Return whether `value` lies within the bounds (inclusive). A word never lies within a range."""
+        """Return True if `value` lies within the bounds (inclusive). A word never lies within a range."""
         if self.choices is not None:
             return value in self.choices
         if isinstance(value, str):
@@ -163,7 +163,7 @@ class Region(BaseModel):
     why: str | None = None
 
     def contains(self, trial: Mapping[str, Value]) -> bool:
-        """Return whether a trial {parameter: value} lies in the region; False if the trial lacks a bounded parameter."""
+        """Return True if a trial {parameter: value} lies in the region; False if the trial lacks a bounded parameter."""
         return all(name in trial and bounds.contains(trial[name]) for name, bounds in self.where.items())
 
 
@@ -237,9 +237,9 @@ class StudySpec(BaseModel):
         conditions = {n: p.when or () for n, p in self.parameters.items() if p.when}
         formulas = {n: _names(p.formula) for n, p in self.parameters.items() if p.formula}
         for name in self.parameters:
-            if name in _reached(name, conditions):
+            if name in _dependencies(name, conditions):
                 raise MisplacedError(f"the conditions of parameter {name!r} are circular", "parameters", name, "when")
-            if name in _reached(name, formulas):
+            if name in _dependencies(name, formulas):
                 raise MisplacedError(f"the formula of {name!r} is circular", "parameters", name, "formula")
         for i, region in enumerate(self.forbidden):
             for name in region.where:
@@ -252,16 +252,16 @@ class StudySpec(BaseModel):
         return self
 
     def _check_condition(self, name: str, parameter: Parameter) -> None:
-        for parent, wanted in (parameter.when or {}).items():
+        for parent, required in (parameter.when or {}).items():
             keys = ("parameters", name, "when", parent)
             if parent not in self.parameters:
                 raise MisplacedError(f"parameter {name!r} depends on {parent!r}, which is not in the study", *keys)
             if self.parameters[parent].role == "derived":
                 raise MisplacedError(f"parameter {name!r} cannot depend on {parent!r}, which is derived", *keys)
             options = self.parameters[parent].options
-            if options and wanted not in options:
+            if options and required not in options:
                 raise MisplacedError(
-                    f"parameter {name!r} requires {parent} = {wanted!r}, which is not one of its choices", *keys
+                    f"parameter {name!r} requires {parent} = {required!r}, which is not one of its choices", *keys
                 )
 
     def _check_names(self, name: str, key: str, text: str | None) -> None:
@@ -280,18 +280,20 @@ class StudySpec(BaseModel):
         or its value is not finite.
         """
         values = dict(trial)
-        waiting = {n: t for n, p in self.parameters.items() if n not in trial and (t := p.formula or p.equals)}
-        while waiting:
-            known = {n: v for n, text in waiting.items() if (v := self._computed(n, text, values)) is not None}
-            if not known:
+        missing = {n: t for n, p in self.parameters.items() if n not in trial and (t := p.formula or p.equals)}
+        while missing:
+            computed_values = {
+                n: v for n, text in missing.items() if (v := self._computed(n, text, values)) is not None
+            }
+            if not computed_values:
                 break
-            values |= known
-            waiting = {n: text for n, text in waiting.items() if n not in known}
+            values |= computed_values
+            missing = {n: text for n, text in missing.items() if n not in computed_values}
         return values
 
     def _computed(self, name: str, text: str, trial: Mapping[str, Value]) -> Value | None:
         parameter = self.parameters[name]
-        if any(trial.get(parent) != wanted for parent, wanted in (parameter.when or {}).items()):
+        if any(trial.get(parent) != required for parent, required in (parameter.when or {}).items()):
             return None
         value = formula.parse(text).value(trial)
         return round(value) if value is not None and parameter.type == "int" else value
@@ -306,7 +308,7 @@ class StudySpec(BaseModel):
         return {name: p for name, p in self.parameters.items() if p.searched}
 
     def searches_within(self, other: StudySpec) -> bool:
-        """Return whether every searched range and choice is part of another study's search space."""
+        """Return True if every searched range and choice is part of another study's search space."""
         known = other.searched
         for name, new in self.searched.items():
             old = known.get(name)
@@ -331,13 +333,13 @@ def _names(text: str | None) -> frozenset[str]:
     return formula.parse(text).names if text is not None else frozenset()
 
 
-def _reached(name: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
+def _dependencies(name: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
     """Return all names that `name` depends on, directly or indirectly."""
     names: set[str] = set()
-    waiting = list(edges.get(name, ()))
-    while waiting:
-        other = waiting.pop()
+    unvisited = list(edges.get(name, ()))
+    while unvisited:
+        other = unvisited.pop()
         if other not in names:
             names.add(other)
-            waiting += edges.get(other, ())
+            unvisited += edges.get(other, ())
     return names

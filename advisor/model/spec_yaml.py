@@ -41,7 +41,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML dumper that quotes text that YAML 1.1 or 1.2 would not read as text."""
+    """YAML dumper that quotes text which YAML 1.1 or 1.2 would not read as text."""
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -103,7 +103,7 @@ def loads(text: str, *, source: str = "study file") -> StudySpec:
         misplaced = first.get("ctx", {}).get("error")
         keys = misplaced.keys if isinstance(misplaced, MisplacedError) else ()
         location = (*(str(part) for part in first["loc"]), *keys)
-        line = _line(node, location)
+        line = _line_of_node(node, location)
         key = " ".join(".".join(location).split()) or "study file"
         message = "is not a key of a study file" if first["type"] == "extra_forbidden" else first["msg"]
         message = message.removeprefix("Value error, ")
@@ -130,7 +130,7 @@ def _add_constants(data: dict[Any, Any], source: str) -> None:
 
 def line_of(text: str, *keys: str) -> int:
     """Return the 1-based line number of the deepest of the nested `keys` (outermost first) that occurs in a study file."""
-    return _line(_Loader(text).get_single_node(), keys)
+    return _line_of_node(_Loader(text).get_single_node(), keys)
 
 
 def _reject_duplicates(node: Any, source: str) -> None:
@@ -146,7 +146,7 @@ def _reject_duplicates(node: Any, source: str) -> None:
             _reject_duplicates(item, source)
 
 
-def _line(node: Any, location: tuple[str, ...]) -> int:
+def _line_of_node(node: Any, location: tuple[str, ...]) -> int:
     """Return the line number of the deepest key in `location` that occurs in the file."""
     line = int(node.start_mark.line) + 1
     for part in location:
@@ -163,16 +163,16 @@ def _line(node: Any, location: tuple[str, ...]) -> int:
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of a study file."""
-    whole = StudySpec.model_json_schema()
+    full_schema = StudySpec.model_json_schema()
     # StudySpec refers to itself, so pydantic moves it to $defs; users of the schema expect its keys at the top level.
-    top = whole["$defs"]["StudySpec"]
+    study_schema = full_schema["$defs"]["StudySpec"]
     value = {"anyOf": [{"type": kind} for kind in ("boolean", "integer", "number", "string")]}
-    top["properties"]["constants"] = {
+    study_schema["properties"]["constants"] = {
         "type": "object",
         "description": "Parameters that are the same in every trial, and their values.",
         "additionalProperties": value,
     }
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": whole["$defs"]}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **study_schema, "$defs": full_schema["$defs"]}
 
 
 # --- writing --------------------------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def schema() -> dict[str, Any]:
 def dump(spec: StudySpec, *, parent: StudySpec | None = None, inferred: Container[str] = ()) -> str:
     """Return the study as YAML that `load` can read back, with a comment on each parameter that differs from `parent`.
 
-    inferred: parameters of `parent` whose range is not stated: its ends are the values that trials used.
+    inferred: parameters of `parent` whose ranges were inferred from the values that trials used.
     """
     if parent is None:
         return "\n".join(_lines(spec, {})) + "\n"
@@ -226,9 +226,9 @@ def _lines(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
         for prediction in spec.predictions:
             text = describe_prediction(prediction, spec.objective)
             yield from (f"  # {line}" for line in textwrap.wrap(clean(f"{capital(text)}."), _WIDTH))
-            shown = prediction.model_dump(mode="json", exclude_none=True)
-            yield f"  - {_entry('rule', shown.pop('rule'))}"
-            yield from (f"    {_entry(key, value, flow=True)}" for key, value in shown.items())
+            entries = prediction.model_dump(mode="json", exclude_none=True)
+            yield f"  - {_entry('rule', entries.pop('rule'))}"
+            yield from (f"    {_entry(key, value, flow=True)}" for key, value in entries.items())
     if spec.baseline is not None:
         yield "baseline:"
         yield from (f"  {line}" for line in _lines(spec.baseline, {}))
@@ -256,13 +256,13 @@ def _space(spec: StudySpec, differences: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_constant(parameter: Parameter) -> bool:
-    """Return whether one line says all about the parameter: trials never varied it."""
+    """Return True if one line describes the parameter completely, because trials never varied it."""
     value = parameter.value
     return value is not None and parameter == Parameter(role="fixed", value=value, why=SAME)
 
 
 _WIDTH = 105
-"""Column after which the next word of a long text of a study file starts a new line."""
+"""Column after which long texts in a study file are wrapped."""
 _KEYS = (
     "role", "type", "low", "high", "scale", "limits", "choices", "value", "searched_in", "formula", "equals", "when", "why",
 )  # fmt: skip
@@ -272,22 +272,22 @@ def _parameter(name: str, parameter: Parameter, difference: str | None) -> Itera
     yield f"  {_scalar(name)}:"
     if difference is not None:
         yield f"    # {difference}"
-    shown = parameter.model_dump(mode="json", exclude_none=True)
+    entries = parameter.model_dump(mode="json", exclude_none=True)
     if not parameter.numeric:
-        del shown["scale"]
+        del entries["scale"]
     if parameter.searched_in is not None:
-        shown["searched_in"] = parameter.searched_in.model_dump(mode="json", exclude_defaults=True)
+        entries["searched_in"] = parameter.searched_in.model_dump(mode="json", exclude_defaults=True)
     for key in _KEYS:
-        if key in shown:
-            value = shown[key]
+        if key in entries:
+            value = entries[key]
             if key in ("low", "high") and parameter.type == "int" and float(value).is_integer():
                 value = int(value)
             yield from _why(value) if key == "why" else ["    " + _entry(key, value, flow=True)]
 
 
 def _region(region: Region) -> Iterator[str]:
-    shown = region.model_dump(mode="json", exclude_none=True)
-    yield "  - " + _entry("where", shown["where"], flow=True)
+    entries = region.model_dump(mode="json", exclude_none=True)
+    yield "  - " + _entry("where", entries["where"], flow=True)
     if region.why is not None:
         yield from _why(region.why)
 
@@ -296,11 +296,11 @@ def _differences(spec: StudySpec, parent: StudySpec, inferred: Container[str]) -
     """Return a comment on each parameter that differs from `parent` in more than its reason."""
     comments = {}
     for name, parameter in spec.parameters.items():
-        before = parent.parameters.get(name)
-        if before is None:
+        old_parameter = parent.parameters.get(name)
+        if old_parameter is None:
             comments[name] = "new in this round"
-        elif before.model_dump(exclude={"why"}) != parameter.model_dump(exclude={"why"}):
-            comments[name] = f"the round before {describe(before, 'tried' if name in inferred else 'searched')}"
+        elif old_parameter.model_dump(exclude={"why"}) != parameter.model_dump(exclude={"why"}):
+            comments[name] = f"the round before {describe(old_parameter, 'tried' if name in inferred else 'searched')}"
     return comments
 
 
@@ -330,7 +330,7 @@ def _why(text: str) -> Iterator[str]:
 
 
 def _wrapped(value: Any, indent: str) -> Iterator[str]:
-    """Yield the lines of a value with printable texts, which continue on further lines beyond `_WIDTH` columns."""
+    """Yield the lines of a value with printable texts, wrapped at `_WIDTH` columns."""
     body: str = yaml.dump(value, Dumper=_Dumper, width=_WIDTH - len(indent), allow_unicode=True)
     yield from (indent + line for line in body.splitlines())
 

@@ -21,8 +21,8 @@ from advisor.model.spec import Parameter, StudySpec
 
 Status = Literal[
     "complete",
-    "early_stopped",  # ended by its own rule for early stopping (patience): its best result stands
-    "pruned",  # ended by a tuner because it was behind its siblings: its result at full length is unknown
+    "early_stopped",  # ended by its own early-stopping rule (patience); its best result is valid
+    "pruned",  # ended by a tuner because other trials were better; its result at full length is unknown
     "stopped",
     "diverged",
     "not_learned",  # ended at chance level or on another degenerate plateau
@@ -30,7 +30,8 @@ Status = Literal[
     "no_data",
     "running",
 ]
-"""Status of a trial; `advisor.contract.STATUSES` explains the values that adapters write, the others are read from the curves."""
+"""Status of a trial. `advisor.contract.STATUSES` explains the values that adapters write; the others are inferred from the curves.
+"""
 
 StepUnit = Literal["step", "epoch", "second", "millisecond"]
 
@@ -113,7 +114,8 @@ class Trial:
     round: int | None = None
     """Number of the earlier round that the trial comes from; None for a trial of this study."""
     reason: str = ""
-    """Reason for the status, as a clause ("its training loss is NaN from step 300 on"); empty if the source stated the status."""
+    """Reason for an inferred status, as a clause ("its training loss is NaN from step 300 on"); empty if the status was recorded.
+    """
     tags: Mapping[str, str] = field(default_factory=dict)
     """The user's own tags of the run."""
 
@@ -149,19 +151,21 @@ class Study:
     signals: Mapping[Signal, str] = field(default_factory=dict)
     """Logged metric name for each signal."""
     inferred: Mapping[str, str] = field(default_factory=dict)
-    """How undeclared properties were inferred. Keys are "objective", "direction" and names of parameters."""
+    """Explanation of how each undeclared property was inferred. Keys are "objective", "direction" and names of parameters."""
     warnings: tuple[str, ...] = ()
     """Warnings about the study's data, one sentence each."""
     unit: StepUnit = "step"
-    """Unit of the curves' steps: optimizer steps, epochs if only epochs were logged, or times if times were logged as steps."""
+    """Unit of the steps of curves: optimizer steps, epochs if only epochs were logged, or a time if times were logged as steps."""
     kind: Kind = "unknown"
     """Kind of workload."""
     lengths: Mapping[str, float] = field(default_factory=dict)
-    """Steps per unit of each fixed hyperparameter that is the length of training although its name does not say so."""
+    """Steps per unit of each fixed hyperparameter that sets the length of training although its name does not show it."""
     decisions: tuple[Decision, ...] = ()
     """Decisions about how the experiment was read as a study, for the report."""
     outside: tuple[Trial, ...] = ()
-    """Trials of earlier rounds that would count as data if they lay in this study's space; their indices are not valid here."""
+    """Trials of earlier rounds that do not count as data only because they lie outside this study's space. Their indices are not
+    valid in this study.
+    """
 
     @property
     def name(self) -> str:
@@ -170,7 +174,7 @@ class Study:
 
     @property
     def minimize(self) -> bool:
-        """Whether lower values of the objective are better."""
+        """True if lower values of the objective are better."""
         return self.spec.objective.direction == "minimize"
 
     def at(self, step: int) -> str:
@@ -203,7 +207,7 @@ class Study:
         return _EMPTY if name is None else self.metric(trial, name)
 
     def peaks(self, trial: Trial, signal: Signal) -> Curve:
-        """Return a signal's curve with the maximum of each logged window, if available, so that averaging hides no spikes."""
+        """Return the maximum of a signal in each logged window, or else the signal's curve; averages would hide spikes."""
         name = self.signals.get(signal)
         if name is None:
             return _EMPTY
@@ -211,7 +215,7 @@ class Study:
         return largest if len(largest) else self.metric(trial, name)
 
     def has(self, signal: Signal) -> bool:
-        """Return whether any trial logged the signal."""
+        """Return True if any trial logged the signal."""
         return signal in self.signals
 
     def cost_curve(self, trial: Trial) -> Curve:
@@ -220,14 +224,13 @@ class Study:
         return curve if self.minimize else -curve
 
     def train_cost_curve(self, trial: Trial) -> Curve:
-        """Return the trial's cost on training data at each step (lower is better): the objective on training data, or else a
-        training loss.
+        """Return the trial's cost on training data (lower is better): the objective on training data, or else a training loss.
 
-        Values of `cost_curve` are comparable with the training objective, but not with a loss. Empty if neither was logged.
+        It is empty if neither was logged. Values of `cost_curve` are comparable with the training objective, but not with a loss.
         """
-        twin = self.curve(trial, "train_objective")
-        if len(twin):
-            return twin if self.minimize else -twin
+        train_objective = self.curve(trial, "train_objective")
+        if len(train_objective):
+            return train_objective if self.minimize else -train_objective
         evaluated = self.curve(trial, "train_eval_loss")
         return evaluated if len(evaluated) else self.curve(trial, "train_loss")
 
@@ -239,9 +242,9 @@ class Study:
         return float(self.spec.max_train_steps) if self.spec.max_train_steps is not None else math.nan
 
     def cut_short(self, trial: Trial) -> bool:
-        """Return whether the trial ended before its planned steps: pruned, stopped early, or evaluated for less than 90 % of them.
+        """Return True if the trial was pruned, stopped early, or evaluated for less than 90 % of its planned steps.
 
-        Without a plan, return whether it was stopped.
+        If its planned steps are unknown, return True if it was stopped.
         """
         if trial.status in ("pruned", "early_stopped"):
             return True
@@ -273,20 +276,20 @@ class Study:
 
     @cached_property
     def feasible(self) -> BoolArray:
-        """Mask of the trials that trained to a finite objective and did not fail, shape (number of trials,). Pruned ones count."""
-        fine = np.array([t.status in _FEASIBLE for t in self.trials], dtype=np.bool_)
-        return fine & np.isfinite(self.costs)
+        """Mask of the trials with a finite objective that did not fail, including pruned trials, shape (number of trials,)."""
+        is_feasible = np.array([t.status in _FEASIBLE for t in self.trials], dtype=np.bool_)
+        return is_feasible & np.isfinite(self.costs)
 
     @cached_property
     def comparable(self) -> BoolArray:
         """Mask of the feasible trials with a result at full length, shape (number of trials,).
 
         Pruned trials, and trials that were stopped before 90 % of their planned steps, are censored: their results at full length
-        are unknown, and comparing their costs with those of complete trials is wrong. If no trial is complete, all feasible trials
-        count.
+        are unknown, so their costs must not be compared with those of complete trials. If no trial is complete, the mask contains
+        all feasible trials.
         """
-        whole = self.feasible & np.array([not self._censored(t) for t in self.trials], dtype=np.bool_)
-        return whole if whole.any() else self.feasible
+        complete = self.feasible & np.array([not self._censored(t) for t in self.trials], dtype=np.bool_)
+        return complete if complete.any() else self.feasible
 
     def _censored(self, trial: Trial) -> bool:
         steps = self.cost_curve(trial).steps
@@ -294,19 +297,19 @@ class Study:
         return trial.status == "pruned" or stopped
 
     def ranked(self, trials: Sequence[Trial] | None = None) -> list[Trial]:
-        """Return the comparable trials, best first; if `trials` is given, consider only those.
+        """Return the comparable trials, best first, or those among `trials`.
 
-        Of trials with the same best cost, such as a perfect score, the one with the lower mean cost in the second half comes first.
+        Trials with the same best cost, such as a perfect score, are ordered by the mean cost in the second half.
         """
         if trials is None:
             return list(self._ranked)
-        chosen = {t.index for t in trials}
-        return [t for t in self._ranked if t.index in chosen]
+        indices = {t.index for t in trials}
+        return [t for t in self._ranked if t.index in indices]
 
     @cached_property
     def _ranked(self) -> list[Trial]:
-        chosen = [t for t in self.trials if self.comparable[t.index]]
-        return sorted(chosen, key=lambda t: (self.costs[t.index], self._late_cost(t)))
+        comparable_trials = [t for t in self.trials if self.comparable[t.index]]
+        return sorted(comparable_trials, key=lambda t: (self.costs[t.index], self._late_cost(t)))
 
     def _late_cost(self, trial: Trial) -> float:
         """Return the mean cost in the second half of the evaluations."""

@@ -1,4 +1,4 @@
-"""Usual learning rates of optimizers and of fine-tuning: how far a search of the learning rate is extended at most.
+"""Usual learning rates of optimizers and of fine-tuning, which limit how far a search of the learning rate is extended.
 
 | training | usual rates | source |
 |---|---|---|
@@ -7,7 +7,7 @@
 | Lion | 1e-7 to 3e-3 | 3 to 10 times below AdamW: Chen et al. 2023, arXiv:2302.06675 |
 | fine-tuning, except with SGD | 1e-7 to 1e-3 | 2e-5 to 5e-5: Devlin et al. 2019, arXiv:1810.04805; adapters 2e-4: Hu et al. 2021 |
 
-These are no limits: trials right at the top of a usual range extend it by a small step.
+The limits are not strict: if the best trials lie at the end of a usual range, the search goes beyond it by a small step.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ BY_OPTIMIZER = {
     "adafactor": ADAM._replace(training="Adafactor"),
     "lion": LION,
 }
-"""Usual rates by a word in the name of the optimizer: adamw_torch is AdamW, paged_adamw_8bit as well."""
+"""Usual rates by a word in the name of the optimizer; adamw_torch and paged_adamw_8bit, for example, are AdamW."""
 
 MAX_TEXT = 200
-"""Maximum number of characters of a name or value that are read."""
-_OFF = frozenset(("", "0", "false", "no", "none", "null"))
-_PRETRAINED = frozenset("finetune finetuned finetuning pretrained lora qlora peft".split())
+"""Maximum number of characters of a name or value to search for words."""
+_OFF_WORDS = frozenset(("", "0", "false", "no", "none", "null"))
+_PRETRAINED_WORDS = frozenset("finetune finetuned finetuning pretrained lora qlora peft".split())
 _PRETRAINED_PAIRS = ({"fine", "tune"}, {"fine", "tuning"}, {"fine", "tuned"}, {"base", "model"}, {"pre", "trained"})
 
 
@@ -66,21 +66,21 @@ def of_optimizer(name: str) -> UsualRates | None:
 
 
 def starts_from_pretrained(params: Mapping[str, object]) -> bool:
-    """Return whether the logged parameters of a run show that it fine-tunes a pretrained model."""
+    """Return True if the logged parameters of a run show that it fine-tunes a pretrained model."""
     text = "\n".join(f"{name}\n{value}" for name, value in params.items()).lower()
-    # Each of the words contains one of these parts. Most texts contain none, and a run can have a thousand parameters.
+    # A fast check first: each word that counts contains one of these parts, and a run can have a thousand parameters.
     possible = any(part in text for part in ("fine", "trained", "lora", "peft", "base", "name_or_path"))
     return possible and any(_shows_pretrained(str(name), str(value)) for name, value in params.items())
 
 
 @lru_cache(maxsize=10_000)
-def named_pretrained(text: str) -> bool:
-    """Return whether a name, such as that of a study, shows that a pretrained model is fine-tuned."""
+def names_pretrained(text: str) -> bool:
+    """Return True if a name, such as that of a study, shows that a pretrained model is fine-tuned."""
     words = set(words_of(text[:MAX_TEXT]))
-    return bool(words & _PRETRAINED) or any(pair <= words for pair in _PRETRAINED_PAIRS)
+    return bool(words & _PRETRAINED_WORDS) or any(pair <= words for pair in _PRETRAINED_PAIRS)
 
 
 def _shows_pretrained(name: str, value: str) -> bool:
-    if value.strip().lower() in _OFF:
+    if value.strip().lower() in _OFF_WORDS:
         return False
-    return named_pretrained(name) or name.endswith("name_or_path") or named_pretrained(value)
+    return names_pretrained(name) or name.endswith("name_or_path") or names_pretrained(value)

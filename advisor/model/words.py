@@ -18,10 +18,10 @@ _DIRECTION = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u
 
 def clean(text: object) -> str:
     """Return `text` on one line, with control characters, direction marks and lone surrogates replaced."""
-    flat = _SPACES.sub(" ", str(text)).strip()
-    if flat.isascii() and flat.isprintable():
-        return flat
-    return "".join(_REPLACEMENT if _unsafe(c) else c for c in flat)
+    one_line = _SPACES.sub(" ", str(text)).strip()
+    if one_line.isascii() and one_line.isprintable():
+        return one_line
+    return "".join(_REPLACEMENT if _unsafe(c) else c for c in one_line)
 
 
 def encodable(text: str) -> str:
@@ -34,7 +34,7 @@ def _unsafe(char: str) -> bool:
 
 
 def shorten(text: str, length: int = 40) -> str:
-    """Clean `text` and cut out its middle if it is longer than `length`; names often differ only at one end."""
+    """Clean `text` and omit its middle if it is longer than `length`, because names often differ only at one end."""
     text = clean(text)
     if len(text) <= length:
         return text
@@ -85,22 +85,22 @@ def count(n: int, noun: str, plural: str | None = None) -> str:
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
 
 
-_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
 def spelled(n: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun; numbers up to ten are spelled as words."""
-    word = _WORDS[n] if n < len(_WORDS) else f"{n:,}"
+    word = _NUMBER_WORDS[n] if n < len(_NUMBER_WORDS) else f"{n:,}"
     return f"{word} {noun if n == 1 else plural or noun + 's'}"
 
 
 def listed(items: Iterable[str], limit: int = 3) -> str:
     """Return the items as `a`, `a and b` or `a, b and c`. If there are more than `limit` items, count the remaining ones."""
     unique = list(dict.fromkeys(items))
-    shown: Sequence[str] = unique
+    shown_items: Sequence[str] = unique
     if len(unique) > limit:
-        shown = [*unique[: limit - 1], f"{len(unique) - limit + 1} more"]
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else list(shown))
+        shown_items = [*unique[: limit - 1], f"{len(unique) - limit + 1} more"]
+    return " and ".join([", ".join(shown_items[:-1]), shown_items[-1]] if len(shown_items) > 1 else list(shown_items))
 
 
 def capital(text: str) -> str:

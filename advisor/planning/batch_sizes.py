@@ -48,7 +48,7 @@ def _reason(study: Study, name: str, fastest: float | None, value: float, size: 
             f"as in the best trial{near}, until you have measured the throughput: it decides, because validation quality hardly "
             "depends on the batch size if the optimizer is tuned for it"
         )
-    limit = throughput.ran_out(study)
+    limit = throughput.smallest_out_of_memory(study)
     memory = f"; {limit:g} ran out of memory" if math.isfinite(limit) else ""
     tried = [as_number(t.params[name]) for t in study.trials if name in t.params]
     enough = size < max(tried)
@@ -68,7 +68,7 @@ def _listed(parameter: Parameter, study: Study, name: str) -> Parameter:
         return parameter
     assert parameter.low is not None
     assert parameter.high is not None
-    limit = throughput.ran_out(study)
+    limit = throughput.smallest_out_of_memory(study)
     first, last = math.ceil(math.log2(max(parameter.low, 1))), math.floor(math.log2(max(parameter.high, 1)))
     sizes = tuple(2**i for i in range(first, last + 1) if not 2**i >= limit)
     if not sizes:

@@ -17,7 +17,7 @@ from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
 from advisor.computed.pipeline.reproduction import reproduction
 from advisor.computed.space import rerun, settings
-from advisor.engine.measured import in_words, measured
+from advisor.engine.measured import measured, rates_in_words
 from advisor.engine.rule import Rule
 from advisor.history.model import History
 from advisor.model.evidence import CurveEvidence
@@ -116,7 +116,7 @@ def rule_info(rule: Rule) -> RuleInfo:
         playbook=rule.playbook,
         goal=rule.goal,
         thresholds=rule.model_dump(mode="json"),
-        measured=in_words(measured(rule.rule_id())),
+        measured=rates_in_words(measured(rule.rule_id())),
     )
 
 

@@ -10,46 +10,48 @@ from advisor.stats.boundaries import scores
 
 SEED = 0
 PERMUTATIONS = 199
+"""Number of random orders of the points that the observed order is compared with."""
 MIN_POINTS = 10
 """Minimum number of points for a test."""
 MAX_POINTS = 128
-"""Maximum number of points to test, counted from the first point: by then, an adaptive sampler has revealed itself."""
+"""Maximum number of points to test, counted from the first point. An adaptive sampler shows within that many points."""
 _AXES_AT_ONCE = 100
-_EVEN = 0.1
-"""Minimum p-value at which an axis counts as evenly covered; high, because an adaptive sampler soon clusters somewhere."""
+"""Number of axes whose distances are computed together, which bounds the memory."""
+_MIN_P_EVEN = 0.1
+"""Minimum p-value for a uniform distribution at which an axis counts as evenly covered. It is high, because an adaptive sampler
+soon clusters on some axis.
+"""
 
 
 def p_value(positions: FloatArray, costs: FloatArray) -> float:
-    """Return the p-value that points were placed without regard to earlier costs; 1 for fewer than 10 points.
+    """Return the p-value of the hypothesis that points were placed without regard to earlier costs; 1 for fewer than 10 points.
 
-    positions: (n, d) in the order of the trials, in 0..1, NaN where a point has no such axis; costs: (n,), NaN for failed trials.
-    A permutation test with a Bonferroni correction uses two statistics: the distance to the best earlier point, and the difference
-    between the distances to good and to bad earlier points. Evenly covered axes are left out, because a grid that is traversed in
-    order would look adaptive.
+    positions: (n, d) in the order of the trials, in 0..1, NaN if a point has no such axis; costs: (n,), NaN for failed trials. It
+    is a permutation test of two statistics with a Bonferroni correction. One is the distance to the best earlier point; the other
+    is the difference between the distances to good and to bad earlier points. Evenly covered axes are left out, because a grid that
+    is traversed in order would look adaptive.
     """
     u = positions[:MAX_POINTS]
-    u = u[:, [_uneven(column) for column in positions.T]] if len(u) >= MIN_POINTS else u[:, :0]
+    u = u[:, [_is_uneven(column) for column in positions.T]] if len(u) >= MIN_POINTS else u[:, :0]
     if not u.shape[1]:
         return 1.0
-    values = scores(costs[:MAX_POINTS])
+    cost_scores = scores(costs[:MAX_POINTS])
     distance = _distances(u)
-    contrast = distance * (values[None, :] - values[:, None])
+    contrast = distance * (cost_scores[None, :] - cost_scores[:, None])
     rng, n = np.random.default_rng(SEED), len(u)
     orders = [np.arange(n), *(rng.permutation(n) for _ in range(PERMUTATIONS))]
-    statistics = np.array([_statistics(order, values, distance, contrast) for order in orders])
+    statistics = np.array([_nearness(order, cost_scores, distance, contrast) for order in orders])
     return float(min(1.0, 2 * np.mean(statistics >= statistics[0] - 1e-12, axis=0).min()))
 
 
-def _statistics(
-    order: np.ndarray, values: FloatArray, distance: FloatArray, contrast: FloatArray
-) -> tuple[float, float]:
+def _nearness(order: np.ndarray, values: FloatArray, distance: FloatArray, contrast: FloatArray) -> tuple[float, float]:
     """Return (nearness to the best earlier point, nearness to better earlier points) for points tried in this order."""
-    ordered = values[order]
-    best = np.minimum.accumulate(ordered)
-    leader = np.maximum.accumulate(np.where(ordered <= best, np.arange(len(order)), 0))
+    costs_in_order = values[order]
+    best = np.minimum.accumulate(costs_in_order)
+    leader = np.maximum.accumulate(np.where(costs_in_order <= best, np.arange(len(order)), 0))
     half = MIN_POINTS // 2
-    near = distance[order[half:], order[leader[half - 1 : -1]]].mean()
-    return -float(near), float(np.tril(contrast[np.ix_(order, order)], -1).sum())
+    mean_distance = distance[order[half:], order[leader[half - 1 : -1]]].mean()
+    return -float(mean_distance), float(np.tril(contrast[np.ix_(order, order)], -1).sum())
 
 
 def _distances(positions: FloatArray) -> FloatArray:
@@ -57,20 +59,20 @@ def _distances(positions: FloatArray) -> FloatArray:
     total = np.zeros((len(positions), len(positions)))
     shared = np.zeros(total.shape)
     for first in range(0, positions.shape[1], _AXES_AT_ONCE):
-        some = positions[:, first : first + _AXES_AT_ONCE]
-        gaps = np.abs(some[:, None, :] - some[None, :, :])
-        known = np.isfinite(gaps)
-        total += np.where(known, gaps, 0.0).sum(2)
-        shared += known.sum(2)
+        columns = positions[:, first : first + _AXES_AT_ONCE]
+        gaps = np.abs(columns[:, None, :] - columns[None, :, :])
+        is_known = np.isfinite(gaps)
+        total += np.where(is_known, gaps, 0.0).sum(2)
+        shared += is_known.sum(2)
     return np.asarray(total / np.maximum(shared, 1), dtype=np.float64)
 
 
-def _uneven(positions: FloatArray) -> bool:
+def _is_uneven(positions: FloatArray) -> bool:
     """Return True if positions cluster more than uniform draws (chi-squared or Kolmogorov-Smirnov test)."""
     present = positions[np.isfinite(positions)]
     levels, counts = np.unique(present, return_counts=True)
     if len(levels) < 2:
         return False
     if len(levels) <= MIN_POINTS:
-        return bool(stats.chisquare(counts).pvalue <= _EVEN)
-    return bool(stats.kstest(present, "uniform").pvalue <= _EVEN)
+        return bool(stats.chisquare(counts).pvalue <= _MIN_P_EVEN)
+    return bool(stats.kstest(present, "uniform").pvalue <= _MIN_P_EVEN)

@@ -13,9 +13,9 @@ from scipy.special import gammaln
 from advisor.model.space import FloatArray
 
 _MIN_FADE = 0.25
-"""Minimum value of `Halving.fade`."""
+"""Lower limit of `Halving.fade`."""
 _USUAL_FADE = 0.7
-"""Default `Halving.fade` of studies with fewer than 8 trials, which cannot show their own."""
+"""Value of `Halving.fade` for studies with fewer than 8 trials, which are too few to estimate it."""
 
 
 def chance_of_better(costs: FloatArray, n: int, level: float) -> float:
@@ -37,7 +37,8 @@ def _log_choose(n: int, k: int) -> float:
 def chance_of_an_empty_part(sizes: Sequence[int], drawn: int) -> float:
     """Return the probability that `drawn` trials, drawn without replacement, miss at least one of the parts with these sizes.
 
-    Exact by inclusion and exclusion. It is the p-value of a part whose best trial ranks below `drawn` trials of other parts.
+    The probability is exact (inclusion-exclusion). It is the p-value of a part whose best trial ranks below `drawn` trials of other
+    parts.
     """
     signs = {0: 1}
     for size in sizes:
@@ -57,7 +58,9 @@ class Halving:
     shape: float
     """Shape parameter of the gamma distribution of that difference over random studies of the same size and space."""
     fade: float
-    """Predicted ratio, 0.25..1, of the gain of the next doubling to the gain of the last one, from quarters and eighths."""
+    """Predicted ratio, 0.25..1, of the gain from the next doubling of the trials to the gain from the last doubling. It is
+    estimated from random quarters and eighths of the trials.
+    """
 
     def interval(self, level: float) -> tuple[float, float]:
         """Return (low, high) bounds of the expected loss in other studies of the space; each bound is one-sided at `level`."""
@@ -74,7 +77,7 @@ class Halving:
 
 
 def expected_best(costs: FloatArray, n: float) -> float:
-    """Return the mean of the best of n trials drawn without replacement; if all drawn trials failed, the worst result counts.
+    """Return the expected cost of the best of n trials drawn without replacement. Failed trials count as the worst result.
 
     n lies between 1 and the number of trials and may be fractional.
     """
@@ -105,9 +108,9 @@ def halving(costs: FloatArray) -> Halving:
     if not largest > 0:
         return Halving(0.0, 1.0, _MIN_FADE)
     gaps = gaps / largest  # avoids overflow for huge costs
-    parts = _chance_worse(n, n / 2) * gaps
+    terms = _chance_worse(n, n / 2) * gaps
     losses = [0.0, *(float(_chance_worse(n, n / k) @ gaps) for k in (2, 4, 8) if n / k >= 1)]
-    variance = float((parts**2).sum()) / 2
+    variance = float((terms**2).sum()) / 2
     later, before = losses[-2], losses[-1] - losses[1]
     fade = float(np.clip(later / before, _MIN_FADE, 1.0)) if before > 0 and len(losses) > 3 else _USUAL_FADE
     shape = losses[1] ** 2 / variance if variance > 0 else 1.0

@@ -1,4 +1,4 @@
-"""Positions of good trials in a search space: clusters at its ends, and the response along one axis."""
+"""Tests where in a search space good trials lie: clusters at an end of an axis, and the response along one axis."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from advisor.stats.outliers import Side
 SEED = 0
 DRAWS = 2000
 """Number of draws from the posterior of a response."""
-SURFACE = 0.25
+SURFACE_SHARE = 0.25
 """Share of the false alarms allotted to the response surface, which models effects that single axes do not show."""
 TURN_QUANTILE = 0.5
 """Probability with which an extended range includes the turning point of the fitted response. One half, because the next round
 can extend the range again and a wider range is sampled less densely.
 """
 MAX_P_LEAN = 0.2
-"""Maximum p-value at which the successful trials alone must also support an end, because trials that fail beyond a threshold make
-the others cluster at the opposite end.
+"""Maximum p-value, for the successful trials alone, that good trials cluster at an end. Successful trials are tested separately,
+because trials that fail beyond a threshold make the others cluster at the opposite end.
 """
 WITHIN = 0.9
 """Probability of the interval `Response.optimum`."""
@@ -33,7 +33,7 @@ DEGREE = 3
 """Degree of the polynomial along one axis."""
 _DECAY = 0.25
 """Prior variance of each polynomial degree relative to the next lower degree: smooth responses are more likely."""
-_GRID = np.linspace(0, 1, 41)
+_POSITIONS = np.linspace(0, 1, 41)
 
 
 # --- do the best cluster at an end? ---------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ def scores(costs: FloatArray) -> FloatArray:
 def gains(costs: FloatArray) -> FloatArray:
     """Return the costs (n,), truncated at their median and centred: the shape of the response in the better half.
 
-    NaN costs count as the worst. If costs are too large to subtract, all results are zero.
+    NaN costs count as the worst. If costs are too large to subtract them without overflow, all results are zero.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         good = np.minimum(np.where(np.isnan(costs), np.nanmax(costs), costs), np.nanmedian(costs))
@@ -61,42 +61,42 @@ def gains(costs: FloatArray) -> FloatArray:
 
 
 def crowding(positions: FloatArray, values: FloatArray) -> FloatArray:
-    """Return p-values (d, 2) that low values cluster at the low and the high end of each of d axes, adjusted for all 2 d ends.
+    """Return p-values (d, 2) of clusters of low values at the low and the high end of each of d axes, adjusted for all 2 d ends.
 
-    positions: (n, d), NaN where a point has no such axis; values: (n,). The statistic is the correlation of value and rank of
-    position. The null distribution is the maximum over the axes under permutations of the values (Westfall and Young; all of them
-    for n <= 7), so the p-values hold for any sampling. Axes without variation have p = 1.
+    positions: (n, d), NaN if a point has no such axis; values: (n,). The statistic is the correlation of a point's value with the
+    rank of its position. The null distribution is the maximum over the axes under permutations of the values (Westfall and Young;
+    all permutations for n <= 7), so the p-values hold for any sampling. Axes without variation have p = 1.
     """
     n = len(values)
     ranks = np.apply_along_axis(_centred_ranks, 0, positions)
-    y = values - values.mean()
-    size = np.sqrt((y**2).sum())
+    centred = values - values.mean()
+    size = np.sqrt((centred**2).sum())
     if n < 2 or size == 0 or not ranks.any():
         return np.ones((positions.shape[1], 2))
-    y = y / size
-    observed = y @ ranks
-    largest = np.abs(_shuffled(y) @ ranks).max(1)
-    p = [(np.mean(largest >= s * observed[:, None] - 1e-9, axis=1)) for s in (1, -1)]
-    return np.stack(p, axis=1)
+    centred = centred / size
+    observed = centred @ ranks
+    largest = np.abs(_permuted(centred) @ ranks).max(1)
+    p_values = [(np.mean(largest >= s * observed[:, None] - 1e-9, axis=1)) for s in (1, -1)]
+    return np.stack(p_values, axis=1)
 
 
-def _shuffled(values: FloatArray) -> FloatArray:
+def _permuted(values: FloatArray) -> FloatArray:
     """Return permutations of the values, shape (k, n); the first row is the original order."""
     n = len(values)
     if n <= 7:
         every = np.array(list(permutations(range(n))))
         return np.asarray(values[every], dtype=np.float64)
     times = 4999 if n <= 200 else 1999
-    mixed = np.random.default_rng(SEED).permuted(np.tile(values, (times, 1)), axis=1)
-    return np.vstack([values, mixed])
+    shuffled = np.random.default_rng(SEED).permuted(np.tile(values, (times, 1)), axis=1)
+    return np.vstack([values, shuffled])
 
 
 def _centred_ranks(positions: FloatArray) -> FloatArray:
-    known = np.isfinite(positions)
+    is_known = np.isfinite(positions)
     ranks = np.zeros(len(positions))
-    if known.any():
-        ranks[known] = stats.rankdata(positions[known])
-        ranks[known] -= ranks[known].mean()
+    if is_known.any():
+        ranks[is_known] = stats.rankdata(positions[is_known])
+        ranks[is_known] -= ranks[is_known].mean()
     size = np.sqrt((ranks**2).sum())
     return ranks / size if size > 0 else ranks
 
@@ -111,7 +111,7 @@ class Crowded(NamedTuple):
     p: float
     """p-value: probability that good trials cluster as strongly at any end by chance."""
     p_successful: float = 0.0
-    """The same for the successful trials alone at this end; 0 if no trial failed."""
+    """p-value for the successful trials alone at this end; 0 if no trial failed."""
 
 
 def crowded(
@@ -124,12 +124,13 @@ def crowded(
 ) -> list[Crowded]:
     """Return the ends of axes at which good trials cluster, most significant first; costs (n,), NaN for failed trials.
 
-    positions: (n,) in 0..1. An end counts if the best value lies within `edge` of it with probability `certainty` and its p-value
-    is at most `level`. Each axis is tested alone by `crowding` and `responses`. With several axes, the response `surface` gets a
-    quarter of the level; it detects effects that exist only where another hyperparameter is good.
+    numeric, choices: positions (n,) on each axis, in 0..1. An end is returned if the best value lies within `edge` of it with
+    probability `certainty` or more and its p-value is at most `level`. Each axis is tested alone by `crowding` and `responses`. If
+    there are several axes, a quarter of the level is used for the response `surface`, which detects effects that exist only while
+    another hyperparameter is at good values.
     """
     values, several = scores(costs), len(numeric) + len(choices) > 1
-    p = crowding(np.stack(numeric, axis=1), values) / (1 - SURFACE if several else 1)
+    p = crowding(np.stack(numeric, axis=1), values) / (1 - SURFACE_SHARE if several else 1)
     ends_by_axis = {}
     if p.min() <= level:
         for axis, response in enumerate(responses(numeric, choices, values, edge)):
@@ -138,9 +139,9 @@ def crowded(
                 if probability >= certainty and p[axis, column] <= level:
                     ends_by_axis[axis] = Crowded(axis, side, probability, float(p[axis, column]))
     # With too many axes, even the smallest p-value of the permutation test would exceed the level.
-    if several and len(numeric) / SURFACE / (surface.PERMUTATIONS + 1) <= level:
+    if several and len(numeric) / SURFACE_SHARE / (surface.PERMUTATIONS + 1) <= level:
         for end in surface.ends(numeric, choices, values, edge, certainty):
-            chance = end.p * len(numeric) / SURFACE
+            chance = end.p * len(numeric) / SURFACE_SHARE
             if chance <= level and end.axis not in ends_by_axis:
                 ends_by_axis[end.axis] = Crowded(end.axis, end.side, end.probability, chance)
     ends = [c._replace(p_successful=_p_successful(numeric[c.axis], costs, c.side)) for c in ends_by_axis.values()]
@@ -149,11 +150,14 @@ def crowded(
 
 
 def _p_successful(positions: FloatArray, costs: FloatArray, side: Side) -> float:
-    """Return the p-value that the successful trials alone cluster at this end; 0 if no trial failed or fewer than 3 succeeded."""
-    fine = np.isfinite(costs) & np.isfinite(positions)
-    if np.isfinite(costs).all() or fine.sum() < 3:
+    """Return the p-value of a cluster of good trials at this end among the successful trials alone.
+
+    The result is 0 if no trial failed or fewer than 3 succeeded.
+    """
+    is_known = np.isfinite(costs) & np.isfinite(positions)
+    if np.isfinite(costs).all() or is_known.sum() < 3:
         return 0.0
-    p = crowding(positions[fine][:, None], scores(costs[fine]))
+    p = crowding(positions[is_known][:, None], scores(costs[is_known]))
     return float(p[0, 0 if side == "low" else 1])
 
 
@@ -188,13 +192,13 @@ def responses(numeric: list[FloatArray], choices: list[FloatArray], values: Floa
         [_DECAY ** np.arange(b.shape[1]) if i < len(numeric) else np.ones(b.shape[1]) for i, b in enumerate(blocks)]
     )
     design = np.hstack(blocks)
-    spread = values.std()
-    mean, covariance = _evidence(design - design.mean(0), values / (spread or 1.0), groups, prior)
-    out = []
+    standard_deviation = values.std()
+    mean, covariance = _evidence(design - design.mean(0), values / (standard_deviation or 1.0), groups, prior)
+    responses_of_axes = []
     for i in range(len(numeric)):
         own = np.flatnonzero(groups == i)
-        out.append(_response(mean[own], covariance[np.ix_(own, own)], edge))
-    return out
+        responses_of_axes.append(_response(mean[own], covariance[np.ix_(own, own)], edge))
+    return responses_of_axes
 
 
 def _degree(positions: FloatArray) -> int:
@@ -202,7 +206,10 @@ def _degree(positions: FloatArray) -> int:
 
 
 def _cubic(positions: FloatArray, degree: int) -> FloatArray:
-    """Return Legendre polynomials of degrees 1..degree with unit variance over 0..1, shape (n, degree); 0 for missing positions."""
+    """Return the values of Legendre polynomials of degrees 1 to `degree` at the positions, shape (n, degree).
+
+    They have unit variance over 0..1, and are 0 for missing positions.
+    """
     x = 2 * np.clip(np.nan_to_num(positions), 0, 1) - 1
     base = np.polynomial.legendre.legvander(x, max(degree, 0))[:, 1:] * np.sqrt(2 * np.arange(1, degree + 1) + 1)
     base[~np.isfinite(positions)] = 0
@@ -217,7 +224,7 @@ def _indicators(positions: FloatArray) -> FloatArray:
 def _evidence(
     design: FloatArray, values: FloatArray, groups: IntArray, prior: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return (posterior mean, covariance) of the weights; the noise and one prior variance per group are set by EM."""
+    """Return (posterior mean, covariance) of the weights. EM estimates the noise and one prior variance per group."""
     n, count = len(values), int(groups.max()) + 1
     scale, noise = np.full(count, 1.0 / count), 0.3
     gram, cross = design.T @ design, design.T @ values
@@ -226,14 +233,14 @@ def _evidence(
         precision = 1 / np.maximum(scale[groups] * prior, 1e-12)
         covariance = _inverse(gram / noise + np.diag(precision))
         mean = covariance @ cross / noise
-        second = (mean**2 + np.diag(covariance)) / prior
-        after = np.bincount(groups, second, count) / np.maximum(sizes, 1)
+        second_moments = (mean**2 + np.diag(covariance)) / prior
+        new_scale = np.bincount(groups, second_moments, count) / np.maximum(sizes, 1)
         residual = values - design @ mean
         # Two pseudo-residuals with 1 % of the variance: a few trials cannot show that the noise is zero.
         explained = noise * (len(prior) - precision @ np.diag(covariance))  # trace of gram @ covariance
-        left = float((residual @ residual + explained + 0.02) / (n + 2))
-        done = np.allclose(after, scale, rtol=1e-3) and abs(left - noise) < 1e-3 * noise
-        scale, noise = after, left
+        new_noise = float((residual @ residual + explained + 0.02) / (n + 2))
+        done = np.allclose(new_scale, scale, rtol=1e-3) and abs(new_noise - noise) < 1e-3 * noise
+        scale, noise = new_scale, new_noise
         if done:
             break
     return mean, np.asarray(covariance, dtype=np.float64)
@@ -241,9 +248,9 @@ def _evidence(
 
 def _inverse(matrix: FloatArray) -> FloatArray:
     """Return the inverse of a symmetric positive definite matrix, in half the time of a general one."""
-    factor, failed = lapack.dpotrf(matrix, lower=True)
+    factor, status = lapack.dpotrf(matrix, lower=True)
     half, singular = lapack.dpotri(factor, lower=True)
-    if failed or singular:
+    if status or singular:
         return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
     lower = np.tril(half)
     return np.asarray(lower + np.tril(lower, -1).T, dtype=np.float64)
@@ -254,15 +261,15 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
         return Response(0.0, 0.0, 0.0, 0.0)
     root = np.linalg.cholesky(covariance + 1e-12 * np.eye(len(mean)))
     draws = mean + np.random.default_rng(SEED).standard_normal((DRAWS, len(mean))) @ root.T
-    best = _GRID[(draws @ _cubic(_GRID, len(mean)).T).argmin(1)]
+    best = _POSITIONS[(draws @ _cubic(_POSITIONS, len(mean)).T).argmin(1)]
     steps = []
     for end, inward in ((0.0, 1.0), (1.0, -1.0)):
-        # Newton's step, from the slope and curvature of each draw at the end, to the draw's turning point.
+        # One step of Newton's method leads from the end to the turning point of each draw.
         f0, f1, f2 = (draws @ _cubic(np.clip(end + inward * np.array([0.0, 0.05, 0.1]), 0, 1), len(mean)).T).T
-        slope, bend = (-3 * f0 + 4 * f1 - f2) / 0.1, (f0 - 2 * f1 + f2) / 0.05**2
+        slope, curvature = (-3 * f0 + 4 * f1 - f2) / 0.1, (f0 - 2 * f1 + f2) / 0.05**2
         falls = slope > 0  # the response falls towards the end
         with np.errstate(divide="ignore", invalid="ignore"):
-            turns = np.where(falls, np.where(bend > 0, slope / bend, np.inf), 0.0)
+            turns = np.where(falls, np.where(curvature > 0, slope / curvature, np.inf), 0.0)
         steps.append(float(np.quantile(turns, TURN_QUANTILE, method="higher")))
     first, last = np.quantile(best, [(1 - WITHIN) / 2, (1 + WITHIN) / 2])
     optimum = (float(first), float(last))
@@ -270,18 +277,19 @@ def _response(mean: FloatArray, covariance: FloatArray, edge: float) -> Response
 
 
 CERTAIN_TURN = 0.95
-"""Probability that noise alone does not make the outermost point as much worse than its neighbour."""
+"""Minimum confidence that the outermost point is worse than its neighbour by more than noise."""
 MIN_TURN = 4
-"""Minimum number of points that can show a turn."""
+"""Minimum number of points to test if the response turns before the end."""
 MIN_LOCAL = 8
-"""Minimum number of points for a local parabola; it uses the better half of the points, or all of them if there are fewer."""
+"""Minimum number of points to fit a local parabola to. It is fitted to the better half of the points, or to all if half are fewer.
+"""
 
 
 def p_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> float:
-    """Return the p-value that the response turns before position `at`, so that moving beyond `at` gains nothing.
+    """Return the p-value of the hypothesis that the response turns before position `at`, so that moving beyond `at` gains nothing.
 
     positions, costs: (n,), finite. A parabola is fitted to the better half of the points, because the response far from the optimum
-    says little about the turn. The p-value is that of a t-test of its slope at `at`; 1 if there are too few points for a test.
+    says little about the turn. The p-value is from a t-test of the parabola's slope at `at`; 1 if there are too few points.
     """
     number = min(len(costs), max(MIN_LOCAL, math.ceil(len(costs) / 2)))
     local = np.argsort(costs, kind="stable")[:number]
@@ -298,11 +306,11 @@ def p_of_turn(positions: FloatArray, costs: FloatArray, at: float) -> float:
 
 
 def turned(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
-    """Return whether results along the only axis turn before the end, so that the optimum is visible inside the range.
+    """Return True if results along the only axis turn before the end, so that the optimum lies inside the range.
 
-    positions, costs: (n,), finite. The outermost point is not the best. Either the parabola fitted to the better half of the points
-    most likely turns before the end, or the outermost point is worse than its neighbours by more than noise. The second differences
-    of the better half of the other points give an upper bound of the noise.
+    positions, costs: (n,), finite. Results turn if the outermost point is not the best and one of two conditions holds: a parabola
+    fitted to the better half of the points most likely turns before the end, or the outermost point is worse than its neighbours
+    by more than noise. An upper bound of the noise comes from the second differences of the better half of the other points.
     """
     order = np.argsort(positions if side == "low" else -positions, kind="stable")
     x, y = (positions if side == "high" else 1 - positions)[order], costs[order]
@@ -311,13 +319,13 @@ def turned(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
     if p_of_turn(x, y, float(x[0])) > 1 / 2:
         return True
     good = y[1:][y[1:] <= np.median(y)]
-    bends = np.diff(good if len(good) >= 3 else y[1:], n=2)
-    noise = math.sqrt(float(np.mean(bends**2)) / 6)
-    beyond = float(stats.t.ppf(CERTAIN_TURN, len(bends))) * math.sqrt(2) * noise
-    return worse_outermost(positions, costs, side) and bool(y[0] - y[1:3].max() > beyond)
+    second_differences = np.diff(good if len(good) >= 3 else y[1:], n=2)
+    noise = math.sqrt(float(np.mean(second_differences**2)) / 6)
+    noise_limit = float(stats.t.ppf(CERTAIN_TURN, len(second_differences))) * math.sqrt(2) * noise
+    return worse_outermost(positions, costs, side) and bool(y[0] - y[1:3].max() > noise_limit)
 
 
 def worse_outermost(positions: FloatArray, costs: FloatArray, side: Side) -> bool:
-    """Return whether the outermost point is worse than both of its next two neighbours; positions, costs: (n,), finite."""
+    """Return True if the outermost point is worse than both of its next two neighbours; positions, costs: (n,), finite."""
     order = np.argsort(positions if side == "low" else -positions, kind="stable")
     return len(order) > 2 and bool(costs[order[0]] > costs[order[1:3]].max())

@@ -17,14 +17,14 @@ MIN_POINTS = 6
 HUGE = 1e100
 """Maximum finite value; larger values count as infinite. Only diverged runs exceed it, and squares of smaller ones are finite."""
 _WINDOW = 0.1
-"""Width of the window of a level, as a share of the curve's points."""
+"""Width of the window whose median is a level, as a share of the curve's points."""
 _MEDIAN_ERROR = math.sqrt(math.pi / 2)
 _ROUNDING = 2 * float(np.finfo(np.float32).eps)
-"""Maximum second difference that counts as a rounding error, as a share of the values: most metrics are 32-bit floats."""
+"""Maximum second difference that counts as a rounding error, as a share of the values. Most metrics are 32-bit floats."""
 LATE_POINTS = 5
-"""Minimum number of points in the second half, or at the end, to fit a line."""
+"""Minimum number of points in the second half of a curve, or at its end, to fit a line."""
 _UNKNOWN_INFLATION = 2.0
-"""Variance inflation if there are too few evaluations to estimate it: the one for a lag-1 autocorrelation of 1/3."""
+"""Variance inflation if there are too few evaluations to estimate it. It corresponds to a lag-1 autocorrelation of 1/3."""
 
 
 def noise(values: FloatArray) -> float:
@@ -34,8 +34,8 @@ def noise(values: FloatArray) -> float:
     """
     if len(values) < 5:
         return float("nan")
-    second = values[:-2] - 2 * values[1:-1] + values[2:]
-    return float(np.median(np.abs(second)) / 0.6745 / np.sqrt(6))
+    second_differences = values[:-2] - 2 * values[1:-1] + values[2:]
+    return float(np.median(np.abs(second_differences)) / 0.6745 / np.sqrt(6))
 
 
 def late_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
@@ -48,16 +48,16 @@ def late_scatter(t: FloatArray, y: FloatArray) -> tuple[float, float, float]:
     n, degree = len(z), 3 if len(z) >= 10 else 2
     residual = z - np.polyval(np.polyfit(x, z, degree), x)
     squares = float(residual @ residual)
-    free = n - degree - 1
-    spread = math.sqrt(squares / free)
+    degrees_of_freedom = n - degree - 1
+    deviation = math.sqrt(squares / degrees_of_freedom)
     if n < 10 or squares == 0:
-        return spread, _UNKNOWN_INFLATION, float(free)
+        return deviation, _UNKNOWN_INFLATION, float(degrees_of_freedom)
     lag = float(residual[1:] @ residual[:-1]) / squares
     # Fitting a line reduces the autocorrelation by about (1 + 4 lag) / n, and fitting a cubic by twice that amount.
     lag = min(max(lag + 2 * (1 + 4 * lag) / n, 0.0), 0.9)
     inflation = (1 + lag) / (1 - lag)
-    spread = math.sqrt(squares / max(n - _absorbed(x, degree, lag), 1.0))
-    return max(spread, noise(z)), inflation, max(n / inflation - degree - 1, 2.0)
+    deviation = math.sqrt(squares / max(n - _absorbed(x, degree, lag), 1.0))
+    return max(deviation, noise(z)), inflation, max(n / inflation - degree - 1, 2.0)
 
 
 def smoothed(y: FloatArray, window: int) -> FloatArray:
@@ -66,26 +66,26 @@ def smoothed(y: FloatArray, window: int) -> FloatArray:
     The result equals `scipy.signal.savgol_filter`, whose import takes longer than judging most studies.
     """
     basis = np.linalg.qr(np.vander(np.linspace(-1.0, 1.0, window), 3))[0]
-    fitted, half = basis @ basis.T, window // 2
-    middle = np.convolve(y, fitted[half], mode="valid")
-    return np.concatenate([fitted[:half] @ y[:window], middle, fitted[half + 1 :] @ y[-window:]])
+    projection, half = basis @ basis.T, window // 2
+    middle = np.convolve(y, projection[half], mode="valid")
+    return np.concatenate([projection[:half] @ y[:window], middle, projection[half + 1 :] @ y[-window:]])
 
 
 def _absorbed(x: FloatArray, degree: int, lag: float) -> float:
-    """Return n times the variance of AR(1) noise that a polynomial fitted to it absorbs; x: (n,), evenly spaced.
+    """Return the share of the variance of AR(1) noise that a fitted polynomial absorbs, times n; x: (n,), evenly spaced.
 
-    The result is degree + 1 for white noise, and exact if the autocorrelation decays geometrically from `lag`, its lag-1 value.
+    lag: lag-1 autocorrelation. The result is degree + 1 for white noise.
     """
     basis = np.linalg.qr(np.vander(x / (np.abs(x).max() or 1.0), degree + 1))[0]
     if lag <= 0:
         return float(degree + 1)
     band = np.array([[1.0], [-lag]]) * np.ones(len(x))
     # blas.dtbsv solves (1 - lag * shift) x = column, that is, applies an AR(1) filter.
-    before, after = (
+    forward, backward = (
         np.stack([blas.dtbsv(1, band, column, lower=1) for column in columns], axis=1)
         for columns in (basis.T, basis[::-1].T)
     )
-    return float(np.sum(basis * (before + after[::-1] - basis)))
+    return float(np.sum(basis * (forward + backward[::-1] - basis)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +96,13 @@ class Rise:
     """Index of the middle of the window with the lowest level."""
     best_level: float
     level: float
-    """Level to compare with the best level: the level of the curve's end, or the value of one point."""
+    """The level that is compared with the best level. It is the level at the end of the curve or the value of one point."""
     error: float
-    """Standard error of the difference, including noise that persists over a window."""
+    """Standard error of the difference between the two levels, including noise that persists over a window."""
     p: float
-    """p-value of the rise for a curve that never rises; corrected for choosing the lowest of many levels."""
+    """p-value of the rise under the hypothesis of a curve that never rises; corrected for choosing the lowest of many levels."""
     gain: float
-    """Highest minus lowest level of the curve; the scale against which a rise is material."""
+    """Highest minus lowest level of the curve; the scale that a rise is compared with."""
 
     @property
     def height(self) -> float:
@@ -126,7 +126,9 @@ def point_rise(costs: FloatArray, at: int) -> Rise | None:
 
 
 def rise_over_lowest(costs: FloatArray, level: float, error: float = 0.0) -> Rise | None:
-    """Return the rise of a `level` with this standard error above the best level of the curve; None for fewer than 6 points."""
+    """Return the rise of `level`, which has the standard error `error`, above the curve's best level; None for fewer
+    than 6 points.
+    """
     return _rise(costs, None, level, error)
 
 
@@ -147,14 +149,14 @@ def _rise(costs: FloatArray, at: int | None, level: float | None = None, level_e
     best_error = _level_error(y, levels, width)
     if level is None:
         level = end if at is None else float(y[at])
-        level_error = best_error if at is None else max(_scatter(y), best_error, _wandering(y, at, width))
+        level_error = best_error if at is None else max(_noise_or_resolution(y), best_error, _point_error(y, at, width))
     error = math.hypot(best_error, level_error)
     return Rise(
         best=best * stride + width // 2,
         best_level=best_level,
         level=level,
         error=error,
-        p=min(1.0, n / width * _tail(level - best_level, error, n, width)),
+        p=min(1.0, n / width * _one_sided_p(level - best_level, error, n, width)),
         gain=max(float(levels.max()), end) - min(best_level, end),
     )
 
@@ -181,7 +183,9 @@ def change_since(values: FloatArray, index: int) -> Change | None:
     first = min(max(index - width // 2, 0), n - width)
     before, after = _median(y[first : first + width]), _median(y[-width:])
     error = math.sqrt(2) * _level_error(y, _levels(y, width), width)
-    return Change(before, after, _tail(before - after, error, n, width), _tail(after - before, error, n, width))
+    return Change(
+        before, after, _one_sided_p(before - after, error, n, width), _one_sided_p(after - before, error, n, width)
+    )
 
 
 def _width(n: int) -> int:
@@ -189,22 +193,22 @@ def _width(n: int) -> int:
     return max(1, round(_WINDOW * n))
 
 
-def _scatter(y: FloatArray) -> float:
-    """Return `noise`; if most second differences are rounding errors (a coarse metric), their root mean square instead."""
-    robust = noise(y)
-    if robust > _ROUNDING * np.abs(y).max():
-        return robust
-    second = y[:-2] - 2 * y[1:-1] + y[2:]
-    return float(np.sqrt(np.mean(second**2) / 6))
+def _noise_or_resolution(y: FloatArray) -> float:
+    """Return `noise`. If most second differences are rounding errors (a coarse metric), use their root mean square instead."""
+    robust_noise = noise(y)
+    if robust_noise > _ROUNDING * np.abs(y).max():
+        return robust_noise
+    second_differences = y[:-2] - 2 * y[1:-1] + y[2:]
+    return float(np.sqrt(np.mean(second_differences**2) / 6))
 
 
-def _wandering(y: FloatArray, at: int, width: int) -> float:
-    """Return the standard deviation of single points, including autocorrelated noise; 0 with too few points.
+def _point_error(y: FloatArray, at: int, width: int) -> float:
+    """Return the standard deviation of single points, including autocorrelated noise; 0 if there are too few points.
 
-    It is computed from the second half of the curve without the window around index `at`, which is the window under test.
+    It is computed from the second half of the curve without the window around index `at`, because that window is tested.
     """
-    rest = np.delete(y, slice(max(at - width, 0), at + width + 1))
-    return late_scatter(np.arange(len(rest)) / len(rest), rest)[0] if len(rest) >= 2 * LATE_POINTS else 0.0
+    others = np.delete(y, slice(max(at - width, 0), at + width + 1))
+    return late_scatter(np.arange(len(others)) / len(others), others)[0] if len(others) >= 2 * LATE_POINTS else 0.0
 
 
 def _stride(width: int) -> int:
@@ -229,19 +233,19 @@ def _median(values: FloatArray) -> float:
 def _level_error(y: FloatArray, levels: FloatArray, width: int) -> float:
     """Return the standard error of a level: the larger of the errors from point-to-point noise and from the scatter of levels.
 
-    The scatter of levels detects noise that persists over many points. It is computed from third differences between adjacent
-    windows, which cancel trend and curvature and have variance 20 sigma^2.
+    The scatter of levels includes noise that persists over many points. It is computed from third differences between adjacent
+    windows. Third differences remove trend and curvature, and their variance is 20 times the variance of a level.
     """
-    error = _scatter(y) / math.sqrt(width) * (_MEDIAN_ERROR if width > 2 else 1.0)
+    error = _noise_or_resolution(y) / math.sqrt(width) * (_MEDIAN_ERROR if width > 2 else 1.0)
     if width < 2:
         return error
     lag = round(width / _stride(width))
-    third = levels[3 * lag :] - 3 * levels[2 * lag : -lag] + 3 * levels[lag : -2 * lag] - levels[: -3 * lag]
-    return max(error, _median(np.abs(third)) / 0.6745 / math.sqrt(20))
+    third_differences = levels[3 * lag :] - 3 * levels[2 * lag : -lag] + 3 * levels[lag : -2 * lag] - levels[: -3 * lag]
+    return max(error, _median(np.abs(third_differences)) / 0.6745 / math.sqrt(20))
 
 
-def _tail(difference: float, error: float, n: int, width: int) -> float:
-    """Return the one-sided p-value of a difference. The degrees of freedom of its error come from simulations of white noise."""
+def _one_sided_p(difference: float, error: float, n: int, width: int) -> float:
+    """Return the one-sided p-value of a difference of levels. The degrees of freedom come from simulations of white noise."""
     if error <= 0:
         return 0.0 if difference > 0 else 1.0
     return float(special.stdtr(6.0 if width > 1 else 0.45 * n, -difference / error))

@@ -14,10 +14,12 @@ from advisor.model.space import FloatArray
 SEED = 0
 _MAX_EXACT = 20_000
 """Maximum number of permutations to enumerate; if there are more, a tenth of this number is drawn at random."""
-_MIN_ARRANGEMENTS = 40
+_MIN_PERMUTATIONS = 40
 """Minimum number of permutations for a permutation test: with fewer, even perfect separation has a two-sided p > 5 %."""
 _MIN_REPEATS = 4
-_NULLS = 9_999
+"""Minimum number of repeats to test for a gap."""
+_SIMULATIONS = 9_999
+"""Number of simulated samples from which the p-value of a gap is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,12 @@ class Difference:
 
 
 def difference(one: FloatArray, other: FloatArray, pool: tuple[float, int] | None = None) -> Difference:
-    """Compare the repeats (n,) and (m,) of two settings, n, m >= 1, finite.
+    """Compare the costs of the repeats (n,) and (m,) of two settings, n, m >= 1, finite.
 
-    If both settings have two or more repeats, use Welch's t, with an exact permutation p-value of the studentised difference if
-    there are enough permutations. If either setting has one repeat, the variance is `pool` (standard deviation and degrees of
-    freedom over repeats of any setting), or that of the repeated setting if `pool` is None.
+    If both settings have two or more repeats, the error is Welch's. The p-value is then that of a permutation test of the
+    studentised difference, or of Welch's t-test if there are too few permutations. If either setting has one repeat, the error
+    follows from `pool`, the standard deviation and degrees of freedom over repeats of any setting. If `pool` is None, it follows
+    from the repeats of the other setting.
     """
     n, m = len(one), len(other)
     gain = float(np.mean(other) - np.mean(one))
@@ -65,7 +68,7 @@ def difference(one: FloatArray, other: FloatArray, pool: tuple[float, int] | Non
         variance = sum(parts)
         freedom = variance**2 / (parts[0] ** 2 / (n - 1) + parts[1] ** 2 / (m - 1)) if variance > 0 else n + m - 2.0
         sd = math.sqrt((float(np.var(one, ddof=1)) + float(np.var(other, ddof=1))) / 2)
-        p = _permuted(one, other) if math.comb(n + m, n) >= _MIN_ARRANGEMENTS else math.nan
+        p = _permutation_p(one, other) if math.comb(n + m, n) >= _MIN_PERMUTATIONS else math.nan
         return Difference(gain, sd, math.sqrt(variance), freedom, _p(gain, math.sqrt(variance), freedom, p))
     pool = pool or pooled([one, other])
     if pool is None:
@@ -91,14 +94,14 @@ def pooled(groups: list[FloatArray]) -> tuple[float, int] | None:
 
 
 def prediction_margin(variance: tuple[float, int], repeats: int, level: float) -> float:
-    """Return the largest insignificant distance (one-sided) of one more run from a setting's mean over `repeats` runs.
+    """Return the largest difference of one more run from a setting's mean over `repeats` runs that is not significant (one-sided).
 
     variance: (standard deviation, degrees of freedom), as from `pooled`.
     """
     return variance[0] * float(special.stdtrit(variance[1], 1 - level)) * math.sqrt(1 + 1 / repeats)
 
 
-def _permuted(one: FloatArray, other: FloatArray) -> float:
+def _permutation_p(one: FloatArray, other: FloatArray) -> float:
     """Return the two-sided permutation p-value of the studentised difference."""
     values, n = np.concatenate([one, other]), len(one)
     total = len(values)
@@ -123,26 +126,26 @@ def _studentised(values: FloatArray, members: np.ndarray, n: int) -> FloatArray:
     m = len(values) - n
     sums, squares = members @ centred, members @ centred**2
     other_sums, other_squares = centred.sum() - sums, (centred**2).sum() - squares
-    spread = np.maximum(squares - sums**2 / n, 0) / (n * (n - 1))
-    spread += np.maximum(other_squares - other_sums**2 / m, 0) / (m * (m - 1))
+    variance = np.maximum(squares - sums**2 / n, 0) / (n * (n - 1))
+    variance += np.maximum(other_squares - other_sums**2 / m, 0) / (m * (m - 1))
     gap = other_sums / m - sums / n
     scale = float(np.abs(centred).max(initial=0.0))
     with np.errstate(divide="ignore", invalid="ignore"):
-        t = gap / np.sqrt(spread)
+        t = gap / np.sqrt(variance)
     t[np.abs(gap) <= 1e-12 * scale] = 0.0
     return np.asarray(np.nan_to_num(t, posinf=np.inf, neginf=-np.inf), dtype=np.float64)
 
 
-def repeats_needed(gain: float, sd: float, *, level: float = 0.05, power: float = 0.8, most: int = 1000) -> int:
+def repeats_needed(gain: float, sd: float, *, level: float = 0.05, power: float = 0.8, max_repeats: int = 1000) -> int:
     """Return the number of repeats of each setting that detects `gain` with probability `power` in a one-sided t-test at `level`.
 
-    The result is at least 2, and `most` + 1 if `most` repeats do not suffice or the gain is not positive.
+    The result is at least 2, and `max_repeats` + 1 if `max_repeats` repeats do not suffice or the gain is not positive.
     """
     if not gain > 0:
-        return most + 1
+        return max_repeats + 1
     if not sd > 0:
         return 2
-    low, high = 2, most + 1
+    low, high = 2, max_repeats + 1
     while low < high:
         n = (low + high) // 2
         if _power(gain / sd, n, level) >= power:
@@ -197,16 +200,16 @@ def widest_gap(costs: FloatArray) -> Gap | None:
     order = np.argsort(costs, kind="stable")
     ratios = _gap_ratios(costs[order][None, :])[0]
     cut = int(np.argmax(ratios))
-    p = float((1 + np.sum(_null_ratios(n) >= ratios[cut])) / (_NULLS + 1))
+    p = float((1 + np.sum(_simulated_ratios(n) >= ratios[cut])) / (_SIMULATIONS + 1))
     worse = cut + 1 >= n - cut - 1
     minority = order[cut + 1 :] if worse else order[: cut + 1]
     return Gap(tuple(sorted(minority.tolist())), worse, p)
 
 
 def _gap_ratios(ordered: FloatArray) -> FloatArray:
-    """Return each gap after the first n - 1 ordered values, divided by the range of the larger group; shape (k, n - 1).
+    """Return the gap after each of the first n - 1 ordered values, divided by the range of the larger group; shape (k, n - 1).
 
-    The smallest gap is added to that range, because equal values only mean equal at the metric's resolution.
+    The smallest gap is added to that range, because values that look equal may differ by less than the metric's resolution.
     """
     n = ordered.shape[1]
     gaps = np.diff(ordered, axis=1)
@@ -217,6 +220,8 @@ def _gap_ratios(ordered: FloatArray) -> FloatArray:
 
 
 @lru_cache(maxsize=64)
-def _null_ratios(n: int) -> FloatArray:
+def _simulated_ratios(n: int) -> FloatArray:
     rng = np.random.default_rng(SEED)
-    return np.asarray(_gap_ratios(np.sort(rng.standard_normal((_NULLS, n)), axis=1)).max(axis=1), dtype=np.float64)
+    return np.asarray(
+        _gap_ratios(np.sort(rng.standard_normal((_SIMULATIONS, n)), axis=1)).max(axis=1), dtype=np.float64
+    )

@@ -1,11 +1,11 @@
 """The difference between groups of settings after all other hyperparameters are optimised away, with its uncertainty.
 
-A Gaussian process is fitted to the costs of all groups together: a response that the groups share, a constant for each group, and a
-deviation of each group's own, so that the groups may have their optima at different places. With a single group, the fit tells how
-much better other settings may be. Each of these functions is the sum of one function per hyperparameter and a joint function of
-all; their shares are fitted, because single effects show in fewer settings than joint ones. The best value of a group is the
-minimum of its response near the good settings. Sources of the model: Swersky, Snoek and Adams, "Multi-task Bayesian optimization",
-and Duvenaud, Nickisch and Rasmussen, "Additive Gaussian processes".
+A Gaussian process is fitted to the costs of all groups together. A group's response is the sum of a response that all groups share,
+a constant, and the group's own deviation, so that groups may have different optima. With a single group, the fit estimates how much
+better other settings may be. Both the shared response and the deviations are sums of one function per hyperparameter and a joint
+function of all. The shares of the two parts are fitted, because fewer settings suffice to detect single effects than joint ones.
+The best value of a group is the minimum of its response near the good settings. Sources of the model: Swersky, Snoek and Adams,
+"Multi-task Bayesian optimization", and Duvenaud, Nickisch and Rasmussen, "Additive Gaussian processes".
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from advisor.stats.importance import coordinates, evenly_by_rank, squared_distan
 
 SEED = 0
 MIN_EACH = 4
-"""Minimum number of settings with a result in each group that is compared."""
-_RESPONSES = 20
-"""Number of draws of the relevances and variances from their posterior."""
-_DRAWS = 40
-"""Number of responses to draw for each draw of the relevances and variances."""
+"""Minimum number of settings with a result in each of the groups to compare."""
+_PARAMETER_DRAWS = 20
+"""Number of draws of the model's parameters (relevances and variances) from their posterior."""
+_RESPONSE_DRAWS = 40
+"""Number of responses to draw for each draw of the model's parameters."""
 _MAX_POINTS = 128
-"""Number of settings to fit the response to; more only if small groups need them for `MIN_EACH`."""
+"""Maximum number of settings to fit the response to; it is exceeded only if small groups need `MIN_EACH` settings."""
 _REPEAT_DRAWS = 20_000
 """Number of draws of the means of repeated settings."""
 MAX_PLACES = 240
-"""Maximum product of the numbers of places and groups at which responses are drawn."""
+"""Maximum number of places, over all groups, at which responses are drawn."""
 _CANDIDATES = 2400
 """Number of random places near good settings, from which the most promising ones of each group are chosen."""
-_GOOD = 4
-"""Minimum number of good settings of each group; the search for its best value covers the lines between them."""
-_CONSTANT = 4.0
+_MIN_GOOD = 4
+"""Minimum number of settings of each group that count as good; its best value is sought between and around them."""
+_CONSTANT_VARIANCE = 4.0
 """Prior variance of a group's constant, in variances of the costs."""
 _JITTER = 1e-4
 # Prior means and variances, and bounds, of the model's parameters; see `_Model.mode` for their order.
@@ -62,7 +62,7 @@ class GroupEffect:
         return int(self.best.mean(0).argmin())
 
     def behind(self, group: int, level: float) -> tuple[float, float, float]:
-        """Return the group's best cost minus the leader's, as (estimate, low, high) with an interval of this level."""
+        """Return (estimate, low, high) of the group's best cost minus the leader's; the interval has probability `level`."""
         gaps = self.best[:, group] - self.best[:, self.leader]
         low, middle, high = np.quantile(gaps, [(1 - level) / 2, 0.5, (1 + level) / 2])
         return float(middle), float(low), float(high)
@@ -71,14 +71,14 @@ class GroupEffect:
 def compare(groups: IntArray, numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray) -> GroupEffect:
     """Compare groups of settings.
 
-    groups: (n,) indices 0, 1, ...; numeric, choices: positions (n,) of the other hyperparameters, NaN without one; costs: (n,),
-    finite. Bad costs are compressed on an asinh scale, because a response with a cliff is not smooth on the original one.
+    groups: (n,) indices 0, 1, ...; numeric, choices: positions (n,) of the other hyperparameters, NaN if missing; costs: (n,),
+    finite. An asinh scale compresses bad costs, because a response with a cliff is not smooth on the original scale.
     """
     subset = _subset(groups, costs)
     groups, costs = groups[subset], costs[subset]
     blocks = _blocks([u[subset] for u in numeric], [u[subset] for u in choices])
     scale = _Scale(costs)
-    model = _Model(blocks, groups, scale.scores(costs), scale.scatter(costs))
+    model = _Model(blocks, groups, scale.scores(costs), scale.noise_factors(costs))
     best = scale.costs(model.best_values(_places(blocks, groups, costs)))
     return GroupEffect(best, float(scale.noise(model.mode[-1])))
 
@@ -110,11 +110,11 @@ class _Scale:
         return np.asarray((np.arcsinh((costs - self.zero) / self.unit) - self.centre) / self.spread, dtype=np.float64)
 
     def costs(self, scores: FloatArray) -> FloatArray:
-        """Return the costs at these scores."""
+        """Convert scores back to costs."""
         return np.asarray(self.zero + self.unit * np.sinh(np.clip(self.centre + self.spread * scores, -20, 20)))
 
-    def scatter(self, costs: FloatArray) -> FloatArray:
-        """Return the relative noise variance of the scores; the derivative of asinh shrinks the noise of a high cost."""
+    def noise_factors(self, costs: FloatArray) -> FloatArray:
+        """Return the noise variance of each score as a multiple of the noise at the best cost; asinh shrinks that of high costs."""
         return np.asarray(1 / (1 + ((costs - self.zero) / self.unit) ** 2), dtype=np.float64)
 
     def noise(self, log_variance: FloatArray) -> FloatArray:
@@ -137,34 +137,44 @@ class More:
 def more(numeric: list[FloatArray], choices: list[FloatArray], costs: FloatArray, number: int) -> More:
     """Draw the results of `number` more random settings; at most `MAX_PLACES` of them are drawn.
 
-    numeric, choices: positions (n,) in 0..1, NaN without one; costs: (n,), NaN for failed trials, which count as the worst.
+    numeric, choices: positions (n,) in 0..1, NaN if missing; costs: (n,), NaN for failed trials, which count as the worst.
     """
     bounded = np.where(np.isnan(costs), np.nanmax(costs), costs)
     subset = np.sort(evenly_by_rank(bounded, _MAX_POINTS))
-    known = [u[subset] for u in numeric], [u[subset] for u in choices]
+    columns = [u[subset] for u in numeric], [u[subset] for u in choices]
     scale, bounded = _Scale(bounded[subset]), bounded[subset]
-    blocks = _blocks(*known)
+    blocks = _blocks(*columns)
     groups = np.zeros(len(subset), dtype=np.int64)
-    model = _Model(blocks, groups, scale.scores(bounded), scale.scatter(bounded))
-    rng, again, best = np.random.default_rng(SEED), np.random.default_rng(SEED + 1), model.points[int(bounded.argmin())]
-    gains, noise, bests = [], [], []
+    model = _Model(blocks, groups, scale.scores(bounded), scale.noise_factors(bounded))
+    rng, noise_rng, best = (
+        np.random.default_rng(SEED),
+        np.random.default_rng(SEED + 1),
+        model.points[int(bounded.argmin())],
+    )
+    gains, noise, new_bests = [], [], []
     for hyper in model.posterior(rng):
-        at = np.vstack([best, _new_places(*known, min(number, MAX_PLACES), rng)])
-        drawn = scale.costs(model.draw(hyper, model.distances_of(at), np.zeros(len(at), dtype=np.int64), rng))
+        places = np.vstack([best, _new_places(*columns, min(number, MAX_PLACES), rng)])
+        drawn_costs = scale.costs(
+            model.draw(hyper, model.distances_of(places), np.zeros(len(places), dtype=np.int64), rng)
+        )
         deviation = float(scale.noise(hyper[-1]))
-        gains.append(np.maximum(drawn[:, 0] - drawn[:, 1:].min(axis=1), 0.0))
-        noise.append(np.repeat(deviation, len(drawn)))
-        bests.append((drawn[:, 1:] + deviation * again.standard_normal(drawn[:, 1:].shape)).min(axis=1))
-    return More(np.concatenate(gains), np.concatenate(noise), np.concatenate(bests))
+        gains.append(np.maximum(drawn_costs[:, 0] - drawn_costs[:, 1:].min(axis=1), 0.0))
+        noise.append(np.repeat(deviation, len(drawn_costs)))
+        new_bests.append(
+            (drawn_costs[:, 1:] + deviation * noise_rng.standard_normal(drawn_costs[:, 1:].shape)).min(axis=1)
+        )
+    return More(np.concatenate(gains), np.concatenate(noise), np.concatenate(new_bests))
 
 
 def _new_places(
     numeric: list[FloatArray], choices: list[FloatArray], number: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Return coordinates of random new settings: numbers uniform in 0..1, choices and missing values as in random old settings."""
+    """Return coordinates of random new settings. Numbers are uniform in 0..1; choices and missing values are those of
+    old settings.
+    """
     old = rng.integers(len((*numeric, *choices)[0]), size=number)
-    drawn = [np.where(np.isfinite(u[old]), rng.random(number), np.nan) for u in numeric]
-    whole = [np.concatenate([u, v]) for u, v in zip(numeric, drawn, strict=True)]
+    drawn_positions = [np.where(np.isfinite(u[old]), rng.random(number), np.nan) for u in numeric]
+    whole = [np.concatenate([u, v]) for u, v in zip(numeric, drawn_positions, strict=True)]
     return np.hstack(_blocks(whole, [np.concatenate([u, u[old]]) for u in choices]))[-number:]
 
 
@@ -177,26 +187,26 @@ def _subset(groups: IntArray, costs: FloatArray) -> IntArray:
 
     A group keeps at least `MIN_EACH` settings, or all if it has fewer.
     """
-    share, kept = min(1.0, _MAX_POINTS / len(costs)), []
+    share, subsets = min(1.0, _MAX_POINTS / len(costs)), []
     for g in range(int(groups.max()) + 1):
-        own = np.flatnonzero(groups == g)
-        kept.append(own[evenly_by_rank(costs[own], max(MIN_EACH, round(share * len(own))))])
-    return np.sort(np.concatenate(kept))
+        members = np.flatnonzero(groups == g)
+        subsets.append(members[evenly_by_rank(costs[members], max(MIN_EACH, round(share * len(members))))])
+    return np.sort(np.concatenate(subsets))
 
 
 def _places(blocks: list[FloatArray], groups: IntArray, costs: FloatArray) -> FloatArray:
-    """Return places (m, coordinates) at which to seek the best value: good settings, and random places between and around two.
+    """Return the places (m, coordinates) at which to seek the best value: good settings, and random places between and around them.
 
-    Half of the random places lie on lines through two good settings. In the others, each coordinate is drawn separately: the best
-    value of one hyperparameter is often known from other settings than that of another.
+    Half of the random places lie on lines through two good settings. In the other half, each coordinate is drawn separately,
+    because different settings may contain the best values of different hyperparameters.
     """
     rng = np.random.default_rng(SEED)
     points = np.hstack(blocks) if blocks else np.zeros((len(costs), 1))
     count = int(groups.max()) + 1
     good = []
     for g in range(count):
-        mine = np.flatnonzero(groups == g)
-        good.append(mine[np.argsort(costs[mine], kind="stable")][: max(_GOOD, len(mine) // 3)])
+        members = np.flatnonzero(groups == g)
+        good.append(members[np.argsort(costs[members], kind="stable")][: max(_MIN_GOOD, len(members) // 3)])
     pairs = np.array([rng.choice(good[k % count], 2) for k in range(_CANDIDATES)])
     share = rng.uniform(-0.5, 1.5, (_CANDIDATES, points.shape[1]))
     share[::2] = share[::2, :1]
@@ -212,9 +222,9 @@ class _Model:
     groups' own variance and the noise.
     """
 
-    def __init__(self, blocks: list[FloatArray], groups: IntArray, y: FloatArray, scatter: FloatArray) -> None:
-        """scatter: (n,), relative noise variance of each point."""
-        self.scatter = scatter
+    def __init__(self, blocks: list[FloatArray], groups: IntArray, y: FloatArray, noise_factors: FloatArray) -> None:
+        """noise_factors: (n,), relative noise variance of each point."""
+        self.noise_factors = noise_factors
         self.points = np.hstack(blocks) if blocks else np.zeros((len(y), 1))
         self.axis_of = np.repeat(np.arange(len(blocks)), [b.shape[1] for b in blocks]) if blocks else np.array([0])
         self.groups, self.y = groups, y
@@ -231,35 +241,43 @@ class _Model:
     def _loss(self, at: FloatArray) -> tuple[float, FloatArray]:
         """Return minus the logarithm of the penalised likelihood, and its gradient."""
         relevance, (shared, own, noise) = np.exp(at[:-4]), np.exp(at[-3:])
-        single, bends = _kernel(relevance[:, None, None] * self.distances)
-        joint, bend = _kernel(np.tensordot(relevance, self.distances, 1))
+        single, single_slopes = _kernel(relevance[:, None, None] * self.distances)
+        joint, joint_slope = _kernel(np.tensordot(relevance, self.distances, 1))
         additive = float(expit(at[-4]))
         similar = additive * single.mean(0) + (1 - additive) * joint
         parts = shared * similar, own * similar * self.same
-        covariance = parts[0] + parts[1] + _CONSTANT * self.same + np.diag(noise * self.scatter + _JITTER)
+        covariance = (
+            parts[0] + parts[1] + _CONSTANT_VARIANCE * self.same + np.diag(noise * self.noise_factors + _JITTER)
+        )
         root = np.linalg.cholesky(covariance)
         precision = np.linalg.inv(covariance)
         weights = precision @ self.y
-        pull = np.outer(weights, weights) - precision
-        both = pull * (shared + own * self.same)
-        slope = relevance[:, None, None] * self.distances * (additive * bends / len(relevance) + (1 - additive) * bend)
+        likelihood_slopes = np.outer(weights, weights) - precision
+        both = likelihood_slopes * (shared + own * self.same)
+        slope = (
+            relevance[:, None, None]
+            * self.distances
+            * (additive * single_slopes / len(relevance) + (1 - additive) * joint_slope)
+        )
         slopes = [-0.5 * np.sum(both * s) for s in slope]
         slopes += [-0.5 * additive * (1 - additive) * np.sum(both * (single.mean(0) - joint))]
-        slopes += [-0.5 * np.sum(pull * part) for part in parts] + [-0.5 * noise * (pull.diagonal() @ self.scatter)]
-        away = at - self.means
-        loss = 0.5 * self.y @ weights + np.log(np.diag(root)).sum() + 0.5 * np.sum(away**2 / self.variances)
-        return float(loss), np.array(slopes) + away / self.variances
+        slopes += [-0.5 * np.sum(likelihood_slopes * part) for part in parts] + [
+            -0.5 * noise * (likelihood_slopes.diagonal() @ self.noise_factors)
+        ]
+        deviation = at - self.means
+        loss = 0.5 * self.y @ weights + np.log(np.diag(root)).sum() + 0.5 * np.sum(deviation**2 / self.variances)
+        return float(loss), np.array(slopes) + deviation / self.variances
 
     def _fit(self) -> FloatArray:
-        """Return the mode, the better of two local optima: from a poor start, the fit takes the response for noise."""
-        found = []
+        """Return the better of two local optima. From a poor start, the fit mistakes the response for noise."""
+        optima = []
         for noise in (-5.0, -1.0):
             start = np.array([*np.zeros(len(self.distances) + 2), -4.0, noise])
             result = minimize(
                 self._loss, start, jac=True, method="L-BFGS-B", bounds=self.bounds, options={"maxiter": 80}
             )
-            found.append((float(result.fun), result.x))
-        return np.asarray(min(found, key=lambda f: f[0])[1], dtype=np.float64)
+            optima.append((float(result.fun), result.x))
+        return np.asarray(min(optima, key=lambda f: f[0])[1], dtype=np.float64)
 
     def _curvature(self, step: float = 0.1) -> FloatArray:
         rows = [
@@ -273,26 +291,29 @@ class _Model:
         rng = np.random.default_rng(SEED)
         count = int(self.groups.max()) + 1
         similar = _similarity(self.mode, self._distances(self.points, places))
-        chosen = [places[self._promising(similar, g)[: MAX_PLACES // count]] for g in range(count)]
-        at, of = self.distances_of(np.vstack(chosen)), np.repeat(np.arange(count), [len(c) for c in chosen])
-        out = []
+        best_places = [places[self._order_by_promise(similar, g)[: MAX_PLACES // count]] for g in range(count)]
+        distances, groups = (
+            self.distances_of(np.vstack(best_places)),
+            np.repeat(np.arange(count), [len(c) for c in best_places]),
+        )
+        minima = []
         for hyper in self.posterior(rng):
-            drawn = self.draw(hyper, at, of, rng)
-            out.append(np.stack([drawn[:, of == g].min(1) for g in range(count)], axis=1))
-        return np.vstack(out)
+            drawn_results = self.draw(hyper, distances, groups, rng)
+            minima.append(np.stack([drawn_results[:, groups == g].min(1) for g in range(count)], axis=1))
+        return np.vstack(minima)
 
     def posterior(self, rng: np.random.Generator) -> FloatArray:
         """Return draws of the parameters from a normal approximation of their posterior, shape (draws, parameters)."""
         spread, directions = np.linalg.eigh(self._curvature())
         spread = np.maximum(spread, 1 / self.variances.max())
-        steps = rng.standard_normal((_RESPONSES, len(self.mode))) / np.sqrt(spread)
+        steps = rng.standard_normal((_PARAMETER_DRAWS, len(self.mode))) / np.sqrt(spread)
         return np.asarray(np.clip(self.mode + steps @ directions.T, *self.bounds.T), dtype=np.float64)
 
-    def _promising(self, similar: FloatArray, group: int) -> IntArray:
-        """Return the order of places by the mean minus standard deviation of the group's response, the lowest first."""
+    def _order_by_promise(self, similar: FloatArray, group: int) -> IntArray:
+        """Return the indices of the places by the mean minus standard deviation of the group's response, lowest first."""
         mean, half = self._conditioned(self.mode, similar, (self.groups == group)[:, None])
         shared, own = np.exp(self.mode[-3:-1])
-        deviation = np.sqrt(np.maximum(shared + own + _CONSTANT - (half**2).sum(0), 0))
+        deviation = np.sqrt(np.maximum(shared + own + _CONSTANT_VARIANCE - (half**2).sum(0), 0))
         return np.argsort(mean - deviation, kind="stable")
 
     def distances_of(self, places: FloatArray) -> list[FloatArray]:
@@ -304,42 +325,45 @@ class _Model:
         columns = [self.axis_of == axis for axis in range(len(self.distances))]
         return np.array([squared_distances(a[:, c], b[:, c]) for c in columns])
 
-    def draw(self, hyper: FloatArray, at: list[FloatArray], of: IntArray, rng: np.random.Generator) -> FloatArray:
-        """Return random responses at places `at` (see `distances_of`) of the groups `of`, shape (draws, places)."""
-        mean, half = self._conditioned(hyper, _similarity(hyper, at[0]), self.groups[:, None] == of)
-        left = _covariance(hyper, _similarity(hyper, at[1]), of[:, None] == of) - half.T @ half
+    def draw(
+        self, hyper: FloatArray, distances: list[FloatArray], groups: IntArray, rng: np.random.Generator
+    ) -> FloatArray:
+        """Return random responses at places `distances` (see `distances_of`) of the groups `groups`, shape (draws, places)."""
+        mean, half = self._conditioned(hyper, _similarity(hyper, distances[0]), self.groups[:, None] == groups)
+        remaining = _covariance(hyper, _similarity(hyper, distances[1]), groups[:, None] == groups) - half.T @ half
         shared, own = np.exp(hyper[-3:-1])
-        root = np.linalg.cholesky(left + 1e-5 * (shared + own + _CONSTANT) * np.eye(len(of)))
-        return np.asarray(mean + rng.standard_normal((_DRAWS, len(of))) @ root.T, dtype=np.float64)
+        root = np.linalg.cholesky(remaining + 1e-5 * (shared + own + _CONSTANT_VARIANCE) * np.eye(len(groups)))
+        return np.asarray(mean + rng.standard_normal((_RESPONSE_DRAWS, len(groups))) @ root.T, dtype=np.float64)
 
     def _conditioned(self, hyper: FloatArray, similar: FloatArray, same: BoolArray) -> tuple[FloatArray, FloatArray]:
-        """Return the posterior mean at places (m,) of this similarity (n, m) to the settings, and the matrix (n, m) whose square is
-        the reduction of the covariance. same: whether their groups are equal.
+        """Return the posterior mean (m,) at m places, and the matrix (n, m) whose square is the reduction of their covariance.
+
+        similar: similarity (n, m) of the settings to the places; same: True if the groups are equal.
         """
-        inner = _covariance(hyper, _similarity(hyper, self.distances), self.same)
-        root = np.linalg.cholesky(inner + np.diag(np.exp(hyper[-1]) * self.scatter + _JITTER))
+        trial_covariance = _covariance(hyper, _similarity(hyper, self.distances), self.same)
+        root = np.linalg.cholesky(trial_covariance + np.diag(np.exp(hyper[-1]) * self.noise_factors + _JITTER))
         half = np.linalg.solve(root, _covariance(hyper, similar, same))
         return np.asarray(np.linalg.solve(root, self.y) @ half), half
 
 
 def _covariance(hyper: FloatArray, similar: FloatArray, same: BoolArray) -> FloatArray:
-    """Return the prior covariance (n, m) of responses at places of this similarity; same: whether their groups are equal."""
+    """Return the prior covariance (n, m) of responses at places with this similarity; same: True if the groups are equal."""
     shared, own = np.exp(hyper[-3:-1])
-    return np.asarray((shared + own * same) * similar + _CONSTANT * same)
+    return np.asarray((shared + own * same) * similar + _CONSTANT_VARIANCE * same)
 
 
 def _similarity(hyper: FloatArray, distances: FloatArray) -> FloatArray:
     """Return the correlation (n, m) of responses within a group at squared distances (axes, n, m)."""
-    away, additive = np.exp(hyper[: len(distances), None, None]) * distances, float(expit(hyper[-4]))
-    single = np.mean([_kernel(d)[0] for d in away], axis=0)
-    return np.asarray(additive * single + (1 - additive) * _kernel(np.sum(away, axis=0))[0])
+    scaled, additive = np.exp(hyper[: len(distances), None, None]) * distances, float(expit(hyper[-4]))
+    single = np.mean([_kernel(d)[0] for d in scaled], axis=0)
+    return np.asarray(additive * single + (1 - additive) * _kernel(np.sum(scaled, axis=0))[0])
 
 
 def _kernel(squared: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the Matérn correlation of order 5/2 at these squared distances, and its derivative with respect to them.
 
-    A squared exponential would take responses with a sharp optimum or a cliff for smooth ones, and be too sure between settings.
+    A squared exponential kernel would be too certain between settings if the response has a sharp optimum or a cliff.
     """
-    away = np.sqrt(5 * squared)
-    fall = np.exp(-away)
-    return (1 + away + away**2 / 3) * fall, -5 / 6 * (1 + away) * fall
+    distance = np.sqrt(5 * squared)
+    decay = np.exp(-distance)
+    return (1 + distance + distance**2 / 3) * decay, -5 / 6 * (1 + distance) * decay

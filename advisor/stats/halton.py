@@ -1,6 +1,6 @@
 """The scrambled Halton sequence, bit for bit identical to `scipy.stats.qmc.Halton` in SciPy 1.17.
 
-The code is our own, because `advisor sample` promises the same trials with every version of SciPy, whose scrambling may change.
+We do not call SciPy, because its scrambling may change, and `advisor sample` promises the same trials with every version.
 
 Source: A. B. Owen, "A randomized Halton algorithm in R", 2017.
 """
@@ -44,8 +44,8 @@ def _radical_inverse(numbers: IntArray, digits: IntArray) -> FloatArray:
     """Return the numbers (n,) with permuted digits, mirrored at the radix point."""
     base = digits.shape[1]
     inverse, weight = np.zeros(len(numbers)), 1.0 / base
-    for permuted in digits:
-        inverse += permuted[numbers % base] * weight
+    for permutation in digits:
+        inverse += permutation[numbers % base] * weight
         weight /= base
         numbers = numbers // base
     return inverse

@@ -13,7 +13,7 @@ from advisor.model.space import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class Heterogeneity:
-    """The range of k values, compared with the range expected by chance."""
+    """The observed range of several values and the range that their errors alone would cause."""
 
     spread: float
     """Largest minus smallest value."""

@@ -1,4 +1,4 @@
-"""A test if two hyperparameters interact, against an additive response (a sum of one function per hyperparameter)."""
+"""A test if two hyperparameters interact. The null hypothesis is an additive response: a sum of one function per hyperparameter."""
 
 from __future__ import annotations
 
@@ -14,57 +14,58 @@ from advisor.stats.importance import Response, kernel, p_of_kernels
 SEED = 0
 DRAWS = 1999
 MAX_DRAWS = 19_999
-_SHAPES = (1.0, 16.0)
+_RELEVANCES = (1.0, 16.0)
 """Relevances of the interaction's kernel: a single bend over the range, and a sharp turn."""
 _MIN_RELEVANCE, _MAX_RELEVANCE = 1.0, 60.0
 
 
 def p_values(response: Response, pairs: list[tuple[int, int]], draws: int = DRAWS) -> dict[tuple[int, int], float]:
-    """Return for each pair the p-value: the probability that an additive response with this noise shows as much interaction.
+    """Return the p-value of each pair: the probability that an additive response with this noise shows as much interaction.
 
-    The additive model has one smooth function per axis, with the relevances of `response` and restricted maximum likelihood
-    variances. A score test adds one variance, for a product of smooth functions of both axes, in four shapes. The smallest of the
-    four p-values is compared with data simulated from the additive model. It is not adjusted for other pairs.
+    The additive model has one smooth function per axis. It uses the relevances of `response`, and its variances are estimated by
+    restricted maximum likelihood. A score test adds the variance of a product of smooth functions of both axes, for four pairs of
+    relevances. The smallest of the four p-values is compared with data simulated from the additive model. It is not adjusted for
+    other pairs.
     """
     y = response.values - response.values.mean()
     n = len(y)
-    bends = np.clip(np.exp(response.mode[:-2]), _MIN_RELEVANCE, _MAX_RELEVANCE)
-    kernels = [kernel(block, bend) for block, bend in zip(response.blocks, bends, strict=True)]
+    relevances = np.clip(np.exp(response.mode[:-2]), _MIN_RELEVANCE, _MAX_RELEVANCE)
+    kernels = [kernel(block, bend) for block, bend in zip(response.blocks, relevances, strict=True)]
     variances = _variances(y, kernels)
     covariance = sum((v * k for v, k in zip(variances, kernels, strict=False)), variances[-1] * np.eye(n))
     precision = np.linalg.inv(covariance)
-    of_mean = precision.sum(0)
-    precision = precision - np.outer(of_mean, of_mean) / of_mean.sum()
+    row_sums = precision.sum(0)
+    precision = precision - np.outer(row_sums, row_sums) / row_sums.sum()
     values, vectors = np.linalg.eigh(precision)
     root = vectors * np.sqrt(np.maximum(values, 0))
-    drawn = np.random.default_rng(SEED).standard_normal((draws, n)) @ root.T
-    rows = np.vstack([precision @ y, drawn])
-    shapes = {a: [kernel(response.blocks[a], relevance) for relevance in _SHAPES] for pair in pairs for a in pair}
+    drawn_statistics = np.random.default_rng(SEED).standard_normal((draws, n)) @ root.T
+    rows = np.vstack([precision @ y, drawn_statistics])
+    shapes = {a: [kernel(response.blocks[a], relevance) for relevance in _RELEVANCES] for pair in pairs for a in pair}
     return {(a, b): p_of_kernels(rows, (k * m for k, m in product(shapes[a], shapes[b]))) for a, b in pairs}
 
 
 def draws_for(level: float) -> int | None:
-    """Return the number of draws from which p-values as small as `level` follow; None if it exceeds `MAX_DRAWS`."""
-    needed = math.ceil(1 / level) - 1
-    return None if needed > MAX_DRAWS else DRAWS if needed <= DRAWS else MAX_DRAWS
+    """Return the number of draws that can show a p-value as small as `level`; None if it exceeds `MAX_DRAWS`."""
+    number = math.ceil(1 / level) - 1
+    return None if number > MAX_DRAWS else DRAWS if number <= DRAWS else MAX_DRAWS
 
 
 def _variances(y: FloatArray, kernels: list[FloatArray]) -> FloatArray:
-    """Return the variances of the kernels' functions, then of the noise, that maximise the penalised likelihood."""
+    """Return the variances that maximise the penalised likelihood: one per kernel, then that of the noise."""
     n, prior = len(y), np.array([-1.0] * len(kernels) + [-2.0])
 
-    def loss(at: FloatArray) -> tuple[float, FloatArray]:
-        v = np.exp(at)
+    def loss(log_variances: FloatArray) -> tuple[float, FloatArray]:
+        v = np.exp(log_variances)
         covariance = sum((x * k for x, k in zip(v, kernels, strict=False)), (v[-1] + 1e-8) * np.eye(n))
         root = np.linalg.cholesky(covariance)
         inverse = np.linalg.inv(root)
         precision = inverse.T @ inverse
         weights = precision @ y
-        pull = np.outer(weights, weights) - precision
-        slopes = [-0.5 * x * np.sum(pull * k) for x, k in zip(v, kernels, strict=False)]
-        away = (at - prior) / 4
-        value = 0.5 * y @ weights + np.log(np.diag(root)).sum() + 2 * away @ away
-        return float(value), np.array([*slopes, -0.5 * v[-1] * np.trace(pull)]) + away
+        likelihood_slopes = np.outer(weights, weights) - precision
+        slopes = [-0.5 * x * np.sum(likelihood_slopes * k) for x, k in zip(v, kernels, strict=False)]
+        deviation = (log_variances - prior) / 4
+        value = 0.5 * y @ weights + np.log(np.diag(root)).sum() + 2 * deviation @ deviation
+        return float(value), np.array([*slopes, -0.5 * v[-1] * np.trace(likelihood_slopes)]) + deviation
 
     bounds = [(-9.0, 4.0)] * len(kernels) + [(-7.0, 2.0)]
     result = minimize(loss, prior, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60})

@@ -1,8 +1,8 @@
-"""Sudden changes of noisy series: jumps of a loss, and a rise at its start. `spikes` has the outliers of gradient norms.
+"""Sudden changes of noisy series: jumps of a loss, and a rise at its start. `spikes` finds the outliers of gradient norms.
 
-No test here assumes normal noise. The lower half of a series' own changes gives their scale, and an exponential tail of that scale
-bounds the largest change by chance. For noise with lighter tails (normal, or log-normal on a log scale) the bound is conservative.
-At most a quarter of the series may be outliers; more outliers would inflate the scale.
+No test here assumes normal noise. The scale of chance changes is estimated from the lower half of the series' own changes, and an
+exponential tail with this scale bounds the largest one. For noise with lighter tails (normal, or log-normal on a log scale) the
+bound is conservative. At most a quarter of the series may be outliers; more outliers would inflate the scale.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from advisor.stats.curve import HUGE
 MIN_POINTS = 20
 """Minimum number of points to estimate the usual changes of a series."""
 _TENFOLD = 10.0
-_BLOWN_UP = 3.0
+_MIN_BLOWUP = 3.0
 """Minimum ratio of a loss to its start at which the loss has blown up."""
 _WIDTHS = (2, 6, 18, 54)
-"""Minimum numbers of points that a jump lasts, tried in turn; never 1, because one odd minibatch is not a jump."""
-_CHANCES = np.logspace(-12, 0, 97)
+"""Minimum numbers of points that a jump lasts; each of them is tried. 1 is left out, because one odd minibatch is not a jump."""
+_PROBABILITIES = np.logspace(-12, 0, 97)
 _NORMAL_QUARTILE = 0.6745
-_MAX_MANY = 9
-"""Maximum width of a level that a few odd minibatches can dominate; wider levels are approximately normal."""
+_MAX_FEW_POINTS = 9
+"""Minimum number of points in a level whose noise is approximately normal; a few odd minibatches can dominate fewer points."""
 _MIN_TAIL = 80
-"""Minimum number of independent changes for fitting the tail from their upper quartile."""
-_LOST = 0.5
-"""Minimum share of a loss's fall that a collapse undoes for good."""
-_LASTS = 0.9
-"""Share of a collapsed loss's levels that must lie beyond noise."""
-_STEEPEST = 0.05
+"""Minimum number of independent changes to fit the tail from their upper quartile."""
+_MIN_LOST_SHARE = 0.5
+"""Minimum share of a loss's fall that a collapse undoes to the end of the curve."""
+_LASTING_SHARE = 0.9
+"""Minimum share of the levels after a collapse that must lie above the noise."""
+_STEEPEST_SHARE = 0.05
 """Share of a loss's changes that count as its steepest rises."""
-_FASTER = 1.5
+_MIN_RATE_GROWTH = 1.5
 """Minimum growth factor of the learning rate at which the schedule explains a rise of the loss."""
 
 
@@ -72,31 +72,34 @@ class Tail:
 def upper_tail(values: FloatArray) -> Tail | None:
     """Return the upper tail of finite values (n,) above their median; None if fewer than 4 values lie above it."""
     centre = float(np.median(values)) if len(values) else 0.0
-    excess = np.sort(values[values > centre]) - centre
-    return _tail(excess, centre, len(excess), 1.0) if len(excess) >= 4 else None
+    excesses = np.sort(values[values > centre]) - centre
+    return _tail(excesses, centre, len(excesses), 1.0) if len(excesses) >= 4 else None
 
 
 def level_tail(moves: FloatArray, width: int) -> Tail | None:
     """Return the upper tail of changes (n,) between levels of `width` points; None if fewer than 4 lie above their median.
 
-    The scale comes from falls and rises, because noise causes both alike. With many changes the tail begins at their upper
-    quartile, to benefit from tails lighter than exponential. Neighbouring changes share points, so changes count as independent at
-    half the width; with this rule no simulated noise, heavy-tailed or autocorrelated, exceeded the promised error rate.
+    The scale is estimated from falls and rises together, because noise causes both alike. If there are many changes, the tail
+    begins at their upper quartile, where tails lighter than exponential give a lower bound. Neighbouring changes share points, so
+    changes count as independent if they are half a width apart. With this rule, error rates were never above the nominal level in
+    simulated noise, including heavy-tailed and autocorrelated noise.
     """
     centre = float(np.median(moves)) if len(moves) else 0.0
     above = int(np.count_nonzero(moves > centre))
     if above < 4:
         return None
-    away = np.sort(np.abs(moves - centre))
+    distances = np.sort(np.abs(moves - centre))
     overlap = (width + 1) // 2
-    half = len(away) // 2
-    if len(away) < _MIN_TAIL * overlap or away[-1] <= away[half]:
-        return _tail(away, centre, above, overlap)
-    return _tail(away[half:] - away[half], centre + float(away[half]), above / 2, overlap)
+    half = len(distances) // 2
+    if len(distances) < _MIN_TAIL * overlap or distances[-1] <= distances[half]:
+        return _tail(distances, centre, above, overlap)
+    return _tail(distances[half:] - distances[half], centre + float(distances[half]), above / 2, overlap)
 
 
 def _tail(excess: FloatArray, base: float, tries: float, overlap: float) -> Tail:
-    """Return the tail of sorted excesses (n,); excesses above the median are only counted, so that outliers have no effect."""
+    """Return the tail of sorted excesses (n,). Of those above the median only the number counts, so that outliers
+    have no effect.
+    """
     half = max(len(excess) // 2, 1)
     scale = (float(excess[:half].sum()) + (len(excess) - half) * float(excess[half - 1])) / half
     return Tail(base, max(scale, 1e-300), tries, max(half / overlap, 1.0))
@@ -122,7 +125,7 @@ class Jump:
     p: float
     """p-value: probability that the noise of this series makes as large a jump anywhere."""
     limit: float
-    """Level that a jump from `before` exceeds by chance in one of 20 such series."""
+    """Level that a chance jump from `before` exceeds in one of 20 such series."""
     log: bool
     """True if shares refer to the logarithm of the loss: the loss had fallen tenfold or blew up."""
 
@@ -130,66 +133,83 @@ class Jump:
 def largest_jump(
     values: FloatArray, first: int, rates: FloatArray | None = None, explained: Sequence[Jump] = ()
 ) -> Jump | None:
-    """Return the most significant jump of a finite loss (n,) at index `first` or later; None for fewer than 20 points or without
-    a fall.
+    """Return the most significant jump of a finite loss (n,) at index `first` or later.
 
-    rates: learning rate at each point (n,). If the rate grows by half or more across a rise, the schedule explains the rise.
-    explained: jumps of this loss to leave out.
+    Return None for fewer than 20 points or without a fall. rates: learning rate at each point (n,). If the rate grows by half or
+    more across a rise, the schedule explains the rise. explained: jumps of this loss to leave out.
     """
     if len(values) < MIN_POINTS:
         return None
     y, log = _scaled(values, first)
-    jumps = [j for width in _WIDTHS if (j := _jump(y, width, first, rates, explained)) is not None]
+    jumps = [j for width in _WIDTHS if (j := _largest_rise(y, width, first, rates, explained)) is not None]
     if not jumps:
         return None
-    p, index, before, after, limit, width, share = min(jumps)
-    back = _exp if log else float
-    return Jump(index, back(before), back(after), width, share, min(1.0, len(jumps) * p), back(before + limit), log)
+    p, index, level_before, level_after, limit, width, share = min(jumps)
+    to_unit = _bounded_exp if log else float
+    return Jump(
+        index,
+        to_unit(level_before),
+        to_unit(level_after),
+        width,
+        share,
+        min(1.0, len(jumps) * p),
+        to_unit(level_before + limit),
+        log,
+    )
 
 
 def lasting_jump(values: FloatArray, first: int, explained: Sequence[Jump] = ()) -> Jump | None:
     """Return the rise of a finite loss (n,) at index `first` or later that undoes half of its fall and lasts to its end.
 
-    Return None without one. explained: jumps of this loss to leave out. The noise is estimated before the rise, because a collapsed
-    loss scatters more. The lasting loss of half of the fall distinguishes a collapse from noise that grows.
+    Return None if there is none. explained: jumps of this loss to leave out. The noise is estimated before the rise, because a
+    collapsed loss scatters more. Growing noise alone does not undo half of the fall to the end, so it does not count as a collapse.
     """
     if len(values) < MIN_POINTS:
         return None
     y, log = _scaled(values, first)
-    jumps = [j for width in _WIDTHS[:3] if (j := _lasting(y, width, first, explained)) is not None]
+    jumps = [j for width in _WIDTHS[:3] if (j := _lasting_rise(y, width, first, explained)) is not None]
     if not jumps:
         return None
-    p, index, before, after, limit, width, share = min(jumps)
-    back = _exp if log else float
-    return Jump(index, back(before), back(after), width, share, min(1.0, len(jumps) * p), back(before + limit), log)
+    p, index, level_before, level_after, limit, width, share = min(jumps)
+    to_unit = _bounded_exp if log else float
+    return Jump(
+        index,
+        to_unit(level_before),
+        to_unit(level_after),
+        width,
+        share,
+        min(1.0, len(jumps) * p),
+        to_unit(level_before + limit),
+        log,
+    )
 
 
-def _lasting(
-    y: FloatArray, width: int, first: int, explained: Sequence[Jump]
+def _lasting_rise(
+    y: FloatArray, width: int, first: int, explained_jumps: Sequence[Jump]
 ) -> tuple[float, int, float, float, float, int, float] | None:
     back = width + 1
     # Levels just after an explained jump would count as a collapse.
-    clear = max((jump.index + jump.points + back for jump in explained), default=0)
-    at = np.arange(max(back + width + MIN_POINTS // 2, first, clear), len(y) - width + 1)
+    first_clear = max((jump.index + jump.points + back for jump in explained_jumps), default=0)
+    at = np.arange(max(back + width + MIN_POINTS // 2, first, first_clear), len(y) - width + 1)
     if not len(at):
         return None
-    after, before = levels(y, width), levels(y, back)
-    rest = np.cumsum(y[::-1])[::-1][at] / (len(y) - at)
-    i = int(np.argmax(rest - before[at - back]))
-    index, level = int(at[i]), float(before[at[i] - back])
+    levels_after, levels_before = levels(y, width), levels(y, back)
+    mean_of_rest = np.cumsum(y[::-1])[::-1][at] / (len(y) - at)
+    i = int(np.argmax(mean_of_rest - levels_before[at - back]))
+    index, level = int(at[i]), float(levels_before[at[i] - back])
     fall = max(float(y[0]), float(np.median(y[:3]))) - float(levels(y[:index], 3).min())
-    until = float(np.median(y[index:]))
-    if until - level < _LOST * fall:
+    final = float(np.median(y[index:]))
+    if final - level < _MIN_LOST_SHARE * fall:
         return None
-    # Only the moves just before: earlier, the steeper trend would count as noise.
-    moves = after[back : index - width + 1] - before[: index - width + 1 - back]
+    # Only the changes shortly before the rise: among earlier ones, the steeper trend would count as noise.
+    moves = levels_after[back : index - width + 1] - levels_before[: index - width + 1 - back]
     moves = moves[-max(len(moves) // 2, MIN_POINTS // 2) :]
     tail = level_tail(moves, width)
     if tail is None or tail.p(fall) > 0.05:
         return None
     tail = replace(tail, tries=tail.tries * max(len(at) / len(moves), 1.0))
-    rise = float(np.quantile(after[index:], 1 - _LASTS)) - level
-    return tail.p(rise), index, level, until, tail.limit(0.05), width, (until - level) / max(fall, 1e-300)
+    rise = float(np.quantile(levels_after[index:], 1 - _LASTING_SHARE)) - level
+    return tail.p(rise), index, level, final, tail.limit(0.05), width, (final - level) / max(fall, 1e-300)
 
 
 def steep_rises(values: FloatArray, width: int) -> BoolArray:
@@ -202,69 +222,77 @@ def steep_rises(values: FloatArray, width: int) -> BoolArray:
         return steep
     y, back = _scaled(values, 0)[0], width + 1
     moves = levels(y, width)[back:] - levels(y, back)[: len(y) - width + 1 - back]
-    steep[back : back + len(moves)] = (moves > 0) & (moves >= np.quantile(moves, 1 - _STEEPEST))
+    steep[back : back + len(moves)] = (moves > 0) & (moves >= np.quantile(moves, 1 - _STEEPEST_SHARE))
     return np.asarray(np.convolve(steep, np.ones(3), "same") > 0, dtype=np.bool_)
 
 
 def _scaled(values: FloatArray, first: int) -> tuple[FloatArray, bool]:
-    """Return (series on the scale for measuring changes, clipped so that squares are finite; True if that scale is logarithmic).
+    """Return (the loss on the scale on which changes are measured, True if that scale is logarithmic).
 
-    The scale is logarithmic if the loss fell tenfold, or if it blew up after index `first`: a loss that blew up scatters
-    multiplicatively, and on a linear scale that scatter would hide the fall before.
+    Values are clipped so that squares are finite. The scale is logarithmic if the loss fell tenfold, or if it blew up after index
+    `first`: after a blow-up, noise is proportional to the loss, and on a linear scale it would hide the earlier fall.
     """
     start, known = max(float(values[0]), float(np.median(values[:3]))), levels(values, 3)
-    fell, blew_up = start > _TENFOLD * float(known.min()), float(known[first:].max(initial=start)) > _BLOWN_UP * start
+    fell, blew_up = start > _TENFOLD * float(known.min()), float(known[first:].max(initial=start)) > _MIN_BLOWUP * start
     if (values > 0).all() and (fell or blew_up):
         return np.log(values), True
     return np.clip(values, -HUGE, HUGE), False
 
 
-def _exp(value: float) -> float:
+def _bounded_exp(value: float) -> float:
     return math.exp(min(value, 700.0))
 
 
-def _jump(
-    y: FloatArray, width: int, first: int, rates: FloatArray | None, explained: Sequence[Jump]
+def _largest_rise(
+    y: FloatArray, width: int, first: int, rates: FloatArray | None, explained_jumps: Sequence[Jump]
 ) -> tuple[float, int, float, float, float, int, float] | None:
     back = width + 1
     at = np.arange(max(back, first), len(y) - width + 1)
     if len(at) < MIN_POINTS // 2:
         return None
-    after = levels(y, width)[at]
-    before = levels(y, back)[at - back]
-    moves = after - before
+    levels_after = levels(y, width)[at]
+    levels_before = levels(y, back)[at - back]
+    moves = levels_after - levels_before
     tail = level_tail(moves, width)
     if tail is None:
         return None
-    candidates = np.where(_across(explained, at, width), -np.inf, moves)
+    candidates = np.where(_crosses(explained_jumps, at, width), -np.inf, moves)
     if rates is not None:
-        candidates = np.where(_raised(rates, back, width)[at - back], -np.inf, candidates)
+        candidates = np.where(_is_raised(rates, back, width)[at - back], -np.inf, candidates)
     lows = np.minimum.accumulate(levels(y, 3))
     fall = max(float(y[0]), float(np.median(y[:3]))) - lows[at - 3]
     i = int(np.argmax(candidates))
     if not math.isfinite(candidates[i]) or tail.p(float(fall[i])) > 0.05:
         return None
     p, limit = tail.p(float(moves[i])), tail.limit(0.05)
-    return p, int(at[i]), float(before[i]), float(after[i]), limit, width, float(moves[i] / max(fall[i], 1e-300))
+    return (
+        p,
+        int(at[i]),
+        float(levels_before[i]),
+        float(levels_after[i]),
+        limit,
+        width,
+        float(moves[i] / max(fall[i], 1e-300)),
+    )
 
 
-def _across(explained: Sequence[Jump], at: IntArray, width: int) -> BoolArray:
-    """Return a mask of the indices `at` at which levels of `width` points before and after lie on two sides of such a jump."""
-    across = np.zeros(len(at), dtype=np.bool_)
-    for jump in explained:
-        across |= np.abs(at - jump.index) <= width + jump.points + 1
-    return across
+def _crosses(explained_jumps: Sequence[Jump], at: IntArray, width: int) -> BoolArray:
+    """Return a mask of the indices `at` for which an explained jump separates the levels of `width` points before and after."""
+    mask = np.zeros(len(at), dtype=np.bool_)
+    for jump in explained_jumps:
+        mask |= np.abs(at - jump.index) <= width + jump.points + 1
+    return mask
 
 
-def _raised(rates: FloatArray, back: int, width: int) -> BoolArray:
-    """Return a mask (n - back - width + 1,): the learning rate grew from the `back` points before to the `width` points after."""
-    before = sliding_window_view(rates, back).min(axis=1)[: len(rates) - back - width + 1]
-    after = sliding_window_view(rates, width).max(axis=1)[back:]
-    return np.asarray(after > _FASTER * np.maximum(before, 1e-300))
+def _is_raised(rates: FloatArray, back: int, width: int) -> BoolArray:
+    """Return a mask (n - back - width + 1,), True if the learning rate grew from the `back` points before to the `width` after."""
+    min_before = sliding_window_view(rates, back).min(axis=1)[: len(rates) - back - width + 1]
+    max_after = sliding_window_view(rates, width).max(axis=1)[back:]
+    return np.asarray(max_after > _MIN_RATE_GROWTH * np.maximum(min_before, 1e-300))
 
 
 def levels(values: FloatArray, width: int) -> FloatArray:
-    """Return lower medians of windows of `width` points, shape (n - width + 1,): item k is the one of values[k : k + width]."""
+    """Return the lower medians of windows of `width` points, shape (n - width + 1,); item k belongs to values[k : k + width]."""
     width = min(width, len(values))
     middle = (width - 1) // 2
     windows = sliding_window_view(values, width)
@@ -285,7 +313,7 @@ class EarlyRise:
     level: float
     """The highest level early in training, in the loss's unit."""
     share: float
-    """Size of the rise as a share of what training gained below the first value; infinite if training gained nothing."""
+    """Size of the rise as a share of the training's gain below the first value; infinite if there was no gain."""
     p: float
     """p-value: probability that noise in the first value and in the level makes as large a rise."""
     limit: float
@@ -293,61 +321,62 @@ class EarlyRise:
 
 
 def early_rise(values: FloatArray, early: int, width: int) -> EarlyRise | None:
-    """Return the largest rise of a finite loss (n,) above its first value within its first `early` points; None with too few
-    points.
+    """Return the largest rise of a finite loss (n,) above its first value within its first `early` points.
 
-    width: points in a level. Noise comes from the quieter of the early part and the rest, because an unstable start is noisy
-    itself; if all values are positive, on a log scale, because noise grows with the loss. By chance, the first value may be low (a
-    normal tail, because it is a mean over a batch) or the highest level high. The p-value is at least
-    `wandering.chance_of_start`, because autocorrelated noise rises as far.
+    Return None if there are too few points. width: points in a level. The noise is estimated from the quieter of the early part and
+    the rest, because an unstable start is noisy itself. If all values are positive, a log scale is used, because noise grows with
+    the loss. Noise may make the first value low (with a normal tail, because it is a mean over a batch) or the highest level high.
+    The p-value is at least `wandering.chance_of_start`, because autocorrelated noise may rise as far.
     """
     if early < 2 or len(values) < 8:
         return None
     log = bool((values > 0).all())
     y = np.log(values) if log else np.clip(values, -HUGE, HUGE)
-    back = _exp if log else float
+    to_unit = _bounded_exp if log else float
     start = float(y[0])
     noise = residuals(y)
     quiet = _quieter(noise[1:early], noise[early:])
     candidates: list[tuple[float, float, int, float]] = []
     widths = [w for w in (width, 3 * width) if w < early]
     widths += [w for w in (10 * width,) if 4 * w <= len(quiet)]
-    for wide in widths:
-        reached = levels(y[1:], wide)[: early - 1]
-        i = int(np.argmax(reached))
-        limits = _rise_limits(quiet, wide, len(reached))
-        passed = np.flatnonzero(reached[i] - start > limits)
-        p = float(_CHANCES[passed[0]]) if len(passed) else 1.0
-        candidates.append((p, -float(reached[i]), i + 1, float(np.interp(math.log(0.05), np.log(_CHANCES), limits))))
+    for points in widths:
+        early_levels = levels(y[1:], points)[: early - 1]
+        i = int(np.argmax(early_levels))
+        limits = _rise_limits(quiet, points, len(early_levels))
+        exceeded = np.flatnonzero(early_levels[i] - start > limits)
+        p = float(_PROBABILITIES[exceeded[0]]) if len(exceeded) else 1.0
+        candidates.append(
+            (p, -float(early_levels[i]), i + 1, float(np.interp(math.log(0.05), np.log(_PROBABILITIES), limits)))
+        )
     p, level, index, limit = min(candidates)
-    gained = float(values[0]) - float(levels(values, 3).min())
-    rise = min(back(-level), HUGE) - float(values[0])
-    share = rise / gained if gained > 0 else math.inf
+    gain = float(values[0]) - float(levels(values, 3).min())
+    rise = min(to_unit(-level), HUGE) - float(values[0])
+    share = rise / gain if gain > 0 else math.inf
     p = max(min(1.0, len(candidates) * p), wandering.chance_of_start(y, early))
-    return EarlyRise(index, back(start), back(-level), share, p, back(start + limit))
+    return EarlyRise(index, to_unit(start), to_unit(-level), share, p, to_unit(start + limit))
 
 
 def _rise_limits(noise: FloatArray, width: int, tries: int) -> FloatArray:
-    """Return, for each of `_CHANCES`, the rise by chance of the highest of `tries` levels above the first value.
+    """Return the rise above the first value that the highest of `tries` levels exceeds with each of `_PROBABILITIES` by chance.
 
-    A level of few points may contain odd minibatches: half of the probability goes to its exponential tail, half to the first
-    value. A level of many points is approximately normal.
+    A level of few points may contain odd minibatches. For these, half of the probability is assigned to the level's exponential
+    tail and half to the first value. A level of many points is approximately normal.
     """
-    low, known = _lower_spread(noise)
+    deviation, freedom = _lower_spread(noise)
     tail = level_tail(-noise, 1) if len(noise) >= _MIN_TAIL else None
     if tail is None:
-        first = low * stats.t.isf(_CHANCES / 2, known)
+        first_value = deviation * stats.t.isf(_PROBABILITIES / 2, freedom)
     else:
         tail = replace(tail, tries=tail.tries / len(noise))
-        first = np.array([tail.limit(c / 2) for c in _CHANCES])
+        first_value = np.array([tail.limit(c / 2) for c in _PROBABILITIES])
     moves = levels(noise, width)
-    tail = level_tail(moves, width) if width < _MAX_MANY else None
+    tail = level_tail(moves, width) if width < _MAX_FEW_POINTS else None
     if tail is not None:
         tail = replace(tail, tries=tail.tries * tries / len(moves))
-        return np.asarray(first + [tail.limit(c / 2) for c in _CHANCES], dtype=np.float64)
+        return np.asarray(first_value + [tail.limit(c / 2) for c in _PROBABILITIES], dtype=np.float64)
     spread = max(float(np.median(np.abs(moves - np.median(moves)))) / _NORMAL_QUARTILE, 1e-300)
     share = max(2 * tries / width, 2.0)
-    return np.asarray(np.hypot(first, spread * stats.t.isf(_CHANCES / share, known)), dtype=np.float64)
+    return np.asarray(np.hypot(first_value, spread * stats.t.isf(_PROBABILITIES / share, freedom)), dtype=np.float64)
 
 
 def _quieter(one: FloatArray, other: FloatArray) -> FloatArray:
@@ -359,7 +388,7 @@ def _quieter(one: FloatArray, other: FloatArray) -> FloatArray:
 
 
 def _lower_spread(noise: FloatArray) -> tuple[float, float]:
-    """Return (standard deviation from the lower half, degrees of freedom) of the noise; with few points from all of it."""
+    """Return (standard deviation, degrees of freedom) of the noise, from its lower half, or from all points if they are few."""
     if len(noise) < MIN_POINTS:
         return float(noise.std(ddof=1)), len(noise) - 1.0
     return (float(np.median(noise)) - float(np.quantile(noise, 0.25))) / _NORMAL_QUARTILE, 0.37 * len(noise)

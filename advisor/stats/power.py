@@ -1,8 +1,8 @@
-"""Power of the test that a hyperparameter has an effect: the effect that a number of trials finds, and the trials for an effect.
+"""Power of the test if a hyperparameter has an effect: the effect that a study can detect, and the trials that an effect needs.
 
 An effect is the difference between the ends of a range, in standard deviations of the noise. The test is an F-test of a quadratic
 response along one of several ranges with uniformly spread trials. The noncentrality of an effect x in n trials is n x² / 12,
-because a straight line of height x has the variance x² / 12.
+because a straight line that rises by x has the variance x² / 12.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ import math
 from scipy import optimize, stats
 
 LEVEL = 0.01
-"""Level at which `importance.Response.p` finds one hyperparameter alone."""
+"""Significance level at which `importance.Response.p` detects a single hyperparameter."""
 POWER = 0.8
+"""Probability with which a study must detect an effect."""
 _TERMS = 2
-"""Terms of the response along one range: linear and quadratic."""
+"""Number of terms of the response along one range: linear and quadratic."""
 _MAX_TRIALS = 100_000
 
 
 def detectable(trials: int, axes: int) -> float:
-    """Return the effect that a study finds with probability `POWER`; infinite with fewer than 5 trials.
+    """Return the effect that a study detects with probability `POWER`; infinite with fewer than 5 trials.
 
     axes: number of searched hyperparameters, by which `LEVEL` is divided (Bonferroni).
     """
@@ -29,18 +30,18 @@ def detectable(trials: int, axes: int) -> float:
         return math.inf
     critical = float(stats.f.isf(LEVEL / max(axes, 1), _TERMS, freedom))
 
-    def lacking(noncentrality: float) -> float:
+    def missing_power(noncentrality: float) -> float:
         return float(stats.ncf.sf(critical, _TERMS, freedom, noncentrality)) - POWER
 
     high = 10.0
-    while lacking(high) < 0:
+    while missing_power(high) < 0:
         high *= 2
-    noncentrality = float(optimize.brentq(lacking, 0.0, high, xtol=1e-3))
+    noncentrality = float(optimize.brentq(missing_power, 0.0, high, xtol=1e-3))
     return math.sqrt(12 * noncentrality / trials)
 
 
 def trials_needed(effect: float, axes: int) -> int:
-    """Return the smallest number of trials that finds this effect with probability `POWER`, at most 100,000."""
+    """Return the smallest number of trials that detects this effect with probability `POWER`; at most 100,000."""
     low, high = _TERMS + 2, 8
     while high < _MAX_TRIALS and detectable(high, axes) > effect:
         low, high = high, 2 * high

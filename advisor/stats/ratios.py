@@ -15,7 +15,7 @@ _BLOCKS = 10
 
 
 def chance_of_share(share: float, points: int, limit: float) -> float:
-    """Return the binomial probability of a share of at least `share` among `points` independent points if the true one is `limit`.
+    """Return the binomial probability that at least `share` of `points` independent points count if the true share is `limit`.
 
     A weighted share is rounded to a whole number of points.
     """
@@ -25,7 +25,7 @@ def chance_of_share(share: float, points: int, limit: float) -> float:
 
 
 def error_of_share(share: FloatArray, n: FloatArray) -> FloatArray:
-    """Return the standard errors (k,) of shares (k,) that were each computed from n (k,) examples.
+    """Return the standard errors (k,) of shares (k,); each share was computed from n (k,) examples.
 
     Half an example is added to both outcomes, so that shares of 0 and 1 have a positive error.
     """
@@ -52,7 +52,7 @@ class Ratio(NamedTuple):
 
 
 def ratio(parts: FloatArray, wholes: FloatArray, weights: FloatArray) -> Ratio:
-    """Return the weighted sum of `parts` (n,) over that of `wholes` (n,), n >= 1, positive sum, with a jackknife error.
+    """Return the weighted sum of `parts` (n,) divided by that of `wholes` (n,), n >= 1, positive sum, with a jackknife error.
 
     The jackknife leaves out one of up to 10 segments instead of single points, so that drift and autocorrelation count as noise.
     """
@@ -62,8 +62,8 @@ def ratio(parts: FloatArray, wholes: FloatArray, weights: FloatArray) -> Ratio:
         return Ratio(value, math.nan, 0)
     blocks = min(_BLOCKS, len(parts) // 2)
     block = np.arange(len(parts)) * blocks // len(parts)
-    left_above = above.sum() - np.bincount(block, above)
-    left_below = below.sum() - np.bincount(block, below)
-    left = left_above / np.maximum(left_below, 1e-300)
-    error = math.sqrt((blocks - 1) / blocks * float(np.sum((left - left.mean()) ** 2)))
+    sums_above = above.sum() - np.bincount(block, above)
+    sums_below = below.sum() - np.bincount(block, below)
+    ratios_without = sums_above / np.maximum(sums_below, 1e-300)
+    error = math.sqrt((blocks - 1) / blocks * float(np.sum((ratios_without - ratios_without.mean()) ** 2)))
     return Ratio(value, error, blocks - 1)

@@ -1,4 +1,4 @@
-"""Growth of a quantity with a size, and the size at which growth ends; noisy series are compared on a log scale."""
+"""Growth of a quantity with a size, and the size at which growth ends. Noisy series are compared on a log scale."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def series_mean(values: FloatArray) -> Mean:
     blocks = min(_BLOCKS, len(values))
     if blocks < 3:
         return Mean(float(np.median(values)), math.nan, 0)
-    short, longer = divmod(len(values), blocks)
-    split = longer * (short + 1)  # segments as in np.array_split: the first ones have one more value
-    parts = np.median(values[split:].reshape(-1, short), axis=1)
-    if longer:
-        parts = np.concatenate([np.median(values[:split].reshape(longer, -1), axis=1), parts])
+    short_length, long_blocks = divmod(len(values), blocks)
+    split = long_blocks * (short_length + 1)  # segments as in np.array_split: the first ones have one more value
+    parts = np.median(values[split:].reshape(-1, short_length), axis=1)
+    if long_blocks:
+        parts = np.concatenate([np.median(values[:split].reshape(long_blocks, -1), axis=1), parts])
     return Mean(float(np.median(values)), float(parts.std(ddof=1)) / math.sqrt(blocks), blocks - 1)
 
 
@@ -49,12 +49,16 @@ def pooled(means: Sequence[Mean]) -> Mean:
     if len(means) == 1:
         return means[0]
     values = np.array([m.value for m in means])
-    between = Mean(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values)), len(values) - 1)
+    from_scatter = Mean(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values)), len(values) - 1)
     errors = np.array([m.error for m in means])
     if not np.isfinite(errors).all():
-        return between
-    within = float(np.sqrt(np.sum(errors**2))) / len(means)
-    return between if between.error >= within else Mean(between.value, within, min(m.freedom for m in means))
+        return from_scatter
+    combined = float(np.sqrt(np.sum(errors**2))) / len(means)
+    return (
+        from_scatter
+        if from_scatter.error >= combined
+        else Mean(from_scatter.value, combined, min(m.freedom for m in means))
+    )
 
 
 def difference(one: Mean, other: Mean) -> Mean:
@@ -72,11 +76,12 @@ class Growth(NamedTuple):
     chosen: int
     """Index of the size beyond which larger sizes add nothing."""
     saturated: float
-    """Probability that growth slows beyond the chosen size to less than near-doubling; NaN if no larger size was measured."""
+    """Probability that the quantity does not nearly double with the size beyond the chosen one; NaN if no larger size was measured.
+    """
     max_factor: float
-    """Largest growth factor per doubling of the size, up to one size beyond the chosen one."""
+    """Largest growth factor per doubling of the size, over the sizes up to the next one after the chosen one."""
     never: float
-    """Probability that the quantity did not nearly double at any of those doublings of the size."""
+    """Probability that the quantity did not nearly double at any of those steps in size."""
 
 
 def growth(sizes: FloatArray, logs: Sequence[Mean], *, material: float, doubling: float, alpha: float) -> Growth:
@@ -86,21 +91,21 @@ def growth(sizes: FloatArray, logs: Sequence[Mean], *, material: float, doubling
     factor per doubling of the size that counts as near-doubling. Probabilities are NaN if the noise is unknown.
     """
     octaves = np.log2(sizes)
-    chosen = 0
+    best_index = 0
     for i in range(1, len(logs)):
-        gain = difference(logs[i], logs[chosen])
+        gain = difference(logs[i], logs[best_index])
         if gain.value >= math.log1p(material) and gain.chance_above(0.0) >= 1 - alpha:
-            chosen = i
-    beyond = [_slower(logs, octaves, chosen, i, doubling) for i in range(chosen + 1, len(logs))]
-    last = min(chosen + 1, len(logs) - 1)
+            best_index = i
+    p_beyond = [_slower(logs, octaves, best_index, i, doubling) for i in range(best_index + 1, len(logs))]
+    last = min(best_index + 1, len(logs) - 1)
     steps = [(i, i + 1) for i in range(last) if octaves[i + 1] - octaves[i] >= 0.5]
     factors = [math.exp((logs[b].value - logs[a].value) / (octaves[b] - octaves[a])) for a, b in steps]
-    slower = [_slower(logs, octaves, a, b, doubling) for a, b in steps]
+    p_slower = [_slower(logs, octaves, a, b, doubling) for a, b in steps]
     return Growth(
-        chosen=chosen,
-        saturated=float(np.min(beyond)) if beyond else math.nan,
+        chosen=best_index,
+        saturated=float(np.min(p_beyond)) if p_beyond else math.nan,
         max_factor=max(factors, default=math.nan),
-        never=float(np.min(slower)) if slower else math.nan,
+        never=float(np.min(p_slower)) if p_slower else math.nan,
     )
 
 

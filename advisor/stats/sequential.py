@@ -1,32 +1,32 @@
-"""Evidence for a gain that stays valid however often one looks, and however many candidates one tries. Lower costs are better.
+"""Evidence for a gain that stays valid for any number of looks and any number of candidates. Lower costs are better.
 
-**One candidate, any number of looks.** The runs y of a setting are normal around its mean, with a deviation of its own, drawn
-around the noise floor s (the pooled deviation of all repeats, with d degrees of freedom: sigma^2 ~ d s^2 / chi^2_d). With flat
-priors on both means, the gain g (incumbent mean minus candidate mean) has a posterior density h, close to Student's t with
-variance V = v_c / n + v_i / m, v = (d s^2 + sum of squares) / (d + n - 1), and Satterthwaite's degrees of freedom. The likelihood
-ratio of gain x against gain 0 is h(x) / h(0), because the prior is flat, and
+**One candidate, any number of looks.** The runs y of a setting are normal around its mean, and each setting has its own deviation.
+That deviation is drawn around the noise floor s (the pooled deviation of all repeats, with d degrees of freedom:
+sigma^2 ~ d s^2 / chi^2_d). With flat priors on both means, the gain g (incumbent mean minus candidate mean) has a posterior density
+h. It is close to Student's t with variance V = v_c / n + v_i / m, v = (d s^2 + sum of squares) / (d + n - 1), and Satterthwaite's
+degrees of freedom. Because the prior is flat, the likelihood ratio of gain x against gain 0 is h(x) / h(0), and
 
     E = mean of h(x) / h(0) over a half-Cauchy prior on x > 0
 
 is a Bayes factor whose nuisance parameters are integrated out under the same prior on both sides. Such a ratio is an e-process:
 under the hypothesis of no gain its mean is at most 1 at every stopping rule, and P(E ever >= 1/a) <= a (Ville's inequality). Where
-E exceeds 1, it grows with the observed gain, so a negative true gain crosses 1/a even less often. Mirrored at the smallest
+E exceeds 1, it grows with the observed gain, so with a negative true gain E exceeds 1/a even less often. Mirrored at the smallest
 worthwhile gain, the same ratio is the evidence to discard a candidate. Sources: Grünwald, de Heide and Koolen, "Safe testing",
 JRSS B 2024; Wang and Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown variance", 2023
 (arXiv 2310.03722); deviations drawn around a pooled one: Smyth, "Linear models and empirical Bayes methods", 2004.
 
 **Many candidates.** e-LOND (Xu and Ramdas, "Online multiple testing with e-values", AISTATS 2024) keeps candidate t if
 E >= 1 / (a c_t (R + 1)), where the weights c_t sum to at most 1 and R is the number of other candidates kept. Under arbitrary
-dependence between the questions, on average at most the share a of the kept candidates are no better than what they replaced:
-a false keep of t adds at most a c_t E to that share, and the mean of E is at most 1. Here each candidate has two e-values, from
-all its runs and from its runs after the first, each with half of the weight. The first one counts every setting ever tried, so
-that choosing the best-looking setting is allowed; the second one counts only settings that were repeated, because a choice by
-first runs does not bias later runs.
+dependence between the questions, on average at most the share a of the kept candidates are no better than what they replaced. The
+reason is that wrongly keeping candidate t adds at most a c_t E to that share, and the mean of E is at most 1. Here each candidate
+has two e-values, from all its runs and from its runs after the first, each with half of the weight. The first one numbers the
+candidates among all settings ever tried, so the best-looking setting may be selected. The second one numbers them among repeated
+settings only, because a selection by first runs does not bias later runs.
 
-What is assumed: normal runs, drawn independently, and deviations that scatter around the floor with at most `MAX_FREEDOM` degrees
-of freedom. Two steps are approximate: Student's t for the difference of two such means, and a floor that is itself estimated (its
-degrees of freedom replace d if they are fewer). With so few degrees of freedom, one extreme run is weak evidence, and a candidate
-with fewer than `MIN_RUNS` runs is never kept. Both protect against heavy tails; `benchmarks/quality/gate.py` measures how well.
+Assumptions: runs are normal and independent, and deviations scatter around the floor with at most `MAX_FREEDOM` degrees of freedom.
+Two steps are approximate: Student's t for the difference of two such means, and the floor, which is itself estimated (its degrees
+of freedom replace d if they are fewer). With so few degrees of freedom, one extreme run is weak evidence. A candidate with fewer
+than `MIN_RUNS` runs is never kept. Both protect against heavy tails; `benchmarks/quality/gate.py` measures how well.
 """
 
 from __future__ import annotations
@@ -43,19 +43,21 @@ from advisor.model.space import FloatArray
 from advisor.stats.difference import Difference
 
 HORIZON = 30
-"""Number of candidates that together get half of the weight. Fewer favour single questions, more favour long loops."""
+"""Number of candidates that together get half of the weight. A low number favours single questions, a high one long loops."""
 MAX_FREEDOM = 10
-"""Maximum degrees of freedom of the noise floor as a prior for one setting: its deviation then lies within about 0.7 to 1.8 of the
-floor (95 %). Our choice; deviations of settings differ, and runs have heavier tails than normal ones."""
+"""Maximum degrees of freedom of the noise floor as a prior for one setting. With 10, the setting's deviation lies within about 0.7
+to 1.8 times the floor (95 %). Our choice; deviations of settings differ, and runs have heavier tails than the normal distribution.
+"""
 MIN_RUNS = 2
-"""Minimum runs of a candidate that is kept. Our choice: a result that was never repeated may be an accident of any kind."""
-_FAR = np.append(0.0, np.geomspace(0.1, 1e7, 25))
-"""Edges of cells of the prior on gains, in units of its scale: so wide that even a huge gain has its cell."""
-_NEAR = np.linspace(-6, 6, 25)
-"""Edges of further cells around the observed gain, in units of its error, where the likelihood changes fast."""
-_MAX_LOG = 600.0
+"""Minimum number of runs of a candidate before it is kept. Our choice, because a result without a repeat may be an accident."""
+_PRIOR_EDGES = np.append(0.0, np.geomspace(0.1, 1e7, 25))
+"""Edges of the cells over which the prior on gains is integrated, in units of its scale; wide enough for huge gains."""
+_NEAR_EDGES = np.linspace(-6, 6, 25)
+"""Edges of further cells around the observed gain, where the likelihood changes fast, in standard errors of the gain."""
+_MAX_LOG_EVIDENCE = 600.0
+"""Maximum logarithm of an e-value, which avoids overflow."""
 MAX_ERRORS = 1e12
-"""Maximum half width of an interval, in errors of the gain; beyond it, the interval is infinite."""
+"""Maximum half width of an interval, in standard errors of the gain; a wider interval counts as infinite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class Sample:
 
 
 def lead(candidate: Sample, incumbent: Sample, floor: Floor) -> Difference:
-    """Return the candidate's gain over the incumbent with the error that the noise floor and both samples give it."""
+    """Return the candidate's gain over the incumbent; its error follows from the noise floor and both samples."""
     parts = [(s.variance(floor) / s.size, s.freedom(floor)) for s in (candidate, incumbent)]
     variance = sum(v for v, _ in parts)
     freedom = 1 / sum((v / variance) ** 2 / f for v, f in parts)
@@ -109,24 +111,25 @@ def lead(candidate: Sample, incumbent: Sample, floor: Floor) -> Difference:
 
 
 def e_value(gain: float, error: float, freedom: float, scale: float) -> float:
-    """Return the evidence that the true gain is positive; see the module's docstring. scale: of the half-Cauchy prior on it."""
+    """Return the evidence E that the true gain is positive; see the module's docstring. scale: scale of the half-Cauchy prior."""
 
     def log_density(distance: FloatArray) -> FloatArray:
         with np.errstate(over="ignore"):  # the density of an infinite distance is 0
             return np.asarray(-(freedom + 1) / 2 * np.log1p((distance / error) ** 2 / freedom), dtype=np.float64)
 
-    edges = np.sort(np.maximum(np.concatenate([scale * _FAR, gain + error * _NEAR]), 0.0))
+    edges = np.sort(np.maximum(np.concatenate([scale * _PRIOR_EDGES, gain + error * _NEAR_EDGES]), 0.0))
     weights = np.diff(np.arctan(edges / scale)) * 2 / np.pi
-    middles = ((edges[1:] + edges[:-1]) / 2)[weights > 0]
-    ratios = np.log(weights[weights > 0]) + log_density(gain - middles) - log_density(np.array([gain]))
-    top = float(np.max(ratios))
-    return math.exp(min(top + math.log(float(np.sum(np.exp(ratios - top)))), _MAX_LOG))
+    gains = ((edges[1:] + edges[:-1]) / 2)[weights > 0]
+    ratios = np.log(weights[weights > 0]) + log_density(gain - gains) - log_density(np.array([gain]))
+    largest = float(np.max(ratios))
+    return math.exp(min(largest + math.log(float(np.sum(np.exp(ratios - largest)))), _MAX_LOG_EVIDENCE))
 
 
 def half_width(error: float, freedom: float, scale: float, level: float) -> float:
-    """Return the distance from an observed gain within which the true gain lies at every look at once, with this probability.
+    """Return the half width of an interval around the observed gain that contains the true gain at all looks.
 
-    It is infinite if `MAX_ERRORS` errors are not enough, which happens if the scale of the prior is far from the error.
+    level: probability that it does. The half width is infinite if it exceeds `MAX_ERRORS`, which happens if the scale of the prior
+    is far from the error.
     """
     limit = 2 / (1 - level)
     low, high, scale = 0.0, 1.0, scale / error
@@ -147,7 +150,7 @@ def weight(number: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Levels of one question: it is decided once a level times its evidence reaches 1."""
+    """Significance levels of one question. The question is decided when a level multiplied by its evidence reaches 1."""
 
     every: float
     """Level of the evidence from all runs of the candidate."""
@@ -158,13 +161,16 @@ class Levels:
 
     @staticmethod
     def in_loop(number: int, repeat: int, kept: int, *, error: float, miss: float) -> Levels:
-        """Return the levels of candidate `number` of a loop, the `repeat`-th one that was repeated; kept: others kept so far."""
+        """Return the levels of the candidate `number` of a loop.
+
+        repeat: its number among the repeated candidates. kept: number of other candidates kept so far.
+        """
         half = error * (kept + 1) / 2
         return Levels(half * weight(number), half * weight(repeat), miss)
 
     @staticmethod
     def alone(*, error: float, miss: float) -> Levels:
-        """Return the levels of a question that is the only one."""
+        """Return the levels of a single question outside a loop."""
         return Levels(error, 0.0, miss)
 
 
@@ -183,12 +189,12 @@ class SequentialTest:
 
     @property
     def lead(self) -> Difference:
-        """The gain by all runs."""
+        """The candidate's gain over the incumbent from all runs."""
         return lead(self.candidate, self.incumbent, self.floor)
 
     @property
     def keep(self) -> float:
-        """Evidence to keep the candidate, as a multiple of what is needed."""
+        """Evidence to keep the candidate; 1 or more suffices."""
         total = self.levels.every * self._evidence(self.lead)
         if self.fresh is not None and self.levels.fresh > 0:
             total += self.levels.fresh * self._evidence(lead(self.fresh, self.incumbent, self.floor))
@@ -196,19 +202,19 @@ class SequentialTest:
 
     @property
     def discard(self) -> float:
-        """Evidence that the gain is less than the worthwhile one, as a multiple of what is needed."""
-        found = self.lead
-        return self.levels.discard * e_value(self.worthwhile - found.gain, found.error, found.freedom, self.worthwhile)
+        """Evidence that the gain is less than the worthwhile one; 1 or more suffices to discard the candidate."""
+        gain = self.lead
+        return self.levels.discard * e_value(self.worthwhile - gain.gain, gain.error, gain.freedom, self.worthwhile)
 
     @property
     def decision(self) -> Literal["keep", "discard", "not decided"]:
-        """Decision by the evidence alone."""
+        """Decision by the evidence alone, without regard to cost."""
         if self.keep >= 1 and self.candidate.size >= MIN_RUNS:
             return "keep"
         return "discard" if self.discard >= 1 else "not decided"
 
-    def _evidence(self, found: Difference) -> float:
-        return e_value(found.gain, found.error, found.freedom, self.worthwhile)
+    def _evidence(self, gain: Difference) -> float:
+        return e_value(gain.gain, gain.error, gain.freedom, self.worthwhile)
 
     def next_run(self, most: int) -> tuple[int, int]:
         """Return (1, 0) if a run of the candidate lowers the error most, (0, 1) for the incumbent, (0, 0) if both have `most`."""
@@ -237,8 +243,10 @@ class SequentialTest:
         )
 
     def plan(self, most: int) -> tuple[int, int] | None:
-        """Return how few more runs (of the candidate, of the incumbent) decide if the gain does not change; None if `most` of each
-        are too few."""
+        """Return the minimum number of further runs (of the candidate, of the incumbent) that decide if the gain does not change.
+
+        Return None if `most` runs of each are too few.
+        """
         for runs, test in self._future(most):
             if test.decision != "not decided":
                 return runs

@@ -1,10 +1,10 @@
-"""Do curves fall like curves at a constant learning rate?
+"""A test if curves fall like curves at a constant learning rate.
 
-At a constant rate, a loss is nearly a sum of decaying exponentials (noisy quadratic models and power laws alike). Such a sum falls
-ever more slowly, and it slows gradually: the logarithm of its rate of fall is convex (Bernstein's theorem, completely monotone
-functions). A decay of the learning rate breaks this: the fall speeds up, keeps its pace to the end, or stops abruptly. A linear or
-cosine decay may still look the same, because the noise of training falls with the rate. If such a decay fits the curves as well
-without a gain from longer training, they do not show that gain.
+At a constant rate, a loss is nearly a sum of decaying exponentials, both in noisy quadratic models and under power laws. Such a sum
+falls more and more slowly, and it slows gradually: the logarithm of its rate of fall is convex (Bernstein's theorem, completely
+monotone functions). A decay of the learning rate breaks this pattern: the fall speeds up, continues at the same rate to the end, or
+stops abruptly. A linear or cosine decay may still look like a constant rate, because the noise of training falls with the rate. If
+such a decay fits the curves as well without a gain from longer training, the curves do not show that gain.
 """
 
 from __future__ import annotations
@@ -22,27 +22,28 @@ from advisor.stats.curve import HUGE, LATE_POINTS, late_scatter
 START = 0.15
 """Share of the steps after the highest cost that are not judged: warmup and the first fall."""
 _WINDOWS = 4
+"""Number of windows in which the rate of fall is measured."""
 _MIN_GAIN = 6.0
 """Minimum gain of a run, in standard deviations of its noise."""
-_BROKEN = 0.01
-"""Level of each of five tests that the curves do not fall as at a constant learning rate: 5 % together."""
-_NO_GAIN = 0.01
-"""Level of the test that the curves exclude a decay after which longer training gains nothing."""
-_PACES = np.array([0.0, 0.3, 1.0, 2.0, 4.0, 7.0, 12.0, 20.0, 35.0])
-"""Rates of the decaying exponentials whose sum describes the progress of training, in units of one over the training at its peak
-learning rate."""
-_INEXACT = 0.005
+_BROKEN_LEVEL = 0.01
+"""Significance level of each of five tests that the curves fall as at a constant learning rate; the sum is 5 %."""
+_NO_GAIN_LEVEL = 0.01
+"""Significance level of the test that the learning rate decays and longer training gains nothing."""
+_DECAY_RATES = np.array([0.0, 0.3, 1.0, 2.0, 4.0, 7.0, 12.0, 20.0, 35.0])
+"""Decay rates of the exponentials whose sum models the progress of training. 1 means decay by a factor e over the whole training at
+the peak learning rate."""
+_MIN_RELATIVE_ERROR = 0.005
 """Minimum standard error of a rate in these models, as a share of the largest rate."""
-_FINE = 40
+_POINTS_PER_WINDOW = 40
 """Number of points of a window at which models of the fall are evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fall:
-    """Mean rates of fall of several curves in equal windows of the steps; each curve is a share of its own gain."""
+    """Mean rates of fall of several curves in equal windows of the steps, as shares of each curve's gain."""
 
     rates: FloatArray
-    """Gain over the whole training at the rate of each window, shape (4,)."""
+    """Gain that the whole training would bring at the rate of each window, shape (4,)."""
     errors: FloatArray
     """Standard error of each rate, shape (4,)."""
     start: float = START
@@ -50,47 +51,54 @@ class Fall:
 
     @property
     def broken(self) -> bool:
-        """Return True if the curves speed up or stop abruptly, as they cannot at a constant learning rate."""
+        """True if the curves speed up or stop abruptly, which is impossible at a constant learning rate."""
         r, variance = self.rates, self.errors**2
         tests = [_z(r[i + 1] - r[i], variance[i + 1] + variance[i]) for i in range(_WINDOWS - 1)]
         for a, b, c in zip(range(_WINDOWS), range(1, _WINDOWS), range(2, _WINDOWS), strict=False):
             if r[b] > 0:  # log-convex: r[b] ** 2 <= r[a] * r[c]
                 spread = 4 * r[b] ** 2 * variance[b] + r[c] ** 2 * variance[a] + r[a] ** 2 * variance[c]
                 tests.append(_z(r[b] ** 2 - max(r[a], 0.0) * r[c], spread))
-        return max(tests) > float(stats.norm.isf(_BROKEN))
+        return max(tests) > float(stats.norm.isf(_BROKEN_LEVEL))
 
     def gains_more(self, material: float) -> bool:
-        """Return True if as many steps again bring a gain above `material`, a share of the gain so far, under any likely schedule.
+        """Return True if training twice as long gains more than `material`, a share of the gain so far, under any likely schedule.
 
-        At a constant rate, curves that still fall gain. So this tests if a linear or cosine decay without a gain fits worse.
+        At a constant rate, curves that still fall gain from longer training. So this tests if a linear or cosine decay without such
+        a gain fits worse than a constant rate.
         """
         constant = self._misfit("constant")
         decayed = min(self._misfit(kind, material) for kind in ("linear", "cosine"))
-        return decayed - constant > float(stats.norm.isf(_NO_GAIN)) ** 2
+        return decayed - constant > float(stats.norm.isf(_NO_GAIN_LEVEL)) ** 2
 
     def _misfit(self, kind: str, material: float | None = None) -> float:
-        """Return the sum of squared errors of the best model of these rates under a schedule, in standard errors.
+        """Return the sum of squared errors, in standard errors, of the best model of the rates of fall under a schedule.
 
         Progress is a sum of decaying exponentials in the summed learning rate. A decay also lowers the noise of training in
-        proportion to the rate. material: standard deviation of the gain from as many steps again, whose mean is then 0.
+        proportion to the rate. material: if set, the gain from doubling the training is assumed to be 0 with this standard
+        deviation.
         """
-        at = self.start + (1 - self.start) * (np.arange(_WINDOWS * _FINE) + 0.5) / (_WINDOWS * _FINE)
-        rate, summed, drop = _schedule(kind, at)
+        at = self.start + (1 - self.start) * (np.arange(_WINDOWS * _POINTS_PER_WINDOW) + 0.5) / (
+            _WINDOWS * _POINTS_PER_WINDOW
+        )
+        rate, summed, decrease = _schedule(kind, at)
         end = float(_schedule(kind, np.ones(1))[1][0])
-        models = np.column_stack([rate[:, None] * np.exp(-_PACES * summed[:, None]), drop])
-        weights = 1 - np.linspace(-1, 1, _FINE) ** 2  # those of a slope
-        means = np.average(models.reshape(_WINDOWS, _FINE, -1), axis=1, weights=weights)
-        errors = np.maximum(self.errors, _INEXACT * max(float(np.abs(self.rates).max()), 1e-9))
-        left, right = means / errors[:, None], self.rates / errors
+        models = np.column_stack([rate[:, None] * np.exp(-_DECAY_RATES * summed[:, None]), decrease])
+        weights = 1 - np.linspace(-1, 1, _POINTS_PER_WINDOW) ** 2  # those of a slope
+        means = np.average(models.reshape(_WINDOWS, _POINTS_PER_WINDOW, -1), axis=1, weights=weights)
+        errors = np.maximum(self.errors, _MIN_RELATIVE_ERROR * max(float(np.abs(self.rates).max()), 1e-9))
+        weighted_models, weighted_rates = means / errors[:, None], self.rates / errors
         if material is not None:
-            paces = np.maximum(_PACES, 1e-9)
-            gains = -np.exp(-paces * end) * np.expm1(-paces * end) / paces
-            left, right = np.vstack([left, np.append(gains, 0.0) / material]), np.append(right, 0.0)
-        return float(optimize.nnls(left, right)[1]) ** 2
+            decay_rates = np.maximum(_DECAY_RATES, 1e-9)
+            gains = -np.exp(-decay_rates * end) * np.expm1(-decay_rates * end) / decay_rates
+            weighted_models, weighted_rates = (
+                np.vstack([weighted_models, np.append(gains, 0.0) / material]),
+                np.append(weighted_rates, 0.0),
+            )
+        return float(optimize.nnls(weighted_models, weighted_rates)[1]) ** 2
 
 
 def _schedule(kind: str, at: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the learning rate, its sum so far and its fall at shares `at` of the steps, all as shares of the peak rate."""
+    """Return the learning rate, its integral so far and its rate of decrease at shares `at` of the steps, relative to the peak."""
     if kind == "linear":
         return 1 - at, at - at**2 / 2, np.ones_like(at)
     if kind == "cosine":
@@ -107,12 +115,12 @@ def pooled_fall(curves: Sequence[tuple[IntArray, FloatArray]]) -> Fall | None:
     """Return the pooled fall of curves of (steps, costs); None if none of them has enough points or gained beyond its noise."""
     peaks = [steps[int(np.argmax(costs))] / max(float(steps[-1]), 1.0) for steps, costs in curves if len(costs)]
     start = min(START + float(np.median(peaks)), 0.5) if peaks else START
-    found = [fall for steps, costs in curves if (fall := _fall(steps, costs, start)) is not None]
-    if not found:
+    falls = [fall for steps, costs in curves if (fall := _fall(steps, costs, start)) is not None]
+    if not falls:
         return None
-    weights = np.array([1 / max(float(np.mean(variances)), 1e-300) for _, variances in found])
+    weights = np.array([1 / max(float(np.mean(variances)), 1e-300) for _, variances in falls])
     weights /= weights.sum()
-    rates, variances = (np.array([f[i] for f in found]) for i in (0, 1))
+    rates, variances = (np.array([f[i] for f in falls]) for i in (0, 1))
     return Fall(weights @ rates, np.sqrt(weights**2 @ variances), start)
 
 
@@ -123,17 +131,19 @@ def _fall(steps: IntArray, costs: FloatArray, start: float) -> tuple[FloatArray,
     t, y = steps / float(steps[-1]), np.clip(costs, -HUGE, HUGE)
     y = y / (float(np.abs(y).max()) or 1.0)
     scatter, inflation, _ = late_scatter(t, y)
-    gained = float(y[: int(np.argmin(y)) + 1].max() - y.min())
-    if not gained > _MIN_GAIN * scatter:
+    gain = float(y[: int(np.argmin(y)) + 1].max() - y.min())
+    if not gain > _MIN_GAIN * scatter:
         return None
-    # Windows of unequal width would bend even an exact exponential, so the curve is read at regular places.
-    each = int((t >= start).sum()) // _WINDOWS
-    if each < 2:
+    # With windows of unequal width even an exact exponential would seem bent, so the curve is interpolated on a regular grid.
+    intervals = int((t >= start).sum()) // _WINDOWS
+    if intervals < 2:
         return None
-    grid = np.linspace(start, 1.0, _WINDOWS * each + 1)
-    read = np.interp(grid, t, y)
-    x = grid[: each + 1] - grid[: each + 1].mean()
-    rates = np.array([-float(x @ read[i : i + each + 1]) for i in range(0, _WINDOWS * each, each)])
-    rates /= float(x @ x) * gained
-    variances = np.full(_WINDOWS, (scatter / gained) ** 2 * inflation / float(x @ x))
+    grid = np.linspace(start, 1.0, _WINDOWS * intervals + 1)
+    costs_on_grid = np.interp(grid, t, y)
+    x = grid[: intervals + 1] - grid[: intervals + 1].mean()
+    rates = np.array(
+        [-float(x @ costs_on_grid[i : i + intervals + 1]) for i in range(0, _WINDOWS * intervals, intervals)]
+    )
+    rates /= float(x @ x) * gain
+    variances = np.full(_WINDOWS, (scatter / gain) ** 2 * inflation / float(x @ x))
     return rates, variances

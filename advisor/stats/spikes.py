@@ -1,4 +1,4 @@
-"""Outliers of a positive series such as gradient norms, against the exponential tail of its bulk."""
+"""Outliers of a positive series such as gradient norms: values beyond the exponential tail that fits most of the series."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Outliers:
     ratios: FloatArray
     """Ratio of each point to the running median, shape (n,)."""
     limit: float
-    """Ratio that the `count` largest ratios all exceed by chance, with the probability passed to `outliers`."""
+    """Ratio that the `count` largest ratios all exceed by chance with the probability passed to `outliers`."""
     count: int
-    """Number of largest ratios, one of `_RANKS`, with the lowest p-value."""
+    """Number of largest ratios that together have the lowest p-value; one of `_RANKS`."""
     p: float
-    """Probability that ratios distributed like the bulk include as many as large as these (p-value)."""
+    """p-value: probability that `count` ratios distributed like most of the series are as large as these."""
 
     @property
     def largest(self) -> float:
@@ -43,27 +43,29 @@ def outliers(values: FloatArray, chance: float, factor: float, width: int = 31) 
     """Return the values (n,), positive and finite, that exceed `factor` times their running median and the limit for `chance`.
 
     Return None for fewer than 20 points. Logarithms of ratios are compared: gradient norms of healthy runs are approximately
-    log-normal, with a lighter tail than the exponential tail of the limit. The largest, second, fourth, eighth and sixteenth
-    largest ratios are tested (Bonferroni correction), because several moderate outliers are rarer by chance than a single one.
+    log-normal, with a lighter tail than the exponential tail of the limit. The 1st, 2nd, 4th, 8th and 16th largest ratios are
+    tested (Bonferroni correction), because several moderate outliers are rarer by chance than a single one.
     """
     if len(values) < MIN_POINTS:
         return None
     logs = np.log(values)
-    away = logs - median_filter(logs, size=min(width, 2 * (len(values) // 4) + 1), mode="nearest")
-    tail = upper_tail(away)
+    log_ratios = logs - median_filter(logs, size=min(width, 2 * (len(values) // 4) + 1), mode="nearest")
+    tail = upper_tail(log_ratios)
     if tail is None:
         return None
-    order = np.argsort(-away, kind="stable")
-    looks = [k for k in _RANKS if k <= len(away)]
-    p, count = min((len(looks) * _chance_of(tail, float(away[order[k - 1]]), k, len(away)), k) for k in looks)
-    limit = _reached_by(tail, count, len(away), chance / len(looks))
-    far = order[away[order] > max(limit, math.log(factor))] if p <= chance else order[:0]
-    ratios = np.exp(np.minimum(away, 700.0))
-    return Outliers(far, ratios, math.exp(min(limit, 700.0)), count, min(1.0, p))
+    order = np.argsort(-log_ratios, kind="stable")
+    ranks = [k for k in _RANKS if k <= len(log_ratios)]
+    p, count = min(
+        (len(ranks) * _chance_of_reaching(tail, float(log_ratios[order[k - 1]]), k, len(log_ratios)), k) for k in ranks
+    )
+    limit = _level_reached(tail, count, len(log_ratios), chance / len(ranks))
+    outlying = order[log_ratios[order] > max(limit, math.log(factor))] if p <= chance else order[:0]
+    ratios = np.exp(np.minimum(log_ratios, 700.0))
+    return Outliers(outlying, ratios, math.exp(min(limit, 700.0)), count, min(1.0, p))
 
 
-def _chance_of(tail: Tail, value: float, count: int, n: int) -> float:
-    """Return the probability that `count` of n values with this tail reach `value`, averaged over the error of its scale."""
+def _chance_of_reaching(tail: Tail, value: float, count: int, n: int) -> float:
+    """Return the probability that `count` of n values with this tail reach `value`, averaged over the uncertainty of its scale."""
     excess = max(value - tail.base, 0.0) / tail.scale
     shares = tail.tries / n * np.exp(-np.minimum(excess * _relative_rates(tail.freedom), 700.0))
     return float(_NODE_WEIGHTS @ stats.binom.sf(count - 1, n, np.minimum(shares, 1.0)))
@@ -78,14 +80,14 @@ def _relative_rates(freedom: float) -> FloatArray:
     return np.asarray(np.maximum(1 - spread + np.sqrt(spread) * _NODES, 0.0) ** 3, dtype=np.float64)
 
 
-def _reached_by(tail: Tail, count: int, n: int, chance: float) -> float:
+def _level_reached(tail: Tail, count: int, n: int, chance: float) -> float:
     """Return the level that `count` of n values with this tail reach with probability `chance`."""
     low, high = tail.base, tail.base + tail.scale
-    if _chance_of(tail, low, count, n) <= chance:
+    if _chance_of_reaching(tail, low, count, n) <= chance:
         return low
-    while _chance_of(tail, high, count, n) > chance and high - low < 1e6 * tail.scale:
+    while _chance_of_reaching(tail, high, count, n) > chance and high - low < 1e6 * tail.scale:
         low, high = high, high + 2 * (high - low)
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (middle, high) if _chance_of(tail, middle, count, n) > chance else (low, middle)
+        low, high = (middle, high) if _chance_of_reaching(tail, middle, count, n) > chance else (low, middle)
     return high

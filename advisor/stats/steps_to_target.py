@@ -1,4 +1,4 @@
-"""A test if the steps to reach a target grow with a size, by permutation of groups of repeats."""
+"""A permutation test if the number of steps to reach a target grows with a size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy import stats
 from advisor.model.space import FloatArray
 
 Statistic = Literal["median", "least"]
-_DRAWS = 999
+_MAX_PERMUTATIONS = 999
 _MAX_NUMBERS = 200_000
 """Maximum number of random numbers to draw, which bounds the time for thousands of repeats."""
 
@@ -24,7 +24,7 @@ class Scaling(NamedTuple):
     ratio: float
     """Ratio of the largest level to the level of the first group."""
     p: float
-    """p-value: probability that groups with equal needs differ at least as much."""
+    """p-value: probability that groups that need equally many steps differ at least as much."""
 
 
 def scaling(groups: Sequence[FloatArray], statistic: Statistic) -> Scaling:
@@ -36,19 +36,19 @@ def scaling(groups: Sequence[FloatArray], statistic: Statistic) -> Scaling:
     values = np.concatenate(groups)
     ends = np.cumsum([len(g) for g in groups]).tolist()
     levels = _levels(values[None, :], ends, statistic)[0]
-    draws = min(_DRAWS, max(_MAX_NUMBERS // len(values), 199))
+    draws = min(_MAX_PERMUTATIONS, max(_MAX_NUMBERS // len(values), 199))
     ranks = values[None, :] if statistic == "least" else stats.rankdata(values)[None, :]
     shuffled = np.random.default_rng(0).permuted(np.tile(ranks, (draws, 1)), axis=1)
-    observed, chance = (_contrast(r, ends, statistic) for r in (ranks, shuffled))
+    observed, chance = (_largest_ratio(r, ends, statistic) for r in (ranks, shuffled))
     p = (1 + np.sum(chance >= observed[0] * (1 - 1e-12))) / (draws + 1)
-    return Scaling(levels, _ratio(levels[None, :])[0].item(), float(p))
+    return Scaling(levels, _growth(levels[None, :])[0].item(), float(p))
 
 
-def _contrast(values: FloatArray, ends: list[int], statistic: Statistic) -> FloatArray:
-    """Return the largest ratio of a later group to the first, shape (rows,), in minimum values or in mean ranks."""
+def _largest_ratio(values: FloatArray, ends: list[int], statistic: Statistic) -> FloatArray:
+    """Return the largest ratio of a later group to the first, shape (rows,), of minimum values or mean ranks."""
     if statistic == "least":
-        return _ratio(_levels(values, ends, statistic))
-    return _ratio(np.stack([part.mean(axis=1) for part in np.split(values, ends[:-1], axis=1)], axis=1))
+        return _growth(_levels(values, ends, statistic))
+    return _growth(np.stack([part.mean(axis=1) for part in np.split(values, ends[:-1], axis=1)], axis=1))
 
 
 def _levels(values: FloatArray, ends: list[int], statistic: Statistic) -> FloatArray:
@@ -60,7 +60,7 @@ def _levels(values: FloatArray, ends: list[int], statistic: Statistic) -> FloatA
     return np.stack([np.partition(p, (p.shape[1] - 1) // 2, axis=1)[:, (p.shape[1] - 1) // 2] for p in parts], axis=1)
 
 
-def _ratio(levels: FloatArray) -> FloatArray:
+def _growth(levels: FloatArray) -> FloatArray:
     with np.errstate(invalid="ignore"):
         ratios = levels[:, 1:].max(axis=1) / levels[:, 0]
     return np.asarray(np.nan_to_num(ratios, nan=1.0, posinf=np.inf), dtype=np.float64)

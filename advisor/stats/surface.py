@@ -14,17 +14,18 @@ from advisor.stats.outliers import Side
 
 SEED = 0
 MAX_POINTS = 80
-"""Maximum number of points to fit; those with the lowest values are kept, because the region around the best matters most."""
+"""Maximum number of points to fit; the lowest values are used, because the region around the best matters most."""
 DRAWS = 500
+"""Number of draws from the posterior of the response."""
 PERMUTATIONS = 2999
-_GRID = np.linspace(0, 1, 21)
-_OTHER_CHOICE = 0.25
+_POSITIONS = np.linspace(0, 1, 21)
+_CHOICE_DISTANCE = 0.25
 """Squared distance between two choices, and between a present and a missing position: half a range, squared."""
 _JITTER = 1e-6
 TREND = 0.3
 """Variance of the slopes of a linear trend, for values with variance 1 and axes of length 1. Chosen on development seeds of the
 closed loop, where forecasts of the next study were calibrated with it."""
-_STARTS = (-2.0, -5.0)
+_NOISE_STARTS = (-2.0, -5.0)
 """Log noise at which the fit of a `Surface` starts."""
 # Means and variances of the normal priors of the log relevance of an axis (inverse squared length), log signal and log noise.
 _PRIOR_MEAN = (0.0, 0.0, math.log(0.05))
@@ -32,13 +33,13 @@ _PRIOR_VARIANCE = (9.0, 2.25, 2.25)
 
 
 class End(NamedTuple):
-    """An end of an axis at which the best value lies, with the other hyperparameters near the best points."""
+    """An end of an axis at which the best value lies if the other hyperparameters are near the best points."""
 
     axis: int
     side: Side
     probability: float
     p: float
-    """p-value: probability that shuffled positions on this axis seem as relevant; not adjusted for other axes."""
+    """p-value: probability that shuffled positions on this axis are as relevant by chance; not adjusted for other axes."""
 
 
 def ends(
@@ -48,27 +49,27 @@ def ends(
 
     values: (n,), lower is better. The kernel is a squared exponential with one relevance per axis (automatic relevance
     determination), fitted by penalised maximum likelihood. The probability is that the lowest value along the axis lies within
-    `edge` of the end, with the other hyperparameters as in the best few points. The p-value is from a permutation test of the
-    likelihood's slope in the axis's relevance, for the model fitted without the axis. It is exact if the axis was sampled
-    independently of the others.
+    `edge` of the end if the other hyperparameters are as in the best few points. The p-value is from a permutation test; its
+    statistic is the slope of the likelihood with respect to the axis's relevance, for the model fitted without the axis. It is
+    exact if the axis was sampled independently of the others.
     """
-    lowest = np.argsort(values, kind="stable")[:MAX_POINTS]
-    y = values[lowest] - values[lowest].mean()
+    order = np.argsort(values, kind="stable")[:MAX_POINTS]
+    y = values[order] - values[order].mean()
     if len(y) < 4 or not y.std() > 0:
         return []
     y = y / y.std()
-    columns = [u[lowest] for u in (*numeric, *choices)]
+    columns = [u[order] for u in (*numeric, *choices)]
     distances = np.array([_distances(u, u, i < len(numeric)) for i, u in enumerate(columns)])
     at = fit(y, distances)
-    out = []
+    found = []
     for axis in range(len(numeric)):
-        low, high = _at_ends(y, columns, distances, at, axis, edge)
+        low, high = _chances_of_ends(y, columns, distances, at, axis, edge)
         side: Side = "low" if low >= high else "high"
         probability = max(low, high)
         if probability >= certainty:
             without = np.delete(distances, axis, axis=0)
-            out.append(End(axis, side, probability, _matters(y, without, np.delete(at, axis), columns[axis])))
-    return out
+            found.append(End(axis, side, probability, _relevance_p(y, without, np.delete(at, axis), columns[axis])))
+    return found
 
 
 def results_at(
@@ -77,12 +78,11 @@ def results_at(
     values: FloatArray,
     new: list[FloatArray],
 ) -> FloatArray:
-    """Return draws of the results, with noise, of trials at m other points, shape (DRAWS, m); empty if the values carry no
-    information.
+    """Return draws of the results, with noise, of trials at m other points, shape (DRAWS, m).
 
-    The response has a linear trend, too: without one, the model expects average results beyond an end, even where results improve
-    towards it. numeric, choices, values: n known points, as for `ends`; new: positions (m,) of the other points, numeric axes
-    first, possibly outside 0..1.
+    The result is empty if the values carry no information. The response includes a linear trend. Without it, the model would expect
+    average results beyond an end even if results improve towards that end. numeric, choices, values: n known points, as for `ends`;
+    new: positions (m,) of the other points, numeric axes first, possibly outside 0..1.
     """
     centre, spread = float(values.mean()), float(values.std())
     columns = [*numeric, *choices]
@@ -91,9 +91,9 @@ def results_at(
     y = (values - centre) / spread
     distances = np.array([_distances(u, u, i < len(numeric)) for i, u in enumerate(columns)])
     at = fit(y, distances)
-    similar = _similar(distances, at, len(y)) + TREND * _linear(numeric, numeric)
-    precision = _inverted(similar, math.exp(at[-1]) + _JITTER)[1]
-    mean, root = _joint(at, columns, len(numeric), precision, y, new, TREND)
+    similar = _similar(distances, at, len(y)) + TREND * _linear_kernel(numeric, numeric)
+    precision = _root_and_inverse(similar, math.exp(at[-1]) + _JITTER)[1]
+    mean, root = _prediction(at, columns, len(numeric), precision, y, new, TREND)
     normal = np.random.default_rng(SEED).standard_normal((2, DRAWS, len(mean)))
     drawn = mean + normal[0] @ root.T + math.sqrt(math.exp(at[-1])) * normal[1]
     return np.asarray(centre + spread * drawn, dtype=np.float64)
@@ -118,8 +118,8 @@ class Surface:
         self._centre, self._spread = float(values.mean()), float(values.std()) or 1.0
         y = (values - self._centre) / self._spread
         distances = np.array([_distances(u, u, i < self._numeric) for i, u in enumerate(self._columns)])
-        # From a poor start, the fit takes the response for noise.
-        starts = [np.array([*np.zeros(len(distances)), 0.0, noise]) for noise in _STARTS]
+        # From a poor start, the fit mistakes the response for noise.
+        starts = [np.array([*np.zeros(len(distances)), 0.0, noise]) for noise in _NOISE_STARTS]
         self._at = min((fit(y, distances, s) for s in starts), key=lambda at: loss_and_slopes(at, y, distances)[0])
         self._precision = _kernel(distances, self._at, len(y))[1]
         self._weights, self._y = self._precision @ y, y
@@ -130,8 +130,11 @@ class Surface:
         return self._spread * math.sqrt(math.exp(self._at[-1]))
 
     def draws(self, columns: list[FloatArray]) -> FloatArray:
-        """Return draws of the response, without noise, at m points, shape (DRAWS, m); columns: numeric axes first."""
-        mean, root = _joint(self._at, self._columns, self._numeric, self._precision, self._y, columns)
+        """Return draws of the noise-free response at m points, shape (DRAWS, m).
+
+        columns: positions of the points, numeric axes first.
+        """
+        mean, root = _prediction(self._at, self._columns, self._numeric, self._precision, self._y, columns)
         normal = np.random.default_rng(SEED).standard_normal((DRAWS, len(mean)))
         return np.asarray(self._centre + self._spread * (mean + normal @ root.T), dtype=np.float64)
 
@@ -143,14 +146,14 @@ class Surface:
         """Return the mean and standard deviation of the response, without noise, at m points; columns: numeric axes first."""
         relevance, signal = np.exp(self._at[:-2]), math.exp(self._at[-2])
         pairs = enumerate(zip(relevance, self._columns, columns, strict=True))
-        across = sum(r * _distances(v, u, i < self._numeric) for i, (r, u, v) in pairs)
-        cross = signal * np.exp(-0.5 * np.asarray(across))
+        to_known = sum(r * _distances(v, u, i < self._numeric) for i, (r, u, v) in pairs)
+        cross = signal * np.exp(-0.5 * np.asarray(to_known))
         variance = signal - ((cross @ self._precision) * cross).sum(1)
         spread = np.sqrt(np.maximum(variance, _JITTER))
         return self._centre + self._spread * (cross @ self._weights), self._spread * spread
 
 
-def _joint(
+def _prediction(
     at: FloatArray,
     columns: list[FloatArray],
     numeric: int,
@@ -166,17 +169,19 @@ def _joint(
     """
     relevance, signal = np.exp(at[:-2]), math.exp(at[-2])
     pairs = list(enumerate(zip(relevance, columns, new, strict=True)))
-    across = sum(r * _distances(v, u, i < numeric) for i, (r, u, v) in pairs)
-    among = sum(r * _distances(v, v, i < numeric) for i, (r, _, v) in pairs)
-    known, other = columns[:numeric], new[:numeric]
-    cross = signal * np.exp(-0.5 * np.asarray(across)) + trend * _linear(other, known)
-    covariance = signal * np.exp(-0.5 * np.asarray(among)) + trend * _linear(other, other)
+    to_known = sum(r * _distances(v, u, i < numeric) for i, (r, u, v) in pairs)
+    between_new = sum(r * _distances(v, v, i < numeric) for i, (r, _, v) in pairs)
+    numeric_columns, new_numeric_columns = columns[:numeric], new[:numeric]
+    cross = signal * np.exp(-0.5 * np.asarray(to_known)) + trend * _linear_kernel(new_numeric_columns, numeric_columns)
+    covariance = signal * np.exp(-0.5 * np.asarray(between_new)) + trend * _linear_kernel(
+        new_numeric_columns, new_numeric_columns
+    )
     covariance -= cross @ precision @ cross.T
     return cross @ precision @ y, _root(covariance)
 
 
-def _linear(a: list[FloatArray], b: list[FloatArray]) -> FloatArray | float:
-    """Return the sum over axes of the products of positions relative to the middle; a missing one lies there."""
+def _linear_kernel(a: list[FloatArray], b: list[FloatArray]) -> FloatArray | float:
+    """Return the linear kernel: scalar products of positions relative to the middle. Missing positions count as the middle."""
     pairs = [(np.nan_to_num(u, nan=0.5) - 0.5, np.nan_to_num(v, nan=0.5) - 0.5) for u, v in zip(a, b, strict=True)]
     return sum((np.outer(u, v) for u, v in pairs), 0.0)
 
@@ -185,29 +190,29 @@ def _distances(a: FloatArray, b: FloatArray, numeric: bool) -> FloatArray:
     """Return squared distances along one axis, shape (len(a), len(b))."""
     one_missing = np.isfinite(a)[:, None] != np.isfinite(b)[None, :]
     if not numeric:
-        known = np.isfinite(a)[:, None] & np.isfinite(b)[None, :]
-        return np.where(one_missing | (known & (a[:, None] != b[None, :])), _OTHER_CHOICE, 0.0)
-    # A missing value lies beside the middle of the axis; at equal distances from all values, no such point exists.
+        both_known = np.isfinite(a)[:, None] & np.isfinite(b)[None, :]
+        return np.where(one_missing | (both_known & (a[:, None] != b[None, :])), _CHOICE_DISTANCE, 0.0)
+    # A missing value is placed beside the middle of the axis, because no point on it is equally far from all values.
     x, z = np.nan_to_num(a, nan=0.5), np.nan_to_num(b, nan=0.5)
-    return np.asarray((x[:, None] - z[None, :]) ** 2 + np.where(one_missing, _OTHER_CHOICE, 0.0))
+    return np.asarray((x[:, None] - z[None, :]) ** 2 + np.where(one_missing, _CHOICE_DISTANCE, 0.0))
 
 
-def _matters(y: FloatArray, distances: FloatArray, start: FloatArray, positions: FloatArray) -> float:
-    """Return the p-value that an axis at `positions`, which the fitted model lacks, raises the likelihood only by chance."""
+def _relevance_p(y: FloatArray, distances: FloatArray, start: FloatArray, positions: FloatArray) -> float:
+    """Return the p-value of an axis that the fitted model lacks: that it raises the likelihood only by chance."""
     at = fit(y, distances, start)
     similar, precision = _kernel(distances, at, len(y))
     weights = precision @ y
-    pull = (np.outer(weights, weights) - precision) * similar
-    u = np.where(np.isfinite(positions), positions, 0.5) - 0.5
-    rows = np.vstack([u, np.random.default_rng(SEED).permuted(np.tile(u, (PERMUTATIONS, 1)), axis=1)])
-    rises = ((rows @ pull) * rows).sum(1) - rows**2 @ pull.sum(1)
-    return float(np.mean(rises >= rises[0] - 1e-9 * abs(rises[0])))
+    likelihood_slopes = (np.outer(weights, weights) - precision) * similar
+    centred = np.where(np.isfinite(positions), positions, 0.5) - 0.5
+    rows = np.vstack([centred, np.random.default_rng(SEED).permuted(np.tile(centred, (PERMUTATIONS, 1)), axis=1)])
+    statistics = ((rows @ likelihood_slopes) * rows).sum(1) - rows**2 @ likelihood_slopes.sum(1)
+    return float(np.mean(statistics >= statistics[0] - 1e-9 * abs(statistics[0])))
 
 
 def _kernel(distances: FloatArray, at: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
     """Return the covariance of the response at n points and the inverse covariance of the noisy values; both (n, n)."""
     similar = _similar(distances, at, n)
-    return similar, _inverted(similar, np.exp(at[-1]) + _JITTER)[1]
+    return similar, _root_and_inverse(similar, np.exp(at[-1]) + _JITTER)[1]
 
 
 def _similar(distances: FloatArray, at: FloatArray, n: int) -> FloatArray:
@@ -241,9 +246,9 @@ def fit(y: FloatArray, distances: FloatArray, start: FloatArray | None = None) -
 
 
 def residuals(y: FloatArray, distances: FloatArray, start: FloatArray | None = None) -> FloatArray:
-    """Return the difference of each value from its prediction by the model fitted to all values; arguments as for `fit`.
+    """Return the leave-one-out residuals: each value minus its prediction from all other values; arguments as for `fit`.
 
-    Each prediction leaves its own value out.
+    The model's parameters are fitted once, to all values.
     """
     precision = _kernel(distances, fit(y, distances, start), len(y))[1]
     return np.asarray(precision @ y / precision.diagonal(), dtype=np.float64)
@@ -253,18 +258,18 @@ def loss_and_slopes(at: FloatArray, y: FloatArray, distances: FloatArray) -> tup
     """Return (minus the logarithm of the penalised likelihood, its gradient)."""
     n, relevance, noise = len(y), np.exp(at[:-2]), np.exp(at[-1])
     similar = _similar(distances, at, n)
-    root, precision = _inverted(similar, noise + _JITTER)
+    root, precision = _root_and_inverse(similar, noise + _JITTER)
     weights = precision @ y
-    pull = np.outer(weights, weights) - precision
-    shared = pull * similar
-    slopes = 0.25 * relevance * (distances.reshape(len(relevance), n * n) @ shared.ravel())
-    gradient = np.array([*slopes, -0.5 * shared.sum(), -0.5 * noise * np.trace(pull)])
+    likelihood_slopes = np.outer(weights, weights) - precision
+    weighted = likelihood_slopes * similar
+    slopes = 0.25 * relevance * (distances.reshape(len(relevance), n * n) @ weighted.ravel())
+    gradient = np.array([*slopes, -0.5 * weighted.sum(), -0.5 * noise * np.trace(likelihood_slopes)])
     mean, variance = _prior(len(relevance))
     loss = 0.5 * y @ weights + np.log(np.diag(root)).sum() + _penalty(at)
     return float(loss), gradient + (at - mean) / variance
 
 
-def _inverted(similar: FloatArray, noise: float) -> tuple[FloatArray, FloatArray]:
+def _root_and_inverse(similar: FloatArray, noise: float) -> tuple[FloatArray, FloatArray]:
     """Return (lower triangular root, inverse) of a covariance with this noise variance added; both (n, n).
 
     LAPACK's routines for symmetric matrices take half the time of a general inverse. Raises LinAlgError if the matrix is not
@@ -272,8 +277,8 @@ def _inverted(similar: FloatArray, noise: float) -> tuple[FloatArray, FloatArray
     """
     noisy = similar.copy()
     noisy[np.diag_indices(len(noisy))] += noise
-    root, failed = lapack.dpotrf(noisy, lower=1)
-    if failed:
+    root, status = lapack.dpotrf(noisy, lower=1)
+    if status:
         raise np.linalg.LinAlgError("the covariance is not positive definite")
     half = np.tril(lapack.dpotri(root, lower=1)[0])
     precision = half + half.T
@@ -281,7 +286,7 @@ def _inverted(similar: FloatArray, noise: float) -> tuple[FloatArray, FloatArray
     return root, precision
 
 
-def _at_ends(
+def _chances_of_ends(
     y: FloatArray,
     columns: list[FloatArray],
     distances: FloatArray,
@@ -292,20 +297,20 @@ def _at_ends(
     """Return the probabilities that the best value lies at the low and the high end of the axis, averaged over the best points."""
     n, relevance, signal = len(y), np.exp(at[:-2]), math.exp(at[-2])
     precision = _kernel(distances, at, n)[1]
-    along = relevance[axis] * _distances(_GRID, columns[axis], True)
-    prior = signal * np.exp(-0.5 * relevance[axis] * _distances(_GRID, _GRID, True))
-    normal = np.random.default_rng(SEED).standard_normal((DRAWS, len(_GRID)))
+    along = relevance[axis] * _distances(_POSITIONS, columns[axis], True)
+    prior = signal * np.exp(-0.5 * relevance[axis] * _distances(_POSITIONS, _POSITIONS, True))
+    normal = np.random.default_rng(SEED).standard_normal((DRAWS, len(_POSITIONS)))
     others = np.delete(np.arange(len(columns)), axis)
     low = high = 0.0
     best = range(max(3, n // 8))  # y is sorted in ascending order
     for point in best:
         fixed = sum((relevance[k] * distances[k][point] for k in others), np.zeros(n))
         cross = signal * np.exp(-0.5 * (along + fixed[None, :]))
-        spread = prior - cross @ precision @ cross.T
-        draws = cross @ precision @ y + normal @ _root(spread).T
-        where = _GRID[draws.argmin(1)]
-        low += float(np.mean(where <= edge)) / len(best)
-        high += float(np.mean(where >= 1 - edge)) / len(best)
+        covariance = prior - cross @ precision @ cross.T
+        draws = cross @ precision @ y + normal @ _root(covariance).T
+        best_positions = _POSITIONS[draws.argmin(1)]
+        low += float(np.mean(best_positions <= edge)) / len(best)
+        high += float(np.mean(best_positions >= 1 - edge)) / len(best)
     return low, high
 
 

@@ -1,7 +1,7 @@
-"""The end of a training curve: still falling, with a forecast for twice the training, or flat, with the step where that began.
+"""The end of a training curve: a forecast for twice the training if the curve still falls, or the start of its plateau.
 
 All quantities are shares: steps are shares of the run's steps, costs are shares of the run's gain (highest cost before the best,
-minus the best). If a cost starts at ten times the level of its second half or more, a log scale is used; otherwise a first
+minus the best). A log scale is used if a curve starts at ten times the level of its second half or more; otherwise a first
 evaluation in the thousands would make the rest look flat.
 """
 
@@ -21,11 +21,12 @@ MIN_POINTS = 8
 """Minimum number of evaluations to separate the end of a curve from its noise."""
 LOW_SHAPE = 1 / 4
 HIGH_SHAPE = 2.6
-"""Bounds of the gain from doubling the training at a constant learning rate, as multiples of its forecast, that hold in nine of ten
-curves without noise. Measured on real curves cut at half: `benchmarks/quality/forecasts.py`."""
+"""Bounds of the gain from doubling the training at a constant learning rate, as multiples of its forecast. They hold for nine of
+ten curves without noise, measured on real curves truncated at half their length: `benchmarks/quality/forecasts.py`.
+"""
 _SURE = 1.645
 """Quantile of the normal distribution for bounds that hold in nine of ten cases."""
-_BINS = 200
+_MAX_BINS = 200
 _TENFOLD = 10.0
 _MIN_GAIN = 6.0
 """Minimum gain of a run, in standard deviations of its noise."""
@@ -48,26 +49,26 @@ class End:
     freedom: float
     """Degrees of freedom of the standard error."""
     slowing: float
-    """Ratio of the gain over the window to the gain over the window before it; if below 1, the curve levels off."""
+    """Ratio of the gain over the window to the gain over the previous window; below 1, the curve levels off."""
     p: float
     """One-sided p-value of the gain over the window under the hypothesis of a flat curve with this noise.
 
     It is twice the smaller p-value of two tests: a t-test of the slope, and a sign test of the differences between evaluations. The
-    sign test holds for any autocorrelation and detects a smooth but sharply bent fall.
+    sign test is valid for any autocorrelation, and it detects a fall that is smooth but far from a straight line.
     """
 
     @property
     def reach(self) -> float:
         """Forecast gain from doubling the training, as a multiple of the window's gain.
 
-        From window to window the gain shrinks by the factor `slowing`, as in an exponential approach. It grows at most with the
-        logarithm of the steps, as in a power law, which also limits the effect of a drop due to learning-rate decay.
+        The gain shrinks by the factor `slowing` from window to window, as in an exponential decay. The forecast is limited to
+        growth with the logarithm of the steps, as in a power law; this also limits the effect of a drop due to learning-rate decay.
         """
-        most = math.log(2) / -math.log1p(-self.window)
+        max_ratio = math.log(2) / -math.log1p(-self.window)
         ratio = max(self.slowing, 0.0)
         if ratio >= 1:
-            return most
-        return min(ratio * (1 - math.pow(ratio, 1 / self.window)) / (1 - ratio), most)
+            return max_ratio
+        return min(ratio * (1 - math.pow(ratio, 1 / self.window)) / (1 - ratio), max_ratio)
 
     @property
     def forecast(self) -> float:
@@ -78,20 +79,20 @@ class End:
         """Return (low, high) bounds at probability `level` of the gain of the best evaluation from doubling the training.
 
         Two errors add up: the noise of the evaluations, and the unknown shape of the curve, which `LOW_SHAPE` and `HIGH_SHAPE`
-        describe. The low bound is at least 0, because the best evaluation stays the best one.
+        describe. The low bound is at least 0, because longer training cannot lose the best evaluation so far.
         """
-        forecast, sure = max(self.forecast, 0.0), float(stats.norm.ppf(0.5 + level / 2))
+        forecast, z_score = max(self.forecast, 0.0), float(stats.norm.ppf(0.5 + level / 2))
         noise = float(stats.t.ppf(0.5 + level / 2, self.freedom)) * self.error * self.reach
-        low = forecast - math.hypot(noise, forecast * (1 - LOW_SHAPE ** (sure / _SURE)))
-        high = forecast + math.hypot(noise, sure * self.scatter, forecast * (HIGH_SHAPE ** (sure / _SURE) - 1))
+        low = forecast - math.hypot(noise, forecast * (1 - LOW_SHAPE ** (z_score / _SURE)))
+        high = forecast + math.hypot(noise, z_score * self.scatter, forecast * (HIGH_SHAPE ** (z_score / _SURE) - 1))
         return max(low, 0.0), high
 
     def part_of_forecast(self, times: float) -> float:
         """Return the share of the forecast that training `times` as long brings: 0 for 1, and 1 for 2 or more."""
-        more = min(max(times - 1, 0.0), 1.0)
+        extra = min(max(times - 1, 0.0), 1.0)
         if self.slowing <= 0 or self.slowing >= 1:
-            return more
-        return (1 - math.pow(self.slowing, more / self.window)) / (1 - math.pow(self.slowing, 1 / self.window))
+            return extra
+        return (1 - math.pow(self.slowing, extra / self.window)) / (1 - math.pow(self.slowing, 1 / self.window))
 
     def chance_above(self, material: float) -> float:
         """Return the probability that the forecast exceeds `material`, from the noise alone."""
@@ -107,7 +108,7 @@ class End:
 
     @property
     def stretch(self) -> float:
-        """Factor on the steps, 1.5 to 3, that realises four fifths of the remaining gain of an exponential approach."""
+        """Factor on the number of steps, 1.5 to 3, that brings four fifths of the remaining gain of an exponential decay."""
         if self.slowing >= 1:
             return 3.0
         windows = math.log(0.2) / math.log(max(self.slowing, 1e-3))
@@ -119,77 +120,80 @@ class Plateau:
     """The flat end of one curve. Costs are shares of the run's gain, steps are shares of its steps."""
 
     settled: float
-    """Share of the steps after which the smoothed curve stays within the tolerance above its final level."""
+    """Share of the steps after which the smoothed curve is at most `tolerance` above its final level."""
     tolerance: float
     """The requested tolerance, or twice the scatter of the evaluations if that is larger."""
     rise: float
     """Final level of the smoothed curve minus its lowest point."""
     rest: float
-    """Upper 95 % confidence bound of the gain after `settled` times the margin; infinite if no steps are left."""
+    """Upper 95 % confidence bound of the gain in the steps after `settled` times `margin`; infinite if there are none."""
     loss: float
-    """Upper 95 % confidence bound of the loss after `settled` times the margin, if the curve got worse again."""
+    """Upper 95 % confidence bound of how far the curve got worse in those steps."""
 
     def flat(self, most: float) -> bool:
-        """Return True if the remaining steps changed the curve by at most `most` and it ends near its lowest point."""
+        """Return True if those steps changed the curve by at most `most` and it ends near its lowest point."""
         return max(self.rest, self.loss) <= most and self.rise <= 2 * self.tolerance
 
 
 def read_end(steps: IntArray, costs: FloatArray, *, tail: float = 0.2) -> End | None:
-    """Return the end of the curve of finite `costs` (n,) at increasing `steps` (n,); None if the curve is too short or gained
-    nothing.
+    """Return the end of the curve of finite `costs` (n,) at increasing `steps` (n,).
 
-    The window is the last share `tail` of the steps, extended to up to half of the steps until it holds 5 evaluations.
+    Return None if the curve is too short or gained nothing. The window is the last share `tail` of the steps. It is extended, to at
+    most half of the steps, until it contains 5 evaluations.
     """
     curve = _prepare(steps, costs)
     if curve is None:
         return None
     window = min(max(tail, 1 - float(curve.t[-LATE_POINTS])), 0.5)
-    now = curve.t >= 1 - window - 1e-9
-    before = (curve.t >= 1 - 2 * window - 1e-9) & (curve.t <= 1 - window + 1e-9)
-    gain, error = _gain(curve, now, window)
-    earlier = _gain(curve, before, window)[0]
+    in_window = curve.t >= 1 - window - 1e-9
+    is_before = (curve.t >= 1 - 2 * window - 1e-9) & (curve.t <= 1 - window + 1e-9)
+    gain, error = _gain(curve, in_window, window)
+    earlier = _gain(curve, is_before, window)[0]
     return End(
-        points=int(now.sum()),
+        points=int(in_window.sum()),
         window=window,
         gain=gain,
         error=error,
         scatter=curve.scatter,
         freedom=curve.freedom,
         slowing=gain / earlier if earlier > 0 else 1.0,
-        p=min(1.0, 2 * min(_slope_p(gain, error, curve.freedom), _fall_p(curve.y[now]))),
+        p=min(1.0, 2 * min(_t_test_p(gain, error, curve.freedom), _sign_test_p(curve.y[in_window]))),
     )
 
 
 def read_plateau(steps: IntArray, costs: FloatArray, *, tolerance: float, margin: float) -> Plateau | None:
     """Return the plateau of finite `costs` (n,) at increasing `steps` (n,); None if the curve is too short or gained nothing.
 
-    The final level is the median over the last fifth of the steps.
+    The final level is the median over the last fifth of the steps. margin: factor on `Plateau.settled` after which the remaining
+    gain is measured.
     """
     curve = _prepare(steps, costs)
     if curve is None:
         return None
     tolerance = max(tolerance, 2 * curve.scatter)
-    late = curve.t >= 0.8
-    level = float(np.median(curve.smooth[late]))
+    last_fifth = curve.t >= 0.8
+    level = float(np.median(curve.smooth[last_fifth]))
     above = np.flatnonzero(curve.smooth > level + tolerance)
     first = int(above[-1]) + 1 if len(above) else 0
     settled = float(curve.t[min(first, len(curve.t) - 1)])
     start = settled * margin
-    left = curve.t >= start
-    gain, half = 0.0, math.inf
-    if start < 1 and left.sum() >= 3:
-        gain, error = _gain(curve, left, 1 - start)
-        half = float(stats.t.ppf(0.95, curve.freedom)) * error
+    remaining = curve.t >= start
+    gain, margin_of_error = 0.0, math.inf
+    if start < 1 and remaining.sum() >= 3:
+        gain, error = _gain(curve, remaining, 1 - start)
+        margin_of_error = float(stats.t.ppf(0.95, curve.freedom)) * error
     rise = level - float(curve.smooth.min())
-    return Plateau(settled=settled, tolerance=tolerance, rise=rise, rest=gain + half, loss=half - gain)
+    return Plateau(
+        settled=settled, tolerance=tolerance, rise=rise, rest=gain + margin_of_error, loss=margin_of_error - gain
+    )
 
 
 def left_to_floor(costs: FloatArray) -> float:
-    """Return the remaining share, at the end, of the way from the start of `costs` (n,) to a perfect score; NaN if unknown.
+    """Return the final distance of `costs` (n,) from a perfect score, as a share of the initial distance; NaN if unknown.
 
     A perfect score is 0 for costs that are never negative (losses, error rates) and -1 for maximised shares (accuracy); other costs
-    have no known minimum. The start is the first cost, or the median of the first tenth if that is lower: a loss that blows up
-    at first is no scale. The end is the median of the last tenth.
+    have no known minimum. The start is the first cost, or the median of the first tenth if that is lower, because a loss may blow
+    up at first. The end is the median of the last tenth.
     """
     if len(costs) < 2:
         return math.nan
@@ -228,8 +232,8 @@ def count_near_best(best: FloatArray, first: float, *, reach: float) -> int:
     if len(best) == 0:
         return 0
     costs = np.clip(best, -HUGE, HUGE)
-    gained = float(np.clip(first, -HUGE, HUGE)) - float(costs[0])
-    return int(np.sum(costs - costs[0] <= reach * gained)) if gained > 0 else len(costs)
+    gain = float(np.clip(first, -HUGE, HUGE)) - float(costs[0])
+    return int(np.sum(costs - costs[0] <= reach * gain)) if gain > 0 else len(costs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,30 +259,30 @@ def _prepare(steps: IntArray, costs: FloatArray) -> _Prepared | None:
     y = y / (float(np.abs(y).max()) or 1.0)
     # A twentieth of the curve is enough to remove a single bad evaluation, and too little to move the start of the plateau.
     smooth = np.asarray(median_filter(y, size=max(3, len(y) // 20) | 1, mode="nearest"), dtype=np.float64)
-    gained = max(float(smooth[: best + 1].max()), float(y[0])) - float(y[best])
+    gain = max(float(smooth[: best + 1].max()), float(y[0])) - float(y[best])
     scatter, inflation, freedom = late_scatter(t, y)
-    if not gained > _MIN_GAIN * scatter:
+    if not gain > _MIN_GAIN * scatter:
         return None
-    return _Prepared(t, y / gained, smooth / gained, scatter / gained, inflation, freedom)
+    return _Prepared(t, y / gain, smooth / gain, scatter / gain, inflation, freedom)
 
 
 def _thin(t: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return means over `_BINS` bins of equal size if there are more than 400 points; the end of `t` stays 1."""
-    if len(y) <= 2 * _BINS:
+    """Return means over `_MAX_BINS` bins of equal size if there are more than 400 points; the end of `t` stays 1."""
+    if len(y) <= 2 * _MAX_BINS:
         return t, y
-    bins = np.arange(len(y)) * _BINS // len(y)
+    bins = np.arange(len(y)) * _MAX_BINS // len(y)
     counts = np.bincount(bins)
     t, y = np.bincount(bins, t) / counts, np.bincount(bins, y) / counts
     return t / t[-1], y
 
 
-def _slope_p(gain: float, error: float, freedom: float) -> float:
+def _t_test_p(gain: float, error: float, freedom: float) -> float:
     if error <= 0:
         return 0.0 if gain > 0 else 1.0
     return float(stats.t.sf(gain / error, freedom))
 
 
-def _fall_p(y: FloatArray) -> float:
+def _sign_test_p(y: FloatArray) -> float:
     """Return the p-value of a sign test that falls of the values outnumber rises."""
     steps = np.diff(y)
     falls, moves = int(np.sum(steps < 0)), int(np.sum(steps != 0))
@@ -290,21 +294,22 @@ def _gain(curve: _Prepared, part: BoolArray, window: float) -> tuple[float, floa
     if part.sum() < 2:
         return 0.0, math.inf
     x, y = curve.t[part] - curve.t[part].mean(), curve.y[part]
-    spread = float(x @ x)
-    return -float(x @ y) / spread * window, window * curve.scatter * math.sqrt(curve.inflation / spread)
+    sum_of_squares = float(x @ x)
+    return -float(x @ y) / sum_of_squares * window, window * curve.scatter * math.sqrt(curve.inflation / sum_of_squares)
 
 
 def step_position(steps: IntArray, costs: FloatArray, *, total: float) -> tuple[float, float]:
-    """Return the positions of the best evaluation and of the first one equal to it within noise, as shares of `total` steps.
+    """Return the steps of the best evaluation and of the first evaluation that equals it within noise, as shares of `total` steps.
 
-    costs: (n,), finite, n >= 1. Equal within noise means within 3 standard deviations of the noise of the second half or the last
-    ten evaluations, whichever is longer. With too few evaluations, the two costs must be exactly equal.
+    costs: (n,), finite, n >= 1. Two costs are equal within noise if they differ by at most 3 standard deviations of the noise,
+    which is estimated from the second half or the last ten evaluations, whichever is longer. If that is impossible, they must be
+    identical.
     """
     best = int(np.argmin(costs))
-    late = max(min(len(costs) // 2, len(costs) - 10), 0)
-    sigma = noise(np.clip(costs[late:], -HUGE, HUGE))
-    tied = costs <= costs[best] + (3 * sigma if math.isfinite(sigma) else 0.0)
-    return float(steps[best]) / total, float(steps[int(np.argmax(tied))]) / total
+    first_late = max(min(len(costs) // 2, len(costs) - 10), 0)
+    sigma = noise(np.clip(costs[first_late:], -HUGE, HUGE))
+    equals_best = costs <= costs[best] + (3 * sigma if math.isfinite(sigma) else 0.0)
+    return float(steps[best]) / total, float(steps[int(np.argmax(equals_best))]) / total
 
 
 def chance_of_at_least(hits: int, chances: FloatArray) -> float:
@@ -316,17 +321,17 @@ def chance_of_at_least(hits: int, chances: FloatArray) -> float:
 
 
 def gain_after(steps: IntArray, costs: FloatArray, *, after: float) -> float:
-    """Return the share of the gain from the first to the best of `costs` (n,) made after step `after`; 0 without a gain."""
+    """Return the share of the gain (first minus best of `costs` (n,)) that was made after step `after`; 0 without a gain."""
     costs = np.clip(costs, -HUGE, HUGE)
-    gained = float(costs[0] - costs.min())
+    gain = float(costs[0] - costs.min())
     before = costs[steps <= after]
-    if gained <= 0 or not len(before):
-        return 0.0 if gained <= 0 else 1.0
-    return float(before.min() - costs.min()) / gained
+    if gain <= 0 or not len(before):
+        return 0.0 if gain <= 0 else 1.0
+    return float(before.min() - costs.min()) / gain
 
 
 def falls_with(x: FloatArray, y: FloatArray) -> float:
-    """Return the one-sided p-value that y falls as x rises, by Spearman's rank correlation; 1 with fewer than 3 points.
+    """Return the one-sided p-value of a fall of y with rising x (Spearman's rank correlation); 1 for fewer than 3 points.
 
     x, y: (n,), finite.
     """

@@ -11,49 +11,53 @@ from advisor.model.space import FloatArray
 
 _MIN_POINTS = 10
 """Minimum number of points in the second half to estimate the autocorrelation."""
-_LEVEL = 5
+_LEVEL_POINTS = 5
 """Number of highest early values whose mean is the height of a rise."""
-_STRONG = 1 / 3
-"""Maximum share of independent values in strongly autocorrelated noise: a lag-1 autocorrelation of one half."""
+_MAX_STRONG_SHARE = 1 / 3
+"""Maximum share of independent values in strongly autocorrelated noise; it corresponds to a lag-1 autocorrelation of one half."""
 _MAX_LAG = 0.97
-"""Maximum lag-1 autocorrelation of noise; a curve with a higher one drifts."""
+"""Maximum lag-1 autocorrelation of noise; a higher one is a drift of the curve."""
 
 
 def chance_of_start(values: FloatArray, early: int) -> float:
-    """Return the p-value that a curve without trend starts as low, or rises as high within its first `early` points.
+    """Return the probability that a curve without trend starts as low, or rises as high within its first `early` points (p-value).
 
-    values: (n,), finite. The noise is that of the second half about a line, which is extrapolated to the start. The early part is
-    left out, because it may have blown up. The number of independent values follows from the lag-1 autocorrelation. If the curve
-    falls below its start, it has a trend, which makes a rise less likely. In that case, return the probability that strongly
-    autocorrelated noise alone rises as far, and 0 for other noise. Also return 0 if the second half is too short.
+    values: (n,), finite. The noise is estimated from the residuals of the second half about a line, which is extrapolated to the
+    start; the early part is left out, because it may have blown up. The number of independent values follows from the lag-1
+    autocorrelation. If the curve falls below its start, it has a trend, which makes a rise less likely. In that case, return the
+    probability that strongly autocorrelated noise alone rises as far, and 0 for other noise. Also return 0 if the second half is
+    too short.
     """
-    after = values[max(early, len(values) // 2) :]
-    if early < 2 or len(after) < _MIN_POINTS:
+    second_half = values[max(early, len(values) // 2) :]
+    if early < 2 or len(second_half) < _MIN_POINTS:
         return 0.0
-    at = np.arange(len(after)) / len(after)
-    slope, level = np.polyfit(at, after, 1)
-    residual = after - (level + slope * at)
-    independent, spread = _independent(residual)
+    at = np.arange(len(second_half)) / len(second_half)
+    slope, level = np.polyfit(at, second_half, 1)
+    residual = second_half - (level + slope * at)
+    independent, spread = _independent_values(residual)
     if not spread > 0:
         return 0.0
-    if float(np.median(after)) < values[0] - 2 * spread:
-        independent, spread = _independent(after - np.polyval(np.polyfit(at, after, 3), at))
-        rise = float(np.sort(values[:early])[-min(_LEVEL, early) :].mean() - values[0])
-        if independent > _STRONG * len(after) or not (spread > 0 and rise > 0):
+    if float(np.median(second_half)) < values[0] - 2 * spread:
+        independent, spread = _independent_values(second_half - np.polyval(np.polyfit(at, second_half, 3), at))
+        rise = float(np.sort(values[:early])[-min(_LEVEL_POINTS, early) :].mean() - values[0])
+        if independent > _MAX_STRONG_SHARE * len(second_half) or not (spread > 0 and rise > 0):
             return 0.0
-        tries = max(early * independent / len(after), 1.0)
+        tries = max(early * independent / len(second_half), 1.0)
         chance = tries * float(stats.t.sf(rise / (math.sqrt(2) * spread), max(independent - 2, 1.0)))
         return min(1.0, chance)
-    # With few values or a heavy tail, the extreme is the better scale: its distance divided by that of as many normal values.
-    normal = float(stats.norm.isf(0.5 / max(independent, 2.0)))
-    lower, upper = max(spread, -float(residual.min()) / normal), max(spread, float(residual.max()) / normal)
+    # For few values or a heavy tail, the extreme residual, relative to that of as many normal values, is a better scale.
+    normal_extreme = float(stats.norm.isf(0.5 / max(independent, 2.0)))
+    lower, upper = (
+        max(spread, -float(residual.min()) / normal_extreme),
+        max(spread, float(residual.max()) / normal_extreme),
+    )
     error, freedom = math.sqrt(1 + 4 / independent), max(independent - 2, 1.0)
-    below = float(stats.t.sf((level - float(values[0])) / (lower * error), freedom))
-    above = float(stats.t.sf((float(values[:early].max()) - level) / (upper * error), freedom))
-    return min(1.0, 2 * min(below, above * max(early * independent / len(after), 1.0)))
+    p_below = float(stats.t.sf((level - float(values[0])) / (lower * error), freedom))
+    p_above = float(stats.t.sf((float(values[:early].max()) - level) / (upper * error), freedom))
+    return min(1.0, 2 * min(p_below, p_above * max(early * independent / len(second_half), 1.0)))
 
 
-def _independent(residual: FloatArray) -> tuple[float, float]:
+def _independent_values(residual: FloatArray) -> tuple[float, float]:
     """Return (number of independent values, standard deviation) of residuals (n,) about a line, by lag-1 autocorrelation."""
     n, squares = len(residual), float(residual @ residual)
     lag = float(residual[1:] @ residual[:-1]) / squares if squares > 0 else 0.0

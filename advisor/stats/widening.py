@@ -20,19 +20,19 @@ MAX_ROUNDING = 0.02
 
 
 def widen(name: str, domain: Domain, side: Side, step: float) -> tuple[float, float] | None:
-    """Return (low, high) with one end moved outwards by `step` range widths, or None if a hard limit leaves no room.
+    """Return (low, high) with one end moved outwards by `step` range widths; None if a hard limit leaves no room.
 
     On a linear scale the end moves by a quarter to half of the width. On a log scale it moves by half to all of the width, and at
-    most a decade. The end of a learning rate moves on a log scale, by at least `MIN_FACTOR`. A range of positive values ends at 0.
-    If a hard limit is in the way, the end moves nine tenths of the way to it (a beta of 0.99 becomes 0.999). Limits that the user
-    declared may be reached.
+    most a decade. The end of a learning rate moves on a log scale, by at least `MIN_FACTOR`. A range of positive values is extended
+    to 0 at most. If a hard limit is in the way, the end moves nine tenths of the way to it (a beta of 0.99 becomes 0.999). Limits
+    that the user declared may be reached.
     """
     is_rate = is_learning_rate(name) and domain.low is not None and domain.low > 0
     if is_rate and domain.scale != "log":
         step, domain = _on_log_scale(domain, side, step), domain.model_copy(update={"scale": "log"})
     assert domain.low is not None
     assert domain.high is not None
-    minimum, maximum = _steps(domain, is_rate=is_rate)
+    minimum, maximum = _step_bounds(domain, is_rate=is_rate)
     share = min(max(step, minimum), maximum)
     floor, ceiling = hard_limits(name, domain.type)
     try:
@@ -44,41 +44,41 @@ def widen(name: str, domain: Domain, side: Side, step: float) -> tuple[float, fl
     if domain.low >= 0 and floor < 0 and domain.reach[0] == -math.inf:
         floor = -1e-300
     ceiling = ceiling if domain.high <= ceiling else math.inf
-    now, limit = (domain.low, floor) if side == "low" else (domain.high, ceiling)
+    old_end, limit = (domain.low, floor) if side == "low" else (domain.high, ceiling)
     if math.isfinite(limit) and not floor < end < ceiling:
-        end = 0.0 if limit == -1e-300 else now + 0.9 * (limit - now)
+        end = 0.0 if limit == -1e-300 else old_end + 0.9 * (limit - old_end)
     end = tidy(end, domain)
     if domain.type == "int" and floor >= 0:
         end = max(end, floor + 1)
     minimum, maximum = domain.reach
     end = min(max(end, minimum), maximum)
-    if abs(end - now) <= 1e-6 * max(abs(end), abs(now)) or not math.isfinite(end):
+    if abs(end - old_end) <= 1e-6 * max(abs(end), abs(old_end)) or not math.isfinite(end):
         return None
     return (end, domain.high) if side == "low" else (domain.low, end)
 
 
-def _steps(domain: Domain, *, is_rate: bool) -> tuple[float, float]:
+def _step_bounds(domain: Domain, *, is_rate: bool) -> tuple[float, float]:
     """Return the minimum and maximum distance by which an end moves, in range widths."""
     assert domain.low is not None
     assert domain.high is not None
     if domain.scale == "linear":
-        least = 1 / (domain.high - domain.low) if domain.type == "int" else 0.0
-        return max(MAX_LINEAR / 2, least), max(MAX_LINEAR, least)
+        minimum = 1 / (domain.high - domain.low) if domain.type == "int" else 0.0
+        return max(MAX_LINEAR / 2, minimum), max(MAX_LINEAR, minimum)
     ends = to_scale(np.array([domain.low, domain.high]), domain.scale)
     decades = float(ends[1] - ends[0]) / math.log(10)
-    least = max(min(decades / 2, MAX_DECADES), math.log10(MIN_FACTOR) if is_rate else 0)
-    return least / decades, max(min(decades, MAX_DECADES), least) / decades
+    minimum = max(min(decades / 2, MAX_DECADES), math.log10(MIN_FACTOR) if is_rate else 0)
+    return minimum / decades, max(min(decades, MAX_DECADES), minimum) / decades
 
 
 def _on_log_scale(domain: Domain, side: str, step: float) -> float:
-    """Return `step`, in widths of the range, in widths of the range's logarithm; inf if it leads to 0 or beyond."""
+    """Convert `step` from widths of the range to widths of its logarithm; inf if the step leads to 0 or beyond."""
     assert domain.low is not None
     assert domain.high is not None
-    turn = as_number(domain.from_unit(-step if side == "low" else 1 + step)) if math.isfinite(step) else -math.inf
-    if not turn > 0:
+    new_end = as_number(domain.from_unit(-step if side == "low" else 1 + step)) if math.isfinite(step) else -math.inf
+    if not new_end > 0:
         return math.inf
     end = domain.low if side == "low" else domain.high
-    return abs(math.log(turn / end)) / math.log(domain.high / domain.low)
+    return abs(math.log(new_end / end)) / math.log(domain.high / domain.low)
 
 
 def between(domain: Domain, span: tuple[float, float]) -> tuple[float, float]:
@@ -91,8 +91,8 @@ def between(domain: Domain, span: tuple[float, float]) -> tuple[float, float]:
 
 
 def tidy(value: float, domain: Domain) -> float:
-    """Return the end of a range with two significant digits, or three if two would move it too far; whole in an int domain."""
+    """Round the end of a range to two significant digits, or three if two would move it too far; to an integer in an int domain."""
     if domain.type == "int":
         return float(round(value))
-    exact, short = domain.to_unit([value, rounded(value, 2)])
-    return rounded(value, 2 if abs(exact - short) <= MAX_ROUNDING else 3)
+    exact_position, rounded_position = domain.to_unit([value, rounded(value, 2)])
+    return rounded(value, 2 if abs(exact_position - rounded_position) <= MAX_ROUNDING else 3)

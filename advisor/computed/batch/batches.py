@@ -19,24 +19,24 @@ def accumulates(name: str) -> bool:
 
 
 def micro_batches(trial: Trial) -> float:
-    """Number of batches over which the trial accumulates a gradient, from its notes or hyperparameters; 1 if unknown."""
-    noted = trial.fact("micro_batches")
-    if noted >= 1:
-        return noted
+    """Number of batches over which the trial accumulates a gradient, from its facts or hyperparameters; 1 if unknown."""
+    number = trial.fact("micro_batches")
+    if number >= 1:
+        return number
     values = [as_number(v) for n, v in trial.params.items() if accumulates(n)]
     return next((n for n in values if n >= 1 and n.is_integer()), 1.0)
 
 
-def at_once(trial: Trial) -> float:
+def batch_per_rank(trial: Trial) -> float:
     """Number of examples in one training batch on one rank; NaN if unknown."""
     return parameter_kinds.batch_size(trial) / micro_batches(trial) / ranks.world_size(trial)
 
 
-def evaluated_at_once(trial: Trial) -> float:
-    """Number of examples in one evaluation batch on one rank, from the trial's notes or hyperparameters; NaN if unknown."""
-    noted = trial.fact("eval_batch_size")
-    if noted > 0:
-        return noted
+def eval_batch_per_rank(trial: Trial) -> float:
+    """Number of examples in one evaluation batch on one rank, from the trial's facts or hyperparameters; NaN if unknown."""
+    size = trial.fact("eval_batch_size")
+    if size > 0:
+        return size
     values = [as_number(v) for n, v in trial.params.items() if _is_of_evaluation(set(words_of(n)))]
     return next((n for n in values if n > 0), math.nan)
 

@@ -20,12 +20,12 @@ from advisor.stats.steps_to_target import Statistic
 Unit = Literal["steps", "epochs", "examples"]
 
 _MAX_EPOCHS = 200
-"""Maximum number of epochs: if a curve's axis is longer, its unit is steps, unless the trials state a unit."""
+"""Maximum number of epochs. A longer axis of a curve counts steps, unless the trials state a unit."""
 MIN_SETTINGS = 3
-"""Minimum number of settings of a batch size without repeats: with fewer, its learning rate is hardly tuned."""
+"""Minimum number of settings of a batch size without repeats; with fewer, its learning rate is hardly tuned."""
 _MIN_GAIN = 0.5
-"""Minimum gain of a batch size to be used in setting the target, as a share of the gain of the best batch size."""
-_COUNTS: dict[str, Unit] = {
+"""Minimum gain of a batch size, as a share of the best batch size's gain, to count when the target is set."""
+_UNIT_BY_WORD: dict[str, Unit] = {
     "epoch": "epochs",
     "epochs": "epochs",
     "step": "steps",
@@ -43,14 +43,14 @@ class Group:
     size: float
     trials: tuple[Trial, ...]
     needed: FloatArray
-    """Epochs or examples to the target, shape (n,): per repeat of the best setting or per setting; inf if never reached."""
+    """Epochs or examples until the target was reached, shape (n,): per repeat of the best setting or per setting; inf if never."""
     seconds: float
     """Median time to reach the target, in seconds; NaN if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """A comparison of batch sizes by the training that they need to reach one target."""
+    """A comparison of batch sizes by the amount of training until each of them reaches the same target."""
 
     groups: tuple[Group, ...]
     """One group per batch size, smallest batch size first."""
@@ -69,9 +69,10 @@ class _Setting:
 
 @computed
 def race(study: Study, share: float) -> Race:
-    """Compare the study's batch sizes by the training to a target that all of them reach. Raises MissingData if there is none.
+    """Compare the study's batch sizes by the training until a target that all of them reach. Raises MissingData if there is none.
 
-    The target is a `share` of the gain of the worst batch size that counts: near a plateau, chance decides when a curve reaches it.
+    The target is a `share` of the gain of the worst batch size. It is below the full gain, because near a plateau chance decides
+    when a curve reaches a level.
     """
     settings = _settings(study)
     if len({s.size for s in settings}) < 2:
@@ -87,8 +88,8 @@ def race(study: Study, share: float) -> Race:
         )
     unit = counts_to_target(study.spec.objective.metric)
     if unit is not None:
-        return _counted(study, settings, unit)
-    settings = _tuned(settings)
+        return _race_of_counts(study, settings, unit)
+    settings = _tuned_settings(settings)
     if len({s.size for s in settings}) < 2:
         raise MissingData(
             f"fewer than two batch sizes have {MIN_SETTINGS} settings with a result, or repeats of one, such as 3 seeds each; "
@@ -98,57 +99,63 @@ def race(study: Study, share: float) -> Race:
     axis = axis_of(study)
     curves = {t.index: study.cost_curve(t).finite for s in settings for t in s.trials}
     target = _target(settings, curves, share)
-    settings = [s for s in settings if np.isfinite(_median([_reached(curves[t.index], target)[0] for t in s.trials]))]
+    settings = [
+        s for s in settings if np.isfinite(_median([_first_below(curves[t.index], target)[0] for t in s.trials]))
+    ]
     if len({s.size for s in settings}) < 2:
         raise MissingData(
             "fewer than two batch sizes learned enough for a target that both reach; train all of them for longer",
             needs="design",
         )
-    chosen, statistic = _chosen(settings, {t: _reached(c, target)[0] for t, c in curves.items()})
+    compared_settings, statistic = _settings_to_compare(
+        settings, {t: _first_below(c, target)[0] for t, c in curves.items()}
+    )
     groups = []
-    for size, group in chosen.items():
-        reached = [[_reached(curves[t.index], target) for t in s.trials] for s in group]
-        times = _factor(axis, size)
-        needed = [[steps * times for steps, _ in r] for r in reached]
+    for size, group in compared_settings.items():
+        first_hits = [[_first_below(curves[t.index], target) for t in s.trials] for s in group]
+        per_step = _units_per_step(axis, size)
+        needed = [[steps * per_step for steps, _ in r] for r in first_hits]
         values = needed[0] if statistic == "median" else [_median(n) for n in needed]
-        seconds = [s for r in reached for _, s in r if math.isfinite(s)]
+        seconds = [s for r in first_hits for _, s in r if math.isfinite(s)]
         trials = tuple(t for s in group for t in s.trials)
         groups.append(Group(size, trials, np.array(values), float(np.median(seconds)) if seconds else math.nan))
     return Race(tuple(groups), "epochs" if axis == "epochs" else "examples", target, statistic)
 
 
 def counts_to_target(metric: str) -> Unit | None:
-    """Return the unit of a metric that counts training up to a target, such as epochs_to_target; None for other metrics."""
+    """Return the unit of a metric that counts the training until a target, such as epochs_to_target; None for other metrics."""
     words = words_of(metric)
-    return next((_COUNTS[w] for w in words if w in _COUNTS), None) if "target" in words else None
+    return next((_UNIT_BY_WORD[w] for w in words if w in _UNIT_BY_WORD), None) if "target" in words else None
 
 
 def axis_of(study: Study) -> Unit:
-    """Return the unit of the x-axis of the study's curves: optimizer steps, unless the trials note or show another unit."""
+    """Return the unit of the x-axis of the study's curves: optimizer steps, unless logged facts or the curves show another unit."""
     if study.unit == "epoch":
         return "epochs"
-    ended = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
-    last = {t.index: int(study.cost_curve(t).steps[-1]) for t in ended}
-    epochs = [(as_number(v), last[t.index]) for t in ended for n, v in t.params.items() if counts_epochs_of_training(n)]
-    if epochs and all(planned - end in (0, 1) for planned, end in epochs):
+    ended_trials = [t for t in study.trials if study.ended[t.index] and len(study.cost_curve(t))]
+    last = {t.index: int(study.cost_curve(t).steps[-1]) for t in ended_trials}
+    epochs = [
+        (as_number(v), last[t.index]) for t in ended_trials for n, v in t.params.items() if counts_epochs_of_training(n)
+    ]
+    if epochs and all(planned_epochs - end in (0, 1) for planned_epochs, end in epochs):
         return "epochs"
-    if any(math.isfinite(t.fact("max_train_steps")) for t in ended):
+    if any(math.isfinite(t.fact("max_train_steps")) for t in ended_trials):
         return "steps"
-    sizes = [(parameter_kinds.batch_size(t), study.cost_curve(t).steps) for t in ended]
-    whole = [not (steps % int(size)).any() for size, steps in sizes if size >= 8 and len(steps) >= 3]
-    if len({size for size, _ in sizes}) > 1 and len(whole) == len(sizes) and all(whole):
+    sizes = [(parameter_kinds.batch_size(t), study.cost_curve(t).steps) for t in ended_trials]
+    is_multiple = [not (steps % int(size)).any() for size, steps in sizes if size >= 8 and len(steps) >= 3]
+    if len({size for size, _ in sizes}) > 1 and len(is_multiple) == len(sizes) and all(is_multiple):
         return "examples"
     longest = max((int(b.steps.max()) for b in study.metrics.values() if len(b.steps)), default=0)
     return "epochs" if longest <= _MAX_EPOCHS else "steps"
 
 
-def each_epoch(study: Study) -> bool:
-    """Return True if the curves' steps are epochs: there are few steps, and the objective has a value at each of them."""
+def steps_are_epochs(study: Study) -> bool:
+    """Return True if the steps of the curves are epochs: there are few steps, and the objective was logged at each of them."""
     gaps = [np.diff(c.steps) for t in study.trials if len(c := study.cost_curve(t)) > 1]
     return bool(gaps) and bool((np.concatenate(gaps) == 1).all()) and axis_of(study) == "epochs"
 
 
-def _factor(axis: Unit, size: float) -> float:
+def _units_per_step(axis: Unit, size: float) -> float:
     return size if axis == "steps" else 1.0
 
 
@@ -163,8 +170,8 @@ def _settings(study: Study) -> list[_Setting]:
     return [_Setting(size, tuple(trials)) for (size, _), trials in sorted(pools.items(), key=lambda item: item[0][0])]
 
 
-def _tuned(settings: Sequence[_Setting]) -> list[_Setting]:
-    """Return the settings of batch sizes that were tuned: all of them if every batch size has repeats of a setting."""
+def _tuned_settings(settings: Sequence[_Setting]) -> list[_Setting]:
+    """Return the settings of the batch sizes that were tuned; all settings if each batch size has a repeated setting."""
     repeated = {s.size for s in settings if len(s.trials) >= 2}
     if all(s.size in repeated for s in settings):
         return list(settings)
@@ -176,26 +183,31 @@ def _same_rate(study: Study, settings: Sequence[_Setting]) -> bool:
     """Return True if the learning rate is known and is the same for all of these settings."""
     names = [n for n in study.spec.parameters if is_learning_rate(n)]
     rates = {tuple(str(s.trials[0].params.get(n)) for n in names) for s in settings}
-    noted = {s.trials[0].facts.get("optimizer.learning_rate") for s in settings}
-    return len(rates) == 1 and (bool(names) or (None not in noted and len(noted) == 1))
+    logged_rates = {s.trials[0].facts.get("optimizer.learning_rate") for s in settings}
+    return len(rates) == 1 and (bool(names) or (None not in logged_rates and len(logged_rates) == 1))
 
 
-def _counted(study: Study, settings: Sequence[_Setting], unit: Unit) -> Race:
-    """Return the race for an objective that counts training up to a target: each objective value is one repeat."""
+def _race_of_counts(study: Study, settings: Sequence[_Setting], unit: Unit) -> Race:
+    """Return the race for an objective that counts the training until a target; each objective value is one repeat."""
     values = {t.index: study.metric(t, study.spec.objective.metric).finite.values for s in settings for t in s.trials}
-    chosen, statistic = _chosen(settings, {t: _median(v) for t, v in values.items()}, values)
+    compared_settings, statistic = _settings_to_compare(settings, {t: _median(v) for t, v in values.items()}, values)
     groups = []
-    for size, group in chosen.items():
-        each = [np.concatenate([values[t.index] for t in s.trials]) * _factor(unit, size) for s in group]
-        needed = each[0] if statistic == "median" else np.array([_median(e) for e in each])
+    for size, group in compared_settings.items():
+        needed_by_setting = [
+            np.concatenate([values[t.index] for t in s.trials]) * _units_per_step(unit, size) for s in group
+        ]
+        needed = needed_by_setting[0] if statistic == "median" else np.array([_median(e) for e in needed_by_setting])
         groups.append(Group(size, tuple(t for s in group for t in s.trials), needed, math.nan))
     return Race(tuple(groups), "epochs" if unit == "epochs" else "examples", math.nan, statistic)
 
 
-def _chosen(
+def _settings_to_compare(
     settings: Sequence[_Setting], needed: dict[int, float], values: dict[int, FloatArray] | None = None
 ) -> tuple[dict[float, list[_Setting]], Statistic]:
-    """Return the settings to compare: the best setting of each batch size if all of those have repeats, else all settings."""
+    """Return the settings to compare, and the statistic to compare them by.
+
+    These are the best repeated setting of each batch size, or all settings if some batch size has no repeated setting.
+    """
     by_size: dict[float, list[_Setting]] = {}
     for setting in settings:
         by_size.setdefault(setting.size, []).append(setting)
@@ -218,14 +230,14 @@ def _target(settings: Sequence[_Setting], curves: dict[int, Curve], share: float
     starts = [float(c.values[0]) for c in curves.values() if len(c)]
     best: dict[float, float] = {}
     for s in settings:
-        reached = _median([float(curves[t.index].values.min()) for t in s.trials])
-        best[s.size] = min(reached, best.get(s.size, math.inf))
+        result = _median([float(curves[t.index].values.min()) for t in s.trials])
+        best[s.size] = min(result, best.get(s.size, math.inf))
     start = float(np.median(starts))
-    least = [cost for cost in best.values() if start - cost >= _MIN_GAIN * (start - min(best.values()))]
-    return start - share * (start - max(least))
+    worst_results = [cost for cost in best.values() if start - cost >= _MIN_GAIN * (start - min(best.values()))]
+    return start - share * (start - max(worst_results))
 
 
-def _reached(curve: Curve, target: float) -> tuple[float, float]:
+def _first_below(curve: Curve, target: float) -> tuple[float, float]:
     """Return (steps, seconds) at which a cost curve first reaches the target, interpolated linearly; (inf, NaN) if never."""
     below = np.flatnonzero(curve.values <= target)
     if not len(below):
@@ -234,9 +246,9 @@ def _reached(curve: Curve, target: float) -> tuple[float, float]:
     if i == 0:
         return float(max(curve.steps[0], 1)), float(curve.times[0])
     before, after = float(curve.values[i - 1]), float(curve.values[i])
-    part = (before - target) / (before - after)
+    fraction = (before - target) / (before - after)
     steps, times = curve.steps[i - 1 : i + 1].astype(float), curve.times[i - 1 : i + 1]
-    return float(steps[0] + part * (steps[1] - steps[0])), float(times[0] + part * (times[1] - times[0]))
+    return float(steps[0] + fraction * (steps[1] - steps[0])), float(times[0] + fraction * (times[1] - times[0]))
 
 
 def _median(values: Sequence[float] | FloatArray) -> float:

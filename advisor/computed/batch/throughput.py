@@ -15,10 +15,10 @@ from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
 from advisor.stats.saturation import Mean, growth, pooled, series_mean
 
-_DISTINCT = 12
-"""Maximum number of batch sizes to compare one by one; if there are more, they were drawn from a range."""
-_GRID = 4
-"""Maximum number of batch sizes that may be a grid although most were tried once and are no powers of two."""
+_MAX_SEPARATE = 12
+"""Maximum number of distinct batch sizes in a list of choices; if there are more, they were drawn from a range."""
+_MAX_GRID = 4
+"""Maximum number of distinct batch sizes that count as a list of choices even if most were tried once and are no powers of two."""
 MATERIAL = 0.1
 """Minimum relative gain in throughput that makes a larger batch worthwhile. Our choice."""
 FALSE_ALARMS = 0.05
@@ -46,69 +46,74 @@ def speeds(study: Study) -> list[Speed]:
 
     Batch sizes that were drawn from a range are grouped by the nearest power of two.
     """
-    known = [(t, parameter_kinds.batch_size(t), rate) for t in study.trials if (rate := _rate(study, t)) is not None]
-    known = [(t, size, rate) for t, size, rate in known if size > 0]
-    devices = [t.facts.get("device") for t, _, _ in known]
-    usual = max(devices, key=devices.count, default=None)
-    known = [k for k, device in zip(known, devices, strict=True) if device == usual]
-    together = _from_range([size for _, size, _ in known])
+    rated_trials = [
+        (t, parameter_kinds.batch_size(t), rate) for t in study.trials if (rate := _rate(study, t)) is not None
+    ]
+    rated_trials = [(t, size, rate) for t, size, rate in rated_trials if size > 0]
+    devices = [t.facts.get("device") for t, _, _ in rated_trials]
+    usual_device = max(devices, key=devices.count, default=None)
+    rated_trials = [k for k, device in zip(rated_trials, devices, strict=True) if device == usual_device]
+    from_range = _drawn_from_range([size for _, size, _ in rated_trials])
     groups: dict[float, list[tuple[Trial, Mean]]] = {}
-    for trial, size, rate in known:
-        groups.setdefault(2.0 ** round(math.log2(size)) if together else size, []).append((trial, rate))
+    for trial, size, rate in rated_trials:
+        groups.setdefault(2.0 ** round(math.log2(size)) if from_range else size, []).append((trial, rate))
     return [Speed(s, tuple(t for t, _ in g), pooled([r for _, r in g])) for s, g in sorted(groups.items())]
 
 
-def _from_range(sizes: Sequence[float]) -> bool:
-    """Return whether the trials' batch sizes were drawn from a range: many different ones, or hardly any that repeats."""
+def _drawn_from_range(sizes: Sequence[float]) -> bool:
+    """Return True if the batch sizes of the trials were drawn from a range: there are many distinct ones, or few repeat."""
     distinct = set(sizes)
-    odd = sum(not math.log2(size).is_integer() for size in distinct)
-    rare = len(distinct) > max(_GRID, len(sizes) / 2) and 2 * odd > len(distinct)
-    return len(distinct) > _DISTINCT or rare
+    no_powers_of_two = sum(not math.log2(size).is_integer() for size in distinct)
+    rarely_repeated = len(distinct) > max(_MAX_GRID, len(sizes) / 2) and 2 * no_powers_of_two > len(distinct)
+    return len(distinct) > _MAX_SEPARATE or rarely_repeated
 
 
 def _rate(study: Study, trial: Trial) -> Mean | None:
-    """Return the trial's throughput, without its first tenth or its first ten logged steps; None if unknown."""
+    """Return the trial's throughput, without its first tenth or first ten logged steps, whichever are fewer; None if unknown."""
     rates = study.curve(trial, "examples_per_second").finite.values
     if not len(rates):
         size = parameter_kinds.batch_size(trial)
         rates = size / np.maximum(study.curve(trial, "step_time").finite.values, 1e-12)
-    rates = rates[min(len(rates) // 10, timing.FIRST) :]
+    rates = rates[min(len(rates) // 10, timing.SKIPPED_STEPS) :]
     rates = rates[np.isfinite(rates) & (rates > 0)]
     return series_mean(np.log(rates)) if len(rates) else None
 
 
 @computed
 def recommended(study: Study, name: str, material: float = MATERIAL, alpha: float = FALSE_ALARMS) -> float | None:
-    """Return the value of the hyperparameter `name`, a batch size, above which no larger one is worthwhile.
+    """Return the value of the batch size `name` above which a larger one is not worthwhile.
 
-    None if the throughput of fewer than two sizes is known.
+    Return None if the throughput of fewer than two sizes is known.
     """
-    known = speeds(study)
-    if len(known) < 2:
+    known_speeds = speeds(study)
+    if len(known_speeds) < 2:
         return None
-    use = worthwhile(known, material, alpha)
-    own = {size for t in use.trials if (size := as_number(t.params.get(name))) > 0}
-    return own.pop() if len(own) == 1 else use.size
+    recommendation = worthwhile(known_speeds, material, alpha)
+    values = {size for t in recommendation.trials if (size := as_number(t.params.get(name))) > 0}
+    return values.pop() if len(values) == 1 else recommendation.size
 
 
 def usable(study: Study, name: str, size: float) -> float:
-    """Return the batch size itself if the study tried a list of sizes, else the power of two nearest to it on a log scale.
+    """Return a batch size that the study can use: `size` itself if it tried a list of sizes, else the nearest power of two.
 
-    It is within the declared limits of the hyperparameter `name`, and smaller than the sizes that ran out of memory.
+    The power of two is the nearest on a log scale, within the declared limits of the hyperparameter `name`, and smaller than the
+    sizes that ran out of memory.
     """
     tried = [value for t in study.trials if (value := as_number(t.params.get(name))) > 0]
     parameter = study.spec.parameters[name]
-    if parameter.options or (name in study.inferred and not _from_range(tried)):
+    if parameter.options or (name in study.inferred and not _drawn_from_range(tried)):
         return size
     lowest, highest = parameter.reach
     nearest = 2.0 ** round(math.log2(max(size, 1.0)))
-    while nearest > 1 and (nearest > highest or nearest >= ran_out(study)):
+    while nearest > 1 and (nearest > highest or nearest >= smallest_out_of_memory(study)):
         nearest /= 2
     return nearest if nearest >= lowest else size
 
 
 def worthwhile(speeds: Sequence[Speed], material: float, alpha: float) -> Speed:
-    """Return the batch size above which no larger one is faster by the share `material` (beyond noise, if noise is known)."""
+    """Return the batch size above which no larger one is faster by at least the share `material`, and by more than
+    noise if known.
+    """
     if len(speeds) < 2:
         return speeds[0]
     rates = [s.rate if math.isfinite(s.rate.error) else s.rate._replace(error=0.0) for s in speeds]
@@ -116,7 +121,7 @@ def worthwhile(speeds: Sequence[Speed], material: float, alpha: float) -> Speed:
     return speeds[growth(sizes, rates, material=material, doubling=2.0, alpha=alpha).chosen]
 
 
-def ran_out(study: Study) -> float:
+def smallest_out_of_memory(study: Study) -> float:
     """Return the smallest batch size that ran out of memory; NaN if no batch size is known to have run out of memory."""
     sizes = [
         parameter_kinds.batch_size(t)

@@ -15,17 +15,17 @@ from advisor.model.study import Study, Trial
 from advisor.stats.ratios import Ratio, ratio
 
 MIN_STEPS = 20
-"""Minimum number of logged steps, after the first `FIRST`, to estimate how step time is split."""
-FIRST = 10
-"""Number of logged steps to skip at the start, while data workers start and kernels are compiled."""
+"""Minimum number of logged steps, after the first `SKIPPED_STEPS`, to estimate how step time is split."""
+SKIPPED_STEPS = 10
+"""Number of logged steps to skip at the start, during which data workers start and kernels are compiled."""
 MAX_TRIALS = 64
 """Maximum number of trials to examine: step time hardly depends on the parameters that a study varies."""
-INPUT = 0.25
-"""Maximum normal share of step time spent waiting for data. Small CPU networks with data in memory and no workers reach 0.18."""
-HOST = 0.2
-"""Maximum normal share of step time in which the device idles although its data is ready. Our choice."""
-_PAUSE = 3.0
-"""Maximum duration of a step, in median step durations; a longer step contains something else, such as an evaluation."""
+MAX_INPUT_SHARE = 0.25
+"""Maximum usual share of step time spent waiting for data. Small CPU networks with data in memory and no workers reach 0.18."""
+MAX_HOST_SHARE = 0.2
+"""Maximum usual share of step time in which the device idles although its data is ready. Our choice."""
+_MAX_STEP_RATIO = 3.0
+"""Maximum duration of a step, in median step durations. A longer step contains other work, such as an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class StepTimes:
     waited: Ratio
     """Share of step time lost to waiting for data; on a GPU, only waiting while the GPU was idle counts."""
     bursts: float
-    """Share of the total waiting time that falls into the longest tenth of the waits: near 0.1 if all steps wait equally long."""
+    """Share of the total waiting time that belongs to the longest tenth of the waits; near 0.1 if all steps wait equally long."""
     blocked: Ratio | None
     """Share of step time in which a GPU neither computed nor waited for data; None if GPU computation was not timed."""
 
@@ -49,29 +49,29 @@ def read(study: Study, trial: Trial) -> StepTimes | None:
     step, wait = study.curve(trial, "step_time").finite, study.curve(trial, "data_wait").finite
     steps = np.intersect1d(step.steps, wait.steps, assume_unique=True)
     compute = study.curve(trial, "compute_time").finite
-    timed = on_gpu(trial) and len(compute) >= MIN_STEPS
-    if timed:
+    compute_timed = on_gpu(trial) and len(compute) >= MIN_STEPS
+    if compute_timed:
         steps = np.intersect1d(steps, compute.steps, assume_unique=True)
-    if len(steps) < FIRST + MIN_STEPS:
+    if len(steps) < SKIPPED_STEPS + MIN_STEPS:
         return None
-    # A logged window mean stands for all steps of its window.
-    weights = np.diff(steps, prepend=steps[:1] - 1)[FIRST:].astype(np.float64)
-    steps = steps[FIRST:]
-    whole, waited = _at(steps, step.steps, step.values), _at(steps, wait.steps, wait.values)
-    if not whole.sum() > 0:
+    # A logged value is the mean of its window, so it is weighted by the number of steps in the window.
+    weights = np.diff(steps, prepend=steps[:1] - 1)[SKIPPED_STEPS:].astype(np.float64)
+    steps = steps[SKIPPED_STEPS:]
+    step_times, waited = _at(steps, step.steps, step.values), _at(steps, wait.steps, wait.values)
+    if not step_times.sum() > 0:
         return None
     blocked = None
-    if timed:
-        idle = np.maximum(whole - _at(steps, compute.steps, compute.values), 0.0)
+    if compute_timed:
+        idle = np.maximum(step_times - _at(steps, compute.steps, compute.values), 0.0)
         waited = np.minimum(waited, idle)
-        usual = whole <= _PAUSE * np.median(whole)
-        blocked = ratio((idle - waited)[usual], whole[usual], weights[usual])
-    waited = np.minimum(waited, whole)
+        is_usual = step_times <= _MAX_STEP_RATIO * np.median(step_times)
+        blocked = ratio((idle - waited)[is_usual], step_times[is_usual], weights[is_usual])
+    waited = np.minimum(waited, step_times)
     longest = np.sort(waited)[-math.ceil(len(waited) / 10) :]
     return StepTimes(
         trial=trial,
-        seconds=float(np.average(whole, weights=weights)),
-        waited=ratio(waited, whole, weights),
+        seconds=float(np.average(step_times, weights=weights)),
+        waited=ratio(waited, step_times, weights),
         bursts=float(longest.sum() / max(waited.sum(), 1e-300)),
         blocked=blocked,
     )
@@ -79,14 +79,17 @@ def read(study: Study, trial: Trial) -> StepTimes | None:
 
 def of_study(study: Study) -> list[StepTimes]:
     """Return the step times of at most `MAX_TRIALS` ended trials, in the order of the trials."""
-    ended = [t for t in study.trials if study.ended[t.index]][:MAX_TRIALS]
-    return [times for t in ended if (times := read(study, t)) is not None]
+    ended_trials = [t for t in study.trials if study.ended[t.index]][:MAX_TRIALS]
+    return [times for t in ended_trials if (times := read(study, t)) is not None]
 
 
-def mostly(ratios: Sequence[Ratio], limit: float, false_alarms: float) -> list[int]:
-    """Return the indices of ratios above the limit at level `false_alarms` if they are the majority, else an empty list."""
-    sure = [i for i, r in enumerate(ratios) if r.chance_above(limit) >= 1 - false_alarms]
-    return sure if 2 * len(sure) > len(ratios) else []
+def majority_above(ratios: Sequence[Ratio], limit: float, false_alarms: float) -> list[int]:
+    """Return the indices of the ratios that exceed the limit significantly; empty unless these are the majority.
+
+    false_alarms: significance level.
+    """
+    certain = [i for i, r in enumerate(ratios) if r.chance_above(limit) >= 1 - false_alarms]
+    return certain if 2 * len(certain) > len(ratios) else []
 
 
 def on_gpu(trial: Trial) -> bool:
@@ -101,7 +104,7 @@ def memory_used(study: Study, trial: Trial) -> float:
 
 
 def loader(trial: Trial) -> dict[str, Any]:
-    """Return the noted facts of the trial's training data loader (`advisor.contract.TAG_LOADER`); possibly empty."""
+    """Return the logged facts of the trial's training data loader (`advisor.contract.TAG_LOADER`); possibly empty."""
     try:
         facts = trial.parsed_fact("loader")
     except ValueError:

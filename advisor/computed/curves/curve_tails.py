@@ -1,7 +1,7 @@
 """The last part of the best trials' curves: trials that still improve, and trials whose curves became flat early.
 
-Only stretches at a constant learning rate are read. A decay bends the end of a curve: the objective then falls although longer
-training would not help, or is flat although it would.
+Only stretches at a constant learning rate are examined. A decay bends the end of a curve. With a decay, the objective may fall
+although longer training would not help, or be flat although it would.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ MATERIAL = 0.01
 BEST = 3
 """Number of best trials whose curve ends are examined. The playbook asks for at least the best few."""
 REACH = 0.1
-"""Maximum distance of an examined trial from the best trial, as a share of the best trial's gain over its run."""
+"""Maximum distance of an examined trial's result from the best result, as a share of the best trial's gain over its run."""
 DECAYED = 0.1
-"""Maximum final learning rate, as a share of its peak, that counts as decayed: such a schedule alone puts the best step last."""
+"""Maximum final learning rate, as a share of its peak, that counts as decayed. A decay alone can make the last step the best one.
+"""
 MIN_STRETCH = 0.55
-"""Minimum share of the steps at a constant learning rate, so that the curve shows whether longer training helps. The rate stays
-constant for a fifth of the steps with a cosine, a tenth with a straight line, and 60 to 90 % with a decay at the end (warmup,
-stable, decay). Our choice."""
-AT_ONCE = 0.05
-"""Maximum share of the steps until the curves of a common plateau settle (see `on_one_plateau`). Our choice."""
+"""Minimum share of the steps at a constant learning rate with which a curve shows whether longer training helps. The rate is nearly
+constant for a fifth of the steps in a cosine schedule, for a tenth in a linear decay, and for 60 to 90 % in a warmup-stable-decay
+schedule. Our choice."""
+MAX_SETTLED = 0.05
+"""Maximum share of the steps until curves settle on a common plateau (see `on_one_plateau`). Our choice."""
 NOISE_BOUND = 2 * math.sqrt(2)
 """95 % bound of the difference of two equally good results, in standard deviations of one result."""
 
 _ALPHA = 0.05
 _SHARES = frozenset("acc accuracy top1 top5 f1 auc auroc precision recall iou miou map dice em percent".split())
 """Words in names of metrics that are shares, logged from 0 to 1 or from 0 to 100."""
-_HALF = "train the two best settings with the same schedule at half the length, and compare the results"
+_COMPARE_AT_HALF = "train the two best settings with the same schedule at half the length, and compare the results"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +71,26 @@ class Ending:
     train_end: trend.End | None
     train_plateau: trend.Plateau | None
     train_left: float
-    """Remaining share, at the end of training, of the way to a perfect fit of the training data; NaN if unknown."""
+    """Final distance of the training cost from a perfect fit, as a share of the initial distance; NaN if unknown."""
 
     @property
     def settled(self) -> float:
-        """Share of the stretch after which the objective and, if logged, the training cost have settled."""
+        """Share of the steps up to `until` after which the objective and, if logged, the training cost have settled."""
         return max(self.plateau.settled, self.train_plateau.settled if self.train_plateau else 0.0)
 
     def saturated(self, *, rest: float, saved: float, material: float, alpha: float, floor: float = 0.0) -> bool:
         """Return True if the trial clearly stopped improving long before its end.
 
-        The steps after `margin` times the settling step must be at least a share `saved` of the stretch. In them, the objective may
-        change by at most `rest` and the training cost by at most twice `rest`, unless it is within `floor` of a perfect fit. The
-        objective must not improve at the end.
+        The steps after `margin` times the settling step must be at least a share `saved` of the steps up to `until`. In them, the
+        objective may change by at most `rest`, and the training cost by at most twice `rest`; a training cost within `floor` of a
+        perfect fit is ignored. The objective must not improve at the end.
         """
-        fitted = self.train_left <= floor
-        train_flat = fitted or self.train_plateau is None or self.train_plateau.flat(2 * rest)
-        settled = self.plateau.settled if fitted else self.settled
+        perfect_fit = self.train_left <= floor
+        train_flat = perfect_fit or self.train_plateau is None or self.train_plateau.flat(2 * rest)
+        settled = self.plateau.settled if perfect_fit else self.settled
         worth_it = self.margin * settled <= 1 - saved
-        improving = self.end.improving(material, alpha)
-        return worth_it and train_flat and self.plateau.flat(rest) and not improving
+        still_improves = self.end.improving(material, alpha)
+        return worth_it and train_flat and self.plateau.flat(rest) and not still_improves
 
 
 def good_trials(study: Study, reach: float) -> list[Trial]:
@@ -97,11 +98,11 @@ def good_trials(study: Study, reach: float) -> list[Trial]:
 
     reach: maximum distance as a share of the best trial's gain over its run.
     """
-    ranked = study.ranked()
-    if not ranked:
+    best_first = study.ranked()
+    if not best_first:
         raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
-    first = float(study.cost_curve(ranked[0]).finite.values[0])
-    return ranked[: trend.count_near_best(study.costs[[t.index for t in ranked]], first, reach=reach)]
+    first_cost = float(study.cost_curve(best_first[0]).finite.values[0])
+    return best_first[: trend.count_near_best(study.costs[[t.index for t in best_first]], first_cost, reach=reach)]
 
 
 def good_schedules(study: Study, reach: float, best: int) -> list[schedules.Schedule]:
@@ -114,25 +115,26 @@ def best_endings(
 ) -> list[Ending]:
     """Return the curve ends of the `best` good trials that ran to their planned end, best first.
 
-    Raises MissingData if there are none, or if their learning rates decay: their ends then do not show the effect of more steps.
+    Raises MissingData if there are none, or if their learning rates decay, because a decay hides the effect of more steps.
     """
-    whole = [t for t in good_trials(study, reach) if not study.cut_short(t)]
-    if not whole:
+    complete = [t for t in good_trials(study, reach) if not study.cut_short(t)]
+    if not complete:
         raise MissingData(
             "every good trial was cut short; this needs trials that run for all of max_train_steps", needs="full_length"
         )
-    steady = [t for t in whole[:best] if not 0 <= _steady_share(study, t) < MIN_STRETCH]
-    if not steady:
+    constant_rate_trials = [t for t in complete[:best] if not 0 <= _steady_share(study, t) < MIN_STRETCH]
+    if not constant_rate_trials:
         raise MissingData(
             "the learning rate decays in the best trials, which bends the end of their curves, so they do not show if more or "
-            "fewer steps would be better; " + _HALF,
+            "fewer steps would be better; " + _COMPARE_AT_HALF,
             needs="design",
         )
-    endings = [e for t in steady if (e := _ending(study, t, tolerance, margin, tail)) is not None]
+    endings = [e for t in constant_rate_trials if (e := _ending(study, t, tolerance, margin, tail)) is not None]
     if 2 * sum(e.assumed and _may_decay(study, e) for e in endings) > len(endings) > 1:
         raise MissingData(
             "the learning rate of the best trials is unknown, and the course of their loss does not show that it is constant, so "
-            "their curves do not show if more or fewer steps would be better; log the learning rate, or " + _HALF,
+            "their curves do not show if more or fewer steps would be better; log the learning rate, or "
+            + _COMPARE_AT_HALF,
             needs="learning_rate",
         )
     if not endings:
@@ -156,13 +158,13 @@ class Forecast:
     """Bounds of the 90 % interval: low is the smaller value, whichever direction is better."""
 
 
-def forecast(study: Study, ending: Ending, part: float = 1.0, level: float = 0.9) -> Forecast:
-    """Return the forecast for a trial. part: gain from a shorter extension, as a share of the gain from doubling the training."""
-    whole = study.cost_curve(ending.trial).finite
-    curve, best = _until(whole, ending.until), float(whole.values.min())
-    floor = cost_floor(study, whole.values)
+def forecast(study: Study, ending: Ending, extension: float = 1.0, level: float = 0.9) -> Forecast:
+    """Return the forecast for a trial. extension: its gain as a share of the gain from doubling the training."""
+    full_curve = study.cost_curve(ending.trial).finite
+    curve, best = _until(full_curve, ending.until), float(full_curve.values.min())
+    floor = cost_floor(study, full_curve.values)
     costs = [
-        max(best - float(curve.values.min()) + trend.cost_after(curve.steps, curve.values, share * part), floor)
+        max(best - float(curve.values.min()) + trend.cost_after(curve.steps, curve.values, share * extension), floor)
         for share in (
             ending.end.forecast_interval(level)[0],
             ending.end.forecast,
@@ -174,9 +176,13 @@ def forecast(study: Study, ending: Ending, part: float = 1.0, level: float = 0.9
 
 
 def lead(study: Study) -> float:
-    """Return the distance of the best from the second-best result, in the objective's unit; NaN with one result."""
-    ranked = study.ranked()[:2]
-    return abs(float(study.costs[ranked[1].index] - study.costs[ranked[0].index])) if len(ranked) > 1 else math.nan
+    """Return the difference between the best and the second-best result, in the objective's unit; NaN for fewer than
+    two results.
+    """
+    best_two = study.ranked()[:2]
+    return (
+        abs(float(study.costs[best_two[1].index] - study.costs[best_two[0].index])) if len(best_two) > 1 else math.nan
+    )
 
 
 def late_bound(study: Study, endings: Sequence[Ending]) -> float:
@@ -187,26 +193,26 @@ def late_bound(study: Study, endings: Sequence[Ending]) -> float:
 def noise_bound(study: Study, endings: Sequence[Ending]) -> float:
     """Return the 95 % bound of the difference of two equally good trials, in the objective's unit.
 
-    The noise is the largest of that between seeds, if settings were repeated, and that between the evaluations of these trials.
+    The noise is the larger of the noise between seeds, if settings were repeated, and the noise between evaluations.
     """
     scatter = max(_in_units(study, e, e.end.scatter) for e in endings)
     return NOISE_BOUND * max(noise.of_seeds(study)[0], noise.of_steps(study), scatter)
 
 
 def on_one_plateau(study: Study, endings: Sequence[Ending]) -> bool:
-    """Return True if different settings stop at the same value nearly at once: a plateau that they may be stuck on.
+    """Return True if different settings reach the same value nearly at once, so that they may be stuck on a plateau.
 
-    The results differ by less than their noise, or less than the most that the flat part can hide.
+    The results differ by less than their noise, or by less than the maximum gain of the flat part.
     """
-    differing = {tuple(str(e.trial.params.get(n)) for n in study.searched) for e in endings}
-    if len(differing) < 2 or any(e.settled * e.until / e.steps > AT_ONCE for e in endings):
+    settings = {tuple(str(e.trial.params.get(n)) for n in study.searched) for e in endings}
+    if len(settings) < 2 or any(e.settled * e.until / e.steps > MAX_SETTLED for e in endings):
         return False
     spread = float(np.ptp(study.costs[[e.trial.index for e in endings]]))
     return spread <= max(noise_bound(study, endings), late_bound(study, endings))
 
 
 def _in_units(study: Study, ending: Ending, share: float) -> float:
-    """Return a share of the run's gain, next to its best cost, in the objective's unit."""
+    """Convert a further gain from the best cost, given as a share of the run's gain, to the objective's unit."""
     curve = _until(study.cost_curve(ending.trial).finite, ending.until)
     return float(curve.values.min()) - trend.cost_after(curve.steps, curve.values, share)
 
@@ -217,14 +223,14 @@ def cost_floor(study: Study, costs: FloatArray) -> float:
         return 0.0 if costs.min() >= 0 else -math.inf
     if costs.max() <= 0 and costs.min() >= -1:
         return -1.0
-    named = _SHARES & set(words_of(study.spec.objective.metric))
-    return -100.0 if named and costs.max() <= 0 and costs.min() >= -100 else -math.inf
+    share_words = _SHARES & set(words_of(study.spec.objective.metric))
+    return -100.0 if share_words and costs.max() <= 0 and costs.min() >= -100 else -math.inf
 
 
 def still_improving(judged: Sequence[Ending], material: float, alpha: float) -> list[Ending]:
-    """Return the curve ends that still improve if they are the majority, else an empty list."""
-    improving = [e for e in judged if e.end.improving(material, alpha)]
-    return improving if 2 * len(improving) > len(judged) else []
+    """Return the curve ends that still improve; an empty list if they are not the majority."""
+    improving_endings = [e for e in judged if e.end.improving(material, alpha)]
+    return improving_endings if 2 * len(improving_endings) > len(judged) else []
 
 
 def asks_for_more(study: Study, alpha: float) -> bool:
@@ -247,7 +253,7 @@ def round_up(steps: float) -> int:
 
 
 def set_length(study: Study, steps: int, why: str) -> Change:
-    """Return the change of `max_train_steps` to this number; if the study counts time instead of steps, return advice as text."""
+    """Return the change of `max_train_steps` to `steps`, or advice as text if the study counts time instead of steps."""
     if study.unit in ("second", "millisecond"):
         return Advise(text=f"Change the length of training to {study.length(steps)}. {why}")
     return SetField(field="max_train_steps", value=steps, why=why)
@@ -255,32 +261,34 @@ def set_length(study: Study, steps: int, why: str) -> Change:
 
 def length(study: Study, trial: Trial, last: int) -> int:
     """Return the trial's planned steps, or its `last` step if it logged no plan and was not cut short."""
-    planned = study.planned_steps(trial)
-    known = trial.status in ("stopped", "early_stopped", "pruned") or math.isfinite(trial.fact("max_train_steps"))
-    return max(last, round(planned)) if known and math.isfinite(planned) else last
+    planned_steps = study.planned_steps(trial)
+    length_is_known = trial.status in ("stopped", "early_stopped", "pruned") or math.isfinite(
+        trial.fact("max_train_steps")
+    )
+    return max(last, round(planned_steps)) if length_is_known and math.isfinite(planned_steps) else last
 
 
 def _may_decay(study: Study, ending: Ending) -> bool:
     """Return True if the curves of the study do not show that the unknown learning rate of this trial is constant.
 
-    A flat end only needs curves that could belong to a constant rate. An end that still falls needs curves that slow down: a linear
-    decay, too, keeps the pace of the fall up to the end.
+    If the end is flat, it is enough that a constant rate explains the curves. If it still falls, the curves must also slow down,
+    because a curve may fall at the same pace to the end of a linear decay.
     """
-    fall = _fall(study)
-    improving = ending.end.improving(MATERIAL, _ALPHA)
-    return improving if fall is None else fall.broken or (improving and not fall.gains_more(MATERIAL))
+    fall = _pooled_fall(study)
+    still_improves = ending.end.improving(MATERIAL, _ALPHA)
+    return still_improves if fall is None else fall.broken or (still_improves and not fall.gains_more(MATERIAL))
 
 
 @computed
-def _fall(study: Study) -> slowing.Fall | None:
-    """Return the pooled fall of the objective and the training cost in all complete trials whose schedule is unknown."""
+def _pooled_fall(study: Study) -> slowing.Fall | None:
+    """Return the mean rate of fall of the objective and the training cost over all complete trials whose schedule is unknown."""
     trials = [t for t in study.ranked() if not study.cut_short(t) and math.isnan(_steady_share(study, t))]
     curves = [c.finite for t in trials for c in (study.cost_curve(t), study.train_cost_curve(t))]
     return slowing.pooled_fall([(c.steps, c.values) for c in curves])
 
 
 def steady_end(study: Study, trial: Trial) -> trend.End | None:
-    """Return the end of the trial's objective at a constant learning rate; None if that stretch is too short to judge."""
+    """Return the end of the objective's curve at a constant learning rate; None if the stretch at this rate is too short."""
     if 0 <= _steady_share(study, trial) < MIN_STRETCH:
         return None
     ending = _ending(study, trial, TOLERANCE, MARGIN, TAIL)
@@ -296,11 +304,11 @@ def _steady_share(study: Study, trial: Trial) -> float:
 
 @computed
 def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: float) -> Ending | None:
-    whole = study.cost_curve(trial).finite
-    if not len(whole):
+    full_curve = study.cost_curve(trial).finite
+    if not len(full_curve):
         return None
-    steady = schedules.read(study, trial).steady_until(int(whole.steps[-1]))
-    curve, train = (_until(c, steady) for c in (whole, study.train_cost_curve(trial).finite))
+    last_steady = schedules.read(study, trial).steady_until(int(full_curve.steps[-1]))
+    curve, train = (_until(c, last_steady) for c in (full_curve, study.train_cost_curve(trial).finite))
     if not len(curve):
         return None
     end = trend.read_end(curve.steps, curve.values, tail=tail)
@@ -309,9 +317,9 @@ def _ending(study: Study, trial: Trial, tolerance: float, margin: float, tail: f
         return None
     return Ending(
         trial=trial,
-        steps=int(whole.steps[-1]),
+        steps=int(full_curve.steps[-1]),
         until=int(curve.steps[-1]),
-        assumed=math.isnan(steady),
+        assumed=math.isnan(last_steady),
         margin=margin,
         end=end,
         plateau=plateau,

@@ -21,15 +21,15 @@ from advisor.stats.curve import Rise, change_since, end_rise
 Costs: TypeAlias = Callable[[Trial], Curve]
 
 _TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss", "train_loss")
-_SURELY_RISES = 0.01
-_SURELY_FALLS = 0.05
-_SURELY_GROWS = 0.01
-_MAYBE_SHRINKS = 0.1
-_MANY = 10
-"""Number of trials from which on a regulariser without a sign of use has none."""
+_MAX_P_RISE = 0.01
+_MAX_P_OF_FALL = 0.05
+_MAX_P_GROWS = 0.01
+_MAX_P_SHRINKS = 0.1
+_MIN_TRIALS_FOR_USE = 10
+"""Minimum number of trials after which a regulariser that did not clearly reduce overfitting counts as useless."""
 MIN_POOLED = 3
 """Minimum number of evaluations of a trial to pool its rise with that of other trials."""
-_PARTS = 10
+_MAX_POINTS = 10
 """Number of earlier points of the training to compare with its end."""
 
 
@@ -56,8 +56,8 @@ def read_overfits(
     study: Study, trials: Sequence[Trial], metric: str, costs: Costs, *, material: float
 ) -> list[Overfit]:
     """Apply `read_overfit` to each trial with enough evaluations of a validation metric, computed once for all rules."""
-    readings = (_of_trial(study, trial, _Costs(metric, costs), material) for trial in trials)
-    return [reading for reading in readings if reading is not None]
+    overfits = (_of_trial(study, trial, _Costs(metric, costs), material) for trial in trials)
+    return [reading for reading in overfits if reading is not None]
 
 
 @dataclass(frozen=True)
@@ -81,35 +81,35 @@ def read_overfit(study: Study, trial: Trial, curve: Curve, *, material: float) -
         return None
     if rise.height <= 0 or rise.share < material or rise.p > 0.5:
         return Overfit(trial, curve, rise, 1.0)
-    p, training = _training_falls(study, trial, int(curve.steps[rise.best]))
+    p, training = _p_of_training_fall(study, trial, int(curve.steps[rise.best]))
     return Overfit(trial, curve, rise, max(p, rise.p), training)
 
 
-def _training_falls(study: Study, trial: Trial, step: int) -> tuple[float, str | None]:
+def _p_of_training_fall(study: Study, trial: Trial, step: int) -> tuple[float, str | None]:
     """Return (p-value of a training fall since the step, metric); (1, metric) if a metric rises, (0, None) if none was logged."""
     signals = {study.signals[s]: s for s in reversed(_TRAINING) if s in study.signals}
-    found: list[tuple[float, str]] = []
+    falls: list[tuple[float, str]] = []
     for metric, signal in signals.items():
         curve = study.curve(trial, signal).finite
         if signal == "train_objective" and not study.minimize:
             curve = -curve
         change = change_since(curve.values, int(np.searchsorted(curve.steps, step)))
-        if change is not None and change.p_rise < _SURELY_RISES:
+        if change is not None and change.p_rise < _MAX_P_RISE:
             return 1.0, metric
         if change is not None:
-            found.append((change.p_fall, metric))
-    if not found:
+            falls.append((change.p_fall, metric))
+    if not falls:
         return 0.0, None
-    p, metric = min(found)
-    return min(1.0, p * len(found)), metric
+    p, metric = min(falls)
+    return min(1.0, p * len(falls)), metric
 
 
-def beyond_chance(readings: Sequence[Overfit], level: float) -> list[Overfit]:
+def significant_overfits(overfits: Sequence[Overfit], level: float) -> list[Overfit]:
     """Return the trials that overfit at a joint significance level, with Benjamini-Hochberg corrected p-values."""
-    if not readings:
+    if not overfits:
         return []
-    corrected = stats.false_discovery_control(np.array([r.p for r in readings]))
-    return [replace(r, p=float(p)) for r, p in zip(readings, corrected, strict=True) if p <= level]
+    corrected = stats.false_discovery_control(np.array([r.p for r in overfits]))
+    return [replace(r, p=float(p)) for r, p in zip(overfits, corrected, strict=True) if p <= level]
 
 
 # --- many trials with few evaluations ---------------------------------------------------------------------------------------------
@@ -146,25 +146,25 @@ def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRi
     curves = [(t, c) for t in trials if len(c := costs(t).finite) >= MIN_POOLED]
     if not curves:
         return None
-    at = np.array([(np.arange(_PARTS) / _PARTS * (len(c) - 1)).astype(int) for _, c in curves])
-    moves = np.array([c.values[-1] - c.values[i] for (_, c), i in zip(curves, at, strict=True)])
-    ups, judged = (moves > 0).sum(axis=0), (moves != 0).sum(axis=0)
-    tried = len({tuple(column) for column in at.T})
-    chances = tried * stats.binom.sf(ups - 1, np.maximum(judged, 1), 0.5)
-    part = int(np.argmin(chances))
-    up = [(*curves[i], int(at[i, part])) for i in range(len(curves)) if moves[i, part] > 0]
-    if not up:
+    indices = np.array([(np.arange(_MAX_POINTS) / _MAX_POINTS * (len(c) - 1)).astype(int) for _, c in curves])
+    moves = np.array([c.values[-1] - c.values[i] for (_, c), i in zip(curves, indices, strict=True)])
+    rising_counts, judged = (moves > 0).sum(axis=0), (moves != 0).sum(axis=0)
+    distinct_points = len({tuple(column) for column in indices.T})
+    chances = distinct_points * stats.binom.sf(rising_counts - 1, np.maximum(judged, 1), 0.5)
+    point = int(np.argmin(chances))
+    rising = [(*curves[i], int(indices[i, point])) for i in range(len(curves)) if moves[i, point] > 0]
+    if not rising:
         return None
-    falls, training = _pooled_training(study, [(t, int(c.steps[i])) for t, c, i in up])
-    heights = np.array([c.values[-1] - c.values[i] for _, c, i in up])
+    falls, training = _pooled_training(study, [(t, int(c.steps[i])) for t, c, i in rising])
+    heights = np.array([c.values[-1] - c.values[i] for _, c, i in rising])
     return PooledRise(
-        rising=tuple(t for t, _, _ in up),
-        judged=int(judged[part]),
-        point=float(np.median([c.steps[i] / c.steps[-1] for _, c, i in up])),
+        rising=tuple(t for t, _, _ in rising),
+        judged=int(judged[point]),
+        point=float(np.median([c.steps[i] / c.steps[-1] for _, c, i in rising])),
         height=float(np.median(heights)),
-        share=float(np.median(heights / [np.ptp(c.values) for _, c, _ in up])),
-        p=min(1.0, float(chances[part])) if falls else 1.0,
-        least_p=min(1.0, tried * 0.5 ** float(judged.max())),
+        share=float(np.median(heights / [np.ptp(c.values) for _, c, _ in rising])),
+        p=min(1.0, float(chances[point])) if falls else 1.0,
+        least_p=min(1.0, distinct_points * 0.5 ** float(judged.max())),
         training=training,
     )
 
@@ -178,7 +178,7 @@ def _pooled_training(study: Study, starts: Sequence[tuple[Trial, int]]) -> tuple
             continue
         if 2 * int((moves > 0).sum()) >= len(moves):
             return False, None
-        if falling is None and float(stats.binom.sf((moves < 0).sum() - 1, len(moves), 0.5)) <= _SURELY_FALLS:
+        if falling is None and float(stats.binom.sf((moves < 0).sum() - 1, len(moves), 0.5)) <= _MAX_P_OF_FALL:
             falling = study.signals[signal]
     return True, falling
 
@@ -200,11 +200,11 @@ def _training_move(study: Study, trial: Trial, signal: Signal, step: int) -> flo
 
 def validation_curves(study: Study) -> list[tuple[str, Costs]]:
     """Return (metric, function from trial to costs) of the objective and of the validation loss if that is another metric."""
-    looks: list[tuple[str, Costs]] = [(study.spec.objective.metric, study.cost_curve)]
+    curves: list[tuple[str, Costs]] = [(study.spec.objective.metric, study.cost_curve)]
     loss = study.signals.get("valid_loss")
     if loss is not None and loss != study.spec.objective.metric:
-        looks.append((loss, lambda trial: study.curve(trial, "valid_loss")))
-    return looks
+        curves.append((loss, lambda trial: study.curve(trial, "valid_loss")))
+    return curves
 
 
 def setting_winners(study: Study, ranked: Sequence[Trial]) -> list[Trial]:
@@ -233,14 +233,14 @@ def only_low_settings(study: Study, overfit: Sequence[Trial], feasible: Sequence
 
 Regularise: TypeAlias = AddParameter | SetRange | Advise
 
-STEPS_AGAIN = (
+_CHECK_STEPS = (
     "Look at the number of steps again with the new regularisation: it usually needs more steps. If the best step is then one of "
     "the last ones, lengthen the training."
 )
 _WHY = "Trials overfit: validation gets worse while training improves"
-_DROPOUT = (0.0, 0.1, 0.3)
-_DECAY = (0.0, 0.01, 0.1)
-_DECAY_FIRST = frozenset({"language-model", "diffusion"})
+_DROPOUT_STRENGTHS = (0.0, 0.1, 0.3)
+_DECAY_STRENGTHS = (0.0, 0.01, 0.1)
+_DECAY_KINDS = frozenset({"language-model", "diffusion"})
 """Kinds of workload that usually rely on weight decay rather than on dropout."""
 
 
@@ -251,31 +251,31 @@ def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
     stronger regularisation was tried, and of none that showed no use. Else compare strengths, with none among them, of one that
     the study keeps fixed, or of dropout or weight decay.
     """
-    names = [n for n in study.searched if parameter_kinds.is_regulariser(n) and not _without_effect(study, costs, n)]
+    names = [n for n in study.searched if parameter_kinds.is_regulariser(n) and not _shows_no_use(study, costs, n)]
     best = study.ranked()[:1]
     height = {n: float(np.nan_to_num(study.positions(n, best))[0]) if best else 0.0 for n in names}
     ordered = sorted(names, key=lambda n: -height[n])
     widened = (_widened(study.spec.parameters[n], n) for n in ordered if height[n] >= 0.5)
     yield next((c for c in widened if c is not None), None) or _comparison(study)
-    yield Advise(text=STEPS_AGAIN)
+    yield Advise(text=_CHECK_STEPS)
 
 
-def _without_effect(study: Study, costs: Costs, name: str) -> bool:
-    """Return whether overfitting surely grows with a regulariser, or if many trials do not show that it shrinks.
+def _shows_no_use(study: Study, costs: Costs, name: str) -> bool:
+    """Return True if overfitting surely grows with a regulariser, or if many trials do not show that it shrinks.
 
     A trial's overfitting is the rise of its validation metric after the best value.
     """
     curves = [(t, costs(t).finite.values) for t in study.ranked()]
-    having = [(t, values) for t, values in curves if len(values) >= MIN_POOLED]
-    at = study.positions(name, [t for t, _ in having])
-    rises = np.array([values[-1] - values.min() for _, values in having])
-    known = np.isfinite(at)
-    if len(set(at[known].tolist())) < MIN_POOLED or len(set(rises[known].tolist())) < MIN_POOLED:
+    measured = [(t, values) for t, values in curves if len(values) >= MIN_POOLED]
+    positions = study.positions(name, [t for t, _ in measured])
+    rises = np.array([values[-1] - values.min() for _, values in measured])
+    is_known = np.isfinite(positions)
+    if len(set(positions[is_known].tolist())) < MIN_POOLED or len(set(rises[is_known].tolist())) < MIN_POOLED:
         return False
-    if stats.kendalltau(at[known], rises[known], alternative="greater").pvalue <= _SURELY_GROWS:
+    if stats.kendalltau(positions[is_known], rises[is_known], alternative="greater").pvalue <= _MAX_P_GROWS:
         return True
-    shrinks = float(stats.kendalltau(at[known], rises[known], alternative="less").pvalue) <= _MAYBE_SHRINKS
-    return known.sum() >= _MANY and not shrinks
+    shrinks = float(stats.kendalltau(positions[is_known], rises[is_known], alternative="less").pvalue) <= _MAX_P_SHRINKS
+    return is_known.sum() >= _MIN_TRIALS_FOR_USE and not shrinks
 
 
 def _comparison(study: Study) -> AddParameter:
@@ -285,12 +285,14 @@ def _comparison(study: Study) -> AddParameter:
         for n, p in study.spec.parameters.items()
         if not p.searched and parameter_kinds.is_regulariser(n) and _is_number(p.value)
     ]
-    usual = ["weight_decay", "dropout"] if study.kind in _DECAY_FIRST else ["dropout", "weight_decay"]
-    new = next((n for n in usual if not any(_alike(n, other) for other in study.spec.parameters)), "label_smoothing")
-    name, used = fixed[0] if fixed else (new, 0.0)
-    strengths = _DECAY if _alike("weight_decay", name) else _DROPOUT
+    candidates = ["weight_decay", "dropout"] if study.kind in _DECAY_KINDS else ["dropout", "weight_decay"]
+    new = next(
+        (n for n in candidates if not any(_denotes(n, other) for other in study.spec.parameters)), "label_smoothing"
+    )
+    name, value = fixed[0] if fixed else (new, 0.0)
+    strengths = _DECAY_STRENGTHS if _denotes("weight_decay", name) else _DROPOUT_STRENGTHS
     # Three times the strength in use stays below the limit of a share.
-    values = (0.0, used, 3 * used) if 0 < used < 0.3 else strengths
+    values = (0.0, value, 3 * value) if 0 < value < 0.3 else strengths
     why = f"{_WHY}. Compare {name} with none of it, 0, before you tune its strength"
     parameter = Parameter(role="scientific", type="float", choices=values, why=why)
     return AddParameter(name=name, parameter=parameter)
@@ -300,8 +302,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _alike(usual: str, name: str) -> bool:
-    """Return whether the name denotes dropout or weight decay, whichever is meant by `usual`."""
+def _denotes(usual: str, name: str) -> bool:
+    """Return True if the name denotes dropout or weight decay, whichever is meant by `usual`."""
     words = set(words_of(name))
     if usual == "dropout":
         return any("drop" in word for word in words)
@@ -335,7 +337,7 @@ def _widened(parameter: Parameter, name: str) -> SetRange | None:
     )
     if not high < wider < np.inf:
         return None
-    none = 0.01 * high if log else 0.0
-    if low > none:
-        low, why = max(none, parameter.reach[0]), f"{why}. The new range starts at almost none of it"
+    almost_none = 0.01 * high if log else 0.0
+    if low > almost_none:
+        low, why = max(almost_none, parameter.reach[0]), f"{why}. The new range starts at almost none of it"
     return SetRange(parameter=name, low=low, high=wider, scale="log" if log else "linear", why=why)

@@ -1,7 +1,7 @@
 """Settings and their repeats with other seeds, from which the trial variance is estimated.
 
-A setting is often repeated because its first run was the best. Luck contributed to that result, so it would bias the mean. Only
-fresh runs, those after this selection, count in means and comparisons.
+A setting is often repeated because its first run was the best. Luck contributed to that result, so it would bias the mean. Means
+and comparisons therefore use only the fresh runs: those after this selection.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MATERIAL = 0.002
 Our choice: 0.007 of a loss of 3.28, or 0.01 percentage points of an accuracy of 95 %.
 """
 MAX_COMPARED = 4
-"""Maximum number of settings of a study that compares them instead of searching. Our choice."""
+"""Maximum number of settings in a study that compares settings instead of searching. Our choice."""
 
 Key: TypeAlias = tuple[tuple[str, str], ...]
 KeyOf: TypeAlias = Callable[[Trial], Key]
@@ -68,16 +68,16 @@ def settings(study: Study) -> tuple[Setting, ...]:
 
 @computed
 def compared(study: Study) -> tuple[Setting, ...]:
-    """Return the settings of a study that compares a few settings and does not search; empty if it searches.
+    """Return the settings of a study that compares a few settings; empty if it searches instead.
 
-    A study compares if it repeated each of its settings, or if it varies no number that is tuned. Settings that differ only in
+    A study compares settings if it repeated each of them, or if it varies no number that is tuned. Settings that differ only in
     their code do not count, because a study file cannot state them.
     """
     tried = settings(study)
-    tuned = any(p.numeric and p.role != "scientific" for p in study.searched.values())
+    tunes_number = any(p.numeric and p.role != "scientific" for p in study.searched.values())
     repeated = all(len(s.trials) > 1 for s in tried)
-    stated = bool(study.searched)
-    return tried if stated and 2 <= len(tried) <= MAX_COMPARED and (repeated or not tuned) else ()
+    has_parameters = bool(study.searched)
+    return tried if has_parameters and 2 <= len(tried) <= MAX_COMPARED and (repeated or not tunes_number) else ()
 
 
 def settings_of(study: Study, trials: Sequence[Trial], key: KeyOf | None = None) -> list[Setting]:
@@ -89,17 +89,19 @@ def settings_of(study: Study, trials: Sequence[Trial], key: KeyOf | None = None)
     """
     bad = failures.failures(study).any
     groups = _groups(study, trials, key)
-    every = groups if trials is study.trials else _groups(study, study.trials, key)
-    found = []
-    for own, group in groups.items():
-        fine = _one_per_seed([t for t in group if study.comparable[t.index] and not bad[t.index]])
-        if fine:
-            failed = tuple(t for t in group if bad[t.index])
-            first = _selection(every, own)
-            # With fewer fresh runs than first runs, unequal numbers were probably planned from the start.
-            first = first if len(fine) >= 2 * first else 0
-            found.append(Setting(tuple(fine), study.costs[[t.index for t in fine]], failed, first))
-    return found
+    all_groups = groups if trials is study.trials else _groups(study, study.trials, key)
+    settings = []
+    for setting_key, group in groups.items():
+        successful = _one_per_seed([t for t in group if study.comparable[t.index] and not bad[t.index]])
+        if successful:
+            failed_trials = tuple(t for t in group if bad[t.index])
+            first = _selection_size(all_groups, setting_key)
+            # If fresh runs are fewer than first runs, the unequal numbers of runs were probably planned from the start.
+            first = first if len(successful) >= 2 * first else 0
+            settings.append(
+                Setting(tuple(successful), study.costs[[t.index for t in successful]], failed_trials, first)
+            )
+    return settings
 
 
 def _groups(study: Study, trials: Sequence[Trial], key_of_trial: KeyOf | None) -> dict[Key, list[Trial]]:
@@ -117,17 +119,17 @@ def start(trial: Trial) -> tuple[float, int]:
     return trial.started or 0.0, trial.index
 
 
-def _selection(every: Mapping[Key, Sequence[Trial]], own: Key) -> int:
+def _selection_size(groups: Mapping[Key, Sequence[Trial]], setting_key: Key) -> int:
     """Return the number of first runs that decided to repeat a setting; 0 if there was no such selection.
 
-    It is the number of runs that a setting without further repeats got. Runs of other settings must lie between the first runs and
-    the last repeat, because consecutive runs were planned together.
+    It equals the number of runs of a setting that was not repeated further. Runs of other settings must lie between the first runs
+    and the last repeat, because consecutive runs were planned together.
     """
-    runs = every[own]
-    counts = {len(g) for g in every.values() if len(g) < len(runs)}
+    runs = groups[setting_key]
+    counts = {len(g) for g in groups.values() if len(g) < len(runs)}
     if not counts:
         return 0
-    others = sorted(start(t) for k, g in every.items() if k != own for t in g)
+    others = sorted(start(t) for k, g in groups.items() if k != setting_key for t in g)
     for count in sorted(counts):
         before, last = start(runs[count - 1]), start(runs[-1])
         if bisect.bisect(others, before) < bisect.bisect(others, last):
@@ -136,14 +138,14 @@ def _selection(every: Mapping[Key, Sequence[Trial]], own: Key) -> int:
 
 
 def material(value: float, share: float = MATERIAL) -> float:
-    """Return the minimum difference from an objective value that matters; share: see `MATERIAL`."""
+    """Return the smallest difference from an objective value that matters; share: see `MATERIAL`."""
     return share * (min(value, 1 - value) if 0 < value < 1 else abs(value))
 
 
 def key(trial: Trial) -> Key:
     """Return a key that identifies the trial's setting: hyperparameter names and values, rounded to seven digits.
 
-    Without any hyperparameters, the commit identifies it: then only the code can differ.
+    Without any hyperparameters, the commit identifies the setting, because only the code can differ.
     """
     return key_of(trial.params) or (("commit", trial.commit),)
 

@@ -25,32 +25,32 @@ class BatchNorm:
 
 
 def batch_norm(trial: Trial) -> BatchNorm | None:
-    """Return the trial's batch norm, with 0 layers if it has none or all are frozen; None if the trial logged no layers."""
-    noted = _json(trial, "batch_norm")
-    if noted:
-        total, frozen = _count(noted, "layers"), _count(noted, "frozen")
-        synced, still = _count(noted, "synced"), _count(noted, "without_running_stats")
+    """Return the batch normalisation of a trial, with 0 layers if it has none or all are frozen; None if no layers were logged."""
+    facts = _json(trial, "batch_norm")
+    if facts:
+        total, frozen = _count(facts, "layers"), _count(facts, "frozen")
+        synced, without_running = _count(facts, "synced"), _count(facts, "without_running_stats")
     elif "norm_layers" in trial.facts:
         classes = _json(trial, "norm_layers")
-        named = {n: _count(classes, n) for n in classes if "batchnorm" in n.lower().replace("_", "")}
-        total, synced = sum(named.values()), sum(c for n, c in named.items() if "sync" in n.lower())
-        frozen = sum(c for n, c in named.items() if "frozen" in n.lower())
-        still = 0
+        layer_counts = {n: _count(classes, n) for n in classes if "batchnorm" in n.lower().replace("_", "")}
+        total, synced = sum(layer_counts.values()), sum(c for n, c in layer_counts.items() if "sync" in n.lower())
+        frozen = sum(c for n, c in layer_counts.items() if "frozen" in n.lower())
+        without_running = 0
     else:
         return None
-    together = total > 0 and synced >= total
-    size = batches.at_once(trial) * (ranks.world_size(trial) if together else 1)
-    return BatchNorm(max(total - frozen, 0), together, still < total, size)
+    all_synced = total > 0 and synced >= total
+    size = batches.batch_per_rank(trial) * (ranks.world_size(trial) if all_synced else 1)
+    return BatchNorm(max(total - frozen, 0), all_synced, without_running < total, size)
 
 
 def _json(trial: Trial, name: str) -> dict[str, object]:
     try:
-        noted = trial.parsed_fact(name)
+        value = trial.parsed_fact(name)
     except ValueError:
         return {}
-    return noted if isinstance(noted, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
-def _count(noted: dict[str, object], name: str) -> int:
-    number = as_number(noted.get(name, 0))
+def _count(facts: dict[str, object], name: str) -> int:
+    number = as_number(facts.get(name, 0))
     return int(number) if math.isfinite(number) else 0

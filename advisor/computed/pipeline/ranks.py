@@ -12,7 +12,7 @@ from advisor.model.study import Trial
 
 @dataclass(frozen=True)
 class Ranks:
-    """The two or more ranks of one trial."""
+    """The ranks of a distributed trial, two or more."""
 
     world_size: int
     parallel: str
@@ -49,23 +49,34 @@ class Ranks:
 def read(trial: Trial) -> Ranks | None:
     """Return the ranks of a trial; None if the trial had one rank or logged nothing readable about ranks."""
     try:
-        noted = trial.parsed_fact("ranks")
-        world, parallel, facts = int(noted["world_size"]), str(noted.get("parallel", "other")), noted.get("facts", {})
+        ranks_fact = trial.parsed_fact("ranks")
+        world, parallel, facts = (
+            int(ranks_fact["world_size"]),
+            str(ranks_fact.get("parallel", "other")),
+            ranks_fact.get("facts", {}),
+        )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
     return Ranks(world, parallel, facts) if world > 1 and isinstance(facts, Mapping) else None
 
 
 def shares_data(trial: Trial, world: Ranks) -> bool | None:
-    """Return True if the ranks share one pass over the training data per epoch, False if each rank makes its own, else None."""
+    """Return True if the ranks share one pass over the training data per epoch, False if each rank makes its own pass.
+
+    Return None if this is unknown.
+    """
     steps, total = trial.fact("steps_per_epoch"), trial.fact("n_train")
-    visited = steps * trial.fact("batch_size")
-    if not (steps >= 4 and visited > 0):  # an incomplete last step weighs too much below 4 steps
+    examples_per_epoch = steps * trial.fact("batch_size")
+    if not (
+        steps >= 4 and examples_per_epoch > 0
+    ):  # with fewer than 4 steps, an incomplete last step distorts the product
         shards = [n for n in world.values("shard_examples") if isinstance(n, int)]
-        visited = sum(shards) / len(shards) * world.world_size if shards and world.values("loader_seed") else math.nan
-    if not (visited > 0 and total > 0):
+        examples_per_epoch = (
+            sum(shards) / len(shards) * world.world_size if shards and world.values("loader_seed") else math.nan
+        )
+    if not (examples_per_epoch > 0 and total > 0):
         return None
-    return visited < max(1.5, 0.75 * world.world_size) * total
+    return examples_per_epoch < max(1.5, 0.75 * world.world_size) * total
 
 
 def sampler_shares(trial: Trial) -> bool:
@@ -83,6 +94,6 @@ def world_size(trial: Trial) -> int:
     return 1 if ranks is None else ranks.world_size
 
 
-def hooked(trial: Trial) -> bool:
-    """Return True if an adapter logged the training, so that a fact missing from the log did not occur."""
+def logged_by_adapter(trial: Trial) -> bool:
+    """Return True if an adapter logged the training. It logs every fact that applies, so a missing one does not apply."""
     return "schema" in trial.facts

@@ -17,10 +17,10 @@ def reproduction(trial: Trial) -> tuple[tuple[str, str], ...]:
 
 def _files(trial: Trial) -> list[str]:
     try:
-        noted = trial.parsed_fact("config")
+        fact = trial.parsed_fact("config")
     except ValueError:
         return []
-    return [str(name) for name in noted] if isinstance(noted, list) else []
+    return [str(name) for name in fact] if isinstance(fact, list) else []
 
 
 def _code(trial: Trial) -> str:

@@ -14,18 +14,18 @@ from advisor.model.study import Study, Trial
 from advisor.stats.ratios import error_of_share
 
 _MAX_SHARE = 1 + 1e-6
-"""Maximum value of a share, because 32-bit floats may round 1 up slightly; larger values are percentages."""
-_SHARES = {"accuracy", "acc", "top1", "top5"}
-_ERRORS = {"error", "err"}
-_NO_SHARES = set(
+"""Maximum value of a share; larger values are percentages. It exceeds 1, because 32-bit floats may round 1 up slightly."""
+_SHARE_WORDS = {"accuracy", "acc", "top1", "top5"}
+_ERROR_WORDS = {"error", "err"}
+_NO_SHARE_WORDS = set(
     "balanced macro weighted class mean squared square absolute relative rms root median word character char phone token pixel std "
     "reconstruction prediction approximation".split()
 )
-"""Words in metric names that are no share of examples: means of other means, of sizes, or of parts of examples."""
+"""Words in names of metrics that are no share of examples, but means of other means, of sizes, or of parts of examples."""
 
 
 def unit_of_shares(study: Study) -> float:
-    """Return the objective value that stands for a share of 1: 100 if the objective is a percentage, else 1.
+    """Return the objective value that equals a share of 1: 100 if the objective is a percentage, else 1.
 
     The largest value at any step decides, because the best values of a percentage may be below 1.
     """
@@ -41,67 +41,79 @@ def standard_errors(study: Study, trials: Sequence[Trial]) -> FloatArray:
     """
     metric = study.spec.objective.metric
     sizes = np.array([t.fact("n_valid") for t in trials])
-    spread, words = metric + contract.STD_SUFFIX, set(words_of(metric))
+    std_metric, words = metric + contract.STD_SUFFIX, set(words_of(metric))
     if not (sizes > 0).all():
-        suffices = spread in study.metrics or bool(words & (_SHARES | _ERRORS) and not words & _NO_SHARES)
-        also = "" if suffices else f"; also log the standard deviation of {metric} over the examples, as {spread}"
-        raise MissingData(
-            f"the number of validation examples is unknown; pass the validation loader to the hook, or log n_valid{also}",
-            needs="facts" if suffices else "other",
+        count_suffices = std_metric in study.metrics or bool(
+            words & (_SHARE_WORDS | _ERROR_WORDS) and not words & _NO_SHARE_WORDS
         )
-    if spread in study.metrics:
-        return np.asarray(_spreads(study, trials, spread) / np.sqrt(sizes), dtype=np.float64)
+        std_advice = (
+            ""
+            if count_suffices
+            else f"; also log the standard deviation of {metric} over the examples, as {std_metric}"
+        )
+        raise MissingData(
+            f"the number of validation examples is unknown; pass the validation loader to the hook, or log n_valid{std_advice}",
+            needs="facts" if count_suffices else "other",
+        )
+    if std_metric in study.metrics:
+        return np.asarray(_deviations(study, trials, std_metric) / np.sqrt(sizes), dtype=np.float64)
     shares = np.array([study.objective_value(float(study.costs[t.index])) for t in trials])
     unit = unit_of_shares(study)
     if not _is_share(study, metric, shares / unit, sizes):
         raise MissingData(
             f"{metric} is no share of right or wrong examples, so its error needs the standard deviation over the validation "
-            f"examples; log it as {spread}"
+            f"examples; log it as {std_metric}"
         )
     return unit * error_of_share(shares / unit, sizes)
 
 
-def _spreads(study: Study, trials: Sequence[Trial], metric: str) -> FloatArray:
+def _deviations(study: Study, trials: Sequence[Trial], metric: str) -> FloatArray:
     """Return each trial's standard deviation over the examples (k,), as logged at or last before its best step."""
-    found = np.full(len(trials), np.nan)
+    deviations = np.full(len(trials), np.nan)
     for i, trial in enumerate(trials):
         costs, logged = study.cost_curve(trial).finite, study.metrics[metric].curve(trial.index).finite
         at = np.searchsorted(logged.steps, costs.steps[np.argmin(costs.values)], side="right") - 1
         if at >= 0:
-            found[i] = logged.values[at]
-    if not np.isfinite(found).all():
+            deviations[i] = logged.values[at]
+    if not np.isfinite(deviations).all():
         raise MissingData(f"not all of the best trials logged {metric} with their best evaluation")
-    return found
+    return deviations
 
 
 def _is_share(study: Study, metric: str, shares: FloatArray, sizes: FloatArray) -> bool:
-    """Return True if shares (k,) count examples: accuracies by name; errors also only if their values are whole counts."""
+    """Return True if shares (k,) are counts of examples divided by their number.
+
+    An accuracy is recognised by its name. For an error, the counts must also be whole numbers.
+    """
     words = set(words_of(metric))
-    if words & _NO_SHARES or shares.min() < 0 or shares.max() > 1:
+    if words & _NO_SHARE_WORDS or shares.min() < 0 or shares.max() > 1:
         return False
-    if words & _SHARES:
+    if words & _SHARE_WORDS:
         return True
     counts = shares * sizes
-    # Values rounded to four digits or stored as 32-bit floats still stand for whole counts.
-    whole = bool((np.abs(counts - np.round(counts)) <= 1e-3 * counts + 0.01).all())
-    return bool(words & _ERRORS) and (whole or any("classes" in t.facts for t in study.trials))
+    # The tolerance allows for values that were rounded to four digits or stored as 32-bit floats.
+    are_counts = bool((np.abs(counts - np.round(counts)) <= 1e-3 * counts + 0.01).all())
+    return bool(words & _ERROR_WORDS) and (are_counts or any("classes" in t.facts for t in study.trials))
 
 
 def class_counts(trial: Trial) -> list[int]:
     """Return the logged number of validation examples per class; empty if these numbers were not logged."""
     try:
-        noted = trial.parsed_fact("valid_class_counts")
+        fact = trial.parsed_fact("valid_class_counts")
     except ValueError:
         return []
-    return noted if isinstance(noted, list) and all(isinstance(n, int) for n in noted) else []
+    return fact if isinstance(fact, list) and all(isinstance(n, int) for n in fact) else []
 
 
 MIN_PERFECT = 3
-"""Minimum number of settings with a perfect score to say that the evaluation no longer tells settings apart."""
+"""Minimum number of settings with a perfect score at which the evaluation no longer distinguishes settings."""
 
 
 def perfect(study: Study) -> list[Trial]:
-    """Return the best trial of each setting that reached a perfect score, such as an accuracy of 1; empty if they are few."""
+    """Return the best trial of each setting with a perfect score, such as an accuracy of 1.
+
+    The result is empty for fewer than `MIN_PERFECT` such settings.
+    """
     best = study.ranked()[:1]
     limit = 0.0 if study.minimize else -unit_of_shares(study)
     if not best or study.costs[best[0].index] != limit:

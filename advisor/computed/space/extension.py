@@ -1,4 +1,4 @@
-"""How far a range may be extended: not to values at which trials failed, and not far beyond the usual learning rates."""
+"""Limits of how far a range may be extended: values at which trials failed, and usual learning rates."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from advisor.model import parameter_kinds
 from advisor.model.space import is_learning_rate, outwards, rounded
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
-from advisor.model.usual_rates import FINE_TUNING, SGD, UsualRates, named_pretrained, of_optimizer
+from advisor.model.usual_rates import FINE_TUNING, SGD, UsualRates, names_pretrained, of_optimizer
 from advisor.model.words import setting
 from advisor.stats import widening
 from advisor.stats.outliers import Side
 
 MIN_FACTOR = widening.MIN_FACTOR
-"""Factor by which a range of learning rates may exceed the usual ones, if the best trials lie at its end."""
+"""Factor by which a range of learning rates may exceed the usual rates if the best trials lie at its end."""
 _FAILED = ("diverged", "not_learned")
 
 
@@ -31,7 +31,7 @@ class Limit(NamedTuple):
 
 
 def tidy_range(study: Study, name: str) -> Parameter:
-    """Return the hyperparameter with the ends of its range rounded outwards if they were inferred; whole numbers stay."""
+    """Return the hyperparameter with the ends of its range rounded outwards if they were inferred; integers stay unchanged."""
     parameter = study.spec.parameters[name]
     if name not in study.inferred or parameter.type == "int" or parameter.low is None or parameter.high is None:
         return parameter
@@ -77,14 +77,14 @@ def limit_of(study: Study, name: str, side: Side) -> Limit | None:
 def _before_failures(study: Study, name: str, side: Side) -> Limit | None:
     """Return the middle between the end of the range and the nearest value beyond it at which a trial failed."""
     domain = study.spec.parameters[name]
-    failed = failures.failures(study).any
-    trials = [t for t in study.trials if failed[t.index]]
+    has_failed = failures.failures(study).any
+    trials = [t for t in study.trials if has_failed[t.index]]
     trials += [t for t in study.outside if t.status in _FAILED]
     positions = domain.to_unit([t.params.get(name, "") for t in trials])
-    beyond = positions[np.isfinite(positions) & (positions > 1 if side == "high" else positions < 0)]
-    if not len(beyond):
+    positions_beyond = positions[np.isfinite(positions) & (positions > 1 if side == "high" else positions < 0)]
+    if not len(positions_beyond):
         return None
-    nearest = float(beyond.min() if side == "high" else beyond.max())
+    nearest = float(positions_beyond.min() if side == "high" else positions_beyond.max())
     value = domain.from_unit((nearest + (1 if side == "high" else 0)) / 2)
     why = f"a trial with {name} of {setting(domain.from_unit(nearest), 3)} failed"
     return Limit(widening.tidy(float(value), domain), why)
@@ -94,7 +94,7 @@ def _before_failures(study: Study, name: str, side: Side) -> Limit | None:
 
 
 def _usual(study: Study, name: str, side: Side) -> Limit | None:
-    """Return the usual end of the learning rates, or a small step beyond the range if that has reached it already."""
+    """Return the end of the usual learning rates, or a small step beyond the range if the range already reaches that end."""
     rates = usual_rates(study, name)
     domain = study.spec.parameters[name]
     if rates is None or domain.low is None or domain.high is None or domain.low <= 0:
@@ -103,30 +103,30 @@ def _usual(study: Study, name: str, side: Side) -> Limit | None:
         value, where = max(rates.high, MIN_FACTOR * domain.high), "above"
     else:
         value, where = min(rates.low, domain.low / MIN_FACTOR), "below"
-    usual = rates.high if side == "high" else rates.low
+    usual_end = rates.high if side == "high" else rates.low
     return Limit(
-        rounded(value), f"rates {where} {setting(usual)} are unusual for {rates.training}, so this step is small"
+        rounded(value), f"rates {where} {setting(usual_end)} are unusual for {rates.training}, so this step is small"
     )
 
 
 def usual_rates(study: Study, name: str) -> UsualRates | None:
-    """Return the usual rates of a learning rate; None if it is none, or if the optimizer is unknown.
+    """Return the usual values of a learning rate; None if `name` is no learning rate or the optimizer is unknown.
 
     If the study compares several optimizers, the widest range counts.
     """
     if not is_learning_rate(name):
         return None
-    found = [r for r in map(of_optimizer, dict.fromkeys(_optimizers(study, name))) if r is not None]
-    if is_fine_tuning(study) and not any(r.high == SGD.high for r in found):
+    known_rates = [r for r in map(of_optimizer, dict.fromkeys(_optimizers(study, name))) if r is not None]
+    if is_fine_tuning(study) and not any(r.high == SGD.high for r in known_rates):
         return FINE_TUNING
-    if not found:
+    if not known_rates:
         return None
-    widest = max(found, key=lambda r: r.high)
-    return widest._replace(low=min(r.low for r in found))
+    widest = max(known_rates, key=lambda r: r.high)
+    return widest._replace(low=min(r.low for r in known_rates))
 
 
 def _optimizers(study: Study, name: str) -> Iterator[str]:
-    """Yield the names of the optimizers whose rate this is: in its own name, in other hyperparameters, or as noted."""
+    """Yield the names of the optimizers that use this rate, from its own name, or from other hyperparameters and logged facts."""
     if of_optimizer(name) is not None:
         yield name
         return
@@ -138,5 +138,5 @@ def _optimizers(study: Study, name: str) -> Iterator[str]:
 
 
 def is_fine_tuning(study: Study) -> bool:
-    """Return whether the study fine-tunes a pretrained model, by its name or by what its trials logged."""
-    return named_pretrained(study.name) or any("pretrained" in t.facts for t in study.trials)
+    """Return True if the study fine-tunes a pretrained model, according to its name or to facts of its trials."""
+    return names_pretrained(study.name) or any("pretrained" in t.facts for t in study.trials)

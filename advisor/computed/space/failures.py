@@ -26,8 +26,8 @@ class Failures:
     out_of_memory: BoolArray
     """Crashed trials that reported running out of memory."""
     stuck: BoolArray
-    """Trials that learned nothing: they stayed on a degenerate plateau, or they never beat their first evaluation and either had a
-    rising training loss or are outliers by their result."""
+    """Trials that learned nothing: they stayed on a degenerate plateau, or they never beat their first evaluation and in addition
+    had a rising training loss or an outlying result."""
 
     @property
     def any(self) -> BoolArray:

@@ -55,5 +55,5 @@ def read(study: Study) -> Importances:
 
 
 def _varied(positions: FloatArray) -> bool:
-    known = np.isfinite(positions)
-    return len(np.unique(positions[known])) > 1 or bool(known.any() and not known.all())
+    is_known = np.isfinite(positions)
+    return len(np.unique(positions[is_known])) > 1 or bool(is_known.any() and not is_known.all())

@@ -1,14 +1,14 @@
 """The part of each range where the best setting of the next study probably lies, by a model of all hyperparameters together.
 
-*Model.* A Gaussian process fitted to all settings (`surface.Surface`); failed settings count as bad as the worst. In each draw from
-its posterior, the best of many points in the space of the next study is found. A range keeps the middle 90 % of these points, the
-best settings so far and some room: near the best, results hardly differ, and the next change may move it. It does not go beyond all
-trials unless the best may well lie there or the best trial is the outermost one.
+*Model.* A Gaussian process is fitted to all settings (`surface.Surface`); failed settings count as the worst result. For each draw
+from its posterior, the best of many points in the space of the next study is found. A range keeps the middle 90 % of these points,
+the best settings so far, and some room on both sides, because near the optimum results hardly differ, and the next change may move
+the optimum. The range does not extend beyond all trials, unless the optimum may well lie there or the best trial is the outermost.
 
-*Pruned trials.* If many trials were pruned, there is no model: until any step that most of them reached, settings that learn fast
-early look best, and the ranges would leave out the others.
+*Pruned trials.* If many trials were pruned, there is no model. Most trials are then comparable only at an early step, where
+settings that learn fast early look best, and the ranges would leave out the others.
 
-*How good it is.* `benchmarks/quality/ranges.py` counts how often a range leaves out settings that are better beyond noise.
+*Quality.* `benchmarks/quality/ranges.py` counts how often a range leaves out settings that are better by more than noise.
 """
 
 from __future__ import annotations
@@ -35,41 +35,41 @@ from advisor.stats.widening import between
 MIN_RESULTS = 5
 """Minimum number of trials with a result for a model."""
 WITHIN = 0.9
-"""Probability with which the best setting lies in the part of one range, before the part is cut back to the trials."""
+"""Probability that the best setting lies in the part of a range to keep, before this part is limited to the tried values."""
 LIES_HERE = f"the best value lies here with a probability of about {100 * WITHIN:.0f} %, by a model"
 """Reason for a range, as a clause."""
-BEYOND = 0.25
-"""Maximum probability that the best setting lies beyond all trials for the range to end there. Our choice."""
+MAX_P_BEYOND = 0.25
+"""Maximum probability that the best setting lies beyond all trials at which a range still ends at the trials. Our choice."""
 ROOM = (0.25, 0.1)
-"""Room on each side, in decades on a log scale, or as a share of a range on a linear scale. Our choice."""
-MORE_ROOM = (0.5, 0.25)
-"""Room if the best values may have moved, because the next study trains otherwise."""
+"""Width of the room on each side: (decades on a log scale, share of the range on a linear scale). Our choice."""
+ROOM_AFTER_CHANGE = (0.5, 0.25)
+"""Width of the room if the next study trains differently, so that the best values may move."""
 LEADERS = 2
 """Number of the best trials that a range keeps. Our choice: the second best may be as good."""
 MIN_CUT = 0.1
-"""Minimum share of a range that is cut off at one end. Our choice: less is not worth a change."""
+"""Minimum share of a range to cut off at one end. Our choice: less is not worth a change."""
 MAX_P = 0.05
 """Maximum p-value of the hypothesis that results depend on no hyperparameter."""
 MAX_POINTS = 150
 """Maximum number of trials to fit, evenly spaced in rank; the time grows with its cube."""
 MAX_NAMES = 20
-"""Maximum number of hyperparameters of a model. With more, the trials of a study hardly rule anything out."""
+"""Maximum number of hyperparameters of a model. With more, the trials of a study hardly exclude any values."""
 MAX_CASES = 8
-"""Maximum number of combinations of scientific values: each of them needs a good range."""
+"""Maximum number of combinations of scientific values; the range must contain good settings for each of them."""
 SEED = 0
-_UNIFORM = 300
+_UNIFORM_POINTS = 300
 """Number of points that are spread over the whole space."""
-_NEAR = 40
+_POINTS_PER_LEADER = 40
 """Number of points near each of the `_LEADERS` best trials."""
 _LEADERS = 5
 _SCALES = (0.3, 0.1)
-"""Standard deviations of the distances to these trials, in lengths of the ranges."""
-_LEVELS = (0.0, 0.5, 1.0)
-"""Positions on a scientific range that stand for all its values."""
+"""Standard deviations of the points around each of these trials, as shares of the ranges."""
+_SCIENTIFIC_POSITIONS = (0.0, 0.5, 1.0)
+"""Positions on a scientific range that represent all its values."""
 
 
 class Fit(NamedTuple):
-    """Trials that are compared with each other, and the model fitted to them."""
+    """The trials of a study and the model fitted to them."""
 
     trials: Sequence[Trial]
     """The trials, best first; failed ones last."""
@@ -81,12 +81,12 @@ class Fit(NamedTuple):
 
 
 def ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
-    """Return by name the range (low, high) that is worth searching of each number that `spec` tunes, if a part can be cut off.
+    """Return the narrower range (low, high) for each number that `spec` tunes and whose range can be cut, by name.
 
-    spec: a study that searches some of the hyperparameters of `study`. Scientific ranges, conditional ones, and those of training
-    length, batch size and architecture stay. The result is empty if there are too few trials or too many hyperparameters for a
-    model, if the trials show no effect, if none of them has the new fixed values, if a hyperparameter is computed from others, or
-    if there are too many combinations of scientific values.
+    spec: a study that searches some of the hyperparameters of `study`. Ranges of scientific and conditional hyperparameters, and
+    those of training length, batch size and architecture, stay. The result is empty if there are too few trials or too many
+    hyperparameters for a model, if the trials show no effect, if none of them has the new fixed values, if a hyperparameter is
+    computed from others, or if there are too many combinations of scientific values.
     """
     fit = model_of(study)
     if fit is None or any(n in spec.parameters and spec.parameters[n].role == "derived" for n in fit.names):
@@ -96,7 +96,7 @@ def ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
     inside = trials_inside(spec, fit.trials)
     if not tuned or len(cases) > MAX_CASES or (not inside and _other_constants(study, spec)):
         return {}
-    room = MORE_ROOM if trains_otherwise(study, spec) else ROOM
+    room = ROOM_AFTER_CHANGE if trains_otherwise(study, spec) else ROOM
     draws = _best_settings(study, spec, fit, cases)
     new: dict[str, tuple[float, float]] = {}
     for name in tuned:
@@ -110,23 +110,23 @@ def ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
 
 
 def trains_otherwise(study: Study, spec: StudySpec) -> bool:
-    """Return whether `spec` has another length or schedule of training, other fixed values, or new hyperparameters."""
-    before = study.spec
-    if (spec.max_train_steps, spec.schedule) != (before.max_train_steps, before.schedule):
+    """Return True if `spec` has another length or schedule of training, other fixed values, or new hyperparameters."""
+    old_spec = study.spec
+    if (spec.max_train_steps, spec.schedule) != (old_spec.max_train_steps, old_spec.schedule):
         return True
-    return _other_constants(study, spec) or not spec.searched.keys() <= before.searched.keys()
+    return _other_constants(study, spec) or not spec.searched.keys() <= old_spec.searched.keys()
 
 
 def _other_constants(study: Study, spec: StudySpec) -> bool:
-    """Return whether `spec` has another value of a hyperparameter that is fixed in `study`."""
+    """Return True if `spec` has another value of a hyperparameter that is fixed in `study`."""
     fixed = {n: p.value for n, p in study.spec.parameters.items() if p.role == "fixed"}
     return any(spec.parameters[n].value != value for n, value in fixed.items() if n in spec.parameters)
 
 
 def chance_of_gain(study: Study, points: Sequence[Mapping[str, Value]]) -> float | None:
-    """Return the probability that one of these settings is better than that of the best trial by more than the noise of a result.
+    """Return the probability that one of these settings is better than the best trial's setting by more than noise.
 
-    None without a model.
+    Return None if there is no model.
     """
     fit = model_of(study)
     if fit is None:
@@ -138,9 +138,9 @@ def chance_of_gain(study: Study, points: Sequence[Mapping[str, Value]]) -> float
 
 @computed
 def model_of(study: Study) -> Fit | None:
-    """Return the trials that are compared, and their model; None if they show no effect, or serve a special study.
+    """Return the trials and the model fitted to them.
 
-    None also if they are too few or many were pruned.
+    Return None if they show no effect, if they are too few, if many were pruned, or if the study is a probe.
     """
     if study.probe is not None or study.feasible.sum() < MIN_RESULTS:
         return None
@@ -157,28 +157,28 @@ def model_of(study: Study) -> Fit | None:
     values = np.full(len(costs), np.nan)
     values[done] = compressed(costs[done])
     values[~done] = np.nanmax(values)
-    chosen = importance.evenly_by_rank(values, MAX_POINTS)
-    columns = [study.positions(n, trials)[chosen] for n in names]
+    rows = importance.evenly_by_rank(values, MAX_POINTS)
+    columns = [study.positions(n, trials)[rows] for n in names]
     numeric, choices = columns[: len(tried.numeric)], columns[len(tried.numeric) :]
-    if _p_of_no_effect(numeric, choices, values[chosen]) > MAX_P:
+    if _p_of_no_effect(numeric, choices, values[rows]) > MAX_P:
         return None
     best_first = [trials[i] for i in np.lexsort((~done, values))]
-    return Fit(best_first, Surface(numeric, choices, values[chosen]), len(chosen), names)
+    return Fit(best_first, Surface(numeric, choices, values[rows]), len(rows), names)
 
 
 def _p_of_no_effect(numeric: list[FloatArray], choices: list[FloatArray], values: FloatArray) -> float:
-    """Return the p-value that values (n,) depend on no hyperparameter.
+    """Return the p-value of the hypothesis that values (n,) depend on no hyperparameter.
 
-    The smaller p-value of two tests, doubled: one of parabolas along single hyperparameters, which needs few trials, and one of any
-    smooth dependence, also on all hyperparameters together.
+    It is twice the smaller p-value of two tests. One tests parabolas along single hyperparameters, which needs few trials; the
+    other tests any smooth dependence on single hyperparameters and on all of them together.
     """
     if not numeric and not choices:
         return 1.0
-    alone = (len(numeric) + len(choices)) * math.exp(screening.log_p_values(numeric, choices, values).min())
+    p_single = (len(numeric) + len(choices)) * math.exp(screening.log_p_values(numeric, choices, values).min())
     blocks = [importance.coordinates(u, True) for u in numeric] + [importance.coordinates(u, False) for u in choices]
     rng = np.random.default_rng(SEED)
-    smooth = importance.p_of_blocks([*blocks, np.hstack(blocks)], importance.normal_scores(values), rng)
-    return 2 * min(alone, smooth)
+    p_smooth = importance.p_of_blocks([*blocks, np.hstack(blocks)], importance.normal_scores(values), rng)
+    return 2 * min(p_single, p_smooth)
 
 
 # --- the next study's space -----------------------------------------------------------------------------------------------------
@@ -194,12 +194,12 @@ def _is_tuned(study: Study, spec: StudySpec, name: str) -> bool:
 
 
 def _cases(spec: StudySpec, fit: Fit) -> Iterator[dict[str, Value]]:
-    """Yield every combination of the scientific values; three values stand for a range."""
+    """Yield all combinations of the scientific values; three values represent a range."""
     scientific = {
         n: spec.searched[n] for n in fit.names if n in spec.searched and spec.searched[n].role == "scientific"
     }
     scientific = {n: p for n, p in scientific.items() if not p.when}
-    values = [[p.from_unit(u) for u in _LEVELS] if p.numeric else p.options for p in scientific.values()]
+    values = [[p.from_unit(u) for u in _SCIENTIFIC_POSITIONS] if p.numeric else p.options for p in scientific.values()]
     for combination in itertools.product(*values):
         yield dict(zip(scientific, combination, strict=True))
 
@@ -214,33 +214,34 @@ def _best_settings(
         points = [p for p in _points(spec, fit, case, rng) if spec.forbids(p) is None]
         if not points:
             return []
-        lowest = fit.surface.lowest([_positions(study.spec, name, points) for name in fit.names])
-        draws.append([points[i] for i in lowest])
+        best_points = fit.surface.lowest([_positions(study.spec, name, points) for name in fit.names])
+        draws.append([points[i] for i in best_points])
     return draws
 
 
 def _points(
     spec: StudySpec, fit: Fit, case: Mapping[str, Value], rng: np.random.Generator
 ) -> list[Mapping[str, Value]]:
-    """Return settings all over the space of `spec` and near the best trials, with the scientific values of the case."""
+    """Return settings from the whole space of `spec` and near the best trials, with the scientific values of the case."""
     fixed = {n: p.options[0] if len(p.options) == 1 else p.value for n, p in spec.parameters.items() if not p.searched}
     points: list[dict[str, Value]] = [
-        {**{n: v for n, v in fixed.items() if v is not None}, **case} for _ in range(_UNIFORM + _NEAR * _LEADERS)
+        {**{n: v for n, v in fixed.items() if v is not None}, **case}
+        for _ in range(_UNIFORM_POINTS + _POINTS_PER_LEADER * _LEADERS)
     ]
     leaders = [fit.trials[i % len(fit.trials)].params for i in range(_LEADERS)]
-    scales = np.tile(np.repeat(_SCALES, _NEAR // len(_SCALES)), _LEADERS)
+    scales = np.tile(np.repeat(_SCALES, _POINTS_PER_LEADER // len(_SCALES)), _LEADERS)
     for name in (n for n in fit.names if n in spec.searched and n not in case):
         parameter = spec.parameters[name]
-        centres = np.repeat(_positions(spec, name, leaders), _NEAR)
-        near = np.clip(np.nan_to_num(centres, nan=0.5) + scales * rng.standard_normal(len(scales)), 0, 1)
-        for point, u in zip(points, np.concatenate([rng.random(_UNIFORM), near]), strict=True):
+        centres = np.repeat(_positions(spec, name, leaders), _POINTS_PER_LEADER)
+        points_near_centres = np.clip(np.nan_to_num(centres, nan=0.5) + scales * rng.standard_normal(len(scales)), 0, 1)
+        for point, u in zip(points, np.concatenate([rng.random(_UNIFORM_POINTS), points_near_centres]), strict=True):
             point[name] = parameter.from_unit(float(u))
     conditional = [n for n in fit.names if n in spec.parameters and spec.parameters[n].when]
     return [{n: v for n, v in p.items() if n not in conditional or exists(spec.parameters[n], p)} for p in points]
 
 
 def _positions(spec: StudySpec, name: str, points: Sequence[Mapping[str, Value]]) -> FloatArray:
-    """Return the positions of settings in a range of `spec`, NaN where one lacks the hyperparameter."""
+    """Return the positions of settings in a range of `spec`; NaN if a setting lacks the hyperparameter."""
     return spec.parameters[name].to_unit([p.get(name, "") for p in points])
 
 
@@ -248,41 +249,40 @@ def _positions(spec: StudySpec, name: str, points: Sequence[Mapping[str, Value]]
 
 
 def _part(draws: Sequence[FloatArray], tried: FloatArray) -> tuple[float, float]:
-    """Return the part (low, high) that probably holds the best setting of each case, and holds the leading trials.
+    """Return the part (low, high) of a range that contains the leading trials and, probably, the best setting of each case.
 
-    On a side where the best trial is the outermost one, the part extends to the end of the range.
-
-    draws: draws of its position, by case; tried: positions of all trials in the space, best first.
+    On a side on which the best trial is the outermost one, the part extends to the end of the range. draws: positions of the best
+    setting, drawn from the posterior, by case; tried: positions of all trials in the space, best first.
     """
     ends = np.array([np.quantile(u, [(1 - WITHIN) / 2, (1 + WITHIN) / 2]) for u in draws])
     low, high = float(ends[:, 0].min()), float(ends[:, 1].max())
     if not len(tried):
         return low, high
-    least, most = float(tried.min()), float(tried.max())
-    if max(float(np.mean(u < least)) for u in draws) <= BEYOND:
-        low = max(low, least)
-    if max(float(np.mean(u > most)) for u in draws) <= BEYOND:
-        high = min(high, most)
+    lowest, highest = float(tried.min()), float(tried.max())
+    if max(float(np.mean(u < lowest)) for u in draws) <= MAX_P_BEYOND:
+        low = max(low, lowest)
+    if max(float(np.mean(u > highest)) for u in draws) <= MAX_P_BEYOND:
+        high = min(high, highest)
     leaders = np.clip(tried[:LEADERS], 0.0, 1.0)
     low, high = min(low, float(leaders.min())), max(high, float(leaders.max()))
     # Beyond the outermost trial, results may still improve.
-    return 0.0 if tried[0] == least else low, 1.0 if tried[0] == most else high
+    return 0.0 if tried[0] == lowest else low, 1.0 if tried[0] == highest else high
 
 
 def _with_room(
     parameter: Parameter, part: tuple[float, float], room: tuple[float, float], *, keep_low: bool
 ) -> tuple[float, float]:
-    """Return the range (low, high) of a part with room on both sides; an end at which little would be cut off stays.
+    """Return the range (low, high) that consists of a part and room on both sides. An end stays if little would be cut off there.
 
-    keep_low: leave the low end of a linear range, so that none of a regulariser stays possible.
+    keep_low: leave the low end of a linear range unchanged, so that a regulariser can still be turned off.
     """
     assert parameter.low is not None
     assert parameter.high is not None
-    more = room[1]
+    margin = room[1]
     if parameter.scale != "linear":
         ends = to_scale(np.array([parameter.low, parameter.high]), parameter.scale)
-        more = room[0] * math.log(10) / float(ends[1] - ends[0])
-    low, high = part[0] - more, part[1] + more
+        margin = room[0] * math.log(10) / float(ends[1] - ends[0])
+    low, high = part[0] - margin, part[1] + margin
     if parameter.scale == "linear" and keep_low:
         low = 0.0
     return between(parameter, (0.0 if low < MIN_CUT else low, 1.0 if high > 1 - MIN_CUT else high))

@@ -1,4 +1,4 @@
-"""A test of the positions of a study's trials: did their sampler use earlier results?"""
+"""A test if the sampler of a study used earlier results, from the positions of the trials."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ WEAKENED = 0.8
 
 @computed
 def p_value(study: Study) -> float | None:
-    """Return the probability that later trials lie as near to good earlier ones by chance; None for too few trials."""
-    # Trials of earlier rounds follow the ranges of those rounds and do not show how this round was drawn.
-    chosen = [t for t in study.trials if study.ended[t.index] and t.round is None]
-    if len(chosen) < adaptive.MIN_POINTS or not study.searched:
+    """Return the probability that later trials lie as near to good earlier ones by chance (p-value); None for too few trials."""
+    # Trials of earlier rounds were drawn from other ranges and do not show how this round was sampled.
+    ended_trials = [t for t in study.trials if study.ended[t.index] and t.round is None]
+    if len(ended_trials) < adaptive.MIN_POINTS or not study.searched:
         return None
-    if len({t.started for t in chosen}) > len(chosen) // 2:
-        chosen.sort(key=lambda t: (t.started or 0.0, t.index))
-    costs = np.where(study.feasible, study.costs, np.nan)[[t.index for t in chosen]]
-    positions = np.stack([study.positions(name, chosen) for name in study.searched], axis=1)
+    if len({t.started for t in ended_trials}) > len(ended_trials) // 2:
+        ended_trials.sort(key=lambda t: (t.started or 0.0, t.index))
+    costs = np.where(study.feasible, study.costs, np.nan)[[t.index for t in ended_trials]]
+    positions = np.stack([study.positions(name, ended_trials) for name in study.searched], axis=1)
     return adaptive.p_value(positions, costs)
 
 

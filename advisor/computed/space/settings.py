@@ -16,12 +16,12 @@ from advisor.model.study import Study, Trial
 from advisor.stats import importance, screening
 
 MAX_AXES = 40
-"""Maximum number of hyperparameters that the rules about the space examine; the time of some grows with its cube."""
+"""Maximum number of hyperparameters that the rules about the space examine; the run time of some rules grows with its cube."""
 MAX_COLUMNS = 1000
 """Maximum number of coordinates of these hyperparameters: one for a number, one per level for a choice."""
 
 MAX_PRUNED = 0.2
-"""Maximum share of pruned trials with which the complete ones still represent the search space. Our choice."""
+"""Maximum share of pruned trials at which the complete trials still represent the search space. Our choice."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Settings:
     costs: FloatArray
     """Lower median cost of each setting's successful trials, shape (n,); NaN if at least half of the setting's trials failed."""
     failed: BoolArray
-    """Whether at least half of the trials of a setting diverged, crashed or learned nothing; shape (n,)."""
+    """Mask of the settings of which at least half of the trials diverged, crashed or learned nothing; shape (n,)."""
     numeric: dict[str, FloatArray]
     """Position of each setting in the range of each examined number, shape (n,); NaN if a setting lacks that number."""
     choices: dict[str, FloatArray]
-    """Index of each setting's choice over the last index, by examined category, shape (n,); NaN if a setting lacks it."""
+    """Index of each setting's choice divided by the last index, for each examined category, shape (n,); NaN if missing."""
     left_out: dict[str, FloatArray] = field(default_factory=dict)
     """Positions on the hyperparameters with the weakest effects, which are not examined if too many were varied."""
 
@@ -49,10 +49,10 @@ class Settings:
         return int((~self.failed).sum())
 
     def level(self, false_alarms: float) -> float:
-        """Return the level of a test over the examined hyperparameters.
+        """Return the significance level of a test of the examined hyperparameters.
 
-        It is `false_alarms` divided by the number of groups of this size among all varied hyperparameters (Bonferroni): choosing
-        the hyperparameters with the strongest effects also chooses those with the strongest chance effects.
+        If some hyperparameters are left out, the level is `false_alarms` times the examined share of all varied hyperparameters
+        (Bonferroni), because selecting the strongest effects also selects the strongest chance effects.
         """
         examined = len(self.numeric) + len(self.choices)
         return false_alarms * examined / (examined + len(self.left_out)) if self.left_out else false_alarms
@@ -81,14 +81,14 @@ def require_unpruned(study: Study) -> None:
 
 @computed
 def read(study: Study) -> Settings:
-    """Return the settings of the ended trials, in an order that is independent of when they ran."""
-    failed = failures.failures(study).any
+    """Return the settings of the ended trials, in an order that does not depend on when they ran."""
+    has_failed = failures.failures(study).any
     pools: dict[tuple[Value, ...], list[Trial]] = {}
     for trial in study.trials:
         # A pruned trial is censored: its result at full length is unknown, and it did not fail.
         if study.ended[trial.index] and (study.comparable[trial.index] or not study.feasible[trial.index]):
             pools.setdefault(tuple(trial.params.get(name, "") for name in study.searched), []).append(trial)
-    rows = [_pool(group, study.costs, failed) for group in pools.values()]
+    rows = [_pool(group, study.costs, has_failed) for group in pools.values()]
     first = [group[0] for group in pools.values()]
     positions = {name: study.positions(name, first) for name in study.searched}
     costs = np.array([cost for cost, _ in rows])
@@ -122,8 +122,9 @@ def decisions(study: Study) -> tuple[Decision, ...]:
 
 
 def _choose_axes(study: Study, positions: dict[str, FloatArray], costs: FloatArray) -> set[str]:
-    """Return the hyperparameters to examine: all if they are few, else learning rates, declared scientific ones and the strongest.
+    """Return the hyperparameters to examine: all of them if they are few.
 
+    Otherwise, these are the learning rates, the declared scientific hyperparameters and those with the strongest effects.
     positions: by hyperparameter, shape (n,); costs: (n,).
     """
     columns = {n: 1 if study.searched[n].numeric else _levels(u) for n, u in positions.items()}
@@ -144,10 +145,10 @@ def _levels(positions: FloatArray) -> int:
     return min(len(np.unique(positions[np.isfinite(positions)])), importance.MAX_TRIALS)
 
 
-def _pool(group: list[Trial], costs: FloatArray, failed: BoolArray) -> tuple[float, bool]:
+def _pool(group: list[Trial], costs: FloatArray, has_failed: BoolArray) -> tuple[float, bool]:
     index = np.array([t.index for t in group])
-    bad = failed[index] | ~np.isfinite(costs[index])
+    bad = has_failed[index] | ~np.isfinite(costs[index])
     if 2 * bad.sum() >= len(index):
         return math.nan, True
-    fine = np.sort(costs[index][~bad])
-    return float(fine[(len(fine) - 1) // 2]), False
+    costs_of_others = np.sort(costs[index][~bad])
+    return float(costs_of_others[(len(costs_of_others) - 1) // 2]), False

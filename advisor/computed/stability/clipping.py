@@ -15,7 +15,7 @@ from advisor.model.study import Study, Trial
 from advisor.stats import jumps
 from advisor.stats.ratios import chance_of_share
 
-_EQUAL = 1e-3
+_MAX_EXCESS = 1e-3
 """Maximum excess of a norm over the clipping threshold, as a share of the threshold, if norms are logged after clipping."""
 
 
@@ -32,48 +32,50 @@ class Clipping:
     """Number of logged points from which the clipped share is computed; 0 if a trial is known not to clip."""
 
     def p(self, limit: float) -> float:
-        """Return the p-value: the probability that a trial with a true clipped share of `limit` shows at least this share."""
+        """Return the probability that a trial with a true clipped share of `limit` shows at least this share (p-value)."""
         return chance_of_share(self.share, self.points, limit)
 
 
 def threshold(trial: Trial) -> float:
-    """Return the clipping threshold of the trial, from its notes or hyperparameters; NaN if unknown."""
-    noted = trial.fact("grad_clip_norm")
-    if noted > 0:
-        return noted
+    """Return the clipping threshold of the trial, from its facts or hyperparameters; NaN if unknown."""
+    norm = trial.fact("grad_clip_norm")
+    if norm > 0:
+        return norm
     # A switch such as grad_clip: True is not a threshold of 1.
     values = [
         value
         for name, value in trial.params.items()
         if parameter_kinds.clips_norm(name) and not isinstance(value, bool)
     ]
-    named = (as_number(value) for value in values)
-    return next((value for value in named if value > 0 and math.isfinite(value)), math.nan)
+    numbers = (as_number(value) for value in values)
+    return next((value for value in numbers if value > 0 and math.isfinite(value)), math.nan)
 
 
 def read(study: Study, trial: Trial) -> Clipping | None:
-    """Return the trial's clipping from logged clip flags, else from its norms and threshold; None if the share is unknown."""
+    """Return the trial's clipping from logged clip flags, or else from its norms and threshold; None if the share is unknown."""
     limit = threshold(trial)
     flags = study.curve(trial, "clipped").finite
     if len(flags) >= jumps.MIN_POINTS:
-        gaps = np.diff(flags.steps).astype(np.float64)  # a logged window mean stands for all steps of its window
+        gaps = np.diff(flags.steps).astype(np.float64)  # weights: a logged value is the mean of all steps of its window
         weights = np.concatenate([gaps[:1], gaps])
         return Clipping(trial, limit, float(np.average(flags.values, weights=weights)), len(flags))
     norms = study.curve(trial, "grad_norm").finite.values
     if math.isfinite(limit) and len(norms) >= jumps.MIN_POINTS:
-        return Clipping(trial, limit, float(np.mean(norms >= limit * (1 - _EQUAL))), len(norms))
-    known = "schema" in trial.facts and not math.isfinite(limit) and "grad_clip_value" not in trial.facts
-    return Clipping(trial, math.nan, 0.0, 0) if known else None
+        return Clipping(trial, limit, float(np.mean(norms >= limit * (1 - _MAX_EXCESS))), len(norms))
+    does_not_clip = "schema" in trial.facts and not math.isfinite(limit) and "grad_clip_value" not in trial.facts
+    return Clipping(trial, math.nan, 0.0, 0) if does_not_clip else None
 
 
 def read_threshold(study: Study, trial: Trial) -> Clipping | None:
-    """Return the trial's clipping, with a NaN share if only the threshold is known."""
+    """Return the trial's clipping. If only the threshold is known, the share of clipped steps is NaN."""
     limit = threshold(trial)
     return read(study, trial) or (Clipping(trial, limit, math.nan, 0) if math.isfinite(limit) else None)
 
 
 def unclipped_norms(study: Study, clippings: Iterable[Clipping]) -> FloatArray:
-    """Return the unclipped gradient norms of the best trials after early training, without norms logged after clipping."""
-    late = [(c, instability.late_norms(study, [c.trial])) for c in clippings]
-    known = [c.trial for c, norms in late if len(norms) and not norms.max() <= c.threshold * (1 + _EQUAL)]
-    return instability.late_norms(study, known)
+    """Return the gradient norms before clipping of the best trials after early training; omit norms logged after clipping."""
+    late_norms = [(c, instability.late_norms(study, [c.trial])) for c in clippings]
+    unclipped_trials = [
+        c.trial for c, norms in late_norms if len(norms) and not norms.max() <= c.threshold * (1 + _MAX_EXCESS)
+    ]
+    return instability.late_norms(study, unclipped_trials)

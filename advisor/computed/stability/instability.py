@@ -1,4 +1,4 @@
-"""Shared parts of the stability rules: trials to judge, losses that show instability, the end of early training, changes."""
+"""Shared parts of the stability rules: the trials to judge, curves that show instability, the end of early training, changes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from advisor.model.words import trimmed
 from advisor.stats import jumps
 
 EARLY = 0.1
-"""Length of early training as a share of the planned steps: the playbook's longest warmup."""
-RAISE = 10.0
-"""Ratio of the learning rate that a warmup should make stable to the unstable learning rate; from the playbook."""
+"""Length of early training as a share of the planned steps; the playbook's maximum warmup is as long."""
+WARMUP_FACTOR = 10.0
+"""Learning rate that a warmup should make stable, as a multiple of the lowest unstable learning rate; from the playbook."""
 PROBE_STEPS = 500
 """Number of steps in the playbook's probe for early instability."""
 LOG_NORM = (
@@ -35,11 +35,11 @@ def learning_rates(study: Study) -> tuple[str, FloatArray] | None:
 
     If there are several learning rates (one per optimizer), the result is the first that the best trial has.
     """
-    named = [name for name, p in study.searched.items() if is_learning_rate(name) and p.type != "bool"]
-    if not named:
+    rate_names = [name for name, p in study.searched.items() if is_learning_rate(name) and p.type != "bool"]
+    if not rate_names:
         return None
     best = study.ranked()[:1]
-    name = next((n for n in named if best and n in best[0].params), named[0])
+    name = next((n for n in rate_names if best and n in best[0].params), rate_names[0])
     values = np.array([as_number(t.params.get(name)) for t in study.trials], dtype=np.float64)
     return name, np.where(values > 0, values, np.nan)
 
@@ -58,7 +58,7 @@ class Reach:
     """Learning rate of the best trial; NaN if unknown."""
 
     def at(self, trial: Trial) -> Message:
-        """Return the text that follows a trial's name: " at lr 0.3 (3 times the best trial's)"; empty if the rate is unknown."""
+        """Return text to follow a trial's name, such as " at lr 0.3 (3 times the best trial's)"; empty if the rate is unknown."""
         rate = float(self.rates[trial.index])
         if not math.isfinite(rate):
             return Message(())
@@ -70,7 +70,7 @@ class Reach:
         return say("{place} ({times} times the best trial's)", place=place, times=Number(rate / self.best, 2))
 
     def side(self, trials: Sequence[Trial]) -> Side | None:
-        """Return "low" if all of these trials have learning rates below the best trial's, so that high rates are no cause."""
+        """Return "low" if all of these trials have learning rates below the best trial's, so high rates are not the cause."""
         return "low" if all(float(self.rates[t.index]) < self.best for t in trials) else None
 
     def spares_best(self, trials: Sequence[Trial]) -> bool:
@@ -78,50 +78,52 @@ class Reach:
         return all(float(self.rates[t.index]) > self.best for t in trials)
 
 
-def also_in(shown: int, unstable: int, judged: int) -> Message:
+def other_unstable_trials(shown: int, unstable: int, judged: int) -> Message:
     """Return a sentence with the number of unstable trials that the message does not name; empty if there are none."""
-    more = unstable - shown
-    if not more:
+    more_count = unstable - shown
+    if not more_count:
         return Message(())
     return say(
         " {more} more of the {judged} trials judged {show} the same.",
-        more=more,
+        more=more_count,
         judged=judged,
-        show="shows" if more == 1 else "show",
+        show="shows" if more_count == 1 else "show",
     )
 
 
 def within_reach(study: Study, reach: float) -> Reach:
     """Return the ended trials whose learning rate is unknown or at most `reach` times that of the best feasible trial.
 
-    Above it, any training is unstable. If no learning rate is searched or no trial is feasible, return all ended trials.
+    At higher rates, any training is unstable. If no learning rate is searched or no trial is feasible, return all ended trials.
     """
-    ended = [t for t in study.trials if t.status != "running"]
-    searched, ranked = learning_rates(study), study.ranked()
-    if searched is None:
-        rank = {t.index: i for i, t in enumerate(ranked)}
-        ended.sort(key=lambda t: (rank.get(t.index, len(rank)), t.index))
-        return Reach(tuple(ended), None, np.full(len(study.trials), np.nan), math.nan)
-    name, rates = searched
-    best = next((float(rates[t.index]) for t in ranked if math.isfinite(rates[t.index])), math.nan)
-    near = [t for t in ended if not rates[t.index] > reach * best]
-    near.sort(key=lambda t: abs(math.log(rates[t.index] / best)) if math.isfinite(rates[t.index] / best) else math.inf)
-    return Reach(tuple(near), name, rates, best)
+    ended_trials = [t for t in study.trials if t.status != "running"]
+    searched_rates, best_first = learning_rates(study), study.ranked()
+    if searched_rates is None:
+        rank = {t.index: i for i, t in enumerate(best_first)}
+        ended_trials.sort(key=lambda t: (rank.get(t.index, len(rank)), t.index))
+        return Reach(tuple(ended_trials), None, np.full(len(study.trials), np.nan), math.nan)
+    name, rates = searched_rates
+    best = next((float(rates[t.index]) for t in best_first if math.isfinite(rates[t.index])), math.nan)
+    trials_in_reach = [t for t in ended_trials if not rates[t.index] > reach * best]
+    trials_in_reach.sort(
+        key=lambda t: abs(math.log(rates[t.index] / best)) if math.isfinite(rates[t.index] / best) else math.inf
+    )
+    return Reach(tuple(trials_in_reach), name, rates, best)
 
 
 # --- which curve, and when --------------------------------------------------------------------------------------------------------
 
 
 def loss_curves(study: Study, trial: Trial) -> list[tuple[str, Curve]]:
-    """Return (metric, curve) for each curve that can show the trial's loss, as costs: training batches first, objective last."""
-    named: dict[str, Curve] = {}
+    """Return (metric, curve of costs) of each curve that can show the trial's loss: training loss first, objective last."""
+    curves: dict[str, Curve] = {}
     for signal in ("train_loss", "train_eval_loss", "valid_loss"):
         name = study.signals.get(signal)
         if name is not None and len(curve := study.metric(trial, name)):
-            named.setdefault(name, curve)
+            curves.setdefault(name, curve)
     if len(cost := study.cost_curve(trial)):
-        named.setdefault(study.spec.objective.metric, cost)
-    return list(named.items())
+        curves.setdefault(study.spec.objective.metric, cost)
+    return list(curves.items())
 
 
 def early_end(study: Study, trial: Trial) -> float:
@@ -131,34 +133,34 @@ def early_end(study: Study, trial: Trial) -> float:
         return math.nan
     if study.probe is not None:
         return max(ends)
-    planned = study.planned_steps(trial)
-    return EARLY * max([*ends, planned] if math.isfinite(planned) else ends)
+    planned_steps = study.planned_steps(trial)
+    return EARLY * max([*ends, planned_steps] if math.isfinite(planned_steps) else ends)
 
 
 def diverged_step(study: Study, trial: Trial) -> int | None:
     """Return the step from which the trial's loss stays NaN or infinite; None if the loss ends finite.
 
-    If the objective is missing at the end of a run but every training loss is finite, also after the last finite evaluation, the
-    run did not diverge: its evaluation failed.
+    If the objective is not finite at the end but another loss is finite at later steps, the run did not diverge: its evaluation
+    failed.
     """
     curves = loss_curves(study, trial)
     trained = study.signals.get("train_loss")
-    seen = False
+    any_non_finite = False
     for name, curve in curves:
         at = jumps.diverged_at(curve.values)
         if at is None:
             continue
-        seen, step = True, int(curve.steps[at])
+        any_non_finite, step = True, int(curve.steps[at])
         last = int(curve.steps[at - 1]) if at > 0 else step - 1
-        others = (
+        other_ends = (
             (c.finite, last if other == trained and len(c.finite) == len(c) else step)
             for other, c in curves
             if other != name
         )
-        if any(len(c) and c.steps[-1] > until for c, until in others):
+        if any(len(c) and c.steps[-1] > until for c, until in other_ends):
             continue
         return step
-    if trial.status == "diverged" and curves and not seen:
+    if trial.status == "diverged" and curves and not any_non_finite:
         # The trial is tagged as diverged, but it stopped before it logged a non-finite value.
         return max(int(c.steps[-1]) for _, c in curves)
     return None
@@ -167,7 +169,7 @@ def diverged_step(study: Study, trial: Trial) -> int | None:
 def diverged_early(study: Study, trial: Trial, step: int) -> bool:
     """Return True if a divergence at `step` belongs to early training.
 
-    If the run ends with the divergence and its planned length is unknown, the first PROBE_STEPS steps are early training.
+    If the run ends with the divergence and its planned length is unknown, the first PROBE_STEPS steps count as early training.
     """
     last = max(int(c.steps[-1]) for _, c in loss_curves(study, trial))
     if step <= early_end(study, trial):
@@ -204,9 +206,10 @@ def without_small_batches(trial: Trial, curve: Curve) -> Curve:
 
 
 def late_norms(study: Study, trials: Sequence[Trial]) -> FloatArray:
-    """Return the gradient norms of the best of these trials after early training, of as many as have enough: finite, positive.
+    """Return gradient norms after early training, finite and positive, of the best of these trials; possibly empty.
 
-    Norms depend on the settings, so those of all trials together would be typical of none. The result may be empty.
+    Trials are added, best first, until their norms suffice for a percentile. More trials are not pooled, because norms depend on
+    the settings.
     """
     rank = {t.index: i for i, t in enumerate(study.ranked())}
     norms = np.empty(0)
@@ -222,14 +225,18 @@ def _late(study: Study, trial: Trial, curve: Curve) -> Curve:
 
 
 def _length(study: Study, trial: Trial) -> float:
-    """Return the trial's length in steps: the longest of its plan, its objective and its gradient norm, which may end early."""
-    planned = study.planned_steps(trial) if study.probe is None else math.nan
+    """Return the trial's length in steps: the maximum of its planned steps and the last steps of its objective and
+    gradient norm.
+    """
+    planned_steps = study.planned_steps(trial) if study.probe is None else math.nan
     curves = (study.cost_curve(trial), study.curve(trial, "grad_norm"))
-    return max([planned if math.isfinite(planned) else 0.0, *(float(c.steps[-1]) for c in curves if len(c))])
+    return max(
+        [planned_steps if math.isfinite(planned_steps) else 0.0, *(float(c.steps[-1]) for c in curves if len(c))]
+    )
 
 
 def norm_missing(study: Study, trials: Sequence[Trial]) -> str:
-    """Return why there are too few gradient norms after early training, as a clause without a full stop."""
+    """Return the reason why there are too few gradient norms after early training, as a clause without a full stop."""
     if not study.has("grad_norm"):
         return "no gradient norm was logged"
     lasts = [(float(c.steps[-1]), _length(study, t)) for t in trials if len(c := study.curve(t, "grad_norm").finite)]
@@ -252,34 +259,37 @@ def clip_action(norms: FloatArray) -> Message:
 def clip_changes(norms: FloatArray, raised_from: float = math.nan) -> tuple[Change, ...]:
     """Propose a clipping threshold around the 90th percentile of the unclipped norms; without norms, advise to log them.
 
-    raised_from: the present threshold, if it clips most updates and their length therefore depends on it.
+    raised_from: the present threshold if it clips most updates, so that it determines the length of the updates.
     """
     if len(norms) < jumps.MIN_POINTS:
         return (Advise(text=LOG_NORM),)
-    tenth, middle = float(np.quantile(norms, 0.9)), float(np.median(norms))
-    why = f"A norm of {trimmed(tenth, 3)}, the 90th percentile, is a good first threshold for clipping"
-    numbers = {"p90": tenth, "median": middle, "norms": float(len(norms))}
+    percentile_90, middle = float(np.quantile(norms, 0.9)), float(np.median(norms))
+    why = f"A norm of {trimmed(percentile_90, 3)}, the 90th percentile, is a good first threshold for clipping"
+    numbers = {"p90": percentile_90, "median": middle, "norms": float(len(norms))}
     if raised_from < middle:
         numbers["raised_from"] = raised_from
     return (RunPlan(plan="clip", numbers=numbers, why=why),)
 
 
-def warmup_changes(unstable: float, times: float = RAISE) -> tuple[Change, ...]:
-    """Propose the shortest warmup that makes `times` the lowest unstable learning rate stable (that rate is NaN if unknown)."""
-    known = {"unstable_learning_rate": unstable, "times": times} if math.isfinite(unstable) else {}
+def warmup_changes(unstable: float, times: float = WARMUP_FACTOR) -> tuple[Change, ...]:
+    """Propose the shortest warmup with which `times` times the lowest unstable learning rate is stable.
+
+    unstable: that lowest rate; NaN if unknown.
+    """
+    known_fields = {"unstable_learning_rate": unstable, "times": times} if math.isfinite(unstable) else {}
     why = "Training is unstable early, and a warmup is the best remedy for that"
-    return (RunPlan(plan="warmup", numbers=known, why=why),)
+    return (RunPlan(plan="warmup", numbers=known_fields, why=why),)
 
 
 def rate_name(study: Study) -> str | None:
-    """Return the name of the study's learning rate, None without one; rates searched by it or its baseline come first."""
-    named = [n for n in study.spec.parameters if is_learning_rate(n)]
-    searched = study.spec.searched.keys() | (study.spec.baseline.searched.keys() if study.spec.baseline else ())
-    return next((n for n in named if n in searched), named[0] if named else None)
+    """Return the name of the study's learning rate; None without one. Rates that it or its baseline searches come first."""
+    rate_names = [n for n in study.spec.parameters if is_learning_rate(n)]
+    searched_names = study.spec.searched.keys() | (study.spec.baseline.searched.keys() if study.spec.baseline else ())
+    return next((n for n in rate_names if n in searched_names), rate_names[0] if rate_names else None)
 
 
 def rate_of(study: Study, trial: Trial) -> float:
-    """Return the trial's peak learning rate from its hyperparameters, else from its noted optimizer; NaN if unknown."""
+    """Return the trial's peak learning rate from its hyperparameters, or else from its optimizer's facts; NaN if unknown."""
     rates = sorted((n for n in trial.params if is_learning_rate(n)), key=lambda n: n != rate_name(study))
-    named = (as_number(trial.params[n]) for n in rates)
-    return next((v for v in named if v > 0), trial.fact("optimizer.learning_rate"))
+    values = (as_number(trial.params[n]) for n in rates)
+    return next((v for v in values if v > 0), trial.fact("optimizer.learning_rate"))

@@ -18,21 +18,21 @@ from advisor.model.study import Curve, Study, Trial
 from advisor.stats import jumps
 
 MIN_EARLY = 3
-"""Minimum number of points early in training to detect a rise: the first point and two after it."""
+"""Minimum number of points early in training to detect a rise."""
 _MIN_BEFORE = 5
 """Minimum number of points before a divergence to conclude that the loss had fallen before it."""
-_LASTING = 10
+_MIN_DURATION = 10
 """Minimum number of steps that an early rise must last; the default of the rules."""
-_STEADY = 9
-"""Number of points in the running median that ends a jump when it returns to the level before the jump."""
+_MEDIAN_POINTS = 9
+"""Number of points in the running median whose return to the level before a jump marks the end of the jump."""
 _MAX_EXPLAINED = 16
-"""Maximum number of jumps of one loss to leave out because evaluations or the other trials explain them."""
+"""Maximum number of jumps of one loss to leave out because evaluations or other trials explain them."""
 _MAX_P = 0.05
 """Maximum p-value of one trial's instability."""
 _MIN_OF_BEST = 0.02
 """Minimum rise of a loss, as a share of the best trial's gain."""
-_FREE_LOSSES: frozenset[Kind] = frozenset(("reinforcement-learning", "gan", "self-supervised"))
-"""Kinds of workload whose training losses may rise although all is well; only the objective of such a study is judged."""
+_KINDS_WITH_RISING_LOSSES: frozenset[Kind] = frozenset(("reinforcement-learning", "gan", "self-supervised"))
+"""Kinds of workload whose training losses may rise in healthy training; only the objective of such a study is judged."""
 _MATERIAL = 0.1
 """Minimum rise or jump of a loss, as a share of the trial's own gain; the default of the rules."""
 
@@ -49,7 +49,7 @@ class Blowup:
     p: float = 1.0
     """p-value of the instability among this trial's own points; 0 for a divergence."""
     share: float = 0.0
-    """Size of the rise as a share of the loss's gain or fall; inf for a divergence, 0 if negligible against the best gain."""
+    """Size of the rise as a share of the loss's gain or fall; inf for a divergence, 0 if negligible relative to the best gain."""
     step: int = 0
     event: Message = field(default_factory=lambda: Message(()))
     """Clause that describes the instability and follows the name of the trial."""
@@ -63,7 +63,7 @@ class Blowup:
     """The curve that shows the instability, `loss` or `objective`."""
 
     def sentence(self, at: Message | str = "") -> Message:
-        """Return a sentence about the instability without its end; `at` is the learning rate from `instability.Reach.at`."""
+        """Return a sentence about the instability without its full stop. at: text of the learning rate, from `Reach.at`."""
         name = Name(self.trial.name)
         return say("The {subject} of {trial}{at} {event}", subject=self.subject, trial=name, at=at, event=self.event)
 
@@ -80,47 +80,47 @@ class Blowup:
 def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
     """Return the rise or divergence of the trial's loss early in training; None if the trial logged no loss.
 
-    lasting: minimum number of steps that a rise must last; one point if points are further apart.
+    lasting: minimum number of steps that a rise lasts; if points are further apart, one point suffices.
     """
     curves = instability.loss_curves(study, trial)
     if not curves:
         return None
     end = instability.early_end(study, trial)
-    judged = [(n, c) for n, c in curves if _count(c, end) >= MIN_EARLY and _should_fall(study, n)]
-    metric, curve = (judged or curves)[0]
+    judged_curves = [(n, c) for n, c in curves if _points_until(c, end) >= MIN_EARLY and _should_fall(study, n)]
+    metric, curve = (judged_curves or curves)[0]
     finite = curve.finite
     subject, sign = _subject(study, metric), _sign(study, metric)
-    early = _count(curve, end)
+    early_points = _points_until(curve, end)
     at = instability.diverged_step(study, trial)
     if at is not None and len(finite) and instability.diverged_early(study, trial, at):
         first = sign * float(finite.values[0])
         event = say("started at {first} and is not finite from {place} on", first=Number(first, 4), place=study.at(at))
-        return Blowup(trial, metric, early, 0.0, math.inf, at, event, first, subject=subject)
-    dense = _count(curve, min(end, instability.PROBE_STEPS))
-    quiet = Blowup(trial, metric, dense if dense >= MIN_EARLY else 0, subject=subject)
-    if not judged:
-        return quiet
+        return Blowup(trial, metric, early_points, 0.0, math.inf, at, event, first, subject=subject)
+    probed = _points_until(curve, min(end, instability.PROBE_STEPS))
+    stable = Blowup(trial, metric, probed if probed >= MIN_EARLY else 0, subject=subject)
+    if not judged_curves:
+        return stable
     steps = min(lasting, max(int(end - finite.steps[0]) // 5, 1))
-    width = int(np.count_nonzero(finite.steps[1:early] <= finite.steps[0] + steps))
-    rise = jumps.early_rise(finite.values, early, max(width, 1))
+    width = int(np.count_nonzero(finite.steps[1:early_points] <= finite.steps[0] + steps))
+    rise = jumps.early_rise(finite.values, early_points, max(width, 1))
     if rise is None:
-        return quiet
+        return stable
     step = int(finite.steps[rise.index])
     start, level, limit = sign * rise.start, sign * rise.level, sign * rise.limit
-    went, instead = ("rose", "falling") if sign > 0 else ("fell", "rising")
+    went, opposite = ("rose", "falling") if sign > 0 else ("fell", "rising")
     event = say(
         "{went} from {start} to {level} at {place} instead of {instead}",
         went=went,
         start=Number(start, 4),
         level=Number(level, 4),
         place=study.at(step),
-        instead=instead,
+        instead=opposite,
     )
-    share = rise.share if _matters(study, metric, rise.level - rise.start) else 0.0
-    return Blowup(trial, metric, quiet.points, rise.p, share, step, event, start, level, limit, subject)
+    share = rise.share if _is_material(study, metric, rise.level - rise.start) else 0.0
+    return Blowup(trial, metric, stable.points, rise.p, share, step, event, start, level, limit, subject)
 
 
-def _count(curve: Curve, end: float) -> int:
+def _points_until(curve: Curve, end: float) -> int:
     """Return the number of finite points up to step `end`."""
     return int(np.searchsorted(curve.finite.steps, end, side="right"))
 
@@ -132,13 +132,13 @@ def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     divergence = _late_divergence(study, trial)
     if divergence is not None:
         return divergence
-    judged = [(n, c.finite) for n, c in curves if len(c.finite) >= jumps.MIN_POINTS and _should_fall(study, n)]
-    if not judged:
+    judged_curves = [(n, c.finite) for n, c in curves if len(c.finite) >= jumps.MIN_POINTS and _should_fall(study, n)]
+    if not judged_curves:
         return None
-    metric, curve = judged[0]
+    metric, curve = judged_curves[0]
     first = int(np.searchsorted(curve.steps, instability.early_end(study, trial), side="right"))
     rates = instability.rates_at(study, trial, curve.steps.astype(np.float64))
-    jump = _largest_own_jump(study, trial, metric, first, rates)
+    jump = _largest_unexplained_jump(study, trial, metric, first, rates)
     subject, sign = _subject(study, metric), _sign(study, metric)
     if jump is None:
         return Blowup(trial, metric, len(curve), subject=subject)
@@ -146,7 +146,7 @@ def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     step = int(curve.steps[jump.index])
     peak = sign * float(curve.values[jump.index : jump.index + jump.points].max())
     event = _jump_event(jump, sign, peak, study.at(step))
-    share = jump.share if jump.log or _matters(study, metric, jump.after - jump.before) else 0.0
+    share = jump.share if jump.log or _is_material(study, metric, jump.after - jump.before) else 0.0
     return Blowup(trial, metric, len(curve), jump.p, share, step, event, before, after, limit, subject)
 
 
@@ -155,7 +155,7 @@ def _jump_event(jump: jumps.Jump, sign: float, peak: float, place: str) -> Messa
     before, after = sign * jump.before, sign * jump.after
     went, extreme = ("jumped", "peak") if sign > 0 else ("fell", "lowest")
     to = say("{after}", after=Number(after, 4))
-    # The level after a jump is a median of several points, so the first of them is usually higher in the plot.
+    # The level after a jump is a median of several points, so the plot usually shows a higher first point.
     if abs(peak - after) > _MATERIAL * abs(after - before):
         to = say("about {after} ({extreme} {peak})", after=to, extreme=extreme, peak=Number(peak, 4))
     fall = "its fall on a log scale" if jump.log else "what it had gained"
@@ -177,57 +177,64 @@ def _jump_event(jump: jumps.Jump, sign: float, peak: float, place: str) -> Messa
     )
 
 
-def _largest_own_jump(
+def _largest_unexplained_jump(
     study: Study, trial: Trial, metric: str, first: int, rates: FloatArray | None
 ) -> jumps.Jump | None:
-    """Return the most significant jump of the trial's loss that is due to neither the loss's definition nor a schedule or data.
+    """Return the most significant jump of the trial's loss that nothing else explains.
 
-    If evaluations do not get worse, only the definition of the loss changed; if most trials rise at the same step, it is a step of
-    the schedule or of the data. Such a jump is left out, and the next one counts.
+    If evaluations do not get worse, only the definition of the loss changed. If most trials rise at the same step, the schedule or
+    the data changed there. Such a jump is left out, and the next one is examined.
     """
     curve = dict(instability.loss_curves(study, trial))[metric].finite
     evaluations = validation_check.of(study, trial, metric)
-    explained: list[jumps.Jump] = []
+    explained_jumps: list[jumps.Jump] = []
     for _ in range(_MAX_EXPLAINED):
-        jump = _largest(curve.values, first, rates, explained, lasting=study.kind == "reinforcement-learning")
+        jump = _jump_or_collapse(
+            curve.values, first, rates, explained_jumps, lasting=study.kind == "reinforcement-learning"
+        )
         if jump is None or jump.p > _MAX_P:
             return jump
-        steady = max(jump.points, _STEADY)
-        lower = np.flatnonzero(jumps.levels(curve.values[jump.index :], steady) <= jump.before)
-        end = min(jump.index + int(lower[0]) + (steady - 1) // 2, len(curve)) if len(lower) else len(curve)
+        median_points = max(jump.points, _MEDIAN_POINTS)
+        recovered = np.flatnonzero(jumps.levels(curve.values[jump.index :], median_points) <= jump.before)
+        end = (
+            min(jump.index + int(recovered[0]) + (median_points - 1) // 2, len(curve)) if len(recovered) else len(curve)
+        )
         step = int(curve.steps[jump.index])
         unharmed = validation_check.unharmed(evaluations, step, int(curve.steps[end - 1]))
         if not unharmed and not _is_shared(study, trial, metric, step, jump.points):
             return jump
-        explained.append(jump)
+        explained_jumps.append(jump)
     return None
 
 
-def _largest(
-    values: FloatArray, first: int, rates: FloatArray | None, explained: Sequence[jumps.Jump], *, lasting: bool
+def _jump_or_collapse(
+    values: FloatArray, first: int, rates: FloatArray | None, explained_jumps: Sequence[jumps.Jump], *, lasting: bool
 ) -> jumps.Jump | None:
-    """Return the most significant jump or, without one, a collapse that lasts. lasting: only a collapse; rewards often dip."""
-    jump = None if lasting else jumps.largest_jump(values, first, rates, explained)
+    """Return the most significant jump or, without one, a lasting collapse.
+
+    lasting: examine only collapses, because rewards often dip.
+    """
+    jump = None if lasting else jumps.largest_jump(values, first, rates, explained_jumps)
     if jump is not None and jump.p <= _MAX_P:
         return jump
-    collapse = jumps.lasting_jump(values, first, explained)
+    collapse = jumps.lasting_jump(values, first, explained_jumps)
     return collapse if collapse is not None and collapse.p <= _MAX_P else jump
 
 
 def _is_shared(study: Study, trial: Trial, metric: str, step: int, points: int) -> bool:
-    """Return True if most other trials also rise at this step, or at this share of their length, more often than by chance."""
+    """Return True if most other trials, and more than by chance, rise at this step or at this share of their length."""
     own = study.metric(trial, metric).steps
-    part = (step - own[0]) / max(own[-1] - own[0], 1)
-    steep, chances = np.zeros((len(study.trials), 2), dtype=np.bool_), []
+    share = (step - own[0]) / max(own[-1] - own[0], 1)
+    rises, chances = np.zeros((len(study.trials), 2), dtype=np.bool_), []
     for other in study.trials:
         mask, steps = _steep_rises(study, other, metric, points)
         if other.index == trial.index or not len(steps) or not mask.any():
             continue
         chances.append(float(mask.mean()))
-        for column, at in enumerate((step, steps[0] + part * (steps[-1] - steps[0]))):
+        for column, at in enumerate((step, steps[0] + share * (steps[-1] - steps[0]))):
             nearest = int(np.searchsorted(steps, at))
-            steep[other.index, column] = nearest < len(steps) and mask[nearest]
-    shared = int(steep.sum(axis=0).max())
+            rises[other.index, column] = nearest < len(steps) and mask[nearest]
+    shared = int(rises.sum(axis=0).max())
     chance = 2 * float(binom.sf(shared - 1, len(chances), np.mean(chances))) if chances else 1.0
     return 2 * shared >= len(chances) and chance <= _MAX_P
 
@@ -241,8 +248,11 @@ def _steep_rises(study: Study, trial: Trial, metric: str, points: int) -> tuple[
     return jumps.steep_rises(curve.finite.values, points), curve.finite.steps
 
 
-def _matters(study: Study, metric: str, rise: float) -> bool:
-    """Return True if the rise is material against the best trial's gain: if a trial learned nothing, any rise is a large share."""
+def _is_material(study: Study, metric: str, rise: float) -> bool:
+    """Return True if the rise is material relative to the best trial's gain.
+
+    The trial's own gain is no scale here: if it learned nothing, any rise is a large share of its gain.
+    """
     for best in study.ranked()[:1]:
         curve = dict(instability.loss_curves(study, best)).get(metric)
         if curve is not None and len(values := curve.finite.values) >= 3:
@@ -252,18 +262,18 @@ def _matters(study: Study, metric: str, rise: float) -> bool:
 
 def unstable(study: Study, trial: Trial) -> bool:
     """Return True if the trial's loss blew up early in training or jumped later."""
-    both = at_start(study, trial, _LASTING), in_mid_training(study, trial)
+    both = at_start(study, trial, _MIN_DURATION), in_mid_training(study, trial)
     return any(b is not None and b.p <= _MAX_P and b.share >= _MATERIAL for b in both)
 
 
 def _late_divergence(study: Study, trial: Trial) -> Blowup | None:
-    """Return a divergence after early training, provided that the loss had fallen before it; else None."""
+    """Return the trial's divergence after early training; None without one, or if the loss had not fallen before it."""
     at = instability.diverged_step(study, trial)
     if at is None or instability.diverged_early(study, trial, at):
         return None
     for metric, curve in instability.loss_curves(study, trial):
-        before = curve.finite.values[curve.finite.steps < at]
-        if len(before) >= _MIN_BEFORE and float(np.median(before[-3:])) < before[0]:
+        earlier = curve.finite.values[curve.finite.steps < at]
+        if len(earlier) >= _MIN_BEFORE and float(np.median(earlier[-3:])) < earlier[0]:
             event = say("is not finite from {place} on, after it had improved", place=study.at(at))
             return Blowup(trial, metric, len(curve), 0.0, math.inf, at, event, subject=_subject(study, metric))
     return None
@@ -274,14 +284,14 @@ def _subject(study: Study, metric: str) -> str:
     return "objective" if objective else "loss"
 
 
-def is_free(study: Study) -> bool:
-    """Return True if the training losses of this kind of workload may rise although all is well."""
-    return study.kind in _FREE_LOSSES
+def may_rise(study: Study) -> bool:
+    """Return True if the training losses of this kind of workload may rise in healthy training."""
+    return study.kind in _KINDS_WITH_RISING_LOSSES
 
 
 def _should_fall(study: Study, metric: str) -> bool:
-    """Return True if the metric, as a cost, falls in healthy training: the objective, and, for most kinds of workload, any loss."""
-    return metric == study.spec.objective.metric or not is_free(study)
+    """Return True if the metric, as a cost, falls in healthy training: the objective or, for most kinds of workload, any loss."""
+    return metric == study.spec.objective.metric or not may_rise(study)
 
 
 def _sign(study: Study, metric: str) -> float:
@@ -290,7 +300,7 @@ def _sign(study: Study, metric: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Unrest:
+class StudyInstability:
     """The instability of several trials, either early in training or later."""
 
     judged: int
@@ -301,17 +311,19 @@ class Unrest:
     """p-value: probability that noise alone makes any trial seem as unstable as the most significant one."""
 
 
-def unrest(study: Study, trials: Sequence[Trial], *, lasting: int, material: float, false_alarms: float) -> Unrest:
+def study_instability(
+    study: Study, trials: Sequence[Trial], *, lasting: int, material: float, false_alarms: float
+) -> StudyInstability:
     """Return the unstable trials at level `false_alarms`, shared among all trials and the two kinds of instability.
 
     lasting, material: thresholds of the rules, under the same names.
     """
-    both = ((at_start(study, t, lasting), in_mid_training(study, t)) for t in trials)
-    seen = [[b for b in pair if b is not None and (b.points or b.p < 1)] for pair in both]
-    judged = sum(map(bool, seen))
-    tests = 2 * max(judged, 1)
-    shaken = [[b for b in pair if b.p * tests <= false_alarms and b.share >= material] for pair in seen]
+    pairs = ((at_start(study, t, lasting), in_mid_training(study, t)) for t in trials)
+    blowups = [[b for b in pair if b is not None and (b.points or b.p < 1)] for pair in pairs]
+    judged_count = sum(map(bool, blowups))
+    tests = 2 * max(judged_count, 1)
+    unstable = [[b for b in pair if b.p * tests <= false_alarms and b.share >= material] for pair in blowups]
     worst = sorted(
-        (min(s, key=lambda b: (b.p, -b.share)) for s in shaken if s), key=lambda b: (b.p, -b.share, b.trial.index)
+        (min(s, key=lambda b: (b.p, -b.share)) for s in unstable if s), key=lambda b: (b.p, -b.share, b.trial.index)
     )
-    return Unrest(judged, tuple(worst), min(worst[0].p * tests, 1.0) if worst else 1.0)
+    return StudyInstability(judged_count, tuple(worst), min(worst[0].p * tests, 1.0) if worst else 1.0)

@@ -1,4 +1,4 @@
-"""Evaluations as a check on a rising training loss: did the model get worse, or did only the definition of the loss change?
+"""Uses evaluations to decide if a rising training loss means a worse model, or if only the definition of the loss changed.
 
 Augmentation that starts, a curriculum that turns to harder examples, or a larger loss weight raise the training loss without
 harming the model. Evaluations do not change with them.
@@ -14,16 +14,16 @@ from advisor.model.study import Curve, Study, Trial
 from advisor.stats import curve as curves
 from advisor.stats import jumps
 
-_AT_ONCE = 3
+_LEVEL_EVALUATIONS = 3
 """Number of evaluations whose median is a level."""
 _MIN_AFTER = 2
 """Minimum number of evaluations after the rise."""
-_BEYOND = 2.0
+_MAX_EQUAL = 2.0
 """Maximum difference between two levels that count as equal, in standard deviations of one evaluation."""
-_VISIBLE = 0.05
-"""Minimum improvement, as a share of the curve's gain before."""
-_MATERIAL = 0.1
-"""Maximum scatter of evaluations, as a share of the curve's gain before."""
+_MIN_IMPROVEMENT = 0.05
+"""Minimum improvement that counts, as a share of the curve's previous gain."""
+_MAX_SCATTER = 0.1
+"""Maximum difference due to noise, as a share of the curve's previous gain; noisier curves are ignored."""
 
 
 def of(study: Study, trial: Trial, judged: str) -> list[Curve]:
@@ -38,38 +38,42 @@ def of(study: Study, trial: Trial, judged: str) -> list[Curve]:
 
 
 def unharmed(evaluations: list[Curve], start: int, end: int) -> bool:
-    """Return True if evaluations from `start` to `end` match the best before, on every sufficiently precise curve."""
+    """Return True if evaluations between `start` and `end` are as good as the best before, on every sufficiently precise curve."""
     moves = [m for c in evaluations if (m := _move(c, start, end)) is not None]
-    return bool(moves) and all(m.height <= _BEYOND * m.noise for m in moves)
+    return bool(moves) and all(m.height <= _MAX_EQUAL * m.noise for m in moves)
 
 
 def improving(evaluations: list[Curve], start: int, end: int) -> bool:
-    """Return True if evaluations at `end` clearly beat the best up to `start`, on every sufficiently precise curve."""
+    """Return True if evaluations at `end` are clearly better than the best up to `start`, on every sufficiently precise curve."""
     moves = [m for c in evaluations if (m := _move(c, start, end, last=True)) is not None]
-    return bool(moves) and all(-m.height > max(_BEYOND * m.noise, _VISIBLE * m.gained) for m in moves)
+    return bool(moves) and all(-m.height > max(_MAX_EQUAL * m.noise, _MIN_IMPROVEMENT * m.gain) for m in moves)
 
 
 class _Move(NamedTuple):
-    """The change from the best level of a curve up to a step to a level after that step."""
+    """The change from the best level of a curve before a step to a level after that step."""
 
     height: float
     noise: float
     """Standard deviation of the noise of one evaluation."""
-    gained: float
+    gain: float
     """Gain from the start of training to the best level."""
 
 
 def _move(curve: Curve, start: int, end: int, *, last: bool = False) -> _Move | None:
     """Return the change to the first (or last) level between `start` and `end`; None with too few or too noisy evaluations."""
-    before = curve.values[curve.steps <= start]
-    after = curve.values[(curve.steps > start) & (curve.steps <= end)]
+    values_before = curve.values[curve.steps <= start]
+    values_after = curve.values[(curve.steps > start) & (curve.steps <= end)]
     noise = curves.noise(curve.values)
-    if len(before) < _AT_ONCE or len(after) < _MIN_AFTER or not noise >= 0:
+    if len(values_before) < _LEVEL_EVALUATIONS or len(values_after) < _MIN_AFTER or not noise >= 0:
         return None
-    best = float(jumps.levels(before, _AT_ONCE).min())
-    gained = max(float(before[0]), float(np.median(before[:_AT_ONCE]))) - best
-    if not gained > 0 or _BEYOND * noise > _MATERIAL * gained:
+    best = float(jumps.levels(values_before, _LEVEL_EVALUATIONS).min())
+    gain = max(float(values_before[0]), float(np.median(values_before[:_LEVEL_EVALUATIONS]))) - best
+    if not gain > 0 or _MAX_EQUAL * noise > _MAX_SCATTER * gain:
         return None
     # The model may recover by the second evaluation, so both the first evaluation and the first few must show no harm.
-    level = np.median(after[-_AT_ONCE:]) if last else max(after[0], np.median(after[:_AT_ONCE]))
-    return _Move(float(level) - best, noise, gained)
+    level = (
+        np.median(values_after[-_LEVEL_EVALUATIONS:])
+        if last
+        else max(values_after[0], np.median(values_after[:_LEVEL_EVALUATIONS]))
+    )
+    return _Move(float(level) - best, noise, gain)

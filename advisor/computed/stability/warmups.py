@@ -16,8 +16,8 @@ def parameter(names: Iterable[str]) -> str | None:
 
 def is_share(spec: StudySpec, name: str) -> bool:
     """Return True if the warmup length is a share of the training rather than a number of steps."""
-    known = spec.parameters.get(name)
-    if known is None:
+    parameter = spec.parameters.get(name)
+    if parameter is None:
         return False
-    ends = [known.high, as_number(known.value), *map(as_number, known.options)]
+    ends = [parameter.high, as_number(parameter.value), *map(as_number, parameter.options)]
     return max((e for e in ends if e is not None and math.isfinite(e)), default=math.inf) <= 1

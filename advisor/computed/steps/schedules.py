@@ -1,4 +1,4 @@
-"""Learning-rate schedules of trials, from their notes and their logged learning rates."""
+"""Learning-rate schedules of trials, from their facts, hyperparameters and logged learning rates."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from advisor.model.study import Curve, Study, Trial
 
 MIN_RATES = 5
 """Minimum number of logged learning rates to recognise the shape of a schedule."""
-_LEVEL = 0.01
-"""Maximum variation of a constant learning rate, as a share of its peak: logs round it to text and 32-bit floats."""
-_FALL = 0.1
+_MAX_VARIATION = 0.01
+"""Maximum variation of a constant learning rate, as a share of its peak. It is not 0, because logs round the rate."""
+_MIN_STAIR = 0.1
 """Minimum relative fall between two logged learning rates that counts as a step of a staircase schedule."""
-_TINY = 1e-300
-"""Minimum peak learning rate for computing shares of it."""
-_WORDS = frozenset(
+_MIN_PEAK = 1e-300
+"""Minimum peak learning rate that other rates can be divided by."""
+_SCHEDULE_WORDS = frozenset(
     "lr learning rate scheduler schedule decay annealing type name kind class optimizer optim train training trainer".split()
 )
-_OFF = frozenset(("none", "off", "no", "false", "null", ""))
+_OFF_WORDS = frozenset(("none", "off", "no", "false", "null", ""))
 STEADY = 0.1
 """Maximum fall of the learning rate, as a share of its peak, over a training whose rate counts as constant."""
-_ENDINGS = frozenset("cooldown warmdown".split())
+_FINAL_PHASE_WORDS = frozenset("cooldown warmdown".split())
 """Words in names of hyperparameters for the length of a final phase in which the learning rate falls."""
 _KINDS = ("plateau", "cosine", "linear", "exponential", "polynomial", "step", "cyclic", "constant")
 
@@ -36,7 +36,9 @@ class Schedule:
 
     trial: Trial
     noted: str | None
-    """Noted kind of schedule, as in `advisor.contract.TAG_SCHEDULE`, without a warmup; None if it was not noted."""
+    """Kind of schedule according to facts, hyperparameters or the study file, as in `advisor.contract.TAG_SCHEDULE`, without a
+    warmup; None if it is not stated.
+    """
     rates: Curve
     """Logged learning rates: finite, possibly empty."""
 
@@ -48,80 +50,87 @@ class Schedule:
         if len(self.rates) < MIN_RATES:
             return None if self.noted is None else self.noted == "constant"
         steps, share = self.rates.steps, self.shares
-        first = int(np.argmax(share >= 1 - _LEVEL))
-        if (share[first:] < 1 - _LEVEL).any():
+        first = int(np.argmax(share >= 1 - _MAX_VARIATION))
+        if (share[first:] < 1 - _MAX_VARIATION).any():
             return False
         return True if 2 * (steps[-1] - steps[first]) >= steps[-1] - steps[0] else None
 
     @property
     def shares(self) -> FloatArray:
         """The logged learning rates as shares of their peak."""
-        return self.rates.values / max(float(self.rates.values.max()), _TINY)
+        return self.rates.values / max(float(self.rates.values.max()), _MIN_PEAK)
 
     def steady_until(self, last: int) -> float:
-        """Return the end of the stretch at the peak rate that follows the warmup, at most step `last`.
+        """Return the last step, at most `last`, up to which the rate stays at its peak after the warmup.
 
-        NaN if nothing is known about the schedule; 0 if it is known to change the rate and the rates were not logged.
+        Return NaN if nothing is known about the schedule, and 0 if it changes the rate but the rates were not logged.
         """
-        if len(self.rates) >= MIN_RATES and self.rates.values.max() > _TINY:
+        if len(self.rates) >= MIN_RATES and self.rates.values.max() > _MIN_PEAK:
             steps, share = self.rates.steps, self.shares
             first = int(np.argmax(share >= 1 - STEADY))
             falls = np.flatnonzero(share[first:] < 1 - STEADY)
             if len(falls):
-                top = np.flatnonzero(share[: first + falls[0]] >= 1 - _LEVEL)
-                return float(min(steps[top[-1]], last)) if len(top) else 0.0
+                peaks = np.flatnonzero(share[: first + falls[0]] >= 1 - _MAX_VARIATION)
+                return float(min(steps[peaks[-1]], last)) if len(peaks) else 0.0
             if steps[-1] >= (1 - STEADY) * last:
                 return float(last)
         if self.noted is None:
             return math.nan
         return float(last) if self.noted == "constant" else 0.0
 
-    def low_from(self, limit: float) -> tuple[int, int] | None:
-        """Return (last step at the peak, first step of the final phase below `limit` of the peak); None without such a phase."""
-        if len(self.rates) < MIN_RATES or not self.rates.values.max() > _TINY:
+    def low_phase(self, limit: float) -> tuple[int, int] | None:
+        """Return (last step at the peak, first step of the final phase in which the rate is below `limit` times the peak).
+
+        Return None if there is no such phase.
+        """
+        if len(self.rates) < MIN_RATES or not self.rates.values.max() > _MIN_PEAK:
             return None
-        high = np.flatnonzero(self.shares >= limit)
-        if int(high[-1]) == len(self.rates) - 1:
+        above_limit = np.flatnonzero(self.shares >= limit)
+        if int(above_limit[-1]) == len(self.rates) - 1:
             return None
-        top = int(np.flatnonzero(self.shares >= 1 - _LEVEL)[-1])
-        return int(self.rates.steps[top]), int(self.rates.steps[high[-1] + 1])
+        last_peak = int(np.flatnonzero(self.shares >= 1 - _MAX_VARIATION)[-1])
+        return int(self.rates.steps[last_peak]), int(self.rates.steps[above_limit[-1] + 1])
 
     def falls(self) -> FloatArray:
-        """Return the steps (n,) at which a staircase schedule falls; empty if the rate changes differently after its warmup."""
+        """Return the steps (n,) at which a staircase schedule falls; empty if the rate changes in another way after its warmup."""
         if len(self.rates) < MIN_RATES:
             return np.empty(0)
-        first = int(np.argmax(self.shares >= 1 - _LEVEL))
-        values = np.maximum(self.rates.values[first:], _TINY)
+        first = int(np.argmax(self.shares >= 1 - _MAX_VARIATION))
+        values = np.maximum(self.rates.values[first:], _MIN_PEAK)
         moves = values[1:] / values[:-1] - 1
-        down = moves <= -_FALL
-        level = np.abs(moves) <= _LEVEL
-        if not (down | level).all() or 4 * down.sum() > len(moves):
+        falls = moves <= -_MIN_STAIR
+        is_flat = np.abs(moves) <= _MAX_VARIATION
+        if not (falls | is_flat).all() or 4 * falls.sum() > len(moves):
             return np.empty(0)
-        return self.rates.steps[first + 1 :][down].astype(np.float64)
+        return self.rates.steps[first + 1 :][falls].astype(np.float64)
 
 
 @computed
 def read(study: Study, trial: Trial) -> Schedule:
     """Return the learning-rate schedule of a trial."""
-    return Schedule(trial, _noted(study, trial), study.curve(trial, "learning_rate").finite)
+    return Schedule(trial, _stated_kind(study, trial), study.curve(trial, "learning_rate").finite)
 
 
-def needs_none(trial: Trial) -> bool:
+def needs_no_schedule(trial: Trial) -> bool:
     """Return True if the trial's optimizer is designed to work without a schedule."""
     optimizers = [trial.facts.get("optimizer", ""), *(str(v) for n, v in trial.params.items() if "optim" in n.lower())]
     return any("schedulefree" in name.lower().replace("_", "").replace("-", "") for name in optimizers)
 
 
-def _noted(study: Study, trial: Trial) -> str | None:
+def _stated_kind(study: Study, trial: Trial) -> str | None:
     try:
         kind = str(trial.parsed_fact("schedule").get("kind", ""))
     except (ValueError, AttributeError):
         kind = ""
     for name, value in trial.params.items():
-        if not kind and isinstance(value, str | bool) and (words := set(words_of(name))) <= _WORDS:
-            named = words & {"scheduler", "schedule"}
-            kind = str(value) if named or (words & {"decay", "annealing"} and _kind(str(value)) in _KINDS) else kind
-        elif not kind and _ENDINGS & set(words_of(name)) and as_number(value) > 0:
+        if not kind and isinstance(value, str | bool) and (words := set(words_of(name))) <= _SCHEDULE_WORDS:
+            schedule_words = words & {"scheduler", "schedule"}
+            kind = (
+                str(value)
+                if schedule_words or (words & {"decay", "annealing"} and _kind(str(value)) in _KINDS)
+                else kind
+            )
+        elif not kind and _FINAL_PHASE_WORDS & set(words_of(name)) and as_number(value) > 0:
             kind = "other"
     kind = kind or str((study.spec.schedule or {}).get("kind", ""))
     return _kind(kind) if kind else None
@@ -129,6 +138,6 @@ def _noted(study: Study, trial: Trial) -> str | None:
 
 def _kind(text: str) -> str:
     text = text.lower().removeprefix("warmup+")
-    if text in _OFF:
+    if text in _OFF_WORDS:
         return "constant"
     return "step" if "piecewise" in text else next((kind for kind in _KINDS if kind in text), "other")

@@ -29,7 +29,7 @@ def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tupl
     """Return the probe, or advice if the learning rate or the number of steps is unknown."""
     rate, setting = learning_rate(base), best_setting(study, base)
     best = as_number(setting.get(rate)) if rate is not None else float("nan")
-    if rate is None or not best > 0 or targets.each_epoch(study):
+    if rate is None or not best > 0 or targets.steps_are_epochs(study):
         return (
             Advise(text=f"Train for {STEPS} steps at twice the best learning rate and log the loss at every step."),
         )

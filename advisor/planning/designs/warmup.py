@@ -47,7 +47,7 @@ EVALUATIONS = 50
 def design(request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tuple[Change, ...]:
     """Return the study of warmups. If no unstable rate is known, search the warmup in the next study; without steps, advise."""
     steps = base.max_train_steps
-    if steps is None or MAX_WARMUP * steps < 2 or targets.each_epoch(study):
+    if steps is None or MAX_WARMUP * steps < 2 or targets.steps_are_epochs(study):
         text = f"Warm the learning rate up from 0 over at least {MIN_WARMUP} optimizer steps, at most a tenth of the training."
         return (Advise(text=text),)
     rate, setting = learning_rate(base), best_setting(study, base)

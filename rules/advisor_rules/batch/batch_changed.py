@@ -23,27 +23,29 @@ class BatchChanged(Rule):
     """The batch size, the optimizer or the model changed between studies, and the learning rate was not tuned again.
 
     ## What it looks at
-    The trials of several studies that are rounds of one tuning effort, in the order in which they began. For each round: the batch
-    size, optimizer and model that all its trials share, and the number of learning rates tried. A change counts if the earlier
-    round tuned the learning rate and the later one did not. `space-tuned-batch` covers batch sizes that differ within one round.
+    The trials of several studies that are rounds of one tuning effort, in the order in which they began. For each round, the rule
+    compares the batch size, optimizer and model that all its trials share, and counts the learning rates tried. A change counts if
+    the earlier round tuned the learning rate and the later one did not. `space-tuned-batch` covers batch sizes that differ within
+    one round.
 
     ## Why it matters
     The best learning rate, momentum and regularisation depend on the batch size, and even more on the optimizer and model. With the
-    old values, a new round measures how badly these values fit, not the effect of the change.
+    old values, a new round measures how poorly these values fit, not the effect of the change.
 
     ## What to do
     Tune the optimizer's hyperparameters and the regularisation again for the new batch size, optimizer or model before you draw
     conclusions from that round. Choose the batch size early, by throughput, and keep it.
 
     ## How sure
-    The rule counts and estimates nothing: confidence is 0.9. It cannot see changes that were not logged, such as other data.
+    Confidence is 0.9, because the rule only counts and needs no estimate. It cannot see changes that were not logged, such as other
+    data.
     """
 
     playbook: ClassVar[str] = "Changing the batch size requires re-tuning most hyperparameters"
     goal: ClassVar[Goal] = "sampling"
 
     settings: Count = 3
-    """Minimum number of learning rates in a tuned round: fewer cannot show a best rate with a worse one on each side."""
+    """Minimum number of learning rates in a tuned round; with fewer, there is no best rate with a worse one on each side."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding for each round that made a change without tuning the learning rate again."""
@@ -55,30 +57,30 @@ class BatchChanged(Rule):
                 "trial, as the advisor's training hook does",
                 needs="design",
             )
-        for (before, earlier), (after, later) in pairwise(rounds.items()):
+        for (old_size, earlier), (new_size, later) in pairwise(rounds.items()):
             changes = _changed(earlier, later)
             tuned = len(_rates(earlier)), len(_rates(later))
             if changes and tuned[0] >= self.settings and 0 < tuned[1] < self.settings:
-                yield self._finding(study, (before, after), changes, tuned, later)
+                yield self._finding(study, (old_size, new_size), changes, tuned, later)
 
     def _finding(
         self,
         study: Study,
         names: tuple[str, str],
         changes: list[Message],
-        tuned: tuple[int, int],
+        rate_counts: tuple[int, int],
         later: list[Trial],
     ) -> Finding:
-        """`names`: earlier and later study; `tuned`: number of learning rates in each."""
-        before, after = tuned
+        """`names`: names of the earlier and the later study; `rate_counts`: number of learning rates in each."""
+        old_rates, new_rates = rate_counts
         message = say(
             "From study {earlier} to {later}, {changes}. Only {after} {were} tried there, after {before} before.",
             earlier=Name(names[0]),
             later=Name(names[1]),
             changes=joined(changes, " and "),
-            after=Counted(after, "learning rate"),
-            were="was" if after == 1 else "were",
-            before=before,
+            after=Counted(new_rates, "learning rate"),
+            were="was" if new_rates == 1 else "were",
+            before=old_rates,
         )
         action = say(
             "Tune the learning rate, the optimizer's other hyperparameters and the regularisation again for {later}.",
@@ -94,7 +96,7 @@ class BatchChanged(Rule):
                 FigureEvidence(
                     rows=(
                         ("changes", joined(changes)),
-                        ("learning rates tried before and after", say("{n} and {m}", n=before, m=after)),
+                        ("learning rates tried before and after", say("{n} and {m}", n=old_rates, m=new_rates)),
                         ("minimum of a tuned round", self.settings),
                     )
                 ),
@@ -104,10 +106,10 @@ class BatchChanged(Rule):
 
 
 def _rounds(study: Study) -> Mapping[str, list[Trial]]:
-    """Group the ended trials by their noted study, in the order in which the studies began."""
+    """Group the ended trials by the study that they logged, in the order in which the studies began."""
     rounds: dict[str, list[Trial]] = {}
-    noted = [t for t in study.trials if study.ended[t.index] and "study" in t.facts]
-    for trial in sorted(noted, key=lambda t: (math.inf if t.started is None else t.started, t.index)):
+    with_study = [t for t in study.trials if study.ended[t.index] and "study" in t.facts]
+    for trial in sorted(with_study, key=lambda t: (math.inf if t.started is None else t.started, t.index)):
         rounds.setdefault(trial.facts["study"], []).append(trial)
     return rounds
 
@@ -115,10 +117,10 @@ def _rounds(study: Study) -> Mapping[str, list[Trial]]:
 def _changed(earlier: list[Trial], later: list[Trial]) -> list[Message]:
     """Return a clause for each setting that has one value in the earlier round and another value in the later round."""
     changes = []
-    for name, read in (("batch size", _batch_size), ("optimizer", _optimizer), ("model", _model)):
-        before, after = {read(t) for t in earlier}, {read(t) for t in later}
-        if len(before) == len(after) == 1 and None not in before | after and before != after:
-            old, new = (Name(str(values.pop())) for values in (before, after))
+    for name, value_of in (("batch size", _batch_size), ("optimizer", _optimizer), ("model", _model)):
+        old_values, new_values = {value_of(t) for t in earlier}, {value_of(t) for t in later}
+        if len(old_values) == len(new_values) == 1 and None not in old_values | new_values and old_values != new_values:
+            old, new = (Name(str(values.pop())) for values in (old_values, new_values))
             changes.append(say("the {name} changed from {old} to {new}", name=name, old=old, new=new))
     return changes
 
@@ -129,8 +131,8 @@ def _batch_size(trial: Trial) -> str | None:
 
 
 def _optimizer(trial: Trial) -> str | None:
-    chosen = next((str(v) for n, v in trial.params.items() if parameter_kinds.chooses_optimizer(n)), None)
-    return trial.facts.get("optimizer") or chosen
+    optimizer = next((str(v) for n, v in trial.params.items() if parameter_kinds.chooses_optimizer(n)), None)
+    return trial.facts.get("optimizer") or optimizer
 
 
 def _model(trial: Trial) -> str | None:

@@ -40,9 +40,9 @@ class BatchSteps(Rule):
     batch size before the number of examples grows. Compare batch sizes only with the learning rate tuned for each.
 
     ## How sure
-    The test permutes the values over the batch sizes; confidence is one minus the p-value. If batch sizes needed equally many
-    examples, at most 6 % of simulated studies raised a finding. If the largest size needed at least twice as many, all studies with
-    repeats raised one, and 33, 60 and 95 % of those with 3, 5 and 10 random learning rates per batch size.
+    The test permutes the values over the batch sizes; confidence is one minus the p-value. In simulations, if all batch sizes
+    needed equally many examples, the rule fired in at most 6 % of studies. If the largest size needed at least twice as many, it
+    fired in all studies with repeats, and in 33, 60 and 95 % of studies with 3, 5 and 10 random learning rates per batch size.
     """
 
     playbook: ClassVar[str] = "Choosing the batch size to minimize training time"
@@ -57,12 +57,13 @@ class BatchSteps(Rule):
     )
 
     material: Factor = 1.2
-    """Maximum factor on the examples to the target, relative to the smallest batch size, at which scaling is nearly perfect. Our
-    choice: twice the batch size then saves 40 % of the steps instead of half."""
+    """Maximum number of examples to the target with nearly perfect scaling, as a multiple of the smallest batch size's number. Our
+    choice: with 1.2, twice the batch size saves 40 % of the steps instead of half.
+    """
     target: Share = 0.95
-    """Target as a share of the gain of the worst batch size. Our choice: near a plateau, chance decides when it is reached."""
+    """Target as a share of the gain of the worst batch size. Our choice: closer to a plateau, chance decides when it is reached."""
     values: Count = 6
-    """Minimum number of trials (settings, or repeats of one setting) over all batch sizes."""
+    """Minimum total number of trials over all batch sizes, either of different settings or repeats of one setting."""
     false_alarms: Share = 0.05
     """Probability, per study, of a finding if all batch sizes need equally many examples."""
 
@@ -101,7 +102,7 @@ class BatchSteps(Rule):
             severity="warning" if fastest < sizes[-1] else "note",
             confidence=1 - scales.p,
             subject=name,
-            trials=[t for g, near in zip(race.groups, near_perfect, strict=True) if not near for t in g.trials],
+            trials=[t for g, is_near in zip(race.groups, near_perfect, strict=True) if not is_near for t in g.trials],
             evidence=(*axis, self._figures(study, race, scales)),
             changes=(change,),
         )

@@ -26,11 +26,11 @@ class BatchThroughput(Rule):
     ## What it looks at
     The examples per second at each batch size, from the log or from the step time, over trials on one kind of device or in a
     batch-size probe. While the device has spare capacity, doubling the batch size nearly doubles the throughput. A larger batch
-    helps if its throughput is at least 10 % higher, beyond noise; the batch size to use is the last one that helped.
+    helps if its throughput is at least 10 % higher, and by more than noise; the recommended batch size is the last one that helped.
 
     ## Why it matters
-    The batch size decides how fast training is, and hardly affects how good a model can get. A larger batch helps only by its
-    higher throughput. If even the first doublings bring little, the bottleneck is the data, the communication or the training loop.
+    The batch size determines how fast training is, and hardly affects how good a model can get. A larger batch helps only by its
+    higher throughput. If even the first doublings help little, the bottleneck is the data, the communication or the training loop.
 
     ## What to do
     Fix the batch size at the largest one before the plateau, and tune learning rate and regularisation for it. If throughput still
@@ -39,8 +39,8 @@ class BatchThroughput(Rule):
 
     ## How sure
     The noise of a throughput comes from ten segments of each run, or from the differences between runs of one size if those are
-    larger. Confidence is the probability of a plateau, which must be at least 95 %. In simulated studies with growing
-    throughput, none was called a plateau or a bottleneck; if it was flat from the fourth size on, at least 85 % were.
+    larger. Confidence is the probability of a plateau, which must be at least 95 %. In simulations, the rule reported no plateau or
+    bottleneck if the throughput grew, and at least 85 % of the plateaus that began at the fourth size.
     """
 
     playbook: ClassVar[str] = "Choosing the batch size"
@@ -56,9 +56,10 @@ class BatchThroughput(Rule):
     )
 
     material: Share = 0.1
-    """Minimum relative increase of the throughput that makes a larger batch worthwhile; as in the batch-size probe."""
+    """Minimum relative increase of the throughput that makes a larger batch worthwhile; the same as in the batch-size probe."""
     doubling: Factor = 1.5
-    """Minimum factor on the throughput that counts as nearly doubled after a doubling of the batch size; as in the probe."""
+    """Minimum growth factor of the throughput, for twice the batch size, that counts as nearly doubled; the same as in the probe.
+    """
     false_alarms: Share = 0.05
     """Probability of a false plateau if the throughput still grows."""
 
@@ -97,27 +98,27 @@ class BatchThroughput(Rule):
             return _plateau(speeds[growth.chosen], speeds[growth.chosen + 1], growth.saturated)
         if growth.chosen < last:
             return None
-        return _still_growing(speeds[last], throughput.ran_out(study), 1 - alpha)
+        return _still_growing(speeds[last], throughput.smallest_out_of_memory(study), 1 - alpha)
 
     def _finding(self, study: Study, speeds: Sequence[throughput.Speed], conclusion: _Conclusion) -> Finding:
         name = next((n for n in study.searched if parameter_kinds.is_batch_size(n)), None)
-        use = conclusion.use
+        chosen = conclusion.use
         changes: list[Change] = [Advise(text=str(conclusion.action))]
         trials = study.probe is None or study.spec.baseline is not None
-        if name is not None and use is not None and trials and use.size.is_integer():
-            changes = [FixParameter(parameter=name, value=int(use.size), why=f"{conclusion.what}.")]
+        if name is not None and chosen is not None and trials and chosen.size.is_integer():
+            changes = [FixParameter(parameter=name, value=int(chosen.size), why=f"{conclusion.what}.")]
             if conclusion.larger:
-                numbers = {"from": 2 * use.size}
+                numbers = {"from": 2 * chosen.size}
                 changes.append(RunPlan(plan="batch-sweep", parameter=name, numbers=numbers, why=str(conclusion.what)))
-        beyond = [t for s in speeds if use is not None and s.size > use.size for t in s.trials]
-        wasted = use is None or (beyond and study.probe is None)
+        trials_beyond = [t for s in speeds if chosen is not None and s.size > chosen.size for t in s.trials]
+        wasted = chosen is None or (trials_beyond and study.probe is None)
         return self.finding(
             say("{what}.", what=conclusion.what),
             action=conclusion.action,
             severity="warning" if wasted else "note",
             confidence=min(conclusion.confidence, 0.99),
             subject=name,
-            trials=beyond or [t for s in speeds if use is None or s is use for t in s.trials],
+            trials=trials_beyond or [t for s in speeds if chosen is None or s is chosen for t in s.trials],
             evidence=(
                 FigureEvidence(
                     rows=(
@@ -139,7 +140,7 @@ class _Conclusion:
     """Conclusion from the throughput, and the recommended batch size."""
 
     what: Message
-    """The conclusion, a sentence without its end."""
+    """The conclusion as a sentence without its full stop."""
     action: Message
     use: throughput.Speed | None
     """Recommended batch size; None if a bottleneck must be fixed first."""
@@ -148,32 +149,35 @@ class _Conclusion:
     """True if still larger batch sizes should be measured."""
 
 
-def _plateau(chosen: throughput.Speed, after: throughput.Speed, probability: float) -> _Conclusion:
-    change = after.examples_per_s / chosen.examples_per_s - 1
+def _plateau(best_speed: throughput.Speed, next_speed: throughput.Speed, probability: float) -> _Conclusion:
+    change = next_speed.examples_per_s / best_speed.examples_per_s - 1
     what = say(
         "Throughput stops growing at batch size {size}: {rate} examples/s there, {next} ({sign}{change}) at {larger}",
-        size=Number(chosen.size),
-        rate=Number(chosen.examples_per_s),
-        next=Number(after.examples_per_s),
+        size=Number(best_speed.size),
+        rate=Number(best_speed.examples_per_s),
+        next=Number(next_speed.examples_per_s),
         sign="+" if change >= 0 else "",
         change=Percent(change),
-        larger=Number(after.size),
+        larger=Number(next_speed.size),
     )
     action = say(
         "Use a batch size of {size}, the largest before the plateau, and tune the learning rate for it.",
-        size=Number(chosen.size),
+        size=Number(best_speed.size),
     )
-    return _Conclusion(what, action, chosen, probability)
+    return _Conclusion(what, action, best_speed, probability)
 
 
-def _still_growing(largest: throughput.Speed, out: float, probability: float) -> _Conclusion:
-    """Return the conclusion for a growing throughput; `out`: smallest batch size that ran out of memory, NaN without one."""
+def _still_growing(largest: throughput.Speed, out_of_memory: float, probability: float) -> _Conclusion:
+    """Return the conclusion for a growing throughput.
+
+    out_of_memory: smallest batch size that ran out of memory; NaN if there is none.
+    """
     size = Number(largest.size)
-    if out > largest.size:
+    if out_of_memory > largest.size:
         what = say(
             "Throughput still grows at batch size {size}, the largest that fits: {out} ran out of memory",
             size=size,
-            out=Number(out),
+            out=Number(out_of_memory),
         )
         action = say("Use a batch size of {size}, and tune the learning rate for it.", size=size)
         return _Conclusion(what, action, largest, probability)
@@ -183,14 +187,14 @@ def _still_growing(largest: throughput.Speed, out: float, probability: float) ->
 
 
 def _bottleneck(study: Study, speeds: Sequence[throughput.Speed]) -> tuple[Message, str]:
-    """Return (measured cause of the step time, a sentence without its end; action)."""
+    """Return (sentence about the measured cause of the step time, without its full stop; action)."""
     times = [t for s in speeds for trial in s.trials[:4] if (t := timing.read(study, trial)) is not None]
     waited = float(np.median([t.waited.value for t in times] or [0.0]))
     blocked = float(np.median([t.blocked.value for t in times if t.blocked is not None] or [0.0]))
-    if waited > timing.INPUT:
+    if waited > timing.MAX_INPUT_SHARE:
         cause = say("The steps wait for data {share} of their time", share=Percent(waited))
         return cause, "Speed up the input pipeline, then measure again."
-    if blocked > timing.HOST:
+    if blocked > timing.MAX_HOST_SHARE:
         cause = say("The GPU waits for the training loop {share} of the time", share=Percent(blocked))
         return cause, "Do not wait for the device in every step, then measure again."
     unknown = "" if times else ", or waits for something that was not measured"

@@ -22,13 +22,13 @@ class GpuUnderused(Rule):
     """The GPU is idle for much of the training, and neither the data nor the training loop explains it.
 
     ## What it looks at
-    The GPU utilisation: the share of the time in which the GPU computed anything, sampled during training, without the first
-    sample. It must be low in most of the trials. If the steps wait for data or for the training loop, `input-bound` and `host-sync`
-    report that instead. Peak memory shows whether a larger batch fits.
+    The GPU utilisation: the share of the time in which the GPU computed anything. It is sampled during training; the first sample
+    is left out. It must be low in most of the trials. If the steps wait for data or for the training loop, `input-bound` and
+    `host-sync` report that instead. Peak memory shows whether a larger batch fits.
 
     ## Why it matters
     Each piece of work is too small for the device, which finishes it before the next one is queued. Trials take longer than needed.
-    A high utilisation does not prove the opposite: one small kernel after another counts as full utilisation.
+    A high utilisation does not prove the opposite, because one small kernel after another counts as full utilisation.
 
     ## What to do
     If memory is free, raise the batch size: measure the throughput at doubled sizes until it stops growing. Otherwise compile the
@@ -45,42 +45,42 @@ class GpuUnderused(Rule):
     probes: ClassVar[frozenset[str]] = frozenset({"batch-size"})
 
     least: Share = 0.6
-    """Minimum GPU utilisation, as a share of the time. Our choice, a low bar: well-built training reaches at least 0.9."""
+    """Minimum GPU utilisation, as a share of the time. Our choice, which is low: efficient training reaches at least 0.9."""
     room: Share = 0.5
-    """Maximum share of the memory in use at which a batch twice as large fits."""
+    """Maximum used share of the memory at which a batch twice as large fits."""
     false_alarms: Share = 0.05
     """Probability of a finding in a trial whose utilisation is exactly the limit."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        used = [(t, u) for t in study.trials if study.ended[t.index] and (u := _idle(study, t)) is not None]
-        if not used:
+        utilisations = [(t, u) for t in study.trials if study.ended[t.index] and (u := _idle(study, t)) is not None]
+        if not utilisations:
             raise MissingData(
                 "no trial logged how much of the time its GPU computed (at least 4 samples); log device/utilisation, which the "
                 "advisor's training hook does on a CUDA device if nvidia-ml-py is installed",
                 needs="gpu",
             )
-        chosen = timing.mostly([idle for _, idle in used], 1 - self.least, self.false_alarms)
-        low = [used[i] for i in chosen if not _explained(study, used[i][0])]
-        if 2 * len(low) <= len(used):
+        majority = timing.majority_above([idle for _, idle in utilisations], 1 - self.least, self.false_alarms)
+        underused = [utilisations[i] for i in majority if not _waits(study, utilisations[i][0])]
+        if 2 * len(underused) <= len(utilisations):
             return
-        low.sort(key=lambda pair: pair[1].value)
-        memory = float(np.median([timing.memory_used(study, t) for t, _ in low]))
-        yield self._finding(study, low, len(used), memory)
+        underused.sort(key=lambda pair: pair[1].value)
+        memory = float(np.median([timing.memory_used(study, t) for t, _ in underused]))
+        yield self._finding(study, underused, len(utilisations), memory)
 
-    def _finding(self, study: Study, low: list[tuple[Trial, Ratio]], judged: int, memory: float) -> Finding:
-        """`memory`: share of the device's memory that the trials use; NaN if unknown."""
+    def _finding(self, study: Study, low: list[tuple[Trial, Ratio]], judged_count: int, memory: float) -> Finding:
+        """`memory`: used share of the device's memory; NaN if unknown."""
         middle, metric = low[len(low) // 2][1], study.signals["device_utilisation"]
         computing = Percent(1 - middle.value)
         action = _ACTIONS["larger batch" if memory <= self.room else "larger pieces"]
-        known = math.isfinite(memory)
-        trials = say("{n} of the {judged} trials", n=len(low), judged=judged)
+        memory_is_known = math.isfinite(memory)
+        trials = say("{n} of the {judged} trials", n=len(low), judged=judged_count)
         return self.finding(
             say(
                 "The GPU computes in only {share} of the time in {trials}.{memory}",
                 share=computing,
-                trials=trials if judged > 1 else Name(low[0][0].name),
-                memory=say(" {memory} of its memory is used.", memory=Percent(memory)) if known else "",
+                trials=trials if judged_count > 1 else Name(low[0][0].name),
+                memory=say(" {memory} of its memory is used.", memory=Percent(memory)) if memory_is_known else "",
             ),
             action=action,
             severity="warning",
@@ -97,14 +97,14 @@ class GpuUnderused(Rule):
                 ),
                 FigureEvidence(
                     rows=(
-                        ("trials judged", say("{judged} ({low} below the limit)", judged=judged, low=len(low))),
+                        ("trials judged", say("{judged} ({low} below the limit)", judged=judged_count, low=len(low))),
                         (
                             "share of the time computing",
                             say(
                                 "{share} ± {error}", share=Percent(1 - middle.value, 1), error=Percent(middle.error, 1)
                             ),
                         ),
-                        ("largest share of the memory used", Percent(memory) if known else "not logged"),
+                        ("largest share of the memory used", Percent(memory) if memory_is_known else "not logged"),
                         (
                             "limit",
                             say(
@@ -134,9 +134,11 @@ def _idle(study: Study, trial: Trial) -> Ratio | None:
     return ratio(1 - np.clip(values, 0, 1), np.ones(len(values)), np.ones(len(values)))
 
 
-def _explained(study: Study, trial: Trial) -> bool:
+def _waits(study: Study, trial: Trial) -> bool:
     """Return True if the trial's steps wait for data, or its device waits for the training loop."""
     times = timing.read(study, trial)
     if times is None:
         return False
-    return times.waited.value > timing.INPUT or (times.blocked is not None and times.blocked.value > timing.HOST)
+    return times.waited.value > timing.MAX_INPUT_SHARE or (
+        times.blocked is not None and times.blocked.value > timing.MAX_HOST_SHARE
+    )

@@ -33,7 +33,7 @@ class GradAccumulation(Rule):
 
     ## What to do
     Process the whole batch at once, or in as few micro-batches as fit. The optimizer sees the same gradient, so nothing has to be
-    tuned again. The exception is batch norm, whose statistics come from the examples that are processed at once.
+    tuned again. The exception is batch norm, whose statistics come from the examples that are processed together.
 
     ## How sure
     Gradient accumulation is a logged fact. Confidence is 0.95 if the logged memory shows that a larger batch fits. Otherwise it is
@@ -48,93 +48,106 @@ class GradAccumulation(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        ended = [t for t in study.trials if study.ended[t.index]]
-        if not any("schema" in t.facts or "micro_batches" in t.facts or _parameter(t) for t in ended):
+        ended_trials = [t for t in study.trials if study.ended[t.index]]
+        if not any("schema" in t.facts or "micro_batches" in t.facts or _parameter(t) for t in ended_trials):
             raise MissingData(
                 "it is unknown whether gradients are accumulated; log the number of micro-batches a step, as "
                 "gradient_accumulation_steps or the fact micro_batches (the advisor's training hook counts them)",
                 needs="facts",
             )
-        which = [t for t in ended if batches.micro_batches(t) > 1]
-        if 2 * len(which) <= len(ended):
+        accumulating = [t for t in ended_trials if batches.micro_batches(t) > 1]
+        if 2 * len(accumulating) <= len(ended_trials):
             return
-        used = [m for t in which if math.isfinite(m := timing.memory_used(study, t))]
-        peak = max(used, default=math.nan)
-        parts, at_once = (float(np.median([f(t) for t in which])) for f in (batches.micro_batches, batches.at_once))
-        fit = math.floor(self.usable / peak) if peak > 0 else parts
-        if fit < 2 or throughput.ran_out(study) / (parts * at_once) <= 2 / parts:
+        memory_shares = [m for t in accumulating if math.isfinite(m := timing.memory_used(study, t))]
+        peak = max(memory_shares, default=math.nan)
+        micro_batches, examples = (
+            float(np.median([f(t) for t in accumulating])) for f in (batches.micro_batches, batches.batch_per_rank)
+        )
+        fit = math.floor(self.usable / peak) if peak > 0 else micro_batches
+        if fit < 2 or throughput.smallest_out_of_memory(study) / (micro_batches * examples) <= 2 / micro_batches:
             return
-        yield self._finding(which, len(ended), parts, at_once, fit, peak)
+        yield self._finding(accumulating, len(ended_trials), micro_batches, examples, fit, peak)
 
     def _finding(
-        self, which: list[Trial], ended: int, parts: float, at_once: float, fit: float, peak: float
+        self,
+        accumulating: list[Trial],
+        ended_count: int,
+        parts: float,
+        micro_batch_size: float,
+        fit: float,
+        peak: float,
     ) -> Finding:
-        """parts: micro-batches per step; at_once: examples in each; fit: micro-batches that fit at once; peak: share of memory."""
-        known, sized = math.isfinite(peak), math.isfinite(at_once)
+        """parts: micro-batches per step; micro_batch_size: examples in each of them; fit: number of micro-batches that fit into
+        memory together; peak: maximum used share of the memory.
+        """
+        peak_is_known, size_is_known = math.isfinite(peak), math.isfinite(micro_batch_size)
         fewer = math.ceil(parts / fit)
         what = say(
             "Gradients are accumulated over {parts} micro-batches{of} in {trials}{memory}",
             parts=Number(parts),
-            of=say(" of {n}", n=Number(at_once)) if sized else "",
-            trials=_trials(which, ended),
-            memory=say(", and their tensors take {peak} of the memory", peak=Percent(peak)) if known else "",
+            of=say(" of {n}", n=Number(micro_batch_size)) if size_is_known else "",
+            trials=_trials(accumulating, ended_count),
+            memory=say(", and their tensors take {peak} of the memory", peak=Percent(peak)) if peak_is_known else "",
         )
         if fewer == 1:
             take = say(
-                "Process the whole batch{of} at once", of=say(" of {n}", n=Number(parts * at_once)) if sized else ""
+                "Process the whole batch{of} at once",
+                of=say(" of {n}", n=Number(parts * micro_batch_size)) if size_is_known else "",
             )
         else:
             take = say("Accumulate over {fewer} larger micro-batches", fewer=fewer)
-        action = say("{take}{unless}.", take=take, unless="" if known else ", unless memory is too small for it")
+        action = say(
+            "{take}{unless}.", take=take, unless="" if peak_is_known else ", unless memory is too small for it"
+        )
         return self.finding(
             say("{what}.", what=what),
             action=action,
-            severity="warning" if known else "note",
-            confidence=0.95 if known else 0.6,
-            subject=_parameter(which[0]),
-            trials=which,
+            severity="warning" if peak_is_known else "note",
+            confidence=0.95 if peak_is_known else 0.6,
+            subject=_parameter(accumulating[0]),
+            trials=accumulating,
             evidence=(
                 FigureEvidence(
                     rows=(
                         ("micro-batches a step", Number(parts)),
-                        ("examples at once", Number(at_once) if sized else "unknown"),
+                        ("examples at once", Number(micro_batch_size) if size_is_known else "unknown"),
                         (
                             "largest share of the device's memory",
-                            say("{peak}", peak=Percent(peak) if known else "not logged"),
+                            say("{peak}", peak=Percent(peak) if peak_is_known else "not logged"),
                         ),
                         (
                             "micro-batches that fit at once",
-                            say("at least {n}", n=Number(fit)) if known else say("unknown"),
+                            say("at least {n}", n=Number(fit)) if peak_is_known else say("unknown"),
                         ),
                     )
                 ),
             ),
-            changes=self._changes(which, str(action), fewer, at_once * parts, f"{what}."),
+            changes=self._changes(accumulating, str(action), fewer, micro_batch_size * parts, f"{what}."),
         )
 
-    def _changes(self, which: list[Trial], action: str, fewer: int, whole: float, why: str) -> tuple[Change, ...]:
-        """Return the changes that fix both hyperparameters if all trials share both; otherwise an advice."""
+    def _changes(self, which: list[Trial], action: str, fewer: int, batch_size: float, why: str) -> tuple[Change, ...]:
+        """Return the changes that fix batch size and accumulation if all trials have the same values; otherwise, advice as text."""
         parameter, size = (
             _parameter(which[0]),
             next((n for n in which[0].params if parameter_kinds.is_batch_size(n)), None),
         )
         shared = parameter and size and len({(t.params.get(parameter), t.params.get(size)) for t in which}) == 1
-        if not shared or parameter is None or size is None or not (whole / fewer).is_integer():
+        if not shared or parameter is None or size is None or not (batch_size / fewer).is_integer():
             return (Advise(text=action),)
-        same = f"The same batch of {trimmed(whole)} in {count(fewer, 'part')}."
+        same_batch = f"The same batch of {trimmed(batch_size)} in {count(fewer, 'part')}."
         return (
             FixParameter(parameter=parameter, value=fewer, why=why),
-            FixParameter(parameter=size, value=int(whole / fewer), why=same),
+            FixParameter(parameter=size, value=int(batch_size / fewer), why=same_batch),
         )
 
 
-def _trials(which: list[Trial], ended: int) -> Item:
+def _trials(accumulating: list[Trial], ended_count: int) -> Item:
     """Return a phrase for the number of accumulating trials among the ended ones."""
-    if ended == 1:
-        return Name(which[0].name)
-    if len(which) == ended:
-        return say("all {n} trials", n=ended)
-    return say("{n} of the {ended} trials", n=len(which), ended=ended)
+    if ended_count == 1:
+        return Name(accumulating[0].name)
+    if len(accumulating) == ended_count:
+        return say("all {n} trials", n=ended_count)
+    return say("{n} of the {ended} trials", n=len(accumulating), ended=ended_count)
 
 
 def _parameter(trial: Trial) -> str | None:

@@ -51,7 +51,7 @@ class HostSync(Rule):
         ),
     )
 
-    most: Share = timing.HOST
+    most: Share = timing.MAX_HOST_SHARE
     """Maximum share of the time in which the device is idle although its data is ready. Our choice."""
     false_alarms: Share = 0.05
     """Probability of a finding in a trial whose idle share is exactly the limit."""
@@ -71,21 +71,21 @@ class HostSync(Rule):
                 "from log.batches(loader) of the advisor's training hook, which logs train/compute_time_s",
                 needs="timing",
             )
-        chosen = timing.mostly([idle for _, idle in times], self.most, self.false_alarms)
-        if not chosen:
+        majority = timing.majority_above([idle for _, idle in times], self.most, self.false_alarms)
+        if not majority:
             return
-        waiting = sorted((times[i] for i in chosen), key=lambda pair: pair[1].value)
+        waiting = sorted((times[i] for i in majority), key=lambda pair: pair[1].value)
         yield self._finding(study, waiting, len(times))
 
-    def _finding(self, study: Study, waiting: list[tuple[timing.StepTimes, Ratio]], judged: int) -> Finding:
+    def _finding(self, study: Study, waiting: list[tuple[timing.StepTimes, Ratio]], judged_count: int) -> Finding:
         middle, idle = waiting[len(waiting) // 2]
-        trials = say("{n} of the {judged} trials", n=len(waiting), judged=judged)
+        trials = say("{n} of the {judged} trials", n=len(waiting), judged=judged_count)
         action = "Read losses and metrics only every few steps, without .item() in between, so that no step waits for the device."
         return self.finding(
             say(
                 "The GPU of {trials} is idle {share} of the time between steps ({idle} of {step} a step), although its data is "
                 "there.",
-                trials=trials if judged > 1 else Name(middle.trial.name),
+                trials=trials if judged_count > 1 else Name(middle.trial.name),
                 share=Percent(idle.value),
                 idle=Number(1e3 * idle.value * middle.seconds),
                 step=Number(1e3 * middle.seconds, unit="ms"),
@@ -103,7 +103,7 @@ class HostSync(Rule):
                 ),
                 FigureEvidence(
                     rows=(
-                        ("trials judged", say("{judged} ({n} above the limit)", judged=judged, n=len(waiting))),
+                        ("trials judged", say("{judged} ({n} above the limit)", judged=judged_count, n=len(waiting))),
                         (
                             "idle with data there, share of the time",
                             say("{share} ± {error}", share=Percent(idle.value, 1), error=Percent(idle.error, 1)),

@@ -16,7 +16,7 @@ from advisor.model.message import Count, Name, Number, Percent, say
 from advisor.model.study import Study
 
 MIN_WAIT = 1e-3
-"""Minimum wait in seconds per step on a CPU; to take a batch from another process costs 0.1 to 2 ms there."""
+"""Minimum wait per step on a CPU, in seconds. A shorter wait is no longer than the 0.1 to 2 ms for a batch from another process."""
 
 
 class InputBound(Rule):
@@ -25,7 +25,7 @@ class InputBound(Rule):
     ## What it looks at
     The time that steps wait for the data loader, as a share of the total step time, without the first steps. If GPU computation was
     timed, only waiting while the GPU is idle counts. The share must be large in most of the trials. On a CPU, waits below 1 ms a
-    step do not count: worker processes would cost as much.
+    step do not count, because worker processes would cost as much.
 
     ## Why it matters
     The device is idle while a step waits. Every trial of the study takes longer by that share, and a larger batch does not help.
@@ -52,7 +52,7 @@ class InputBound(Rule):
         ),
     )
 
-    most: Share = timing.INPUT
+    most: Share = timing.MAX_INPUT_SHARE
     """Maximum share of the time spent waiting for data. Small CPU networks with data in memory and no workers reach 0.18."""
     false_alarms: Share = 0.05
     """Probability of a finding in a trial whose waiting share is exactly the limit."""
@@ -66,15 +66,15 @@ class InputBound(Rule):
                 "log.batches(loader) of the advisor's training hook, or log train/step_time_s and train/data_wait_s",
                 needs="timing",
             )
-        chosen = timing.mostly([t.waited for t in times], self.most, self.false_alarms)
-        chosen = [
-            i for i in chosen if timing.on_gpu(times[i].trial) or times[i].waited.value * times[i].seconds >= MIN_WAIT
+        majority = timing.majority_above([t.waited for t in times], self.most, self.false_alarms)
+        majority = [
+            i for i in majority if timing.on_gpu(times[i].trial) or times[i].waited.value * times[i].seconds >= MIN_WAIT
         ]
-        if 2 * len(chosen) <= len(times):
+        if 2 * len(majority) <= len(times):
             return
-        yield self._finding(study, [times[i] for i in chosen], len(times))
+        yield self._finding(study, [times[i] for i in majority], len(times))
 
-    def _finding(self, study: Study, bound: list[timing.StepTimes], judged: int) -> Finding:
+    def _finding(self, study: Study, bound: list[timing.StepTimes], judged_count: int) -> Finding:
         middle = sorted(bound, key=lambda t: t.waited.value)[len(bound) // 2]
         waited, step = middle.waited, Number(1e3 * middle.seconds, unit="ms")
         wait, metric = Number(1e3 * waited.value * middle.seconds), study.signals["data_wait"]
@@ -83,8 +83,8 @@ class InputBound(Rule):
         return self.finding(
             say(
                 "The steps of {trials} wait for data {share} of their time ({wait} of {step} a step){workers}.",
-                trials=say("{n} of the {judged} trials", n=len(bound), judged=judged)
-                if judged > 1
+                trials=say("{n} of the {judged} trials", n=len(bound), judged=judged_count)
+                if judged_count > 1
                 else Name(bound[0].trial.name),
                 share=Percent(waited.value),
                 wait=wait,
@@ -104,7 +104,7 @@ class InputBound(Rule):
                 ),
                 FigureEvidence(
                     rows=(
-                        ("trials judged", say("{judged} ({n} above the limit)", judged=judged, n=len(bound))),
+                        ("trials judged", say("{judged} ({n} above the limit)", judged=judged_count, n=len(bound))),
                         (
                             "share of the time spent waiting",
                             say("{share} ± {error}", share=Percent(waited.value, 1), error=Percent(waited.error, 1)),

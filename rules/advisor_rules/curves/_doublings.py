@@ -1,4 +1,4 @@
-"""Compares trials of the same settings and different lengths, which show the effect of more steps under any schedule."""
+"""Compares trials with the same settings and different lengths, which show the effect of more steps under any schedule."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Doubling:
     gain: float
     """Improvement of the objective by the longer training."""
     share: float
-    """The same as a share of the shorter trial's gain over its run."""
+    """Improvement as a share of the shorter trial's gain over its run."""
 
 
 def read(study: Study) -> list[Doubling]:
-    """Return the pairs of complete trials of equal settings, one planned 1.5 to 4 times as long as the other, best pair first."""
+    """Return the pairs of complete trials with equal settings and planned lengths in a ratio of 1.5 to 4, best pair first."""
     groups: dict[tuple[tuple[str, str], ...], list[tuple[int, Trial]]] = defaultdict(list)
     for trial in study.ranked():
         curve = study.cost_curve(trial).finite
@@ -57,12 +57,15 @@ def _declares_length(trial: Trial) -> bool:
 def _pair(study: Study, short: Trial, long: Trial, ratio: float) -> Doubling:
     gain = float(study.costs[short.index] - study.costs[long.index])
     first = float(study.cost_curve(short).finite.values[0])
-    gained = first - float(study.costs[short.index])
-    return Doubling(short, long, ratio, gain, gain / gained if gained > 0 else math.nan)
+    first_gain = first - float(study.costs[short.index])
+    return Doubling(short, long, ratio, gain, gain / first_gain if first_gain > 0 else math.nan)
 
 
 def p_value(study: Study, pairs: list[Doubling]) -> float:
-    """Return the one-sided p-value that longer training brings nothing: a paired t-test, or the noise of results for one pair."""
+    """Return the one-sided p-value of the hypothesis that longer training gains nothing.
+
+    It is from a paired t-test, or for one pair from the noise of results.
+    """
     gains = np.array([p.gain for p in pairs])
     sd = noise.of_seeds(study)[0] or noise.of_steps(study)
     if len(gains) == 1:

@@ -15,12 +15,12 @@ from advisor.model.space import FloatArray
 from advisor.model.study import Signal, Study, Trial
 
 _MAX_P = 0.05
-"""Maximum median p-value at which training counts as jumping together with validation."""
+"""Maximum median p-value at which training metrics count as jumping together with validation."""
 _TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss")
 
 
-def move_together(one: FloatArray, other: FloatArray) -> float:
-    """Return the one-sided p-value that two curves (n,) at equal steps jump in parallel; NaN if too short or constant."""
+def p_of_common_jumps(one: FloatArray, other: FloatArray) -> float:
+    """Return the one-sided p-value of common jumps of two curves (n,) at equal steps; NaN if they are too short or constant."""
     if len(one) < MIN_EVALUATIONS:
         return math.nan
     a, b = np.diff(one, 2), np.diff(other, 2)
@@ -29,34 +29,36 @@ def move_together(one: FloatArray, other: FloatArray) -> float:
     return float(spearmanr(a, b, alternative="greater").pvalue)
 
 
-def training_jumps(study: Study, trial: Trial) -> float:
-    """Return the p-value that a training metric, evaluated at the same steps, jumps with the objective; NaN without one."""
+def p_of_training_jumps(study: Study, trial: Trial) -> float:
+    """Return the p-value of common jumps of the objective and a training metric at the same steps; NaN without such a metric."""
     objective = study.cost_curve(trial).finite
     for signal in _TRAINING:
         training = study.curve(trial, signal).finite
         if signal == "train_objective" and not study.minimize:
             training = -training
-        _, mine, theirs = np.intersect1d(objective.steps, training.steps, return_indices=True)
-        late = slice(len(mine) // 2, None)
-        p = move_together(objective.values[mine[late]], training.values[theirs[late]])
+        _, indices, training_indices = np.intersect1d(objective.steps, training.steps, return_indices=True)
+        second_half = slice(len(indices) // 2, None)
+        p = p_of_common_jumps(objective.values[indices[second_half]], training.values[training_indices[second_half]])
         if not math.isnan(p):
             return p
     return math.nan
 
 
 def noise_remedy(study: Study, trials: Sequence[Trial], *, constant: float) -> tuple[Advise | SetSchedule, str]:
-    """Return (change that reduces the noise, its cause): a constant learning rate first, then the model or the validation set.
+    """Return (change that reduces the noise, cause of the noise).
+
+    The first cause to consider is a constant learning rate, then the model or the validation set.
 
     constant: minimum final learning rate, as a share of its peak, that counts as not decayed.
     """
     if any(rate_at_end(study, t) > constant for t in trials):
         why = "The learning rate does not decay, and validation jumps between late evaluations."
         return SetSchedule(schedule={"kind": "cosine"}, why=why), "the learning rate does not decay"
-    together = [p for t in trials if not math.isnan(p := training_jumps(study, t))]
-    if together and np.median(together) <= _MAX_P:
+    p_values = [p for t in trials if not math.isnan(p := p_of_training_jumps(study, t))]
+    if p_values and np.median(p_values) <= _MAX_P:
         text = "Average the weights of the last steps (Polyak averaging) and evaluate the average, or raise the batch size."
         return Advise(text=text), "the model: training jumps together with validation"
-    if together:
+    if p_values:
         return Advise(
             text="Evaluate on more validation data."
         ), "a small validation set: training does not jump with it"

@@ -1,4 +1,4 @@
-"""A test if overfitting grows with the learning rate and with the fit of the training data: a low rate then regularises."""
+"""A test if overfitting grows with the learning rate and with the fit of the training data, so that a low rate regularises."""
 
 from __future__ import annotations
 
@@ -16,32 +16,34 @@ from advisor.model.space import FloatArray
 from advisor.model.study import Study, Trial
 
 MIN_TRIALS = 5
-"""Minimum number of trials at which both rank correlations can be significant at the 5 % level."""
+"""Minimum number of trials with which both rank correlations can be significant at the 5 % level."""
 MIN_EVALUATIONS = 6
 """Minimum number of evaluations of a trial to measure its overfitting."""
 _MAX_EXACT = 8
 """Maximum number of trials for an exact p-value; with more, Student's t is used."""
-_LAST = 10
-"""Divisor of the number of points: the final level of a training curve is the median of its last tenth."""
+_END_DIVISOR = 10
+"""Number of points of a training curve divided by the number at its end; the final level is the median of the last tenth."""
 
 
 @dataclass(frozen=True)
 class RateOverfits:
     """Overfitting of n trials, ordered by their learning rate.
 
-    Left out are trials at a higher rate than the best trial's that fit the training data no better: something else hampers them.
+    Trials that have a higher rate than the best trial but fit the training data no better are left out, because something else
+    hampers them.
     """
 
     rate: str
     """Name of the searched learning rate."""
     rates: FloatArray
-    readings: tuple[Overfit, ...]
+    overfits: tuple[Overfit, ...]
     levels: FloatArray
     """Training cost at the end of each trial, shape (n,)."""
     p_rate: float
-    """p-value of overfitting growing with the learning rate; 1 if a searched regulariser is more closely related to it."""
+    """p-value: overfitting grows with the learning rate only by chance; 1 if a searched regulariser is more closely related to it.
+    """
     p_training: float
-    """p-value of overfitting growing with the fit of the training data."""
+    """p-value: overfitting grows with the fit of the training data only by chance."""
 
     @property
     def p(self) -> float:
@@ -50,33 +52,35 @@ class RateOverfits:
 
 
 def read_rate_overfits(study: Study, trials: list[Trial], *, material: float) -> RateOverfits | None:
-    """Measure the overfitting of the feasible trials, passed best first; None with too few trials or no searched learning rate.
+    """Measure the overfitting of the feasible trials, which are passed best first.
+
+    Return None if there are too few trials or if no learning rate is searched.
 
     material: minimum rise, as in `read_overfit`.
     """
-    searched = instability.learning_rates(study)
-    if searched is None:
+    searched_rates = instability.learning_rates(study)
+    if searched_rates is None:
         return None
-    name, rates = searched
+    name, rates = searched_rates
     rows = []
-    for reading in read_overfits(study, trials, study.spec.objective.metric, study.cost_curve, material=material):
-        training, at = study.train_cost_curve(reading.trial).finite.values, reading.trial.index
-        if len(training) and np.isfinite(rates[at]):
-            end = float(np.median(training[-max(len(training) // _LAST, 1) :]))
-            rows.append((float(rates[at]), at, reading, end))
+    for overfit in read_overfits(study, trials, study.spec.objective.metric, study.cost_curve, material=material):
+        training, index = study.train_cost_curve(overfit.trial).finite.values, overfit.trial.index
+        if len(training) and np.isfinite(rates[index]):
+            end = float(np.median(training[-max(len(training) // _END_DIVISOR, 1) :]))
+            rows.append((float(rates[index]), index, overfit, end))
     best = next((row for row in rows if row[1] == trials[0].index), None)
     if best is None or len(rows) < MIN_TRIALS or len({row[0] for row in rows}) < 3:
         return None
     rows = sorted((row for row in rows if row[0] <= best[0] or row[3] < best[3]), key=lambda row: row[:2])
-    of = np.array([row[0] for row in rows])
-    readings, levels = tuple(row[2] for row in rows), np.array([row[3] for row in rows])
-    amounts = np.array([max(r.rise.height, 0.0) if r.p < 1 else 0.0 for r in readings])
-    p_rate = rank_correlation_p(of, amounts, "greater")
+    trial_rates = np.array([row[0] for row in rows])
+    overfits, levels = tuple(row[2] for row in rows), np.array([row[3] for row in rows])
+    rises = np.array([max(r.rise.height, 0.0) if r.p < 1 else 0.0 for r in overfits])
+    p_rate = rank_correlation_p(trial_rates, rises, "greater")
     for other in (n for n in study.searched if n != name and is_regulariser(n)):
-        strengths = study.positions(other, [r.trial for r in readings])
-        if np.isfinite(strengths).all() and rank_correlation_p(strengths, amounts, "less") <= p_rate:
+        strengths = study.positions(other, [r.trial for r in overfits])
+        if np.isfinite(strengths).all() and rank_correlation_p(strengths, rises, "less") <= p_rate:
             p_rate = 1.0
-    return RateOverfits(name, of, readings, levels, p_rate, rank_correlation_p(levels, amounts, "less"))
+    return RateOverfits(name, trial_rates, overfits, levels, p_rate, rank_correlation_p(levels, rises, "less"))
 
 
 def rank_correlation_p(a: FloatArray, b: FloatArray, alternative: Literal["greater", "less"]) -> float:

@@ -1,4 +1,4 @@
-"""Validation curves that repeat with a period, and a comparison of that period with an epoch."""
+"""Finds validation curves that repeat with a period, and compares the period with an epoch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from advisor.model.space import as_number, words_of
 from advisor.model.study import Curve, Study, Trial
 from advisor_rules.curves._spectrum import MIN_POINTS, Periodicity, periodicity
 
-_EVEN = 0.95
-"""Minimum share of evaluations at the usual interval for evenly spaced evaluations."""
-_PARTS = (1, 2, 3)
-"""Numbers of peaks per epoch to consider in a pattern that repeats every epoch."""
+_MIN_REGULAR_SHARE = 0.95
+"""Minimum share of intervals between evaluations that equal the usual interval if evaluations are evenly spaced."""
+_PEAKS_PER_EPOCH = (1, 2, 3)
+"""Numbers of periods per epoch that count as caused by the epoch."""
 _MAX_P = 0.05
 """Maximum p-value at which two curves count as having the same period."""
 _USUAL_MOMENTUM = 0.9
@@ -36,9 +36,9 @@ class Cycle:
     epoch: float
     """Number of steps in an epoch; NaN if unknown."""
     p: float
-    """p-value times the number of curves judged; 1 for a period that momentum alone can cause."""
+    """p-value times the number of curves examined; 1 for a period that momentum alone can cause."""
     blind: bool
-    """True if evaluations are too rare to show the known period of an epoch."""
+    """True if evaluations are too rare to show the period of an epoch, whose length is known."""
 
     @property
     def steps(self) -> float:
@@ -47,51 +47,61 @@ class Cycle:
 
     @property
     def part(self) -> int:
-        """Number of periods per epoch, 1 to 3; 0 if the period is no such part of an epoch."""
+        """Number of periods per epoch, from 1 to 3; 0 if an epoch does not consist of 1 to 3 whole periods."""
         # Frequencies are indistinguishable if they differ by less than one cycle over the whole curve.
         slack = self.strongest.period / len(self.curve)
         if not math.isfinite(self.epoch):
             return 0
         return next(
-            (k for k in _PARTS if abs(apparent(self.epoch / k / self.every) / self.strongest.period - 1) <= slack), 0
+            (
+                k
+                for k in _PEAKS_PER_EPOCH
+                if abs(apparent_period(self.epoch / k / self.every) / self.strongest.period - 1) <= slack
+            ),
+            0,
         )
 
     def shared_by(self, other: Cycle) -> bool:
-        """Return True if the other curve has the same period, in its own epochs or in steps."""
+        """Return True if the other curve has the same period, in epochs of its trial or in steps."""
         own = other.epoch / self.part if self.part and math.isfinite(other.epoch) else self.steps
-        same = periodicity(other.curve.values, apparent(own / other.every))
+        same = periodicity(other.curve.values, apparent_period(own / other.every))
         return same is not None and same.p <= _MAX_P
 
 
-def apparent(period: float) -> float:
-    """Return the apparent period, in evaluations, of a true `period`: aliasing lengthens periods below two evaluations."""
+def apparent_period(period: float) -> float:
+    """Return the apparent period, in evaluations, of a true `period`; aliasing lengthens periods below two evaluations."""
     frequency = 1 / period
-    away = abs(frequency - round(frequency))
-    return 1 / away if away > 0 else math.inf
+    distance = abs(frequency - round(frequency))
+    return 1 / distance if distance > 0 else math.inf
 
 
-def read_cycles(study: Study, trials: Sequence[Trial], looks: Sequence[tuple[str, Costs]]) -> list[Cycle]:
+def read_cycles(study: Study, trials: Sequence[Trial], curves: Sequence[tuple[str, Costs]]) -> list[Cycle]:
     """Return the strongest period of each evenly spaced curve, smallest p-value first.
 
     If the length of an epoch is known, half of the significance level is reserved for its period. Trials with a cyclic learning
     rate are left out, because their curves follow the learning rate.
     """
-    steady = [t for t in trials if not _cyclic_rate(study, t)]
-    found = [c for t in steady for metric, costs in looks if (c := _read(t, metric, costs(t).finite)) is not None]
-    return sorted((replace(c, p=min(1.0, c.p * len(found))) for c in found), key=lambda c: c.p)
+    trials_without_cyclic_rate = [t for t in trials if not _cyclic_rate(study, t)]
+    cycles = [
+        c
+        for t in trials_without_cyclic_rate
+        for metric, costs in curves
+        if (c := _read(t, metric, costs(t).finite)) is not None
+    ]
+    return sorted((replace(c, p=min(1.0, c.p * len(cycles))) for c in cycles), key=lambda c: c.p)
 
 
 def _read(trial: Trial, metric: str, curve: Curve) -> Cycle | None:
     every, epoch = _spacing(curve), trial.fact("steps_per_epoch")
-    anything = periodicity(curve.values) if every else None
-    if every is None or anything is None:
+    strongest = periodicity(curve.values) if every else None
+    if every is None or strongest is None:
         return None
     epoch = epoch if epoch > 0 else math.nan
-    own = periodicity(curve.values, apparent(epoch / every)) if math.isfinite(epoch) else None
-    best = own if own is not None and own.p <= anything.p else anything
-    p = best.p if own is None else min(1.0, 2 * best.p)
-    cycle = Cycle(trial, metric, curve, every, best, epoch, p, blind=own is None and math.isfinite(epoch))
-    return cycle if cycle.part or cycle.steps > _ringing(trial) else replace(cycle, p=1.0)
+    at_epoch = periodicity(curve.values, apparent_period(epoch / every)) if math.isfinite(epoch) else None
+    best = at_epoch if at_epoch is not None and at_epoch.p <= strongest.p else strongest
+    p = best.p if at_epoch is None else min(1.0, 2 * best.p)
+    cycle = Cycle(trial, metric, curve, every, best, epoch, p, blind=at_epoch is None and math.isfinite(epoch))
+    return cycle if cycle.part or cycle.steps > _longest_momentum_period(trial) else replace(cycle, p=1.0)
 
 
 def _spacing(curve: Curve) -> int | None:
@@ -99,11 +109,11 @@ def _spacing(curve: Curve) -> int | None:
     if len(curve) < MIN_POINTS:
         return None
     gaps = np.diff(curve.steps)[1:]
-    usual = int(np.median(gaps))
-    return usual if float(np.mean(np.abs(gaps - usual) <= 0.05 * usual)) >= _EVEN else None
+    median_gap = int(np.median(gaps))
+    return median_gap if float(np.mean(np.abs(gaps - median_gap) <= 0.05 * median_gap)) >= _MIN_REGULAR_SHARE else None
 
 
-def _ringing(trial: Trial) -> float:
+def _longest_momentum_period(trial: Trial) -> float:
     """Return the longest period, in steps, at which momentum alone can make a loss oscillate.
 
     Weights oscillate like a spring with a damping rate of (1 - momentum) / 2 per step; slower oscillations are damped.

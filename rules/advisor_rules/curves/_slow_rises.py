@@ -15,12 +15,12 @@ from advisor.model.study import Curve, Signal, Study, Trial
 from advisor.stats.curve import Rise, end_rise
 
 _LOSSES: tuple[Signal, ...] = ("train_loss", "train_eval_loss")
-_RAISED = 1.5
-"""Minimum ratio of a learning rate to the rate at the lowest loss at which the rate counts as raised."""
+_MIN_RATE_RATIO = 1.5
+"""Minimum ratio of the learning rate to the rate at the lowest loss at which it counts as raised."""
 _BLOCKS = 12
 """Maximum number of segments of the rising part of a curve."""
 _MIN_BLOCKS = 5
-"""Minimum number of segments: four in ascending order have p = 1/24, too close to 5 %; five have p = 1/120."""
+"""Minimum number of segments. By chance, four are in ascending order with p = 1/24, too close to 5 %, and five with p = 1/120."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,14 @@ class SlowRise:
     rise: Rise
     """Rise from the lowest level to the level at the end, tested against noise."""
     p: float
-    """p-value of the size of the rise and of its steadiness together."""
+    """Larger of the p-values of the size of the rise and of its steadiness."""
     steepest: float
-    """Largest share of the rise between two neighbouring segments of up to 12; near 1 for a jump."""
+    """Largest share of the rise between two neighbouring segments, of which there are up to 12; near 1 for a jump."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingRise:
-    """A training loss of one trial, with the level at its end compared with its lowest level."""
+    """A training loss of one trial: a comparison of the level at its end with its lowest level."""
 
     trial: Trial
     metric: str
@@ -46,7 +46,7 @@ class TrainingRise:
     """Step at which the loss reaches its lowest level."""
     slow: SlowRise
     p: float
-    """p-value of a steady rise, times the number of curves judged; 1 if it is immaterial, a jump, or due to the schedule."""
+    """p-value of a steady rise times the number of curves examined; 1 if it is immaterial, a jump, or due to the schedule."""
     ended_above_start: bool
     improving: bool
     """True if the trial's evaluations still improve."""
@@ -65,17 +65,19 @@ class TrainingRise:
 def read_rises(
     study: Study, best: int, reach: float, *, material: float, visible: float, jump: float
 ) -> list[TrainingRise]:
-    """Measure the training losses of the `best` good trials, best trial first, then by p-value. Raises MissingData without one.
+    """Measure the training losses of the `best` good trials, best trial first, then by p-value.
 
-    material, visible: minimum rise as a share of the curve's range, and of its lowest level. jump: maximum share of the rise in one
-    segment; a larger share is a jump.
+    Raises MissingData if there is no good trial. material: minimum rise as a share of the curve's range. visible: minimum rise as a
+    share of the curve's lowest level. jump: maximum share of the rise in one segment; a larger share is a jump.
     """
-    found: list[TrainingRise] = []
+    rises: list[TrainingRise] = []
     for trial in good_trials(study, reach)[:best]:
         curves = {study.signals[s]: study.curve(trial, s) for s in _LOSSES if s in study.signals}
-        read = [r for name, c in curves.items() if (r := _read(study, trial, name, c, material, visible, jump))]
-        found += sorted(read, key=lambda r: r.p)
-    return [replace(r, p=min(1.0, r.p * len(found))) for r in found]
+        rises_of_trial = [
+            r for name, c in curves.items() if (r := _read(study, trial, name, c, material, visible, jump))
+        ]
+        rises += sorted(rises_of_trial, key=lambda r: r.p)
+    return [replace(r, p=min(1.0, r.p * len(rises))) for r in rises]
 
 
 def _read(
@@ -88,13 +90,15 @@ def _read(
     rise = slow.rise
     step = int(finite.steps[rise.best])
     small = rise.share < material or rise.height < visible * abs(rise.best_level)
-    innocent = slow.p > 0.5 or small or slow.steepest >= jump or not math.isfinite(curve.values[-1])
-    explained = innocent or _rate_raised(study, trial, curve, step) or loss_blowups.unstable(study, trial)
-    p = 1.0 if explained else slow.p
-    improving = p < 1 and validation_check.improving(
+    not_a_slow_rise = slow.p > 0.5 or small or slow.steepest >= jump or not math.isfinite(curve.values[-1])
+    is_explained = not_a_slow_rise or _rate_raised(study, trial, curve, step) or loss_blowups.unstable(study, trial)
+    p = 1.0 if is_explained else slow.p
+    validation_improves = p < 1 and validation_check.improving(
         validation_check.of(study, trial, metric), step, int(finite.steps[-1])
     )
-    return TrainingRise(trial, metric, len(finite), step, slow, p, rise.level > float(finite.values[0]), improving)
+    return TrainingRise(
+        trial, metric, len(finite), step, slow, p, rise.level > float(finite.values[0]), validation_improves
+    )
 
 
 def _rate_raised(study: Study, trial: Trial, curve: Curve, step: int) -> bool:
@@ -103,30 +107,30 @@ def _rate_raised(study: Study, trial: Trial, curve: Curve, step: int) -> bool:
     if rates is None:
         return False
     at = int((curve.steps <= step).sum()) - 1
-    return float(rates[at:].max()) > _RAISED * float(rates[at])
+    return float(rates[at:].max()) > _MIN_RATE_RATIO * float(rates[at])
 
 
 def slow_rise(values: FloatArray) -> SlowRise | None:
-    """Measure the rise of a finite curve (n,); None below 6 points. If the rising part is too short to be steady, p is 1."""
+    """Measure the rise of a finite curve (n,); None for fewer than 6 points. p is 1 if the rising part is too short for a test."""
     rise = end_rise(values)
     if rise is None:
         return None
     # Skip the window of the lowest level, because it was selected for being low.
-    way = values[rise.best + max(1, round(0.05 * len(values))) :]
-    blocks = min(_BLOCKS, len(way) // 2)
+    later_part = values[rise.best + max(1, round(0.05 * len(values))) :]
+    blocks = min(_BLOCKS, len(later_part) // 2)
     if blocks < _MIN_BLOCKS or rise.height <= 0:
         return SlowRise(rise, 1.0, 1.0)
-    levels = np.array([float(np.median(part)) for part in np.array_split(way, blocks)])
-    ups = np.diff(np.concatenate([[rise.best_level], levels]))
-    return SlowRise(rise, max(rise.p, steady_p(levels)), float(ups.max()) / max(rise.height, 1e-300))
+    levels = np.array([float(np.median(part)) for part in np.array_split(later_part, blocks)])
+    increments = np.diff(np.concatenate([[rise.best_level], levels]))
+    return SlowRise(rise, max(rise.p, p_of_steady_rise(levels)), float(increments.max()) / max(rise.height, 1e-300))
 
 
-def steady_p(levels: FloatArray) -> float:
+def p_of_steady_rise(levels: FloatArray) -> float:
     """Return the one-sided p-value of Kendall's exact test that levels (n,) rise; ties count half."""
-    later = np.sign(levels[None, :] - levels[:, None])[np.triu_indices(len(levels), 1)]
-    rises = float(np.sum(later > 0)) + 0.5 * float(np.sum(later == 0))
+    signs = np.sign(levels[None, :] - levels[:, None])[np.triu_indices(len(levels), 1)]
+    concordant = float(np.sum(signs > 0)) + 0.5 * float(np.sum(signs == 0))
     chances = _inversions(len(levels))
-    return float(min(chances[: int(len(later) - rises) + 1].sum(), 1.0))
+    return float(min(chances[: int(len(signs) - concordant) + 1].sum(), 1.0))
 
 
 @lru_cache(maxsize=32)

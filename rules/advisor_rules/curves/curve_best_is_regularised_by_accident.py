@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from advisor.computed.curves.overfit import Overfit, beyond_chance, name_regularisers, regulariser_changes
+from advisor.computed.curves.overfit import Overfit, name_regularisers, regulariser_changes, significant_overfits
 from advisor.engine.rule import Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, Mark
@@ -22,16 +22,16 @@ class CurveBestIsRegularisedByAccident(Rule):
 
     ## What it looks at
     The validation and training curves of the feasible trials, ordered by learning rate. Trials at a higher rate than the best
-    trial's are left out if they fit the training data no better than the best trial does. The rule fires if
+    trial's are left out if they fit the training data no better than the best trial does. The rule fires if all of this holds:
 
     - the learning rate of the best trial is among the lowest, and the best trial does not overfit,
     - most of the trials at higher rates overfit,
     - overfitting grows with the learning rate and with the fit of the training data,
-    - no searched regulariser is related to overfitting as closely as the learning rate is.
+    - no searched regulariser is as closely related to overfitting as the learning rate is.
 
     ## Why it matters
     Anything that hampers training also regularises. A study without a proper regulariser prefers hampered trials, so a learning
-    rate that is too low looks like the best one. Searching even lower rates would follow this accident and adapt all other
+    rate that is too low looks like the best one. Searching even lower rates would make this worse and adapt all other
     hyperparameters to it.
 
     ## What to do
@@ -39,10 +39,11 @@ class CurveBestIsRegularisedByAccident(Rule):
     until then, and judge it again afterwards.
 
     ## How sure
-    Both relations are tested by rank correlation (exact for up to 8 trials). Confidence is 1 minus the larger p-value. Each design
-    had 150 simulated studies of 5 to 32 trials. The rule fired in none if nothing overfits or a regulariser decides, in at most 1.3
-    % if overfitting is unrelated to the rate, and in at most 5 % if all trials overfit alike. If overfitting grows with the rate
-    and the lowest rates win, the rule fired in 15 % of studies with 5 trials, 39 % with 8, 83 % with 16 and 94 % with 32.
+    Both relations are tested by rank correlation (exact for up to 8 trials). Confidence is 1 minus the larger p-value. In
+    simulations (150 studies of 5 to 32 trials for each case), the rule never fired if nothing overfits or if overfitting depends on
+    a regulariser. It fired in at most 1.3 % of studies if overfitting is unrelated to the rate, and in at most 5 % if all trials
+    overfit alike. If overfitting grows with the rate and the lowest rates win, it fired in 15 % of studies with 5 trials, 39 % with
+    8, 83 % with 16 and 94 % with 32.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -87,17 +88,17 @@ class CurveBestIsRegularisedByAccident(Rule):
                 needs="trials",
                 at_least=MIN_TRIALS,
             )
-        at = next(i for i, r in enumerate(read.readings) if r.trial.index == trials[0].index)
-        if read.readings[at].p <= self.false_alarms:
+        at = next(i for i, r in enumerate(read.overfits) if r.trial.index == trials[0].index)
+        if read.overfits[at].p <= self.false_alarms:
             return
-        higher = [r for r, rate in zip(read.readings, read.rates, strict=True) if rate > read.rates[at]]
-        overfit = beyond_chance(higher, self.false_alarms)
-        lowest = float(np.mean(read.rates <= read.rates[at])) <= self.low
-        if lowest and len(overfit) >= self.most * len(higher) > 0 and read.p <= self.false_alarms:
+        higher = [r for r, rate in zip(read.overfits, read.rates, strict=True) if rate > read.rates[at]]
+        overfit = significant_overfits(higher, self.false_alarms)
+        lowest_share = float(np.mean(read.rates <= read.rates[at])) <= self.low
+        if lowest_share and len(overfit) >= self.most * len(higher) > 0 and read.p <= self.false_alarms:
             yield self._report(study, read, at, overfit, len(higher))
 
     def _report(self, study: Study, read: RateOverfits, at: int, overfit: list[Overfit], higher: int) -> Finding:
-        best, rate = read.readings[at].trial, Name(read.rate)
+        best, rate = read.overfits[at].trial, Name(read.rate)
         changes = tuple(regulariser_changes(study, study.cost_curve))
         return self.finding(
             say(
@@ -133,7 +134,7 @@ class CurveBestIsRegularisedByAccident(Rule):
         )
 
     def _figures(self, read: RateOverfits, at: int, overfit: list[Overfit], higher: int) -> FigureEvidence:
-        level_of = {r.trial.index: level for r, level in zip(read.readings, read.levels, strict=True)}
+        level_of = {r.trial.index: level for r, level in zip(read.overfits, read.levels, strict=True)}
         theirs = float(np.median([level_of[o.trial.index] for o in overfit]))
         levels = say(
             "{own}; {theirs} in trials that overfit", own=Objective(float(read.levels[at])), theirs=Objective(theirs)

@@ -10,13 +10,13 @@ from advisor.computed.curves.overfit import (
     Costs,
     Overfit,
     PooledRise,
-    beyond_chance,
     name_regularisers,
     only_low_settings,
     pooled_rise,
     read_overfits,
     regulariser_changes,
     setting_winners,
+    significant_overfits,
     validation_curves,
 )
 from advisor.engine.rule import Relation, Rule, Share
@@ -32,12 +32,12 @@ class CurveOverfitting(Rule):
     """Validation gets worse after its best step while training still improves.
 
     ## What it looks at
-    The validation curve of every feasible trial. Does the level at its end (the median of the last tenth) lie above the lowest
-    level before? The lowest of many noisy levels is low by chance, so the p-value is multiplied by the number of levels. The noise
-    is estimated from the curve itself, also over windows of a tenth of it, so that slow drift does not count as a rise. A training
-    metric (the objective on training data, or a loss) must fall over the same steps and none may rise: if training gets worse too,
-    the trial is unstable. The best trial of each scientific setting is tested first. If the objective is not a loss, the validation
-    loss is tested second, because it often rises although the accuracy does not fall.
+    The validation curve of every feasible trial. The rule tests if the level at its end (the median of the last tenth) lies above
+    the lowest level before. The lowest of many noisy levels is low by chance, so the p-value is multiplied by the number of levels.
+    The noise is estimated from the curve itself, also over windows of a tenth of it, so that slow drift does not count as a rise. A
+    training metric (the objective on training data, or a loss) must fall over the same steps, and none may rise, because a trial
+    whose training gets worse too is unstable. The best trial of each scientific setting is tested first. If the objective is not a
+    loss, the validation loss is tested second, because it often rises although the accuracy does not fall.
 
     With few evaluations, no single trial can show overfitting, but many trials together can. They overfit if most of them end worse
     than they were at the same earlier point of the training (sign test), and if their training metric falls.
@@ -72,33 +72,33 @@ class CurveOverfitting(Rule):
     )
 
     material: Share = 0.02
-    """Minimum rise, as a share of the distance between the highest and the lowest level, of both the trial's own curve and the best
-    trial's. Our choice."""
+    """Minimum rise, as a share of the range of levels of the trial's own curve, and of that of the best trial's curve. Our choice.
+    """
     false_alarms: Share = 0.05
     """Maximum share of studies in which chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding: about the objective, else about the validation loss."""
+        """Yield at most one finding, about the objective or, if it does not overfit, about the validation loss."""
         trials, objective = study.ranked(), study.spec.objective.metric
         if not trials:
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
         winners = setting_winners(study, trials)
-        first = {t.index for t in winners}
-        looks = validation_curves(study)
-        # The false-alarm level is shared among the metrics, and between the best trials per setting, the others and all together.
-        # With too few evaluations to test a trial on its own, only the test of all together is left.
+        winner_indices = {t.index for t in winners}
+        curves = validation_curves(study)
+        # The significance level is divided among the metrics and among three tests: of the best trials per setting, of the others,
+        # and of all trials together. With too few evaluations to test a single trial, only the last test is made.
         assessed = False
-        for metric, costs in looks:
-            read = read_overfits(study, trials, metric, costs, material=self.material)
-            assessed = assessed or bool(read)
-            level = self.false_alarms / ((3 if read else 1) * len(looks))
-            hits = beyond_chance([r for r in read if r.trial.index in first], level)
-            hits += beyond_chance([r for r in read if r.trial.index not in first], level)
+        for metric, costs in curves:
+            overfits = read_overfits(study, trials, metric, costs, material=self.material)
+            assessed = assessed or bool(overfits)
+            level = self.false_alarms / ((3 if overfits else 1) * len(curves))
+            significant = significant_overfits([r for r in overfits if r.trial.index in winner_indices], level)
+            significant += significant_overfits([r for r in overfits if r.trial.index not in winner_indices], level)
             # A trial that learned nothing has little to lose, so its rise is compared with the gain of the best trial.
-            gain = next((r.rise.gain for r in read if r.trial.index == trials[0].index), 0.0)
-            hits = [h for h in hits if h.rise.height >= self.material * gain]
-            if hits and not only_low_settings(study, [h.trial for h in hits], trials):
-                yield self._report(study, (metric, costs), hits, winners, len(trials))
+            gain = next((r.rise.gain for r in overfits if r.trial.index == trials[0].index), 0.0)
+            significant = [h for h in significant if h.rise.height >= self.material * gain]
+            if significant and not only_low_settings(study, [h.trial for h in significant], trials):
+                yield self._report(study, (metric, costs), significant, winners, len(trials))
                 return
             pooled = pooled_rise(study, trials, costs)
             assessed = assessed or (pooled is not None and pooled.least_p <= level)
@@ -114,8 +114,8 @@ class CurveOverfitting(Rule):
 
     def _matters(self, study: Study, pooled: PooledRise, trials: list[Trial], gain: float) -> bool:
         """Return True if the trials lose a material part of their gain, and not only at low settings of a regulariser."""
-        material = pooled.share >= self.material and pooled.height >= self.material * gain
-        return material and not only_low_settings(study, pooled.rising, trials)
+        is_material = pooled.share >= self.material and pooled.height >= self.material * gain
+        return is_material and not only_low_settings(study, pooled.rising, trials)
 
     def _report_pooled(
         self, study: Study, look: tuple[str, Costs], pooled: PooledRise, winners: list[Trial]
@@ -164,7 +164,7 @@ class CurveOverfitting(Rule):
         )
 
     def _report(
-        self, study: Study, look: tuple[str, Costs], hits: list[Overfit], winners: list[Trial], feasible: int
+        self, study: Study, look: tuple[str, Costs], hits: list[Overfit], winners: list[Trial], feasible_count: int
     ) -> Finding:
         metric, costs = look
         top, objective = hits[0], study.spec.objective.metric
@@ -174,7 +174,7 @@ class CurveOverfitting(Rule):
             say(
                 "{rise}{context}",
                 rise=_rise(study, metric, top, winners),
-                context=_context(hits, feasible, metric, objective),
+                context=_context(hits, feasible_count, metric, objective),
             ),
             action=say(
                 "Try {regularisers} before you choose a smaller model.", regularisers=name_regularisers(changes)
@@ -190,12 +190,12 @@ class CurveOverfitting(Rule):
                     trials=tuple(h.trial.id for h in hits[:5]),
                     marks=tuple(Mark(trial=h.trial.id, step=h.step, label="best level") for h in hits[:5]),
                 ),
-                self._figures(top, len(hits), feasible),
+                self._figures(top, len(hits), feasible_count),
             ),
             changes=changes,
         )
 
-    def _figures(self, top: Overfit, overfit: int, feasible: int) -> FigureEvidence:
+    def _figures(self, top: Overfit, overfit: int, feasible_count: int) -> FigureEvidence:
         return FigureEvidence(
             rows=(
                 ("evaluations of the trial", len(top.curve)),
@@ -208,13 +208,16 @@ class CurveOverfitting(Rule):
                     "p-value, corrected for steps and trials",
                     limited(Probability(top.p), self.false_alarms),
                 ),
-                ("feasible trials that overfit", say("{overfit} of {feasible}", overfit=overfit, feasible=feasible)),
+                (
+                    "feasible trials that overfit",
+                    say("{overfit} of {feasible}", overfit=overfit, feasible=feasible_count),
+                ),
             )
         )
 
 
 def _rise(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Message:
-    """Return a sentence about the first trial: how far its validation metric rises, and the direction of its training metric."""
+    """Return a sentence about the rise of the first trial's validation metric and the direction of its training metric."""
     levels = (top.rise.best_level, top.rise.level)
     best, end = levels if metric != study.spec.objective.metric else (study.objective_value(v) for v in levels)
     who = (
@@ -235,9 +238,9 @@ def _rise(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Mess
     )
 
 
-def _context(hits: list[Overfit], feasible: int, metric: str, objective: str) -> Message:
+def _context(hits: list[Overfit], feasible_count: int, metric: str, objective: str) -> Message:
     """Return sentences about the other trials, and about the metric if it is not the objective."""
-    share = say(" {n} of {of} feasible trials overfit.", n=len(hits), of=feasible) if feasible > 1 else ""
+    share = say(" {n} of {of} feasible trials overfit.", n=len(hits), of=feasible_count) if feasible_count > 1 else ""
     return say("{share}{caveats}", share=share, caveats=_caveats(hits[0].training, metric, objective))
 
 

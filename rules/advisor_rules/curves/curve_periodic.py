@@ -21,16 +21,16 @@ class CurvePeriodic(Rule):
     """A validation curve oscillates with a regular period.
 
     ## What it looks at
-    The objective and the validation loss of the best few trials, if they were evaluated at regular steps. Does a period stand out
-    from the spectrum of the curve's noise, and explain a good part of the movement around the trend? If the length of an epoch is
-    known, its period is tested first. Any other period must occur in most of the trials. Two harmless causes are excluded: a cyclic
-    learning rate, and momentum, which can cause periods below 4 pi / (1 - momentum) steps. Such short periods count only if they
-    are an epoch, a half or a third of one.
+    The objective and the validation loss of the best few trials, if they were evaluated at regular steps. A period counts if it
+    stands out from the spectrum of the curve's noise and explains a good part of the variation around the trend. If the length of
+    an epoch is known, its period is tested first. Any other period must occur in most of the trials. Two harmless causes are
+    excluded: a cyclic learning rate, and momentum, which can cause periods below 4 pi / (1 - momentum) steps. Such short periods
+    count only if they are an epoch, or a half or a third of one.
 
     ## Why it matters
     Random sampling has no period. A period of one epoch means that the model sees the same examples in the same order. Either the
-    training data are not shuffled or only within a small buffer, or some training examples are also in the validation set and are
-    remembered best just after training on them. Results then depend on the step at which training ends.
+    training data are not shuffled, or only within a small buffer; or some training examples are also in the validation set, and the
+    model remembers them best just after training on them. In both cases, results depend on the step at which training ends.
 
     ## What to do
     Check that the training loader shuffles all of the data in each epoch, and that no example is in both the training and the
@@ -62,11 +62,12 @@ class CurvePeriodic(Rule):
     )
 
     best: Count = 5
-    """Number of best trials to test; a fault in the data shows in all of them. Our choice."""
+    """Number of best trials to test; a fault in the data affects all of them. Our choice."""
     material: Share = 0.1
     """Minimum share of the variance around the trend that the period explains. Our choice."""
     false_alarms: Share = 0.02
-    """Maximum share of studies in which noise alone raises a finding; lower than usual: a finding starts a search for bugs."""
+    """Maximum share of studies in which noise alone raises a finding. It is lower than usual, because a finding starts a search for
+    bugs."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about a period."""
@@ -91,7 +92,7 @@ class CurvePeriodic(Rule):
                 "period of an epoch cannot show; evaluate several times an epoch"
             )
 
-    def _report(self, study: Study, top: Cycle, alike: list[Trial], judged: int) -> Finding:
+    def _report(self, study: Study, top: Cycle, alike: list[Trial], judged_count: int) -> Finding:
         shuffled = top.trial.facts.get("shuffle", "")
         advice = _ADVICE.get(shuffled, _ADVICE[""])
         trial, others = Name(top.trial.name), len(alike) - 1
@@ -103,7 +104,9 @@ class CurvePeriodic(Rule):
                 metric=Name(top.metric),
                 period=_period(study, top),
                 share=Percent(top.strongest.share),
-                others=say(" {n} more of {judged} trials have this period.", n=others, judged=judged) if others else "",
+                others=say(" {n} more of {judged} trials have this period.", n=others, judged=judged_count)
+                if others
+                else "",
                 loader=" The training loader does not shuffle." if shuffled == "false" else "",
             ),
             action=advice,
@@ -117,15 +120,15 @@ class CurvePeriodic(Rule):
                     caption=say("{metric} repeats every {period}.", metric=Name(top.metric), period=_steps(study, top)),
                     trials=tuple(t.id for t in alike),
                 ),
-                self._figures(study, top, len(alike), judged),
+                self._figures(study, top, len(alike), judged_count),
             ),
             changes=(Advise(text=advice),),
         )
 
-    def _figures(self, study: Study, top: Cycle, alike: int, judged: int) -> FigureEvidence:
+    def _figures(self, study: Study, top: Cycle, alike: int, judged_count: int) -> FigureEvidence:
         return FigureEvidence(
             rows=(
-                ("trials judged", say("{judged}; {alike} have this period", judged=judged, alike=alike)),
+                ("trials judged", say("{judged}; {alike} have this period", judged=judged_count, alike=alike)),
                 (
                     "evaluations",
                     say(

@@ -21,34 +21,34 @@ class CurveSaturated(Rule):
 
     ## What it looks at
     The best few trials, at a constant learning rate. The rule finds the step after which the smoothed objective stays close to its
-    final level.
-    This step, plus a margin, is the length that the trial needed. The rule fires if all of this holds in most of these trials:
+    final level. This step, plus a margin, is the length that the trial needed. The rule fires if all of this holds in most of these
+    trials:
 
     - a good part of the steps can be saved,
-    - the steps to drop gained next to nothing, by the upper confidence bound of their gain,
+    - the upper confidence bound of the gain of the steps to drop is near zero,
     - the curve neither rises again nor still improves,
     - the cost on training data, if logged, is flat too (a cost that still falls may indicate overfitting).
 
     A decaying learning rate keeps a curve flat by itself, so only the stretch at a constant rate counts. It must be at least 55 %
-    of the steps; the advice keeps the length of the decay after it. With a shorter stretch, the rule cannot judge; comparing with
-    the same schedule at half the length can.
+    of the steps; the advice keeps the length of the decay after it. With a shorter stretch, the rule cannot judge. In that case,
+    train with the same schedule at half the length and compare.
 
     ## Why it matters
-    Compute does not limit this study. The steps without a gain could pay for more trials.
+    Compute does not limit this study. The compute of the steps without a gain would suffice for more trials.
 
     ## What to do
     Set `max_train_steps` to the length that the slowest of these trials needed, including the margin, and shorten the schedule
-    equally. If you keep the best checkpoint, training too long only costs time: in doubt, choose the longer training.
+    equally. If you keep the best checkpoint, training too long only costs time, so if in doubt, choose the longer training.
 
-    The rule only advises in two cases. If different settings stop at the same value in the first 5 % of the steps, they may be
-    stuck on a plateau. If the steps to drop could hide a gain larger than the lead of the best trial and the noise between trials,
-    short runs could rank the best settings wrongly.
+    In two cases, the rule gives advice but does not shorten the training. If different settings reach the same value in the first 5
+    % of the steps, they may be stuck on a plateau. If the steps to drop could hide a gain larger than the lead of the best trial
+    and the noise between trials, short runs could rank the best settings wrongly.
 
     ## How sure
     Confidence is 0.95 times the share of the best trials that agree. A trial counts only if the 95 % upper bound of the gain in
-    the dropped steps is below the threshold, so noise makes the rule quiet. In 200 simulated studies per design of curves that
-    fall or rise to the end it fired in at most 0.5 %. If 50 evaluations settle within the first fifth, it fired in 99 % (noise 0.5
-    % of the gain) and 72 % (2 %).
+    the dropped steps is below the threshold, so noise makes the rule quiet. In simulations (200 studies per design), the rule fired
+    in at most 0.5 % if curves fall or rise to the end. If curves of 50 evaluations settle within the first fifth, it fired in 99 %
+    with noise of 0.5 % of the gain, and in 72 % with noise of 2 %.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -73,11 +73,11 @@ class CurveSaturated(Rule):
     reach: Share = 0.1
     """Maximum distance of a judged trial from the best trial, as a share of the best trial's gain over its run. Our choice."""
     tolerance: Share = curve_tails.TOLERANCE
-    """Maximum distance from the final level, as a share of the run's gain; twice the noise if that is more. Our choice."""
+    """Maximum distance from the final level, as a share of the run's gain; at least twice the noise is allowed. Our choice."""
     rest: Share = 0.05
-    """Maximum gain of the dropped steps (95 % bound), as a share of the run's gain; twice as much on training data. Our choice."""
+    """Maximum gain of the dropped steps (95 % bound), as a share of the run's gain; on training data, twice as much. Our choice."""
     margin: Factor = curve_tails.MARGIN
-    """Length of the next training as a multiple of the steps until the curves settle. Our choice, rather long."""
+    """Length of the next training as a multiple of the steps until the curves settle. Our choice, which is rather high."""
     saved: Share = 0.25
     """Minimum share of the steps that can be saved. Our choice."""
     material: Share = 0.01
@@ -87,73 +87,75 @@ class CurveSaturated(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding, about the study."""
-        judged = curve_tails.best_endings(study, self.best, self.reach, tolerance=self.tolerance, margin=self.margin)
+        judged_endings = curve_tails.best_endings(
+            study, self.best, self.reach, tolerance=self.tolerance, margin=self.margin
+        )
         limits = {"rest": self.rest, "saved": self.saved, "material": self.material, "alpha": self.false_alarms}
-        flat = [e for e in judged if e.saturated(**limits)]
-        if 2 * len(flat) > len(judged):
-            yield self._finding(study, flat, len(judged))
+        flat_endings = [e for e in judged_endings if e.saturated(**limits)]
+        if 2 * len(flat_endings) > len(judged_endings):
+            yield self._finding(study, flat_endings, len(judged_endings))
 
-    def _finding(self, study: Study, flat: list[Ending], judged: int) -> Finding:
-        steps = curve_tails.typical_steps(study, flat)
-        slowest = max(flat, key=lambda e: e.settled * e.until / e.steps)
+    def _finding(self, study: Study, flat_endings: list[Ending], judged_count: int) -> Finding:
+        steps = curve_tails.typical_steps(study, flat_endings)
+        slowest = max(flat_endings, key=lambda e: e.settled * e.until / e.steps)
         settled = Percent(slowest.settled * slowest.until / slowest.steps)
         decay = Percent(1 - slowest.until / slowest.steps)
         fewer = min(curve_tails.round_up((self.margin * settled.value + decay.value) * steps), steps)
-        rest = Percent(max(0.0, *(e.plateau.rest for e in flat)), 1)
+        rest = Percent(max(0.0, *(e.plateau.rest for e in flat_endings)), 1)
         why = (
             f"The slowest trial settled at {settled} of {study.length(steps)}. We train {self.margin:g} times as long as it needed"
             + (f" and keep the decay, {decay} of the steps." if slowest.until < slowest.steps else ".")
         )
-        action, changes = _advice(study, flat, steps, fewer, why)
-        several = say("{flat} of the {judged} best trials are", flat=len(flat), judged=judged)
+        action, changes = _advice(study, flat_endings, steps, fewer, why)
+        several = say("{flat} of the {judged} best trials are", flat=len(flat_endings), judged=judged_count)
         return self.finding(
             say(
                 "{trials} flat after {settled} of {steps}, in {curves}. {rest_of} brought at most {rest} of the gain, {bounds}.",
-                trials=several if judged > 1 else "The best trial is",
+                trials=several if judged_count > 1 else "The best trial is",
                 settled=settled,
                 steps=study.length(steps),
-                curves="training and validation" if any(e.train_plateau for e in flat) else "validation",
+                curves="training and validation" if any(e.train_plateau for e in flat_endings) else "validation",
                 rest_of=say("Everything after {fewer}", fewer=study.length(fewer))
                 if slowest.until == slowest.steps
                 else say("The rest of the stretch at a constant learning rate"),
                 rest=rest,
-                bounds=_bounds(study, flat),
+                bounds=_bounds(study, flat_endings),
             ),
             action=action,
             severity="note",
-            confidence=0.95 * len(flat) / judged,
-            trials=[e.trial for e in flat],
-            evidence=(self._curves(study, flat, rest), self._figures(flat, judged)),
+            confidence=0.95 * len(flat_endings) / judged_count,
+            trials=[e.trial for e in flat_endings],
+            evidence=(self._curves(study, flat_endings, rest), self._figures(flat_endings, judged_count)),
             changes=changes,
         )
 
-    def _curves(self, study: Study, flat: Sequence[Ending], rest: Percent) -> CurveEvidence:
+    def _curves(self, study: Study, flat_endings: Sequence[Ending], rest: Percent) -> CurveEvidence:
         return CurveEvidence(
             metrics=(study.spec.objective.metric,),
             caption=say("After its mark, no trial gains more than {rest} of what it gained before.", rest=rest),
-            trials=tuple(e.trial.id for e in flat),
-            marks=tuple(Mark(trial=e.trial.id, step=round(e.settled * e.until), label="settled") for e in flat),
+            trials=tuple(e.trial.id for e in flat_endings),
+            marks=tuple(Mark(trial=e.trial.id, step=round(e.settled * e.until), label="settled") for e in flat_endings),
         )
 
-    def _figures(self, flat: Sequence[Ending], judged: int) -> FigureEvidence:
+    def _figures(self, flat_endings: Sequence[Ending], judged_count: int) -> FigureEvidence:
         limits = say("{rest} of the gain, {saved} of the steps", rest=Percent(self.rest), saved=Percent(self.saved))
         return FigureEvidence(
             rows=(
-                ("trials judged", say("{judged}; {flat} settled early", judged=judged, flat=len(flat))),
-                ("share of the steps until settled", listed([Percent(e.settled) for e in flat], 9)),
-                ("tolerance, share of the gain", listed([Percent(e.plateau.tolerance, 2) for e in flat], 9)),
-                ("maximum gain of the rest", listed([Percent(max(e.plateau.rest, 0), 2) for e in flat], 9)),
+                ("trials judged", say("{judged}; {flat} settled early", judged=judged_count, flat=len(flat_endings))),
+                ("share of the steps until settled", listed([Percent(e.settled) for e in flat_endings], 9)),
+                ("tolerance, share of the gain", listed([Percent(e.plateau.tolerance, 2) for e in flat_endings], 9)),
+                ("maximum gain of the rest", listed([Percent(max(e.plateau.rest, 0), 2) for e in flat_endings], 9)),
                 ("limits: gain of the rest, steps saved", limits),
             )
         )
 
 
-def _bounds(study: Study, flat: Sequence[Ending]) -> Message:
-    """Return the bound of the gain in the objective's unit, beside the lead of the best trial or the plateau."""
+def _bounds(study: Study, flat_endings: Sequence[Ending]) -> Message:
+    """Return the bound of the gain in the objective's unit, with the lead of the best trial or the value of the plateau."""
     unit, lead = Name(study.spec.objective.metric), curve_tails.lead(study)
-    bound = say("{bound} of {metric}", bound=Number(curve_tails.late_bound(study, flat), 2), metric=unit)
-    if curve_tails.on_one_plateau(study, flat):
-        level = Objective(study.objective_value(float(study.costs[flat[0].trial.index])))
+    bound = say("{bound} of {metric}", bound=Number(curve_tails.late_bound(study, flat_endings), 2), metric=unit)
+    if curve_tails.on_one_plateau(study, flat_endings):
+        level = Objective(study.objective_value(float(study.costs[flat_endings[0].trial.index])))
         return say("{bound}. Different settings stop at the same value, {level}, at once", bound=bound, level=level)
     if math.isnan(lead):
         return bound
@@ -161,18 +163,18 @@ def _bounds(study: Study, flat: Sequence[Ending]) -> Message:
 
 
 def _advice(
-    study: Study, flat: Sequence[Ending], steps: int, fewer: int, why: str
+    study: Study, flat_endings: Sequence[Ending], steps: int, fewer: int, why: str
 ) -> tuple[Message, tuple[Change, ...]]:
-    """Return the action and the changes: a shorter training, or what to find out before."""
+    """Return (action, changes): a shorter training, or a check to make first."""
     length = study.length(fewer)
-    if curve_tails.on_one_plateau(study, flat):
+    if curve_tails.on_one_plateau(study, flat_endings):
         action = say(
             "Check that these trials are not stuck: compare their outputs with a constant prediction, and try another "
             "initialisation or a warmup."
         )
         return action, (Advise(text=str(action)),)
-    limit = max(curve_tails.lead(study), curve_tails.noise_bound(study, flat))
-    if curve_tails.late_bound(study, flat) > limit:
+    limit = max(curve_tails.lead(study), curve_tails.noise_bound(study, flat_endings))
+    if curve_tails.late_bound(study, flat_endings) > limit:
         action = say(
             "Before you shorten the training, train the two best settings for only {length} and see if the same one leads.",
             length=length,

@@ -19,33 +19,33 @@ from advisor.model.study import Study, Trial
 from advisor.stats.curve import change_since
 from advisor_rules.curves._jump_causes import noise_remedy
 
-_DISTINCT = 1.96 * 2**0.5
-"""Minimum difference of two single values at 95 % confidence, in standard deviations of one value."""
+_DETECTABLE = 1.96 * 2**0.5
+"""Smallest detectable difference of two single values at 95 % confidence, in standard deviations of one value."""
 
 
 class CurveStepVariance(Rule):
     """Validation jumps so much between evaluations that noise decides the ranking of the best trials.
 
     ## What it looks at
-    The best trial of each of the best settings; other seeds of a setting are no rivals. The half of its curve around its best step
-    is split into a smooth course and noise. All evaluations are redrawn 500 times from both, and the best step is selected again in
-    each draw. The rule fires if another trial wins in most draws and most of the variance between the best values is noise. If
-    there is only one trial, the rule compares the smallest detectable difference between two such trials with the gain from
-    training.
+    The best trial of each of the best settings; other seeds of a setting are not compared. The half of its curve around its best
+    step is split into a smooth course and noise. All evaluations are redrawn 500 times from both, and the best step is selected
+    again in each draw. The rule fires if another trial wins in most draws and most of the variance between the best values is
+    noise. If there is only one trial, the rule compares the smallest detectable difference between two such trials with the gain
+    from training.
 
     ## Why it matters
-    A trial is judged by a lucky or an unlucky step, so hyperparameters are compared by chance. Production training will not end
-    at that lucky step.
+    A lucky or unlucky step decides the result of a trial, so the comparison of hyperparameters depends on chance. Production
+    training will not end at that lucky step.
 
     ## What to do
     Decay the learning rate if it is constant. If training metrics jump together with validation, use weight averaging over the last
     steps or raise the batch size. Otherwise evaluate on more validation data.
 
     ## How sure
-    Confidence is the share of draws that another trial wins; for a single trial, the probability that its noise exceeds the limit.
-    The noise is the lowest of three estimates, so that bends of a curve do not count. Simulated studies had 50 evaluations. If
-    trials differ by at least 2 standard deviations of the noise, the rule fired in at most 1 %. If all trials are equal and noise
-    alone ranks them, it fired in 29 % with 2 trials, 67 % with 5 and 79 % with 20.
+    Confidence is the share of draws that another trial wins; for a single trial, it is the probability that its noise exceeds the
+    limit. The noise is the lowest of three estimates, so that bends of a curve do not count. In simulated studies with 50
+    evaluations, the rule fired in at most 1 % if trials differ by at least 2 standard deviations of the noise. If all trials are
+    equal and noise alone ranks them, it fired in 29 % with 2 trials, 67 % with 5 and 79 % with 20.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -54,11 +54,11 @@ class CurveStepVariance(Rule):
     best: Count = 5
     """Number of best settings to compare."""
     keeps: Share = 0.5
-    """Minimum share of draws that the best trial must win in a reliable ranking. Our choice: more likely than not."""
+    """Minimum share of draws that the best trial must win in a reliable ranking. Our choice: half of them."""
     reliable: Share = 0.5
-    """Minimum share of the variance between the best trials that must not be noise in a reliable ranking. Our choice."""
+    """Minimum share of true differences in the variance between the best trials, for a reliable ranking. Our choice."""
     blur: Share = 0.05
-    """Maximum smallest detectable difference for a single trial, as a share of its gain. Our choice."""
+    """Maximum detectable difference for a single trial, as a share of its gain. Our choice."""
     constant: Share = 0.5
     """Minimum final learning rate, as a share of its peak, that counts as not decayed."""
     false_alarms: Share = 0.05
@@ -113,46 +113,49 @@ class CurveStepVariance(Rule):
                 limited(Percent(ranking.reliability), Percent(self.reliable)),
             ),
         )
-        # More seeds, not better evaluations, would rank settings that differ no more than repeats do.
-        by_seeds = noise.as_much_between_seeds(study, trials, self.false_alarms)
+        # If settings differ no more than repeats do, only more seeds can rank them; better evaluations cannot.
+        by_seeds = noise.seeds_differ_as_much(study, trials, self.false_alarms)
         return self._report(study, trials, message, 1 - ranking.keeps, rows, "note" if by_seeds else "warning")
 
     def _single(self, study: Study, trial: Trial, part: Around) -> Iterator[Finding]:
         curve = study.cost_curve(trial).finite
-        learned = change_since(curve.values, 0)
+        fall = change_since(curve.values, 0)
         gain = float(curve.values[: int(np.argmin(curve.values)) + 1].max()) - float(curve.values.min())
-        if learned is None or learned.p_fall > self.false_alarms or gain <= 0:
+        if fall is None or fall.p_fall > self.false_alarms or gain <= 0:
             raise MissingData(
                 "the only feasible trial did not improve beyond its noise; this needs two trials or more",
                 needs="trials",
                 at_least=2,
             )
-        sure = part.chance_above(self.blur * gain / _DISTINCT)
-        if sure < 1 - self.false_alarms:
+        probability = part.chance_above(self.blur * gain / _DETECTABLE)
+        if probability < 1 - self.false_alarms:
             return
-        needed = _DISTINCT * part.noise
+        detectable = _DETECTABLE * part.noise
         message = say(
             "In the only feasible trial, {trial}, {metric} jumps by {noise} (standard deviation) between evaluations. Trials must "
             "differ by {needed} to be told apart, which is {share} of all that training gained.",
             trial=Name(trial.name),
             metric=Name(study.spec.objective.metric),
             noise=Number(part.noise, 2),
-            needed=Number(needed, 2),
-            share=Percent(needed / gain),
+            needed=Number(detectable, 2),
+            share=Percent(detectable / gain),
         )
         needed_share = say(
-            "{share} of the gain (limit {limit})", share=Percent(needed / gain, 1), limit=Percent(self.blur)
+            "{share} of the gain (limit {limit})", share=Percent(detectable / gain, 1), limit=Percent(self.blur)
         )
         rows = (
             ("evaluations around the best step", len(part.course)),
             ("noise between evaluations", part.noise),
-            ("detectable difference at 95 % confidence", say("{needed}, {share}", needed=needed, share=needed_share)),
+            (
+                "detectable difference at 95 % confidence",
+                say("{needed}, {share}", needed=detectable, share=needed_share),
+            ),
             (
                 "probability that the noise exceeds the limit",
-                say("{sure} (fires from {limit})", sure=Percent(sure, 1), limit=Percent(1 - self.false_alarms)),
+                say("{sure} (fires from {limit})", sure=Percent(probability, 1), limit=Percent(1 - self.false_alarms)),
             ),
         )
-        yield self._report(study, [trial], message, sure, rows, "note")
+        yield self._report(study, [trial], message, probability, rows, "note")
 
     def _report(
         self,
@@ -188,7 +191,7 @@ class CurveStepVariance(Rule):
 
 
 def _best_of_each_setting(study: Study) -> list[Trial]:
-    """Return the best trial of each setting, best first; all trials if they have only one setting."""
+    """Return the best trial of each setting, best first; all trials if there is only one setting."""
     best: dict[object, Trial] = {}
     for trial in study.ranked():
         best.setdefault(repeats.key(trial) or trial.id, trial)

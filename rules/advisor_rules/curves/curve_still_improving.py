@@ -18,33 +18,33 @@ from advisor.model.study import Study
 from advisor_rules.curves import _doublings
 from advisor_rules.curves._doublings import Doubling
 
-_STRETCH = (
+_DECAY_ADVICE = (
     "Spend the extra steps at a high learning rate: stretch a cosine decay over the new length; keep a linear decay as long as it "
     "was and put the extra steps before it."
 )
 
-_KEEP = "Keep the learning rate constant over the extra steps as well, so that this study shows only the effect of more steps."
+_CONSTANT = "Keep the learning rate constant over the extra steps as well, so that this study shows only the effect of more steps."
 
 
 class CurveStillImproving(Rule):
     """The best trials still improve when their training ends.
 
     ## What it looks at
-    The objective of the best few trials over the last fifth of their steps at a constant learning rate. Does it improve beyond its
-    noise? A line through these evaluations (with wider errors for autocorrelated noise) and a sign test of their differences both
-    decide. The forecast is the gain from doubling the training; it follows from the slope and from its decrease since the fifth
-    before. The rule fires if most of the best trials improve and the forecast is large enough. Trials that were cut short are left
-    out.
+    The objective of the best few trials over the last fifth of their steps at a constant learning rate. Two tests decide if it
+    improves beyond its noise: a line through these evaluations (with wider errors for autocorrelated noise), and a sign test of
+    their differences. The forecast is the gain from doubling the training. It follows from the slope and from the decrease of the
+    slope since the previous fifth. The rule fires if most of the best trials improve and the forecast is large enough. Trials that
+    were cut short are left out.
 
     A decay of the learning rate bends the end of a curve, which then falls although longer training would not help. So the rule
     needs a stretch at a constant rate over at least 55 % of the steps, as before the decay at the end of a "warmup, stable, decay"
-    schedule. With a cosine or a straight line to zero, it cannot judge; a comparison with the same schedule at half the length can.
-    If the schedule is unknown, the rule also needs curves that slow down gradually, pooled over all trials: only a constant rate
-    gives them. A decay speeds up the fall, keeps its pace to the end or stops it abruptly. With one trial, the rate is taken as
-    constant, and the finding says so.
+    schedule. With a cosine or linear decay to zero, it cannot judge. In that case, train with the same schedule at half the length
+    and compare. If the schedule is unknown, the curves of all trials together must also slow down gradually, which happens only at
+    a constant rate. With a decay, the fall speeds up, continues at the same pace to the end or stops abruptly. With only one trial,
+    the rate is assumed to be constant, and the finding says so.
 
-    Trials of the same settings and different lengths directly show the effect of more steps, under any schedule. If there are such
-    trials, the rule compares them instead.
+    Trials with the same settings and different lengths directly show the effect of more steps, under any schedule. If there are
+    such trials, the rule compares them instead.
 
     ## Why it matters
     Compute limits this study: longer training improves its results directly. Comparing trials too early may rank them wrongly.
@@ -55,9 +55,10 @@ class CurveStillImproving(Rule):
     linear decay, keep its length and extend the constant part before it. Then tune the decay again.
 
     ## How sure
-    Confidence is the probability, from the noise, that the forecast exceeds the threshold, times the share of the best trials that
-    agree. The 90 % interval of the forecast held in 91 % of simulated curves, and in 82 to 92 % of real curves of five
-    sources that were cut at half their length (`benchmarks/quality/forecasts.py`; two constants were chosen on the real ones).
+    Confidence is the probability, given the noise, that the forecast exceeds the threshold, multiplied by the share of the best
+    trials that still improve. The 90 % interval of the forecast contained the true value for 91 % of simulated curves, and for 82
+    to 92 % of real curves from five sources that were truncated at half their length (`benchmarks/quality/forecasts.py`; two
+    constants were chosen on these real curves).
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -90,11 +91,12 @@ class CurveStillImproving(Rule):
     reach: Share = curve_tails.REACH
     """Maximum distance of a judged trial from the best trial, as a share of the best trial's gain over its run. Our choice."""
     tail: Share = curve_tails.TAIL
-    """Share of the steps that counts as the end of training; extended if it holds fewer than 5 evaluations. Our choice."""
+    """Share of the steps that counts as the end of training; extended if it contains fewer than 5 evaluations. Our choice."""
     material: Share = curve_tails.MATERIAL
     """Minimum forecast gain, as a share of the run's gain. Our choice."""
     false_alarms: Share = 0.05
-    """Maximum share of studies in which noise alone raises a finding: the level of each trial's test; most trials must pass."""
+    """Maximum share of studies in which noise alone raises a finding. It is the significance level of each trial's test, and most
+    trials must be significant."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding, about the study."""
@@ -102,10 +104,10 @@ class CurveStillImproving(Rule):
         if pairs:
             yield from self._of_pairs(study, pairs)
             return
-        judged = curve_tails.best_endings(study, self.best, self.reach, tail=self.tail)
-        improving = curve_tails.still_improving(judged, self.material, self.false_alarms)
-        if improving:
-            yield self._finding(study, improving, len(judged))
+        judged_endings = curve_tails.best_endings(study, self.best, self.reach, tail=self.tail)
+        improving_endings = curve_tails.still_improving(judged_endings, self.material, self.false_alarms)
+        if improving_endings:
+            yield self._finding(study, improving_endings, len(judged_endings))
 
     def _of_pairs(self, study: Study, pairs: list[Doubling]) -> Iterator[Finding]:
         """Yield a finding if the longer trials of equal settings are better beyond noise."""
@@ -144,22 +146,28 @@ class CurveStillImproving(Rule):
             changes=(curve_tails.set_length(study, steps, why=str(message)),),
         )
 
-    def _finding(self, study: Study, improving: list[Ending], judged: int) -> Finding:
-        middle = sorted((e.end for e in improving), key=lambda end: end.forecast)[len(improving) // 2]
-        steps = curve_tails.typical_steps(study, improving)
-        longer = curve_tails.round_up(steps * float(np.median([e.end.stretch for e in improving])))
-        sure = float(np.mean([e.end.chance_above(self.material) for e in improving])) * len(improving) / judged
-        trials = [e.trial for e in improving]
-        forecast = _forecast(study, improving[0])
+    def _finding(self, study: Study, improving_endings: list[Ending], judged_count: int) -> Finding:
+        middle = sorted((e.end for e in improving_endings), key=lambda end: end.forecast)[len(improving_endings) // 2]
+        steps = curve_tails.typical_steps(study, improving_endings)
+        longer = curve_tails.round_up(steps * float(np.median([e.end.stretch for e in improving_endings])))
+        confidence = (
+            float(np.mean([e.end.chance_above(self.material) for e in improving_endings]))
+            * len(improving_endings)
+            / judged_count
+        )
+        trials = [e.trial for e in improving_endings]
+        forecast = _forecast(study, improving_endings[0])
         return self.finding(
             say(
                 "{trials} {at}{rate}. Twice the steps would bring {metric} {forecast}.{assumed}",
-                trials=_several(len(improving), judged),
-                at=study.at(improving[0].until),
-                rate=_rate(improving[0], judged),
+                trials=_several(len(improving_endings), judged_count),
+                at=study.at(improving_endings[0].until),
+                rate=_rate(improving_endings[0], judged_count),
                 metric=Name(study.spec.objective.metric),
                 forecast=forecast,
-                assumed=" This assumes a constant learning rate: none was logged." if improving[0].assumed else "",
+                assumed=" This assumes a constant learning rate: none was logged."
+                if improving_endings[0].assumed
+                else "",
             ),
             action=say(
                 "Lengthen the training from {steps} to {longer} and tune the learning-rate decay for the new length.",
@@ -167,7 +175,7 @@ class CurveStillImproving(Rule):
                 longer=study.length(longer),
             ),
             severity="warning" if middle.forecast >= 5 * self.material else "note",
-            confidence=sure,
+            confidence=confidence,
             trials=trials,
             evidence=(
                 CurveEvidence(
@@ -175,30 +183,30 @@ class CurveStillImproving(Rule):
                     caption=say(
                         "The last {tail} of the steps before {at} brought {gain} of what the run had gained.",
                         tail=Percent(middle.window),
-                        at=study.at(improving[0].until),
+                        at=study.at(improving_endings[0].until),
                         gain=Percent(middle.gain, 1),
                     ),
                     trials=tuple(t.id for t in trials),
                 ),
-                self._figures(improving, judged, forecast),
+                self._figures(improving_endings, judged_count, forecast),
             ),
             changes=(
                 curve_tails.set_length(
                     study,
                     longer,
-                    why=f"The best trials still improve at {study.at(improving[0].until)}. Twice the steps would bring "
+                    why=f"The best trials still improve at {study.at(improving_endings[0].until)}. Twice the steps would bring "
                     f" {study.spec.objective.metric} {forecast}.",
                 ),
-                Advise(text=_KEEP if all(_stays_constant(e) for e in improving) else _STRETCH),
+                Advise(text=_CONSTANT if all(_stays_constant(e) for e in improving_endings) else _DECAY_ADVICE),
             ),
         )
 
-    def _figures(self, improving: Sequence[Ending], judged: int, forecast: Message) -> FigureEvidence:
-        ends = [e.end for e in improving]
+    def _figures(self, improving_endings: Sequence[Ending], judged_count: int, forecast: Message) -> FigureEvidence:
+        ends = [e.end for e in improving_endings]
         gains = [say("{gain} ± {error}", gain=Percent(e.gain, 2), error=Percent(e.error, 2)) for e in ends]
         return FigureEvidence(
             rows=(
-                ("trials judged", say("{judged}; {n} still improve", judged=judged, n=len(ends))),
+                ("trials judged", say("{judged}; {n} still improve", judged=judged_count, n=len(ends))),
                 ("evaluations at the end", listed([f"{e.points:,}" for e in ends], 9)),
                 ("gain at the end, ± standard error", listed(gains, 9)),
                 ("ratio to the gain just before", listed([Number(e.slowing, 2) for e in ends], 9)),
@@ -211,24 +219,24 @@ class CurveStillImproving(Rule):
         )
 
 
-def _several(improving: int, judged: int) -> Message:
-    if judged == 1:
+def _several(improving_count: int, judged_count: int) -> Message:
+    if judged_count == 1:
         return say("The best trial still improves at")
-    return say("{n} of the {judged} best trials still improve at", n=improving, judged=judged)
+    return say("{n} of the {judged} best trials still improve at", n=improving_count, judged=judged_count)
 
 
-def _rate(ending: Ending, judged: int) -> str:
-    whose = "its" if judged == 1 else "their"
+def _rate(ending: Ending, judged_count: int) -> str:
+    whose = "its" if judged_count == 1 else "their"
     return f", before {whose} learning rate decays" if ending.until < ending.steps else f", {whose} end"
 
 
 def _forecast(study: Study, ending: Ending) -> Message:
     """Return the forecast with its 90 % interval: `from 0.412 to 0.395 (0.38 to 0.405)`."""
-    made = curve_tails.forecast(study, ending)
-    now, middle, low, high = (Objective(v) for v in (made.now, made.middle, made.low, made.high))
+    forecast = curve_tails.forecast(study, ending)
+    now, middle, low, high = (Objective(v) for v in (forecast.now, forecast.middle, forecast.low, forecast.high))
     return say("from {now} to {middle} ({low} to {high})", now=now, middle=middle, low=low, high=high)
 
 
 def _stays_constant(ending: Ending) -> bool:
-    """Return whether the learning rate of the trial is known to stay constant to the end."""
+    """Return True if the learning rate of the trial is known to stay constant to the end."""
     return not ending.assumed and ending.until >= ending.steps

@@ -20,17 +20,17 @@ class CurveTrainLossRises(Rule):
     """The training loss rises during training, in trials that did not simply diverge.
 
     ## What it looks at
-    The training loss of the best few trials, on batches and in evaluations. Does the level at its end lie above the lowest level
-    before, and was the rise steady? Both must be beyond noise. The rise must be a material share of the curve's range and of the
-    level itself, because a loss near zero fluctuates. Four cases are excluded: a rise in one jump (`stability-mid`), a start that
+    The training loss of the best few trials, on batches and in evaluations. The level at its end must lie above the lowest level
+    before, and the rise must be steady, both beyond noise. The rise must be a material share of the curve's range and of the level
+    itself, because a loss near zero fluctuates. Four cases are excluded: a rise in one jump (`stability-mid`), a start that
     blew up (`stability-early`), a loss that ends non-finite, and a rise while the learning rate was raised. The rule fires if the
     best trial or most of the best few show a rise. If evaluations still improve, the finding is a note, because the definition of
     the loss may have changed, for example when augmentation started.
 
     ## Why it matters
     Training minimises this loss. If it rises slowly in trials that otherwise work, the cause is usually an unintended change in the
-    pipeline: labels or inputs drift, a loader gives other data after a restart, the loss is weighted differently, or gradients are
-    not cleared. No hyperparameter makes up for that.
+    pipeline: labels or inputs drift, a loader yields other data after a restart, the loss is weighted differently, or gradients are
+    not cleared. No hyperparameter can compensate for that.
 
     ## What to do
     Find the bug before tuning: compare batches from before and after the lowest loss. If the data are correct, halve the learning
@@ -90,7 +90,7 @@ class CurveTrainLossRises(Rule):
         if rising and (trials[0] == study.ranked()[0] or 2 * len(trials) > count):
             yield self._report(study, rising, trials, count)
 
-    def _report(self, study: Study, rising: list[TrainingRise], trials: list[Trial], judged: int) -> Finding:
+    def _report(self, study: Study, rising: list[TrainingRise], trials: list[Trial], judged_count: int) -> Finding:
         top = rising[0]
         of_best = top.trial == study.ranked()[0]
         advice = say(
@@ -100,21 +100,21 @@ class CurveTrainLossRises(Rule):
             step=study.at(top.step),
         )
         return self.finding(
-            _message(study, top, len(trials) - 1, judged, of_best=of_best),
+            _message(study, top, len(trials) - 1, judged_count, of_best=of_best),
             action=advice,
             severity=_severity(top, of_best=of_best),
             confidence=1 - top.p,
             subject=top.metric,
             trials=trials,
-            evidence=(_curves(rising, trials), self._figures(top, len(trials), judged)),
+            evidence=(_curves(rising, trials), self._figures(top, len(trials), judged_count)),
             changes=(Advise(text=str(advice)),),
         )
 
-    def _figures(self, top: TrainingRise, rising: int, judged: int) -> FigureEvidence:
+    def _figures(self, top: TrainingRise, rising: int, judged_count: int) -> FigureEvidence:
         rise = top.slow.rise
         return FigureEvidence(
             rows=(
-                ("trials judged", say("{judged}; {rising} rise", judged=judged, rising=rising)),
+                ("trials judged", say("{judged}; {rising} rise", judged=judged_count, rising=rising)),
                 ("points", say("{points} of {trial}", points=top.points, trial=Name(top.trial.name))),
                 (
                     "rise, share of the curve's range",
@@ -139,7 +139,7 @@ def _severity(top: TrainingRise, *, of_best: bool) -> Severity:
     return "critical" if of_best and top.ended_above_start else "warning"
 
 
-def _message(study: Study, top: TrainingRise, others: int, judged: int, *, of_best: bool) -> Message:
+def _message(study: Study, top: TrainingRise, others: int, judged_count: int, *, of_best: bool) -> Message:
     return say(
         "The training loss of {trial} rises: {metric} goes from {low} at {step} to {high} at its end.{others}{improving}",
         trial=say("the best trial, {name},", name=Name(top.trial.name)) if of_best else Name(top.trial.name),
@@ -147,7 +147,9 @@ def _message(study: Study, top: TrainingRise, others: int, judged: int, *, of_be
         low=Number(top.low, 4),
         step=study.at(top.step),
         high=Number(top.high, 4),
-        others=say(" So does that of {n} more of the best {judged} trials.", n=others, judged=judged) if others else "",
+        others=say(" So does that of {n} more of the best {judged} trials.", n=others, judged=judged_count)
+        if others
+        else "",
         improving=say(" Meanwhile, {name} still improves.", name=Name(study.spec.objective.metric))
         if top.improving
         else "",

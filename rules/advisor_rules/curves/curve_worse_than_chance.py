@@ -26,16 +26,16 @@ class CurveWorseThanChance(Rule):
 
     ## What it looks at
     The score of guessing on the objective. Trials may log it. Otherwise it follows from the classes, their sizes and the metric's
-    name: the most frequent class for an accuracy, the entropy of the classes for a loss, one half for an AUC. If several trials are
-    constant at a better share, it is that share. If none of this is known, it is the evaluation before training (or a later one if
-    the training loss had not fallen by then). The best level of each trial, a median over a tenth of its evaluations, is compared
-    with guessing. A trial is clearly better if it covers, beyond noise, 2 % of the distance from guessing to a perfect score. For
-    shares of right answers, it must double the share of guessing, or cover a tenth of the distance. One such trial makes the rule
-    quiet.
+    name: for an accuracy the share of the most frequent class, for a loss the entropy of the classes, for an AUC one half. If
+    several trials are constant at a better share, it is that share. If none of this is known, it is the evaluation before training
+    (or a later one if the training loss had not fallen by then). The best level of each trial, a median over a tenth of its
+    evaluations, is compared with guessing. A trial is clearly better if it covers, beyond noise, 2 % of the distance from guessing
+    to a perfect score. If the metric is a share of right answers, the trial must double the share of guessing, or cover a tenth of
+    the distance. One trial that is clearly better makes the rule quiet.
 
     ## Why it matters
-    Hyperparameters do not explain that no trial learned anything. Part of the pipeline is broken, and tuning is useless until it is
-    fixed. The apparent best trial won by chance.
+    If no trial learned anything, hyperparameters are not the reason. Part of the pipeline is broken, and tuning is useless until it
+    is fixed. The apparent best trial won by chance.
 
     ## What to do
     If training runs smoothly but learns next to nothing, the learning rates may be far too low, so the next study also searches up
@@ -45,11 +45,11 @@ class CurveWorseThanChance(Rule):
     examples, inputs that are all alike, validation data prepared differently.
 
     ## How sure
-    Confidence is the probability, from the noise and the number of validation examples, that the best trial's true gain is below
-    twice the required gain; below one half, the rule is quiet. If a small gain is beyond noise, the finding is a warning. In 150
-    simulated studies per design, with 1 to 12 trials whose losses fell by a tenth, the rule fired in none if the noise was a tenth
-    of the fall, and in 0 to 1 % if it was a third to a half. If 1 to 50 trials learned nothing, on 40 to 10,000 examples, it fired
-    in 97 to 100 %.
+    Confidence is the probability, given the noise and the number of validation examples, that the best trial's true gain is below
+    twice the required gain; below one half, the rule is quiet. If a small gain is beyond noise, the finding is a warning. In
+    simulations (150 studies per design) with 1 to 12 trials whose losses fell by a tenth, the rule never fired if the noise was a
+    tenth of the fall, and fired in 0 to 1 % if it was a third to a half. If 1 to 50 trials learned nothing, on 40 to 10,000
+    examples, it fired in 97 to 100 %.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -105,40 +105,40 @@ class CurveWorseThanChance(Rule):
     material: Share = 0.02
     """Minimum gain, as a share of the distance from guessing to a perfect score. Our choice."""
     answers: Share = 0.1
-    """Minimum gain of a share of right answers with a known chance level, or that level itself if lower. Our choice."""
+    """Minimum gain if the metric is a share of right answers with a known chance level; that level itself if lower. Our choice."""
     false_alarms: Share = 0.05
-    """Maximum share of studies in which noise lifts a trial that learned nothing above guessing."""
+    """Maximum share of studies in which noise alone makes a trial that learned nothing better than guessing."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the study."""
-        ranked = study.ranked()[: self.trials]
-        ranked = trials_inside(study.spec, ranked) or ranked
-        if not ranked:
+        best_trials = study.ranked()[: self.trials]
+        best_trials = trials_inside(study.spec, best_trials) or best_trials
+        if not best_trials:
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
-        read = skills(study, ranked)
-        alpha = self.false_alarms / len(ranked)
-        if any(s.above(self._required(s), alpha) for s in read):
+        skills_read = skills(study, best_trials)
+        alpha = self.false_alarms / len(best_trials)
+        if any(s.above(self._required(s), alpha) for s in skills_read):
             return
         metric = study.spec.objective.metric
-        if len(read) < len(ranked):
+        if len(skills_read) < len(best_trials):
             raise MissingData(
                 f"the score of guessing on {metric} is unknown; log the number of classes, or an evaluation before the first step",
                 needs="facts",
             )
-        top = min(read, key=lambda s: (s.best, s.trial.index))
+        top = min(skills_read, key=lambda s: (s.best, s.trial.index))
         if top.chance_below(2 * self._required(top)) < 0.5:
             raise MissingData(
                 f"{metric} is too noisy to compare the best trial with guessing; evaluate on more examples"
             )
-        yield self._report(study, top, len(ranked), alpha)
+        yield self._report(study, top, len(best_trials), alpha)
 
     def _required(self, skill: Skill) -> float:
         return self.answers if skill.counts_answers else self.material
 
-    def _report(self, study: Study, top: Skill, judged: int, alpha: float) -> Finding:
+    def _report(self, study: Study, top: Skill, judged_count: int, alpha: float) -> Finding:
         metric, guessed = study.spec.objective.metric, study.objective_value(top.guess.cost)
-        hardly, unstable = top.above(0.0, alpha), unstable_loss(study, top.trial)
-        changes = _lower_rates(study) if unstable else _higher_rates(study, top, hardly=hardly)
+        small_gain, unstable = top.above(0.0, alpha), unstable_loss(study, top.trial)
+        changes = _lower_rates(study) if unstable else _higher_rates(study, top, hardly=small_gain)
         advice = "train on a single batch until its loss is near zero, then check labels, inputs and evaluation."
         if unstable:
             advice = f"Search learning rates that are orders of magnitude lower. If that does not help, {advice}"
@@ -147,9 +147,9 @@ class CurveWorseThanChance(Rule):
         else:
             advice = f"Fix the pipeline before you tune: {advice}"
         return self.finding(
-            _message(study, top, judged, unstable=unstable),
+            _message(study, top, judged_count, unstable=unstable),
             action=advice,
-            severity="warning" if hardly or (unstable and not changes) else "critical",
+            severity="warning" if small_gain or (unstable and not changes) else "critical",
             confidence=top.chance_below(2 * self._required(top)),
             subject=metric,
             trials=[top.trial],
@@ -160,17 +160,17 @@ class CurveWorseThanChance(Rule):
                     trials=tuple(t.id for t in study.ranked()[:5]),
                     lines=(Line(value=guessed, label="guessing" if top.guess.known else "first evaluation"),),
                 ),
-                self._figures(study, top, judged, alpha),
+                self._figures(study, top, judged_count, alpha),
             ),
             changes=(Advise(text=advice), *changes),
         )
 
-    def _figures(self, study: Study, top: Skill, judged: int, alpha: float) -> FigureEvidence:
+    def _figures(self, study: Study, top: Skill, judged_count: int, alpha: float) -> FigureEvidence:
         best, guessed = (Objective(study.objective_value(cost)) for cost in (top.best, top.guess.cost))
         gain = say("{gain} (required: {limit})", gain=Percent(top.share, 2), limit=Percent(self._required(top)))
         return FigureEvidence(
             rows=(
-                ("trials judged", judged),
+                ("trials judged", judged_count),
                 ("best level, guessing", say("{best}, {guessed}", best=best, guessed=guessed)),
                 ("gain, as a share of the way to perfect", gain),
                 ("standard error of the gain", float(top.error)),
@@ -179,20 +179,20 @@ class CurveWorseThanChance(Rule):
         )
 
 
-def _message(study: Study, top: Skill, judged: int, *, unstable: bool) -> Message:
+def _message(study: Study, top: Skill, judged_count: int, *, unstable: bool) -> Message:
     metric, trial, loss = Name(study.spec.objective.metric), Name(top.trial.name), training(study, top.trial)
     falls = "falls" if learned(study, top.trial) else "hardly falls either"
     inside = "" if trials_inside(study.spec, study.ranked()[:1]) else " in the searched ranges"
     way = say(", {share} of the way to a perfect score", share=Percent(top.share, 1))
     return say(
         "{trials} {much} than {guessing}. The best level of {metric}{smoothed} is {best}{where}{way}.{training}{unstable}",
-        trials=f"No trial{inside} is" if judged > 1 else say("The only trial, {trial}, is not", trial=trial),
+        trials=f"No trial{inside} is" if judged_count > 1 else say("The only trial, {trial}, is not", trial=trial),
         much="much better" if top.share > 0 else "better",
         guessing=top.guess.words,
         metric=metric,
         smoothed=", smoothed," if top.best > study.cost_curve(top.trial).finite.values.min() else "",
         best=Objective(study.objective_value(top.best)),
-        where=say(", in {trial}", trial=trial) if judged > 1 else "",
+        where=say(", in {trial}", trial=trial) if judged_count > 1 else "",
         way=way if top.share > 0 and top.knows_perfect else "",
         training=say(" The training loss, {loss}, {falls}.", loss=Name(loss[0]), falls=falls)
         if loss and not unstable
@@ -214,15 +214,15 @@ def _lower_rates(study: Study) -> tuple[Change, ...]:
 
 def _higher_rates(study: Study, top: Skill, *, hardly: bool) -> tuple[Change, ...]:
     """Return the change to search higher learning rates, if no trial failed and the loss hardly changed in training."""
-    rates, lost = instability.learning_rates(study), failures.failures(study)
-    at_rest = hardly or (training(study, top.trial) is not None and not learned(study, top.trial))
-    if rates is None or not at_rest or (lost.diverged | lost.crashed).any():
+    rates, failed = instability.learning_rates(study), failures.failures(study)
+    hardly_changes = hardly or (training(study, top.trial) is not None and not learned(study, top.trial))
+    if rates is None or not hardly_changes or (failed.diverged | failed.crashed).any():
         return ()
     name, domain = rates[0], study.spec.parameters[rates[0]]
-    made = extension.extended(study, name, "high", math.inf) if domain.numeric else None
-    if made is None:
+    extended = extension.extended(study, name, "high", math.inf) if domain.numeric else None
+    if extended is None:
         return ()
-    new, _ = made
+    new, _ = extended
     why = (
         f"No trial learned and none failed, so the rates may be far too low. We extend the range to {setting(new[1])}."
     )

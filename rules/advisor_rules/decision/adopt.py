@@ -22,14 +22,14 @@ class Adopt(Rule):
     """The best setting is not shown to be better than the next best, or does not repeat with other seeds.
 
     ## What it looks at
-    The setting of the best trial, and the one with the best mean among the others, each with its repeats (other seeds). First: do
-    the repeats of the best setting agree, or do some fail or fall so far behind that they lose to the next setting? Second: is the
-    lead of its mean larger than the variation between seeds explains, and large enough to matter? A run that decided which setting
-    to repeat does not count, and runs with the same seed are not repeats. Without repeats, the rule asks if the best trial leads
-    only because its evaluations vary most: the best of many noisy values is a lucky one.
+    The setting of the best trial, and the setting with the best mean among the others, each with its repeats (other seeds). First,
+    the rule checks if the repeats of the best setting agree, or if some fail or are worse than the next setting. Second, it tests
+    if the lead of the best setting's mean is larger than the variation between seeds explains, and large enough to matter. A run
+    that decided which setting to repeat does not count, and runs with the same seed are not repeats. Without repeats, the rule
+    checks if the best trial leads only because its evaluations vary most, since the best of many noisy values is a lucky one.
 
     ## Why it matters
-    Many studies are won by one lucky seed. A change adopted for that reason brings nothing, and later results are compared with a
+    In many studies, one lucky seed wins. A change adopted for that reason is no improvement, and later results are compared with a
     value that cannot be reached again.
 
     ## What to do
@@ -40,11 +40,11 @@ class Adopt(Rule):
     ## How sure
     The lead is tested by Welch's t, with a permutation p-value from 3 and 4 repeats. If either setting ran once, the variance comes
     from all repeated settings. Disagreeing repeats are found by the widest gap between them, compared with simulated normal
-    repeats. Confidence is the probability that a repetition of the comparison would again show no lead. Of 200 simulated studies
-    per design with equal settings, 0 to 6 % showed a lead. A lead of 4 standard deviations was doubted in 0 to 4 % with 4 or more
-    repeats, one of 3 in 0 to 13 %. With 2 or 3 repeats, hardly any lead can be shown. Without repeats, confidence
-    is the probability that the other trial is at least as good, from the noise between evaluations. In 76 findings on simulated
-    studies it was 0.69 on average, and the other trial was as good in 95 %.
+    repeats. Confidence is the probability that a repetition of the comparison would again show no lead. In simulations (200 studies
+    per design), equal settings showed a lead in 0 to 6 %. With 4 or more repeats, the rule doubted a lead of 4 standard deviations
+    in 0 to 4 %, and one of 3 in 0 to 13 %. With 2 or 3 repeats, hardly any lead can be shown. Without repeats, confidence is the
+    probability, given the noise between evaluations, that the other trial is at least as good. In 76 findings on simulated studies
+    this probability was 0.69 on average, and the other trial was as good in 95 %.
     """
 
     playbook: ClassVar[str] = "Determining whether to adopt a training pipeline change or hyperparameter configuration"
@@ -52,22 +52,22 @@ class Adopt(Rule):
     unmeasured: ClassVar[frozenset[str]] = frozenset({"evaluations", "seed"})
 
     false_alarms: Share = 0.05
-    """Maximum p-value of a significant lead, and of repeats that disagree."""
+    """Maximum p-value at which a lead, or a disagreement of repeats, is significant."""
     power: Share = 0.8
     """Probability with which the recommended number of repeats detects a lead of the measured size."""
     most: Count = 20
-    """Maximum number of repeats of a setting that is worth its cost; if a lead needs more, it is too small to matter."""
+    """Maximum number of repeats of a setting that is worth its cost; a lead that needs more is too small to matter."""
     first: Count = 5
-    """Number of repeats to run if the variation between seeds is unknown: the minimum for measuring it."""
+    """Number of repeats to run if the variation between seeds is unknown; fewer cannot measure it."""
     material: Share = repeats.MATERIAL
-    """Minimum lead that matters, as a share of the result, or of its distance from 1 if that is less and the result is a share."""
+    """Minimum lead that matters, as a share of the result; for results between 0.5 and 1, as a share of the distance from 1."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the best setting."""
         tried = repeats.settings(study)
-        ranked = study.ranked()
-        known = repeats.trial_variance(tried)
-        if known is None or not ranked:
+        best_first = study.ranked()
+        trial_variance = repeats.trial_variance(tried)
+        if trial_variance is None or not best_first:
             if (luck := _evaluation_luck.of_best(study)) is not None:
                 yield self._lucky(study, luck)
                 return
@@ -77,7 +77,7 @@ class Adopt(Rule):
                 needs="repeats",
                 at_least=self.first,
             )
-        own = repeats.key(ranked[0])
+        own = repeats.key(best_first[0])
         best = next((s for s in tried if repeats.key(s.trials[0]) == own), None)
         others = [s for s in tried if s is not best]
         if best is None:
@@ -87,7 +87,7 @@ class Adopt(Rule):
         if behind or best.failed:
             yield self._does_not_repeat(study, best, behind)
         elif rival is not None:
-            lead = difference.difference(best.fresh, rival.fresh, known)
+            lead = difference.difference(best.fresh, rival.fresh, trial_variance)
             matters = repeats.material(study.objective_value(rival.mean), self.material)
             if not (lead.gain > matters and lead.p <= self.false_alarms):
                 yield self._no_lead(study, best, rival, lead, matters)
@@ -140,7 +140,9 @@ class Adopt(Rule):
         )
 
     def _behind(self, best: repeats.Setting, rival: repeats.Setting | None) -> list[int]:
-        """Return indices of the best setting's repeats that fell behind its other repeats and lose to the next setting."""
+        """Return indices of the best setting's repeats that are far worse than its other repeats and worse than the
+        next setting.
+        """
         gap = difference.widest_gap(best.costs)
         if gap is None or gap.p > self.false_alarms:
             return []
@@ -150,13 +152,13 @@ class Adopt(Rule):
     def _does_not_repeat(self, study: Study, best: repeats.Setting, behind: list[int]) -> Finding:
         values = [Objective(study.objective_value(float(c))) for c in sorted(best.costs)]
         far = say("{count} ended as far behind as {worst}", count=len(behind), worst=values[-1])
-        failed = say("{count} failed", count=len(best.failed))
+        failed_text = say("{count} failed", count=len(best.failed))
         return self.finding(
             say(
                 "The best setting does not repeat. Of its {runs}, the best reached {best}, but {bad}.",
                 runs=CountOf(len(best.trials) + len(best.failed), "run"),
                 best=values[0],
-                bad=listed([*([far] if behind else []), *([failed] if best.failed else [])]),
+                bad=listed([*([far] if behind else []), *([failed_text] if best.failed else [])]),
             ),
             action=say(
                 "Find out why {bad} of the best setting's {runs} went wrong before you adopt it.",
@@ -187,7 +189,7 @@ class Adopt(Rule):
         self, study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, matters: float
     ) -> Finding:
         needed = difference.repeats_needed(
-            lead.gain, lead.sd, level=self.false_alarms, power=self.power, most=self.most
+            lead.gain, lead.sd, level=self.false_alarms, power=self.power, max_repeats=self.most
         )
         needed = max(needed, self.first)
         one, other = Name(best.trials[0].name), Name(rival.trials[0].name)
@@ -250,11 +252,11 @@ class Adopt(Rule):
 
 
 def _rival(best: repeats.Setting, others: Sequence[repeats.Setting]) -> repeats.Setting | None:
-    """Return the best of the other settings. If none leads, prefer repeated ones, because the best single run was lucky."""
-    ranked = sorted(others, key=lambda s: s.mean)
-    repeated = [s for s in ranked if len(s.fresh) > 1]
-    ahead = ranked and ranked[0].mean <= best.mean
-    return ranked[0] if ahead or (not repeated and ranked) else repeated[0] if repeated else None
+    """Return the best of the other settings. If none of them leads, prefer repeated ones, because the best single run was lucky."""
+    best_first = sorted(others, key=lambda s: s.mean)
+    repeated = [s for s in best_first if len(s.fresh) > 1]
+    ahead = best_first and best_first[0].mean <= best.mean
+    return best_first[0] if ahead or (not repeated and best_first) else repeated[0] if repeated else None
 
 
 def _message(

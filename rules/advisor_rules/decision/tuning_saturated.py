@@ -30,8 +30,9 @@ class TuningSaturated(Rule):
 
     ## What it looks at
     The best result, and the number of settings that are indistinguishable from it given the variation between seeds. If the best of
-    a random half of the trials is nearly always within noise of the best of all, doubling the number of trials would hardly ever
-    gain more. The later half of the trials, or the last round if trials name their study, must not have gained more than noise.
+    a random half of the trials is nearly always within noise of the best of all, doubling the number of trials would rarely gain
+    more than noise. The later half of the trials, or the last round if trials name their study, must not have gained more than
+    noise.
 
     ## Why it matters
     The next trial might always be better. Once its expected gain is smaller than the variation between seeds, the time is better
@@ -47,7 +48,7 @@ class TuningSaturated(Rule):
     most about the probability that all k settings within noise of the best lie in the same half: 1 in 2 to the power of k. A single
     setting ahead of all others never suffices. Noise is the detectable difference of one more run of the best setting. On simulated
     smooth responses of 1 to 6 hyperparameters with 10 to 50 trials, the rule fired wrongly in 0 to 5 % of studies. If the sampler
-    learned from results, trials always cluster around the best, so the finding has a lower confidence.
+    used earlier results, trials always cluster around the best, so the finding has a lower confidence.
     """
 
     playbook: ClassVar[str] = "After exploration concludes"
@@ -61,9 +62,9 @@ class TuningSaturated(Rule):
     )
 
     fewest: Count = 10
-    """Minimum number of settings; the playbook uses this many to tune a learning rate alone."""
+    """Minimum number of settings; the playbook uses this number to tune only a learning rate."""
     false_alarms: Share = 0.05
-    """Maximum probability that doubling the trials gains more than noise; one minus it is the level of the noise band."""
+    """Maximum probability that doubling the trials gains more than noise, and one-sided significance level of the noise."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the study."""
@@ -81,22 +82,22 @@ class TuningSaturated(Rule):
                 "no setting was run with two seeds or folds, so the variation between seeds is unknown; repeat the best trial",
                 needs="repeats",
             )
-        # A repeated setting is judged by its mean, because the best of many single runs is probably a lucky one.
+        # The best setting is chosen by mean among repeated settings, because the best of many single runs is probably lucky.
         best = min((s for s in tried if len(s.costs) > 1), key=lambda s: s.mean)
         costs = np.array([s.mean for s in tried])
-        band = difference.prediction_margin(variance, len(best.costs), self.false_alarms)
-        if costs.min() < best.mean - band:
+        noise_band = difference.prediction_margin(variance, len(best.costs), self.false_alarms)
+        if costs.min() < best.mean - noise_band:
             return
         rounds = [s.trials[0].facts.get("study") for s in tried]
-        several = len(set(rounds)) > 1
-        recent = np.array([r == rounds[-1] for r in rounds]) if several else np.arange(len(tried)) >= len(tried) // 2
+        has_rounds = len(set(rounds)) > 1
+        recent = np.array([r == rounds[-1] for r in rounds]) if has_rounds else np.arange(len(tried)) >= len(tried) // 2
         first = np.array([s.costs[0] for s in tried])
-        pool = costs[recent] if several else costs
-        gain = _lead(first[~recent], first[recent])
-        alike = int(np.sum(pool <= best.mean + band))
-        chance = best_of.chance_of_none(len(pool), math.ceil(len(pool) / 2), alike)
+        pool = costs[recent] if has_rounds else costs
+        gain = _recent_gain(first[~recent], first[recent])
+        as_good = int(np.sum(pool <= best.mean + noise_band))
+        chance = best_of.chance_of_none(len(pool), math.ceil(len(pool) / 2), as_good)
         if gain <= variance[0] and chance <= self.false_alarms and len(pool) >= self.fewest:
-            counts = _Counts(alike, len(pool), int(recent.sum()))
+            counts = _Counts(as_good, len(pool), int(recent.sum()))
             finding = self._finding(study, best, variance[0], counts, gain, chance)
             yield sampler.weakened(finding) if sampler.learned(study) else finding
 
@@ -148,6 +149,6 @@ class _Counts(NamedTuple):
     recent: int
 
 
-def _lead(before: FloatArray, recent: FloatArray) -> float:
+def _recent_gain(costs_before: FloatArray, recent: FloatArray) -> float:
     """Return the improvement of the best recent cost over the best earlier cost; 0 if there is none."""
-    return max(float(before.min() - recent.min()), 0.0) if len(before) and len(recent) else 0.0
+    return max(float(costs_before.min() - recent.min()), 0.0) if len(costs_before) and len(recent) else 0.0

@@ -1,4 +1,4 @@
-"""The value that a trial keeps after training: the value of its best checkpoint or of its last step."""
+"""The model that a trial keeps after training: its best checkpoint or its last step."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from advisor.stats.curve import Rise, point_rise
 
 
 @dataclass(frozen=True, slots=True)
-class Remainder:
-    """The best step of a trial, and the evaluation of the model that it keeps."""
+class KeptModel:
+    """The model that a trial keeps, compared with the trial's best step."""
 
     trial: Trial
     curve: Curve
@@ -53,32 +53,34 @@ class Remainder:
         return int(self.curve.steps[self.index])
 
 
-def read_remainder(study: Study, trial: Trial) -> Remainder | None:
-    """Return the value that the trial keeps; None if its curve is too short."""
+def read_kept_model(study: Study, trial: Trial) -> KeptModel | None:
+    """Return the model that the trial keeps; None if its curve is too short."""
     curve = study.cost_curve(trial).finite
-    logged = _checkpoints(trial)
-    if logged is None:
+    checkpoints = _logged_checkpoints(trial)
+    if checkpoints is None:
         index, source = len(curve) - 1, "at its last step"
     else:
-        steps, chosen = logged
-        if not steps and chosen is None:
-            return Remainder(trial, curve, True, "", -1, None)
-        # A checkpoint takes the value of the last evaluation at or before its step.
-        at = np.clip(np.searchsorted(curve.steps, steps if chosen is None else [chosen], side="right") - 1, 0, None)
-        index = int(at[np.argmin(curve.values[at])])
-        source = "in its best checkpoint" if chosen is None else "in the checkpoint that was chosen"
+        steps, chosen_step = checkpoints
+        if not steps and chosen_step is None:
+            return KeptModel(trial, curve, True, "", -1, None)
+        # The value of a checkpoint is that of the last evaluation at or before its step.
+        indices = np.clip(
+            np.searchsorted(curve.steps, steps if chosen_step is None else [chosen_step], side="right") - 1, 0, None
+        )
+        index = int(indices[np.argmin(curve.values[indices])])
+        source = "in its best checkpoint" if chosen_step is None else "in the checkpoint that was chosen"
     rise = point_rise(curve.values, index)
-    return None if rise is None else Remainder(trial, curve, logged is not None, source, index, rise)
+    return None if rise is None else KeptModel(trial, curve, checkpoints is not None, source, index, rise)
 
 
-def _checkpoints(trial: Trial) -> tuple[list[float], float | None] | None:
+def _logged_checkpoints(trial: Trial) -> tuple[list[float], float | None] | None:
     """Return (steps of kept checkpoints, step of the chosen one) as logged; None if missing or unreadable."""
     try:
-        noted = trial.parsed_fact("checkpoints")
-        if noted["policy"] == "none":  # the hook kept no checkpoints, but the user may have
+        fact = trial.parsed_fact("checkpoints")
+        if fact["policy"] == "none":  # the hook kept no checkpoints, but the user may have kept some
             return None
-        steps = [s for entry in noted["kept"] if math.isfinite(s := as_number(entry["step"]))]
-        chosen = as_number(noted.get("chosen"))
+        steps = [s for entry in fact["kept"] if math.isfinite(s := as_number(entry["step"]))]
+        chosen_step = as_number(fact.get("chosen"))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    return steps, chosen if math.isfinite(chosen) else None
+    return steps, chosen_step if math.isfinite(chosen_step) else None

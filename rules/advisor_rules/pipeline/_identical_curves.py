@@ -1,4 +1,4 @@
-"""Trials with different settings and identical curves, which shows that these settings had no effect."""
+"""Finds trials with different settings and identical curves, which show that these settings had no effect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Twins:
     moves: int
     """Number of value changes in the curve that changes most often."""
     p: float
-    """p-value: probability that this many of the study's settings agree by chance, see `read_identical`."""
+    """p-value: probability that as many of the study's settings agree by chance; see `read_identical`."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class IdenticalCurves:
 
     @property
     def seeds_shared(self) -> bool:
-        """Return True if two settings share a seed or logged none."""
+        """True if two settings have the same seed, or logged no seed."""
         return len({t.seed for t in self.judged}) < self.settings
 
     def never_matter(self, names: Collection[str]) -> bool:
@@ -71,39 +71,50 @@ class IdenticalCurves:
 def read_identical(study: Study, false_alarms: float) -> IdenticalCurves:
     """Return the settings with identical results: objective, losses and gradient norm.
 
-    The p-value assumes that two different training runs agree in each new value of a curve with probability 1/2. It uses the curve
-    that changes most often, and counts every way to choose that many settings. With all logged digits the probability is far lower.
+    The p-value assumes that two different training runs agree in each new value of a curve with probability 1/2; with all logged
+    digits, the true probability is far lower. It uses the curve that changes most often, and is corrected for the number of ways to
+    choose as many settings.
     """
-    curves, moves = {}, {}
+    curves, change_counts = {}, {}
     for trial in study.trials:
         if study.ended[trial.index]:
-            logged = _results(study, trial)
-            often = max((_moves(c) for c in logged), default=0)
-            if often:
-                moves[trial.index] = often
+            results = _results(study, trial)
+            changes = max((_number_of_changes(c) for c in results), default=0)
+            if changes:
+                change_counts[trial.index] = changes
                 curves[trial.index] = b"|".join(
-                    part for c in logged for part in (c.steps.tobytes(), c.values.tobytes())
+                    part for c in results for part in (c.steps.tobytes(), c.values.tobytes())
                 )
-    judged = [t for t in study.trials if t.index in curves]
-    # Parameters of the machine cannot change a result.
+    judged_trials = [t for t in study.trials if t.index in curves]
+    # Parameters of the machine, such as the number of workers, cannot change a result.
     names = {name for name in study.searched if not parameter_kinds.is_of_machine(name)}
-    settings = {t.index: tuple(part for part in repeats.key(t) if part[0] in names) for t in judged}
+    settings = {t.index: tuple(part for part in repeats.key(t) if part[0] in names) for t in judged_trials}
     groups: dict[bytes, list[Trial]] = defaultdict(list)
-    for trial in judged:
+    for trial in judged_trials:
         groups[curves[trial.index]].append(trial)
-    many = len(set(settings.values()))
+    setting_count = len(set(settings.values()))
     twins = []
     for group in groups.values():
-        same = {settings[t.index] for t in group}
-        if len(same) > 1:
-            often = moves[group[0].index]
-            twins.append(Twins(tuple(group), _varied(same), len(same), often, _chance(len(same), many, often)))
+        group_settings = {settings[t.index] for t in group}
+        if len(group_settings) > 1:
+            changes = change_counts[group[0].index]
+            twins.append(
+                Twins(
+                    tuple(group),
+                    _varied(group_settings),
+                    len(group_settings),
+                    changes,
+                    _expected_groups(len(group_settings), setting_count, changes),
+                )
+            )
     significant = sorted((t for t in twins if t.p <= false_alarms), key=lambda t: (-t.settings, t.trials[0].index))
-    return IdenticalCurves(tuple(judged), many, _varied(set(settings.values())), tuple(significant), settings, curves)
+    return IdenticalCurves(
+        tuple(judged_trials), setting_count, _varied(set(settings.values())), tuple(significant), settings, curves
+    )
 
 
-def copied(group: Twins, varied: Sequence[str]) -> bool:
-    """Return True if any training would show the difference: in a learning rate, or in all of several hyperparameters."""
+def differ_clearly(group: Twins, varied: Sequence[str]) -> bool:
+    """Return True if the settings differ so much that any training would differ: in a learning rate, or in all hyperparameters."""
     return any(map(is_learning_rate, group.names)) or (len(group.names) > 1 and set(group.names) == set(varied))
 
 
@@ -113,7 +124,7 @@ def _results(study: Study, trial: Trial) -> list[Curve]:
     return [study.metric(trial, name) for name in names]
 
 
-def _moves(curve: Curve) -> int:
+def _number_of_changes(curve: Curve) -> int:
     return int(np.count_nonzero(np.diff(curve.finite.values)))
 
 
@@ -123,7 +134,7 @@ def _varied(settings: Collection[Setting]) -> tuple[str, ...]:
     return tuple(sorted({name for setting in settings for name, _ in set(setting) - common}))
 
 
-def _chance(same: int, settings: int, moves: int) -> float:
-    """Return the expected number of groups of `same` settings whose curves agree by chance in all moves; at most 1."""
+def _expected_groups(same: int, settings: int, moves: int) -> float:
+    """Return the expected number of groups of `same` settings whose curves agree by chance in all changes; at most 1."""
     ways = math.lgamma(settings + 1) - math.lgamma(same + 1) - math.lgamma(settings - same + 1)
     return math.exp(min(ways - moves * (same - 1) * math.log(2), 0.0))

@@ -24,11 +24,12 @@ class BatchNorm(Rule):
 
     ## What it looks at
     The number of examples from which each batch norm layer that is not frozen computes its mean and variance. It is the size of one
-    batch, or of one micro-batch of accumulated gradients, on one device; synchronised layers use the batches of all devices.
+    batch on one device, or of one micro-batch if gradients are accumulated; synchronised layers use the batches of all devices.
 
     ## Why it matters
     With few examples, the batch statistics are noisy and differ from the running statistics that evaluations use. This noise also
-    regularises. If it changes with the batch size or the number of devices, trials seem to differ in one respect but differ in two.
+    regularises. If it changes with the batch size or the number of devices, trials that seem to differ only in that number also
+    differ in regularisation.
     With very many examples, this noise and its regularising effect disappear, so large batches seem worse than they are.
 
     ## What to do
@@ -36,7 +37,7 @@ class BatchNorm(Rule):
     about 64 examples at any batch size: synchronise small batches across devices, split large batches (ghost batch norm).
 
     ## How sure
-    Sizes are logged facts, so chance raises no finding. The sufficient number of examples depends on the model, because
+    Sizes are logged facts, so no finding is due to chance. The sufficient number of examples depends on the model, because
     convolutions also average over positions. Confidence is therefore 0.8.
     """
 
@@ -46,67 +47,72 @@ class BatchNorm(Rule):
     few: Count = 16
     """Minimum number of examples for reliable statistics. In published image classification, errors rise below 16 per device."""
     very_few: Count = 8
-    """Minimum number of examples without serious harm. Below it, published errors rise by more than one percentage point."""
+    """Minimum number of examples without serious harm. With fewer, published errors rise by more than one percentage point."""
     many: Count = 256
-    """Maximum number of examples. The playbook takes statistics from about 64 examples of a larger batch; four times as many is our
-    choice."""
+    """Maximum number of examples before regularisation is lost. The playbook takes statistics from about 64 examples of a larger
+    batch; four times this number is our choice."""
     apart: Factor = 2.0
     """Minimum ratio between the numbers of examples of two trials that counts as a difference. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most two findings: few or very many examples per statistic in most trials, and different numbers in trials."""
-        noted = [(t, n) for t in study.trials if (n := norms.batch_norm(t)) is not None]
-        if not noted:
+        """Yield at most two findings: few or very many examples per statistic in most trials, and numbers that differ between
+        trials.
+        """
+        trials_with_facts = [(t, n) for t in study.trials if (n := norms.batch_norm(t)) is not None]
+        if not trials_with_facts:
             raise MissingData("no trial logged the layers of its model; the hook does", needs="facts")
-        having = [(t, n) for t, n in noted if n.layers > 0]
-        known = [(t, n) for t, n in having if math.isfinite(n.examples)]
-        if having and not known:
+        with_layers = [(t, n) for t, n in trials_with_facts if n.layers > 0]
+        trials_with_size = [(t, n) for t, n in with_layers if math.isfinite(n.examples)]
+        if with_layers and not trials_with_size:
             raise MissingData(
                 "the models have batch norm, but no trial logged its batch size; log batch_size", needs="facts"
             )
-        small = [(t, n) for t, n in known if n.examples < self.few]
-        if 2 * len(small) > len(known):
+        small = [(t, n) for t, n in trials_with_size if n.examples < self.few]
+        if 2 * len(small) > len(trials_with_size):
             severity: Severity = "warning" if min(n.examples for _, n in small) < self.very_few else "note"
             message = say(
                 "In {n} of {known} trials, batch norm takes its statistics from {sizes} examples.",
                 n=len(small),
-                known=len(known),
+                known=len(trials_with_size),
                 sizes=_sizes(small),
             )
             yield self._report(message, small, _remedy(small), severity)
-        large = [(t, n) for t, n in known if n.examples > self.many]
-        if 2 * len(large) > len(known):
+        large = [(t, n) for t, n in trials_with_size if n.examples > self.many]
+        if 2 * len(large) > len(trials_with_size):
             message = say(
                 "In {n} of {known} trials, batch norm takes its statistics from {sizes} examples. Statistics of so "
                 "many examples have little of the noise that regularises.",
                 n=len(large),
-                known=len(known),
+                known=len(trials_with_size),
                 sizes=_sizes(large),
             )
             yield self._report(message, large, _GHOSTS, "note")
-        sizes = [n.examples for _, n in known]
+        sizes = [n.examples for _, n in trials_with_size]
         if sizes and max(sizes) >= self.apart * min(sizes):
             message = say(
                 "Batch norm takes its statistics from {sizes} examples, depending on the trial. Comparing batch sizes also "
                 "compares its regularisation.",
-                sizes=_sizes(known),
+                sizes=_sizes(trials_with_size),
             )
             advice = "Fix the number of examples in batch norm's statistics for all trials, or use layer norm."
-            yield self._report(message, known, advice, "note")
+            yield self._report(message, trials_with_size, advice, "note")
 
     def _report(
-        self, message: Message, shown: Sequence[tuple[Trial, Layers]], advice: str, severity: Severity
+        self, message: Message, shown_trials: Sequence[tuple[Trial, Layers]], advice: str, severity: Severity
     ) -> Finding:
         rows = (
-            ("batch norm layers", count_range([n.layers for _, n in shown])),
+            ("batch norm layers", count_range([n.layers for _, n in shown_trials])),
             (
                 "examples per statistic",
                 say(
-                    "{sizes} (few: below {few}, many: above {many})", sizes=_sizes(shown), few=self.few, many=self.many
+                    "{sizes} (few: below {few}, many: above {many})",
+                    sizes=_sizes(shown_trials),
+                    few=self.few,
+                    many=self.many,
                 ),
             ),
-            ("devices", count_range([ranks.world_size(t) for t, _ in shown])),
-            ("synchronised across devices", listed(sorted({"yes" if n.synced else "no" for _, n in shown}))),
+            ("devices", count_range([ranks.world_size(t) for t, _ in shown_trials])),
+            ("synchronised across devices", listed(sorted({"yes" if n.synced else "no" for _, n in shown_trials}))),
         )
         return self.finding(
             message,
@@ -114,7 +120,7 @@ class BatchNorm(Rule):
             severity=severity,
             confidence=0.8,
             subject="batch_norm",
-            trials=[t for t, _ in shown],
+            trials=[t for t, _ in shown_trials],
             evidence=(FigureEvidence(rows=rows),),
             changes=(Advise(text=advice),),
         )
@@ -126,5 +132,5 @@ def _remedy(small: Sequence[tuple[Trial, Layers]]) -> str:
     return "Replace batch norm by layer norm or group norm, or use larger batches on each device."
 
 
-def _sizes(shown: Sequence[tuple[Trial, Layers]]) -> Message:
-    return count_range([n.examples for _, n in shown])
+def _sizes(shown_trials: Sequence[tuple[Trial, Layers]]) -> Message:
+    return count_range([n.examples for _, n in shown_trials])

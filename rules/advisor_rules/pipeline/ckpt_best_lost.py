@@ -14,7 +14,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Item, Message, Name, Objective, Percent, Probability, limited, say
 from advisor.model.study import Study, Trial
 from advisor.stats.curve import MIN_POINTS
-from advisor_rules.pipeline._checkpoints import Remainder, read_remainder
+from advisor_rules.pipeline._checkpoints import KeptModel, read_kept_model
 
 
 class CkptBestLost(Rule):
@@ -25,7 +25,7 @@ class CkptBestLost(Rule):
     checkpoints, it is the model at the last step. The rule fires if its value lies above the best level of the curve (the lowest
     median over a tenth of it) by more than noise. The single best value is not used, because the best of many noisy evaluations
     looks better than it is. The p-value is multiplied by the number of levels, and by the number of trials that are as good within
-    noise. The next best trials are counted, but the rule is quiet if the best trial keeps its best step.
+    noise. The finding counts the next best trials too, but the rule is quiet if the best trial keeps its best step.
 
     ## Why it matters
     The best model of a run is often not the last one, especially if validation drifts or rises late. A study ranks trials by their
@@ -36,17 +36,18 @@ class CkptBestLost(Rule):
 
     ## How sure
     Confidence is 1 minus the p-value. If the run logged no checkpoints, confidence is multiplied by 0.6 and the finding is a note,
-    because the best step may have been saved anyway. A trial needs 6 evaluations. Each design had 200 or more simulated studies of
-    1 to 12 trials with 12 to 200 evaluations. If curves fall and flatten, the rule fired in none up to a lag-1 autocorrelation of
-    0.5, in 4 % at 0.8 and 2 % at 0.9. If curves never fall, it fired in 5 % at 0.8, and in up to 20 % of single trials with fewer
-    than 30 evaluations. Of ends 10 or 20 times the noise above the best, it found 25 and 95 % with 10 evaluations, all with 20.
+    because the best step may have been saved anyway. A trial needs 6 evaluations. In simulations (200 or more studies per design, 1
+    to 12 trials with 12 to 200 evaluations), if curves fall and flatten, the rule never fired up to a lag-1 autocorrelation of 0.5,
+    and fired in 4 % at 0.8 and 2 % at 0.9. If curves never fall, it fired in 5 % at 0.8, and in up to 20 % of single trials with
+    fewer than 30 evaluations. If curves end 10 or 20 times the noise above their best level, it fired in 25 and 95 % with 10
+    evaluations, and in all with 20.
     """
 
     playbook: ClassVar[str] = "Saving checkpoints and retrospectively selecting the best checkpoint"
     goal: ClassVar[Goal] = "pipeline"
 
     best: Count = 5
-    """Maximum number of best trials to count. Our choice."""
+    """Maximum number of best trials to examine. Our choice."""
     material: Share = 0.02
     """Minimum rise above the best level, as a share of the curve's range. Our choice."""
     false_alarms: Share = 0.05
@@ -57,7 +58,7 @@ class CkptBestLost(Rule):
         trials = study.ranked()[: self.best]
         if not trials:
             raise MissingData("no trial ended with a finite objective", needs="trials", at_least=1)
-        top = read_remainder(study, trials[0])
+        top = read_kept_model(study, trials[0])
         if top is None:
             raise MissingData(
                 f"the best trial has fewer than {MIN_POINTS} evaluations of {study.spec.objective.metric} and logged no "
@@ -65,38 +66,38 @@ class CkptBestLost(Rule):
                 needs="evaluations",
                 at_least=MIN_POINTS,
             )
-        if self._lost(top, _alike(study, top)):
-            others = [r for t in trials[1:] if (r := read_remainder(study, t)) is not None and self._lost(r)]
+        if self._lost(top, _number_as_good(study, top)):
+            others = [r for t in trials[1:] if (r := read_kept_model(study, t)) is not None and self._lost(r)]
             yield self._report(study, trials, top, [top, *others])
 
-    def _lost(self, remainder: Remainder, alike: int = 1) -> bool:
-        return remainder.p * alike <= self.false_alarms and remainder.share >= self.material
+    def _lost(self, kept_model: KeptModel, tests: int = 1) -> bool:
+        return kept_model.p * tests <= self.false_alarms and kept_model.share >= self.material
 
-    def _report(self, study: Study, trials: list[Trial], top: Remainder, lost: list[Remainder]) -> Finding:
+    def _report(self, study: Study, trials: list[Trial], top: KeptModel, lost_models: list[KeptModel]) -> Finding:
         metric = study.spec.objective.metric
         advice = "Keep the 3 best checkpoints of every run by the objective and choose among them after it has ended."
         return self.finding(
-            _message(study, top, len(lost), len(trials)),
+            _message(study, top, len(lost_models), len(trials)),
             action=advice,
             severity="warning" if top.logged else "note",
             confidence=(1 - top.p) * (1.0 if top.logged else 0.6),
             subject=metric,
-            trials=[r.trial for r in lost],
+            trials=[r.trial for r in lost_models],
             evidence=(
                 CurveEvidence(
                     metrics=(metric,),
                     caption=say(
-                        "{n} of the {of} best trials do not keep their best step.", n=len(lost), of=len(trials)
+                        "{n} of the {of} best trials do not keep their best step.", n=len(lost_models), of=len(trials)
                     ),
-                    trials=tuple(r.trial.id for r in lost),
-                    marks=tuple(m for r in lost for m in _marks(r)),
+                    trials=tuple(r.trial.id for r in lost_models),
+                    marks=tuple(m for r in lost_models for m in _marks(r)),
                 ),
                 FigureEvidence(rows=tuple(self._rows(study, trials, top))),
             ),
             changes=(Advise(text=advice),),
         )
 
-    def _rows(self, study: Study, trials: list[Trial], top: Remainder) -> Iterator[tuple[str, Item | float]]:
+    def _rows(self, study: Study, trials: list[Trial], top: KeptModel) -> Iterator[tuple[str, Item | float]]:
         yield "evaluations of the trial", len(top.curve)
         if top.rise is not None:
             share, limit = Percent(top.share, 1), Percent(self.material)
@@ -110,7 +111,7 @@ class CkptBestLost(Rule):
             yield "lead of the best trial over the second", lead
 
 
-def _message(study: Study, top: Remainder, lost: int, judged: int) -> Message:
+def _message(study: Study, top: KeptModel, lost_count: int, judged_count: int) -> Message:
     remains = say("kept no checkpoint")
     if top.rise is not None:
         value = Objective(study.objective_value(top.rise.level))
@@ -123,19 +124,21 @@ def _message(study: Study, top: Remainder, lost: int, judged: int) -> Message:
         step=study.at(top.best_step),
         remains=remains,
         unknown="" if top.logged else " It logged no checkpoints, so its best step is lost unless you saved it.",
-        others=say(" The same holds for {lost} of the {judged} best trials.", lost=lost, judged=judged)
-        if judged > 1
+        others=say(" The same holds for {lost} of the {judged} best trials.", lost=lost_count, judged=judged_count)
+        if judged_count > 1
         else "",
     )
 
 
-def _alike(study: Study, top: Remainder) -> int:
-    """Return the number of trials whose best value lies within noise of the best trial's: the luckiest of them was selected."""
-    near = 0.0 if top.rise is None else 2 * top.rise.error
-    return int(np.sum(study.costs[study.feasible] <= study.costs[top.trial.index] + near))
+def _number_as_good(study: Study, top: KeptModel) -> int:
+    """Return the number of trials whose best value lies within noise of the best trial's, because the luckiest of them was
+    selected.
+    """
+    margin = 0.0 if top.rise is None else 2 * top.rise.error
+    return int(np.sum(study.costs[study.feasible] <= study.costs[top.trial.index] + margin))
 
 
-def _marks(remainder: Remainder) -> Iterator[Mark]:
-    yield Mark(trial=remainder.trial.id, step=remainder.best_step, label="best")
-    if remainder.rise is not None:
-        yield Mark(trial=remainder.trial.id, step=remainder.step, label="kept")
+def _marks(kept_model: KeptModel) -> Iterator[Mark]:
+    yield Mark(trial=kept_model.trial.id, step=kept_model.best_step, label="best")
+    if kept_model.rise is not None:
+        yield Mark(trial=kept_model.trial.id, step=kept_model.step, label="kept")

@@ -21,20 +21,20 @@ class EvalBatch(Rule):
     """Evaluations use smaller batches than training.
 
     ## What it looks at
-    The number of examples that pass through the model at once on one device. For evaluations, it is the batch size of the data
-    loader or of a hyperparameter; for training, the batch size divided by the numbers of devices and of accumulated micro-batches.
-    A batch that holds the whole validation set is large enough.
+    The number of examples that pass through the model together on one device. For evaluations, it is the batch size of the data
+    loader or of a hyperparameter; for training, the batch size divided by the number of devices and the number of accumulated
+    micro-batches. A batch that contains the whole validation set is large enough.
 
     ## Why it matters
     Evaluations keep no activations for a backward pass, so any batch size that fits in training also fits in evaluations. Smaller
     batches only slow evaluations down, and slow evaluations tempt people to evaluate rarely or on less data.
 
     ## What to do
-    Evaluate with batches at least as large as in training. The last batch may hold fewer examples: average over examples, not over
-    batches, or its examples count for more than the others.
+    Evaluate with batches at least as large as in training. Average over examples, not over batches; otherwise the examples of the
+    last batch, which may be smaller, get more weight than the others.
 
     ## How sure
-    Both sizes are logged facts, so chance raises no finding. Small batches only cost time, so the finding is a note.
+    Both sizes are logged facts, so no finding is due to chance. Small batches only cost time, so the finding is a note.
     """
 
     playbook: ClassVar[str] = "Setting up periodic evaluations"
@@ -42,20 +42,20 @@ class EvalBatch(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the batch size of evaluations."""
-        evaluated = [t for t in study.trials if not math.isnan(batches.evaluated_at_once(t))]
-        known = [t for t in evaluated if not math.isnan(batches.at_once(t))]
-        if not known:
+        evaluated = [t for t in study.trials if not math.isnan(batches.eval_batch_per_rank(t))]
+        trials_with_size = [t for t in evaluated if not math.isnan(batches.batch_per_rank(t))]
+        if not trials_with_size:
             raise MissingData(
                 "no trial logged the batch sizes of both training and evaluations; pass the validation loader to the hook, or set "
                 "the tags advisor.batch_size and advisor.eval_batch_size",
                 needs="facts",
             )
-        small = [t for t in known if _is_small(t)]
+        small = [t for t in trials_with_size if _is_small(t)]
         if small:
-            yield self._report(small, len(known))
+            yield self._report(small, len(trials_with_size))
 
     def _report(self, small: list[Trial], known: int) -> Finding:
-        evaluated, trained = [batches.evaluated_at_once(t) for t in small], [batches.at_once(t) for t in small]
+        evaluated, trained = [batches.eval_batch_per_rank(t) for t in small], [batches.batch_per_rank(t) for t in small]
         advice = say("Evaluate with batches of at least {n} examples per device.", n=math.ceil(max(trained)))
         return self.finding(
             say(
@@ -85,6 +85,6 @@ class EvalBatch(Rule):
 
 
 def _is_small(trial: Trial) -> bool:
-    evaluated = batches.evaluated_at_once(trial)
-    whole = trial.fact("n_valid") / ranks.world_size(trial)
-    return evaluated < math.floor(batches.at_once(trial)) and not evaluated >= whole
+    eval_batch = batches.eval_batch_per_rank(trial)
+    validation_set = trial.fact("n_valid") / ranks.world_size(trial)
+    return eval_batch < math.floor(batches.batch_per_rank(trial)) and not eval_batch >= validation_set

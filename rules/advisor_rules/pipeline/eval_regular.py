@@ -13,7 +13,7 @@ from advisor.model.evidence import CurveEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Item, Message, Name, Number, Percent, limited, say
 from advisor.model.study import Study
-from advisor_rules.pipeline._evaluation_gaps import Rhythm, Timing, timings
+from advisor_rules.pipeline._evaluation_gaps import Intervals, Timing, timings
 
 
 class EvalRegular(Rule):
@@ -29,14 +29,15 @@ class EvalRegular(Rule):
     more evaluations and so more chances of a lucky one. Periodic patterns, a sign of a bug in the data, only show at regular steps.
 
     ## What to do
-    Evaluate every fixed number of optimizer steps, the same number in all trials. Save the predictions for the same few examples
-    with each evaluation: they show what changes behind the metric.
+    Evaluate after a fixed number of optimizer steps, the same number in all trials. With each evaluation, save the predictions for
+    the same few examples, which show what changes behind the metric.
 
     ## How sure
-    Confidence is the share of trials with irregular evaluations. The intervals are logged facts: a loop that counts steps evaluates
-    at regular steps at any speed. In simulated trials with 12 to 200 evaluations, the rule never fired on evaluations every k
-    steps, at any speed, with up to half of them lost, or after a restart. It always fired if intervals vary by 20 % (standard
-    deviation) or more, in steps or, for evaluations by the clock, in speed.
+    Confidence is the share of trials with irregular evaluations. The intervals are logged facts, and a loop that counts steps
+    evaluates at regular steps at any speed. In simulated trials with 12 to 200 evaluations, the rule never fired on evaluations
+    every k steps, at any speed, with up to half of them lost, or after a restart. If the intervals in steps varied by 20 %
+    (standard deviation) or more, it always fired; if evaluations followed the clock, it always fired if the speed varied by as
+    much.
     """
 
     playbook: ClassVar[str] = "Setting up periodic evaluations"
@@ -45,27 +46,27 @@ class EvalRegular(Rule):
     tolerance: Share = 0.05
     """Maximum difference of a regular interval from the usual interval, as a share of the usual one. Our choice."""
     off: Share = 0.1
-    """Maximum share of irregular intervals in a trial. Our choice: one or two interruptions stay below it."""
+    """Maximum share of irregular intervals in a trial. Our choice, so that one or two interruptions are allowed."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding, if most trials have irregular evaluations."""
-        judged = timings(study, self.tolerance)
-        if not judged:
+        judged_trials = timings(study, self.tolerance)
+        if not judged_trials:
             raise MissingData(
                 f"no trial has 11 evaluations of {study.spec.objective.metric}; evaluate more often",
                 needs="evaluations",
                 at_least=11,
             )
-        irregular = [t for t in judged if t.irregular(self.off)]
-        if 2 * len(irregular) > len(judged):
-            yield self._report(study, irregular, len(judged))
+        irregular = [t for t in judged_trials if t.irregular(self.off)]
+        if 2 * len(irregular) > len(judged_trials):
+            yield self._report(study, irregular, len(judged_trials))
 
-    def _report(self, study: Study, irregular: list[Timing], judged: int) -> Finding:
+    def _report(self, study: Study, irregular: list[Timing], judged_count: int) -> Finding:
         metric = study.spec.objective.metric
         by_clock = [t.seconds for t in irregular if t.by_clock and t.seconds is not None]
         clock = 2 * len(by_clock) > len(irregular)
-        usual = float(np.median([t.steps.usual for t in irregular]))
-        interval = f"Evaluate every {study.length(max(round(usual), 1))} in all trials"
+        usual_interval = float(np.median([t.steps.usual for t in irregular]))
+        interval = f"Evaluate every {study.length(max(round(usual_interval), 1))} in all trials"
         advice = f"{interval}, not by the clock." if clock else f"{interval}."
         trials = [t.trial for t in irregular]
         gaps = _gaps(study, irregular)
@@ -73,13 +74,13 @@ class EvalRegular(Rule):
             say(
                 "In {n} of {judged} trials, {metric} is evaluated {how}",
                 n=len(irregular),
-                judged=judged,
+                judged=judged_count,
                 metric=Name(metric),
-                how=_by_clock(by_clock, gaps) if clock else self._irregular(study, irregular, usual, gaps),
+                how=_by_clock(by_clock, gaps) if clock else self._irregular(study, irregular, usual_interval, gaps),
             ),
             action=advice,
             severity="warning" if clock else "note",
-            confidence=len(irregular) / judged,
+            confidence=len(irregular) / judged_count,
             subject=metric,
             trials=trials,
             evidence=(
@@ -88,26 +89,28 @@ class EvalRegular(Rule):
                     caption=say("Evaluations of {metric} lie {gaps} apart.", metric=Name(metric), gaps=gaps),
                     trials=tuple(t.id for t in trials[:5]),
                 ),
-                self._figures(irregular, judged, by_clock if clock else [], gaps),
+                self._figures(irregular, judged_count, by_clock if clock else [], gaps),
             ),
             changes=(Advise(text=advice),),
         )
 
-    def _irregular(self, study: Study, irregular: list[Timing], usual: float, gaps: Message) -> Message:
+    def _irregular(self, study: Study, irregular: list[Timing], usual_interval: float, gaps: Message) -> Message:
         return say(
             "at irregular {unit}s. {off} of the intervals differ from the usual {usual} by more than {tolerance}; they range from "
             "{gaps}.",
             unit=study.unit,
             off=_off([t.steps for t in irregular]),
-            usual=study.length(round(usual)),
+            usual=study.length(round(usual_interval)),
             tolerance=Percent(self.tolerance),
             gaps=gaps,
         )
 
-    def _figures(self, irregular: list[Timing], judged: int, by_clock: list[Rhythm], gaps: Message) -> FigureEvidence:
+    def _figures(
+        self, irregular: list[Timing], judged_count: int, by_clock: list[Intervals], gaps: Message
+    ) -> FigureEvidence:
         off = limited(_off([t.steps for t in irregular]), Percent(self.off))
         rows: list[tuple[str, Item]] = [
-            ("trials with irregular intervals", say("{n} of {judged}", n=len(irregular), judged=judged)),
+            ("trials with irregular intervals", say("{n} of {judged}", n=len(irregular), judged=judged_count)),
             ("interval between evaluations", gaps),
             (f"intervals off by more than {Percent(self.tolerance)}, in steps", off),
         ]
@@ -121,10 +124,10 @@ def _gaps(study: Study, irregular: list[Timing]) -> Message:
     return say("{low} to {high}", low=round(shortest), high=study.length(round(longest)))
 
 
-def _off(rhythms: list[Rhythm]) -> Percent:
-    return Percent(float(np.median([r.off for r in rhythms])))
+def _off(intervals: list[Intervals]) -> Percent:
+    return Percent(float(np.median([r.off for r in intervals])))
 
 
-def _by_clock(rhythms: list[Rhythm], gaps: Message) -> Message:
-    seconds = Number(float(np.median([r.usual for r in rhythms])), unit="s")
+def _by_clock(intervals: list[Intervals], gaps: Message) -> Message:
+    seconds = Number(float(np.median([r.usual for r in intervals])), unit="s")
     return say("by the clock, every {seconds}. Its intervals range from {gaps}.", seconds=seconds, gaps=gaps)

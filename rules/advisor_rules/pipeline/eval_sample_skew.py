@@ -23,9 +23,9 @@ class EvalSampleSkew(Rule):
 
     ## What it looks at
     Evaluations of the objective on a sample during training, and its value on the whole set (logged as NAME.full). The rule fires
-    if the trial that is best on the sample is clearly not best on the whole set. It also fires if the sample is consistently better
-    or worse, beyond the scatter of the differences. The disagreement is compared with the gain from tuning: the distance from the
-    best trial to the worst quarter or, for a single trial, from its worst to its best evaluation.
+    if the trial that is best on the sample is clearly not best on the whole set. It also fires if results on the sample are
+    consistently better or worse, beyond the scatter of the differences. The disagreement is compared with the gain from tuning,
+    which is the distance from the best trial to the worst quarter or, for a single trial, from its worst to its best evaluation.
 
     ## Why it matters
     The sample decides which trial is chosen and which checkpoint is kept. A misleading sample leads to wrong choices.
@@ -36,8 +36,8 @@ class EvalSampleSkew(Rule):
     ## How sure
     For a shift, confidence is 1 minus the p-value of the differences (a t-test over trials, or over evaluations with fewer than 3
     trials). If the whole set refutes the choice of a trial, confidence is 0.9. In simulated studies of 3 to 100 trials, the rule
-    fired in none if sampling changes results by a twentieth of the gain (standard deviation), in up to 9 % if by a tenth, and in
-    all if the sample is shifted by half of the gain.
+    never fired if the standard deviation due to sampling is a twentieth of the gain. It fired in up to 9 % if it is a tenth of the
+    gain, and always if results on the sample are shifted by half of the gain.
     """
 
     playbook: ClassVar[str] = "Choosing a sample for periodic evaluation"
@@ -56,34 +56,34 @@ class EvalSampleSkew(Rule):
     material: Share = 0.2
     """Minimum disagreement, as a share of the gain from tuning. Our choice."""
     fewest: Count = 3
-    """Minimum number of trials for comparing their order, and of pairs for any finding. Our choice."""
+    """Minimum number of trials to compare their order, and minimum number of pairs for any finding. Our choice."""
     false_alarms: Share = 0.05
-    """Maximum share of studies in which chance alone makes the sample look shifted."""
+    """Maximum share of studies in which results on the sample seem shifted only by chance."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding: about the order of the trials, else about the level."""
-        found = pairs(study)
-        differences = _differences(found, self.fewest)
+        """Yield at most one finding, about the order of the trials or, if the order is right, about the level."""
+        sample_pairs = pairs(study)
+        differences = _differences(sample_pairs, self.fewest)
         if len(differences) < self.fewest:
             raise MissingData(
                 f"{len(differences)} evaluations on the whole set are too few to compare with the sample; log {self.fewest}",
                 needs="design",
             )
-        gain, shift, p = _gain(found, self.fewest), float(differences.mean()), p_of_mean(differences)
-        chosen, best = found[0], min(found, key=lambda p: (float(p.whole.min()), p.trial.index))
-        rows = self._rows(study, found, differences, gain)
-        if len(found) >= self.fewest and float(chosen.whole.min() - best.whole.min()) > self.material * gain:
+        gain, shift, p = _gain(sample_pairs, self.fewest), float(differences.mean()), p_of_mean(differences)
+        chosen, best = sample_pairs[0], min(sample_pairs, key=lambda p: (float(p.whole.min()), p.trial.index))
+        rows = self._rows(study, sample_pairs, differences, gain)
+        if len(sample_pairs) >= self.fewest and float(chosen.whole.min() - best.whole.min()) > self.material * gain:
             yield self._report(study, _wrong_choice(study, chosen, best), "warning", 0.9, [chosen, best], rows)
         elif p <= self.false_alarms and abs(shift) > self.material * gain:
-            yield self._report(study, _shift(study, shift, gain), "note", 1 - p, found, rows)
+            yield self._report(study, _shift(study, shift, gain), "note", 1 - p, sample_pairs, rows)
 
     def _rows(
-        self, study: Study, found: Sequence[Pairs], differences: FloatArray, gain: float
+        self, study: Study, sample_pairs: Sequence[Pairs], differences: FloatArray, gain: float
     ) -> tuple[tuple[str, Item | float], ...]:
         mean, scatter = study.objective_value(float(differences.mean())), float(differences.std(ddof=1))
         return (
-            ("trials with both", len(found)),
-            ("pairs of evaluations", sum(len(f.whole) for f in found)),
+            ("trials with both", len(sample_pairs)),
+            ("pairs of evaluations", sum(len(f.whole) for f in sample_pairs)),
             ("sample minus whole set, mean", mean),
             ("p-value of the mean", Probability(p_of_mean(differences))),
             ("sample minus whole set, standard deviation", scatter),
@@ -97,7 +97,7 @@ class EvalSampleSkew(Rule):
         message: Message,
         severity: Severity,
         confidence: float,
-        shown: Sequence[Pairs],
+        sample_pairs: Sequence[Pairs],
         rows: tuple[tuple[str, Item | float], ...],
     ) -> Finding:
         advice = "Evaluate on a larger sample, drawn at random and in proportion to the classes, and compare again."
@@ -107,7 +107,7 @@ class EvalSampleSkew(Rule):
             severity=severity,
             confidence=confidence,
             subject=study.spec.objective.metric,
-            trials=[p.trial for p in shown],
+            trials=[p.trial for p in sample_pairs],
             evidence=(FigureEvidence(rows=rows),),
             changes=(Advise(text=advice),),
         )
@@ -140,16 +140,19 @@ def _shift(study: Study, shift: float, gain: float) -> Message:
     )
 
 
-def _differences(found: Sequence[Pairs], fewest: int) -> FloatArray:
-    """Return sample minus whole set: one mean per trial, as evaluations are dependent; with few trials, every evaluation."""
-    if len(found) >= fewest:
-        return np.array([p.excess.mean() for p in found])
-    return np.concatenate([p.excess for p in found])
+def _differences(sample_pairs: Sequence[Pairs], fewest: int) -> FloatArray:
+    """Return sample minus whole set: the mean of each trial, because evaluations of a trial depend on each other.
+
+    With few trials, return the difference at each evaluation instead.
+    """
+    if len(sample_pairs) >= fewest:
+        return np.array([p.excess.mean() for p in sample_pairs])
+    return np.concatenate([p.excess for p in sample_pairs])
 
 
-def _gain(found: Sequence[Pairs], fewest: int) -> float:
+def _gain(sample_pairs: Sequence[Pairs], fewest: int) -> float:
     """Return the gain from tuning on the whole set or, with few trials, the gain from training."""
-    if len(found) >= fewest:
-        whole = np.array([p.whole.min() for p in found])
+    if len(sample_pairs) >= fewest:
+        whole = np.array([p.whole.min() for p in sample_pairs])
         return float(np.quantile(whole, 0.75) - whole.min())
-    return float(max(np.ptp(p.whole) for p in found))
+    return float(max(np.ptp(p.whole) for p in sample_pairs))

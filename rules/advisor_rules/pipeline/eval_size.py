@@ -20,12 +20,18 @@ from advisor.model.message import Item, Message, Name, Number, Objective, Percen
 from advisor.model.study import Study, Trial
 from advisor.stats.heterogeneity import Heterogeneity, heterogeneity
 
-_EQUAL = "Treat these trials as equal and choose by cost or simplicity: no realistic validation set separates them."
-_HARDER = "Evaluate on more or harder examples or episodes, and judge trials by the mean of their late evaluations."
+_EQUAL_ADVICE = (
+    "Treat these trials as equal and choose by cost or simplicity: no realistic validation set separates them."
+)
+_HARDER_ADVICE = (
+    "Evaluate on more or harder examples or episodes, and judge trials by the mean of their late evaluations."
+)
 _CONFIDENCE = 0.95
-"""Confidence of the finding about perfect scores, which needs no test. Our choice."""
-_SEEDS = "Treat these trials as equal: repeats of one setting differ as much, so more examples would not rank them."
-_COUNTS = "Log the number of right answers for rare classes, and validate on more of their examples."
+"""Confidence of the finding about perfect scores. Our choice, because no test is needed."""
+_SEEDS_ADVICE = (
+    "Treat these trials as equal: repeats of one setting differ as much, so more examples would not rank them."
+)
+_COUNTS_ADVICE = "Log the number of right answers for rare classes, and validate on more of their examples."
 
 
 class EvalSize(Rule):
@@ -33,14 +39,14 @@ class EvalSize(Rule):
 
     ## What it looks at
     The standard error of the best trials' objective, from the number of validation examples. For an accuracy or an error rate, that
-    number determines the error; for a loss or a score, the standard deviation over the examples must be logged. The best trials,
-    one per setting, are compared with the range of values that equal trials would have. The rule fires if the range of the best
-    trials is no wider, and if the detectable difference is a good part of the distance from the best to the median trial. It also
-    fires if at least three settings reach a perfect score: an accuracy of 1 or 100, an error of 0. If most settings do, no other
-    result of the study means anything, so this must be fixed first.
+    number determines the error; for a loss or a score, the standard deviation over the examples must be logged. The range of the
+    best trials, one per setting, is compared with the range that equal trials would have. The rule fires if it is no wider, and if
+    the detectable difference is a large part of the distance from the best to the median trial. It also fires if at least three
+    settings reach a perfect score: an accuracy of 1 or 100, an error of 0. If most settings do, no other result of the study means
+    anything, so this must be fixed first.
 
     ## Why it matters
-    The choice between these trials then depends on the examples that happen to be in the set. If a class has few examples, apparent
+    The choice between these trials depends on the examples that happen to be in the set. If a class has few examples, apparent
     progress on that class can be a single example.
 
     ## What to do
@@ -48,11 +54,11 @@ class EvalSize(Rule):
     as the best trials, more examples would not rank them. For rare classes, look at counts.
 
     ## How sure
-    Confidence is the probability that another set of the same size would again leave the trials within that range. In simulated
-    studies of 2 to 100 trials and 200 or 1,000 examples, the rule fired in at most 3 % if the best trials differ by 2.5 times the
-    detectable difference, and in 9 % if by twice. If the trials are equal, it fired in at least 93 %, unless the detectable
-    difference is a small part of the gain. Perfect scores of three settings need no test. For noise between the evaluations of one
-    trial, see `curve-step-variance`.
+    Confidence is the probability that, on another set of the same size, the range of the trials would again be no wider. In
+    simulated studies of 2 to 100 trials and 200 or 1,000 examples, the rule fired in at most 3 % if the best trials differ by 2.5
+    times the detectable difference, and in 9 % if they differ by twice that. If the trials are equal, it fired in at least 93 %,
+    unless the detectable difference is a small part of the gain. Perfect scores of three settings need no test. For noise between
+    the evaluations of one trial, see `curve-step-variance`.
     """
 
     playbook: ClassVar[str] = "Choosing a sample for periodic evaluation"
@@ -73,16 +79,18 @@ class EvalSize(Rule):
     blur: Share = 0.1
     """Maximum detectable difference, as a share of the distance from the best to the median trial. Our choice."""
     rare: Count = 20
-    """Minimum examples of a class. Below 20, one example changes its accuracy by more than 0.05, the playbook's example."""
+    """Minimum number of examples of a class. Below 20, one example changes the accuracy of the class by more than 0.05, which is
+    the playbook's example.
+    """
     false_alarms: Share = 0.05
-    """Maximum probability that equal trials seem to differ."""
+    """Maximum probability that trials of equal quality seem to differ."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield at most one finding: about the whole set, else about rare classes."""
-        ranked = study.ranked()
-        keys = [repeats.key(t) for t in ranked]
-        best_of = dict(zip(reversed(keys), reversed(ranked), strict=True))
-        trials = [t for t, key in zip(ranked, keys, strict=True) if not key or best_of[key] is t][: self.best]
+        """Yield at most one finding, about the whole set or, if the set is large enough, about rare classes."""
+        best_first = study.ranked()
+        keys = [repeats.key(t) for t in best_first]
+        best_of = dict(zip(reversed(keys), reversed(best_first), strict=True))
+        trials = [t for t, key in zip(best_first, keys, strict=True) if not key or best_of[key] is t][: self.best]
         if len(trials) < 2:
             raise MissingData("fewer than two settings ended with a finite objective", needs="trials", at_least=2)
         costs = study.costs[[t.index for t in trials]]
@@ -92,17 +100,17 @@ class EvalSize(Rule):
         try:
             errors = validation.standard_errors(study, trials)
         except MissingData:
-            # Such as F1 or AUC. Rare classes can be judged all the same.
+            # Metrics such as F1 or AUC have no known error, but rare classes can still be examined.
             rare = tuple(self._rare_classes(study, trials[0]))
             if not rare:
                 raise
             yield from rare
             return
         error = errors * math.sqrt(1 - self.agreement)
-        found = heterogeneity(costs, error, self.false_alarms)
+        test = heterogeneity(costs, error, self.false_alarms)
         gain = float(np.median(study.costs[study.feasible]) - costs[0])
-        if found.p > self.false_alarms and found.critical_range > self.blur * gain:
-            yield self._too_small(study, trials, found, gain)
+        if test.p > self.false_alarms and test.critical_range > self.blur * gain:
+            yield self._too_small(study, trials, test, gain)
         else:
             yield from self._rare_classes(study, trials[0])
 
@@ -117,45 +125,47 @@ class EvalSize(Rule):
         )
         rows = (("settings with a perfect score", say("{k} of {settings}", k=len(perfect), settings=settings)),)
         if 2 * len(perfect) <= settings:
-            return self._finding(study, message, _HARDER, "warning", _CONFIDENCE, perfect, rows)
-        found = self._finding(study, message, _HARDER, "critical", _CONFIDENCE, perfect, rows)
-        return found.model_copy(update={"goal": "pipeline"})
+            return self._finding(study, message, _HARDER_ADVICE, "warning", _CONFIDENCE, perfect, rows)
+        finding = self._finding(study, message, _HARDER_ADVICE, "critical", _CONFIDENCE, perfect, rows)
+        return finding.model_copy(update={"goal": "pipeline"})
 
-    def _too_small(self, study: Study, trials: Sequence[Trial], found: Heterogeneity, gain: float) -> Finding:
+    def _too_small(self, study: Study, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> Finding:
         n = trials[0].fact("n_valid")
-        factor = (found.critical_range / found.spread) ** 2 if found.spread > 0 else math.inf
-        by_seeds = noise.as_much_between_seeds(study, trials, self.false_alarms)
-        more = say("Validate on about {n} examples, or treat these trials as equal.", n=round_up(n * min(factor, 100)))
+        factor = (test.critical_range / test.spread) ** 2 if test.spread > 0 else math.inf
+        by_seeds = noise.seeds_differ_as_much(study, trials, self.false_alarms)
+        action = say(
+            "Validate on about {n} examples, or treat these trials as equal.", n=round_up(n * min(factor, 100))
+        )
         return self._finding(
             study,
             say(
                 "With {n} validation examples, only differences of {least} in {metric} can be detected. The {k} best trials differ "
                 "by {spread}, so any of them may be the best.",
                 n=round(n),
-                least=Number(found.critical_range, 2),
+                least=Number(test.critical_range, 2),
                 metric=Name(study.spec.objective.metric),
                 k=len(trials),
-                spread=Number(found.spread, 2),
+                spread=Number(test.spread, 2),
             ),
-            _SEEDS if by_seeds else more if factor <= 100 else _EQUAL,
-            "warning" if found.critical_range > gain and not by_seeds else "note",
-            found.chance_within,
+            _SEEDS_ADVICE if by_seeds else action if factor <= 100 else _EQUAL_ADVICE,
+            "warning" if test.critical_range > gain and not by_seeds else "note",
+            test.chance_within,
             trials,
-            tuple(self._rows(trials, found, gain)),
+            tuple(self._rows(trials, test, gain)),
         )
 
-    def _rows(self, trials: Sequence[Trial], found: Heterogeneity, gain: float) -> Iterator[tuple[str, Item | float]]:
+    def _rows(self, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> Iterator[tuple[str, Item | float]]:
         yield "validation examples", round(trials[0].fact("n_valid"))
-        yield "standard error of one trial", float(found.error / math.sqrt(1 - self.agreement))
-        yield "standard error not shared by trials", float(found.error)
+        yield "standard error of one trial", float(test.error / math.sqrt(1 - self.agreement))
+        yield "standard error not shared by trials", float(test.error)
         yield "assumed correlation of errors", self.agreement
-        yield f"range of the {len(trials)} best trials", float(found.spread)
+        yield f"range of the {len(trials)} best trials", float(test.spread)
         rare = Percent(self.false_alarms)
         yield (
             "detectable range",
-            say("{least} (exceeded by {rare} of equal trials)", least=float(found.critical_range), rare=rare),
+            say("{least} (exceeded by {rare} of equal trials)", least=float(test.critical_range), rare=rare),
         )
-        yield "p-value of the range if the trials are equal", Probability(found.p)
+        yield "p-value of the range if the trials are equal", Probability(test.p)
         yield "best to median trial", gain
         yield "limit of the detectable range, share of that", Percent(self.blur)
         counts = validation.class_counts(trials[0])
@@ -176,7 +186,7 @@ class EvalSize(Rule):
                 step=Percent(1 / max(rare[0], 1)),
             )
             rows = (("examples of each class", listed([f"{n:,}" for n in counts], 20)),)
-            yield self._finding(study, message, _COUNTS, "note", 1.0, [trial], rows)
+            yield self._finding(study, message, _COUNTS_ADVICE, "note", 1.0, [trial], rows)
 
     def _finding(
         self,

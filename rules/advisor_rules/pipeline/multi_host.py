@@ -36,7 +36,7 @@ class MultiHost(Rule):
 
     - Do several ranks log, or write checkpoints? (Checkpoints of sharded models are left out, because all ranks write them.)
     - Does batch norm keep running statistics of each rank's own batches?
-    - Do all ranks together go through the data once per epoch, or does each rank?
+    - Do all ranks together make one pass over the data per epoch, or does each rank make its own?
 
     The rule `seeds` covers ranks that draw the same examples or start from different weights.
 
@@ -50,8 +50,8 @@ class MultiHost(Rule):
     its own share of the data.
 
     ## How sure
-    These are logged facts, so chance raises no finding. The finding about the data has confidence 0.6: ranks that share one batch
-    (tensor or pipeline parallelism) correctly read the same data, and files may have been split before the training.
+    These are logged facts, so no finding is due to chance. The finding about the data has confidence 0.6, because ranks that share
+    one batch (tensor or pipeline parallelism) correctly read the same data, and files may have been split before the training.
     """
 
     playbook: ClassVar[str] = "Considerations for multi-host pipelines"
@@ -59,23 +59,23 @@ class MultiHost(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per fault."""
-        trained = [(t, r) for t in study.trials if (r := ranks.read(t)) is not None]
-        if not trained and not any(ranks.hooked(t) for t in study.trials):
+        distributed = [(t, r) for t in study.trials if (r := ranks.read(t)) is not None]
+        if not distributed and not any(ranks.logged_by_adapter(t) for t in study.trials):
             raise MissingData("no trial logged facts of its ranks; create the hook on every rank", needs="facts")
-        heard = [(t, r) for t, r in trained if any(len(r.values(name)) > 1 for name in r.facts)]
-        if trained and not heard:
+        with_facts = [(t, r) for t, r in distributed if any(len(r.values(name)) > 1 for name in r.facts)]
+        if distributed and not with_facts:
             raise MissingData("only rank 0 logged its facts; create the TuningLogger on every rank")
         for fault in _FAULTS:
-            shown = [t for t, r in heard if fault.shown_by(t, r)]
-            if shown:
-                yield self._report(fault, shown, heard)
+            faulty_trials = [t for t, r in with_facts if fault.shown_by(t, r)]
+            if faulty_trials:
+                yield self._report(fault, faulty_trials, with_facts)
 
-    def _report(self, fault: _Fault, shown: list[Trial], heard: list[tuple[Trial, Ranks]]) -> Finding:
-        first = next(r for t, r in heard if t is shown[0])
+    def _report(self, fault: _Fault, faulty_trials: list[Trial], with_facts: list[tuple[Trial, Ranks]]) -> Finding:
+        first = next(r for t, r in with_facts if t is faulty_trials[0])
         affected = first.count(fault.fact)
         ranks_of = say("{n} of {world} ranks", n=affected, world=first.world_size)
         rows = (
-            ("trials with several ranks", len(heard)),
+            ("trials with several ranks", len(with_facts)),
             ("ranks", first.world_size),
             ("hosts", len(set(map(str, first.values("host")))) or "unknown"),
             ("parallelism", first.parallel),
@@ -84,8 +84,8 @@ class MultiHost(Rule):
         return self.finding(
             say(
                 "In {n} of {trials} trials, {ranks} {problem}.",
-                n=len(shown),
-                trials=len(heard),
+                n=len(faulty_trials),
+                trials=len(with_facts),
                 ranks=ranks_of if affected else "each rank",
                 problem=fault.problem,
             ),
@@ -93,7 +93,7 @@ class MultiHost(Rule):
             severity=fault.severity,
             confidence=fault.confidence,
             subject=fault.fact,
-            trials=shown,
+            trials=faulty_trials,
             evidence=(FigureEvidence(rows=rows),),
             changes=(Advise(text=fault.advice),),
         )

@@ -13,7 +13,7 @@ from advisor.model.message import Count as Quantity
 from advisor.model.message import Message, Name, Number, Probability, limited, listed, say
 from advisor.model.space import is_learning_rate
 from advisor.model.study import Study
-from advisor_rules.pipeline._identical_curves import Twins, copied, read_identical
+from advisor_rules.pipeline._identical_curves import Twins, differ_clearly, read_identical
 
 
 class ParamsIgnored(Rule):
@@ -33,14 +33,15 @@ class ParamsIgnored(Rule):
     ## What to do
     Print the optimizer and the model of two trials and compare them with their settings. Follow the hyperparameter from the command
     line to its use. Some have no effect for good reasons: a clipping threshold above every gradient norm, a regulariser too weak
-    for the logged digits, a setting of another optimizer. One such hyperparameter is therefore a warning, a learning rate critical.
+    for the logged digits, a setting of another optimizer. So the finding is only a warning for one such hyperparameter, but
+    critical for a learning rate.
 
     ## How sure
     Confidence is 1 minus the probability that the curves agree by chance. Two different training runs are assumed to agree in each
-    new value of a curve with probability 1/2; a loss with seven digits agrees far more rarely. If s of n settings share a curve
-    with m changes, that probability is at most (n choose s) / 2^(m (s - 1)). The rule fired in none of 1,200 simulated studies of 5
-    to 100 settings with error rates on 20 to 500 examples, and in none of 40 with 1,000 settings. If every trial has its own seed,
-    only copied results can be found.
+    new value of a curve with probability 1/2; losses with seven digits agree far more rarely. If s of n settings share a curve with
+    m changes, the probability is at most (n choose s) / 2^(m (s - 1)). The rule never fired in 1,200 simulated studies of 5 to 100
+    settings with error rates on 20 to 500 examples, nor in 40 with 1,000 settings. If every trial has its own seed, only copied
+    results can be found.
     """
 
     playbook: ClassVar[str] = "Examining the training curves"
@@ -83,7 +84,9 @@ class ParamsIgnored(Rule):
     """Maximum share of studies in which different training runs agree by chance. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
-        """Yield one finding if no setting has an effect; else one about settings without effect and one about copied results."""
+        """Yield one finding if no hyperparameter has an effect. Otherwise yield at most two: one about hyperparameters without an
+        effect, and one about copied results.
+        """
         curves = read_identical(study, self.false_alarms)
         if curves.settings < 2:
             raise MissingData(
@@ -100,10 +103,12 @@ class ParamsIgnored(Rule):
         if curves.twins and curves.never_matter(curves.varied):
             yield self._never(study, curves.twins, curves.varied, every=True)
             return
-        idle = [t for t in curves.twins if curves.never_matter(t.names)]
-        if idle:
-            yield self._never(study, idle, sorted({name for t in idle for name in t.names}), every=False)
-        copies = [t for t in curves.twins if t not in idle and copied(t, curves.varied)]
+        without_effect = [t for t in curves.twins if curves.never_matter(t.names)]
+        if without_effect:
+            yield self._never(
+                study, without_effect, sorted({name for t in without_effect for name in t.names}), every=False
+            )
+        copies = [t for t in curves.twins if t not in without_effect and differ_clearly(t, curves.varied)]
         if copies:
             yield self._copied(study, copies)
 
@@ -134,12 +139,12 @@ class ParamsIgnored(Rule):
 
     def _copied(self, study: Study, twins: Sequence[Twins]) -> Finding:
         names = listed((Name(name) for name in sorted({name for t in twins for name in t.names})), 4)
-        trials, more = listed((Name(t.name) for t in twins[0].trials), 4), len(twins) - 1
+        trials, other_pairs = listed((Name(t.name) for t in twins[0].trials), 4), len(twins) - 1
         message = say(
             "The curves of {trials} are identical, although the trials differ in {names}, which affects others.{more}",
             trials=trials,
             names=names,
-            more=say(" There are {n} more such groups.", n=more) if more else "",
+            more=say(" There are {n} more such groups.", n=other_pairs) if other_pairs else "",
         )
         action = say(
             "Find out why {trials} share a result: a cache, a loaded checkpoint, an overwritten file.", trials=trials

@@ -24,13 +24,13 @@ class Seeds(Rule):
     - Did only some trials log a seed, as a tag of the hook or as a parameter named seed? If no trial did, the report lists the seed
       among the data to log.
     - Do (nearly) all trials have the same seed, although no setting was repeated with another seed?
-    - In distributed training: do ranks that each draw from all of the data shuffle it with the same seed, or do ranks that share
-      the data shuffle it with different seeds? Do ranks have different seeds although nothing copies the weights of rank 0 to the
-      other ranks, as DistributedDataParallel does?
+    - In distributed training, do ranks that each draw from all of the data shuffle it with the same seed? Do ranks that share the
+      data shuffle it with different seeds? Do ranks have different seeds although nothing, such as DistributedDataParallel, copies
+      the weights of rank 0 to the other ranks?
 
     ## Why it matters
-    Without its seed, a trial cannot be repeated. One seed for all trials eases comparison and may be intended. But the best trial
-    may be the one that suits this seed, and the effect of another seed stays unknown. Repeats with the same seed show nothing.
+    Without its seed, a trial cannot be repeated. One seed for all trials makes comparison easier and may be intended. But the best
+    trial may be the one that suits this seed, and the effect of another seed is unknown. Repeats with the same seed show nothing.
     Ranks that draw the same examples repeat the same work.
 
     ## What to do
@@ -38,49 +38,49 @@ class Seeds(Rule):
     sampler splits the data among ranks, and different seeds otherwise.
 
     ## How sure
-    Seeds are logged facts. In 3 or more trials, one seed for all is deliberate unless seeds come from fewer than 10 values: in
-    simulated studies of 3 to 40 trials with random seeds, the rule fired in 0.03 % with 10 possible seeds and in none with 1,000.
-    If the sharing of the data was not logged, findings about seeds of ranks have confidence 0.6.
+    Seeds are logged facts. In 3 or more trials, one seed for all is hardly a coincidence: in simulated studies of 3 to 40 trials
+    with random seeds, the rule fired in 0.03 % with 10 possible seeds, and never with 1,000. If it was not logged whether ranks
+    share the data, findings about seeds of ranks have confidence 0.6.
     """
 
     playbook: ClassVar[str] = "Considerations for multi-host pipelines"
     goal: ClassVar[Goal] = "pipeline"
 
     fewest: Count = 3
-    """Minimum number of trials with the same seed that is treated as deliberate."""
+    """Minimum number of trials with the same seed at which the seed counts as deliberate."""
     most: Share = 0.9
     """Minimum share of trials with the same seed, or with any seed, that counts as all trials. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield findings about seeds of ranks, then about seeds of trials."""
-        ended = [t for t in study.trials if study.ended[t.index]]
-        if not ended:
+        ended_trials = [t for t in study.trials if study.ended[t.index]]
+        if not ended_trials:
             raise MissingData("no trial has ended yet", needs="trials", at_least=1)
-        of_ranks = list(self._of_ranks(ended))
+        of_ranks = list(self._of_ranks(ended_trials))
         yield from of_ranks
-        unknown = [t for t in ended if t.seed is None]
-        if len(unknown) == len(ended) and not of_ranks:
+        unknown = [t for t in ended_trials if t.seed is None]
+        if len(unknown) == len(ended_trials) and not of_ranks:
             raise MissingData(
                 "no trial logged its seed, so none can be repeated exactly; log it as the parameter seed", needs="seeds"
             )
-        if len(ended) > len(unknown) > (1 - self.most) * len(ended):
-            trials = Quantity(len(ended), "trial")
+        if len(ended_trials) > len(unknown) > (1 - self.most) * len(ended_trials):
+            trials = Quantity(len(ended_trials), "trial")
             message = say(
                 "{n} of {trials} logged no seed, so they cannot be repeated exactly.", n=len(unknown), trials=trials
             )
             yield self._finding(message, "Set a seed in each trial and log it as the parameter seed.", "note", unknown)
-        if len(unknown) < len(ended):
-            yield from self._of_trials(study, [t for t in ended if t.seed is not None])
+        if len(unknown) < len(ended_trials):
+            yield from self._of_trials(study, [t for t in ended_trials if t.seed is not None])
 
     def _of_trials(self, study: Study, known: Sequence[Trial]) -> Iterator[Finding]:
         """Yield at most one finding, about a seed that (nearly) all trials have."""
-        seed, often = Counter(t.seed for t in known).most_common(1)[0]
+        seed, count = Counter(t.seed for t in known).most_common(1)[0]
         groups = [g for g in settings.read(study).trials if len(g) > 1 and any(t.params for t in g)]
-        if often < max(self.fewest, self.most * len(known)) or any(len({t.seed for t in g}) > 1 for g in groups):
+        if count < max(self.fewest, self.most * len(known)) or any(len({t.seed for t in g}) > 1 for g in groups):
             return
         repeats = [t for g in groups for t in g]
         shared = say(
-            "{n} of {trials} have the seed {seed}.", n=often, trials=Quantity(len(known), "trial"), seed=str(seed)
+            "{n} of {trials} have the seed {seed}.", n=count, trials=Quantity(len(known), "trial"), seed=str(seed)
         )
         if 2 * len(repeats) > len(known):
             message = say(
@@ -92,30 +92,30 @@ class Seeds(Rule):
             advice = "Give each trial its own seed, or repeat the best few settings with several seeds."
             yield self._finding(message, advice, "note", [t for t in known if t.seed == seed])
 
-    def _of_ranks(self, ended: Sequence[Trial]) -> Iterator[Finding]:
-        """Yield one finding for each way in which ranks are seeded wrongly."""
-        worlds = [(t, r) for t in ended if (r := ranks.read(t)) is not None]
-        shared = {t.id: ranks.sampler_shares(t) or ranks.shares_data(t, r) for t, r in worlds}
-        alike = [t for t, r in worlds if r.agree("loader_seed") and not shared[t.id]]
-        overlapping = [t for t, r in worlds if r.differ("loader_seed") and ranks.sampler_shares(t)]
-        apart = [t for t, r in worlds if r.differ("seed") and r.parallel != "ddp"]
-        known = bool(alike) and shared[alike[0].id] is False
+    def _of_ranks(self, ended_trials: Sequence[Trial]) -> Iterator[Finding]:
+        """Yield one finding for each problem with the seeds of ranks."""
+        distributed = [(t, r) for t in ended_trials if (r := ranks.read(t)) is not None]
+        shares_data = {t.id: ranks.sampler_shares(t) or ranks.shares_data(t, r) for t, r in distributed}
+        same_examples = [t for t, r in distributed if r.agree("loader_seed") and not shares_data[t.id]]
+        overlapping = [t for t, r in distributed if r.differ("loader_seed") and ranks.sampler_shares(t)]
+        different_weights = [t for t, r in distributed if r.differ("seed") and r.parallel != "ddp"]
+        reads_same_data = bool(same_examples) and shares_data[same_examples[0].id] is False
         severities: tuple[Severity, ...] = ("warning", "warning", "note")
-        confidences = (0.9 if known else 0.6, 0.9, 0.6)
+        confidences = (0.9 if reads_same_data else 0.6, 0.9, 0.6)
         for trials, severity, confidence, (problem, advice) in zip(
-            (alike, overlapping, apart), severities, confidences, _OF_RANKS, strict=True
+            (same_examples, overlapping, different_weights), severities, confidences, _RANK_PROBLEMS, strict=True
         ):
             if trials:
                 message = say(
-                    "In {n} of {worlds} trials, {problem}.", n=len(trials), worlds=len(worlds), problem=problem
+                    "In {n} of {worlds} trials, {problem}.", n=len(trials), worlds=len(distributed), problem=problem
                 )
                 yield self._finding(message, advice, severity, trials, confidence)
 
     def _finding(
         self, message: Message, advice: str, severity: Severity, trials: Sequence[Trial], confidence: float = 0.95
     ) -> Finding:
-        counted = Counter("none" if t.seed is None else str(t.seed) for t in trials).most_common(5)
-        seeds = listed([say("{seed} ({n} times)", seed=seed, n=n) for seed, n in counted], 5)
+        seed_counts = Counter("none" if t.seed is None else str(t.seed) for t in trials).most_common(5)
+        seeds = listed([say("{seed} ({n} times)", seed=seed, n=n) for seed, n in seed_counts], 5)
         rows: list[tuple[str, Item]] = [("seeds of these trials", seeds)]
         world = ranks.read(trials[0])
         if world is not None:
@@ -132,7 +132,7 @@ class Seeds(Rule):
         )
 
 
-_OF_RANKS = (
+_RANK_PROBLEMS = (
     (
         "every rank shuffles all of the data with the same seed and draws the same examples",
         "Share the data among ranks, as a DistributedSampler does, or shuffle with a different seed on each rank.",
@@ -146,4 +146,4 @@ _OF_RANKS = (
         "Set the same seed on every rank before you create the model.",
     ),
 )
-"""(problem, advice) for ranks that draw equal examples, overlap, or start from different weights."""
+"""(problem, advice) for ranks that draw the same examples, draw overlapping examples, or start from different weights."""

@@ -14,19 +14,19 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Code, Item, Message, Name, listed, say
 from advisor.model.study import Study, Trial
 
-_NO_NAMES = {"", "0", "default", "test", "untitled", "experiment"}
+_DEFAULT_STUDY_NAMES = {"", "0", "default", "test", "untitled", "experiment"}
 
 
 class Tracking(Rule):
     """The information for finding and repeating this study is incomplete.
 
     ## What it looks at
-    The logged facts of the trials that ended: their command, the commit of their code (uncommitted changes are acceptable, because
-    they are stored with the run), a study name other than the default, and the same code in all trials. If any of these is missing,
-    the finding also mentions a missing goal, which is a sentence about the question that the study answers.
+    The logged facts of the trials that ended. They need a command, a commit of the code (uncommitted changes are acceptable,
+    because they are stored with the run), a study name other than the default, and the same code in all trials. If any of these is
+    missing, the finding also mentions a missing goal, which is a sentence about the question that the study answers.
 
     ## Why it matters
-    An experiment that cannot be found or repeated is worth little. If the code changed between trials, they differ in more than
+    An experiment that cannot be found or repeated has little value. If the code changed between trials, they differ in more than
     their hyperparameters.
 
     ## What to do
@@ -34,7 +34,7 @@ class Tracking(Rule):
     report lists all of this information.
 
     ## How sure
-    These are logged facts, so chance raises no finding. A commit does not show if a change of the code mattered, so the finding
+    These are logged facts, so no finding is due to chance. A commit does not show if a change of the code mattered, so the finding
     about changed code has confidence 0.6.
     """
 
@@ -43,22 +43,22 @@ class Tracking(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most two findings: about missing facts, and about changed code."""
-        ended = [t for t in study.trials if study.ended[t.index]]
-        noted = [t for t in ended if "command" in t.facts]
-        if not noted:
+        ended_trials = [t for t in study.trials if study.ended[t.index]]
+        with_command = [t for t in ended_trials if "command" in t.facts]
+        if not with_command:
             raise MissingData(
                 "no trial logged the command that started it; the hook does, and also logs the commit of the code",
                 needs="facts",
             )
-        yield from self._missing(study, ended)
-        commits = Counter(t.facts["git_commit"] for t in noted if t.facts.get("git_commit"))
+        yield from self._missing(study, ended_trials)
+        commits = Counter(t.facts["git_commit"] for t in with_command if t.facts.get("git_commit"))
         if len(commits) > 1:
-            usual = commits.most_common(1)[0][0]
-            others = [t for t in noted if t.facts.get("git_commit") not in (usual, None, "")]
+            usual_commit = commits.most_common(1)[0][0]
+            others = [t for t in with_command if t.facts.get("git_commit") not in (usual_commit, None, "")]
             message = say(
                 "{n} of {trials} trials ran different code than most. There are {commits} commits in all.",
                 n=len(others),
-                trials=len(ended),
+                trials=len(ended_trials),
                 commits=len(commits),
             )
             advice = (
@@ -66,16 +66,16 @@ class Tracking(Rule):
             )
             yield self._report(study, message, advice, others, 0.6)
 
-    def _missing(self, study: Study, ended: Sequence[Trial]) -> Iterator[Finding]:
+    def _missing(self, study: Study, ended_trials: Sequence[Trial]) -> Iterator[Finding]:
         """Yield at most one finding, about missing facts."""
-        without_code = [t for t in ended if "command" in t.facts and not t.facts.get("git_commit")]
-        without_command = [t for t in ended if "command" not in t.facts]
+        without_code = [t for t in ended_trials if "command" in t.facts and not t.facts.get("git_commit")]
+        without_command = [t for t in ended_trials if "command" not in t.facts]
         missing: list[Message] = [
-            say("{what} of {n} of {trials} trials", what=what, n=len(trials), trials=len(ended))
+            say("{what} of {n} of {trials} trials", what=what, n=len(trials), trials=len(ended_trials))
             for trials, what in ((without_command, "the command"), (without_code, "the commit of the code"))
             if trials
         ]
-        if not any(t.facts.get("study") for t in ended) and study.name.strip().lower() in _NO_NAMES:
+        if not any(t.facts.get("study") for t in ended_trials) and study.name.strip().lower() in _DEFAULT_STUDY_NAMES:
             missing.append(say("a name of the study"))
         if missing:
             missing += [] if study.spec.goal else [say("a goal of the study")]

@@ -43,8 +43,9 @@ def gained(inside: BoolArray, failed: BoolArray) -> float:
 def corner(positions: FloatArray, failed: BoolArray, outside: IntArray | None = None) -> Corner | None:
     """Return the corner that best separates failed trials from others; None with fewer than two axes, or if none or all failed.
 
-    positions: (n, d), NaN where a trial lacks the axis; failed: (n,). At least half of the trials in the corner failed.
-    outside: indices of trials that the corner must not contain. Permuted labels know no such limit, so the p-value stays valid.
+    positions: (n, d), NaN if a trial lacks the axis; failed: (n,). At least half of the trials in the corner failed.
+    outside: indices of trials that the corner must not contain. This limit does not apply to permuted labels, so the p-value is
+    conservative.
     """
     d = positions.shape[1]
     if d < 2 or failed.all() or not failed.any():
@@ -81,9 +82,9 @@ def corner(positions: FloatArray, failed: BoolArray, outside: IntArray | None = 
 
 
 def _choose_axes(halves: list[list[tuple[Side, BoolArray]]], labels: BoolArray) -> BoolArray:
-    """Return the axes whose pairs are examined, for each row of labels (k, n), shape (k, axes).
+    """Return a mask (k, axes) of the axes whose pairs are examined, for each row of labels (k, n).
 
-    If there are many axes, these are the axes that separate failed trials best, each one alone, at the thresholds in `halves`. The
+    If there are many axes, these are the axes that separate failed trials best on their own, at the thresholds in `halves`. The
     choice is repeated for each row of permuted labels, so it does not distort the p-value.
     """
     if len(halves) <= _MAX_AXES:
@@ -97,7 +98,7 @@ def _choose_axes(halves: list[list[tuple[Side, BoolArray]]], labels: BoolArray) 
 
 
 def _beyond(at: FloatArray, side: Side) -> list[BoolArray]:
-    """Return masks of the trials, at positions (n,), beyond each threshold of an axis."""
+    """Return, for each threshold of an axis, the mask of the trials beyond it. at: positions of the trials, shape (n,)."""
     known = np.unique(at[np.isfinite(at)])
     if len(known) < 2:
         return []
@@ -106,7 +107,9 @@ def _beyond(at: FloatArray, side: Side) -> list[BoolArray]:
 
 
 def _scores(inside: BoolArray, failed: BoolArray) -> FloatArray:
-    """Return `gained` of each region (r, n) with each row of labels (k, n), shape (r, k); 0 if fewer than half in it failed."""
+    """Return `gained` for each region (r, n) and each row of labels (k, n), shape (r, k); 0 if fewer than half of its trials
+    failed.
+    """
     total = inside.sum(1, keepdims=True).astype(float)
     bad = np.asarray(inside.astype(np.float32) @ failed.T.astype(np.float32), dtype=np.float64)
     n, m = inside.shape[1], failed.sum(1).astype(float)

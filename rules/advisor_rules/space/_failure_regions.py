@@ -21,16 +21,18 @@ from advisor.stats import outliers, widening
 from advisor_rules.space import _corners, _good_region, _rows
 
 RATE = 0.4
-"""Share of the level for the hypothesis that too high a learning rate is the reason for failures."""
+"""Share of the significance level for the hypothesis that too high a learning rate is the reason for failures."""
 JOINT = 0.15
-"""Share of the false alarms for corners, and again for lr / (1 - momentum); single thresholds get the rest."""
+"""Share of the significance level that each of two tests gets: of corners and of lr / (1 - momentum). Single thresholds get the
+rest.
+"""
 FORBIDDEN = 0.8
-"""Minimum share of failures in a corner that the next study leaves out; with a smaller share we only advise. Our choice."""
+"""Minimum share of failures in a corner at which the next study leaves it out; below it, the rule only gives advice. Our choice."""
 BEST = 5
-"""Number of best settings that no region may contain, or `BEST_SHARE` of all settings if that is more. Our choice."""
+"""Number of best settings that no region may contain; more if `BEST_SHARE` of all settings are more. Our choice."""
 BEST_SHARE = 0.02
 MAX_BEST_SHARE = 0.25
-"""Maximum share of the successful settings that no region may contain: in a small study, the best five are not all good."""
+"""Maximum number of these best settings, as a share of the successful ones; in a small study, the best five are not all good."""
 
 GOOD, MISSED = 0.1, 0.2
 """Share of the settings that are good, and probability that good ones lie below the range; both as in `space-shrink`."""
@@ -117,8 +119,8 @@ def _thresholds(tried: settings.Settings, false_alarms: float) -> list[tuple[str
 def _regions(names: list[str], positions: FloatArray, failed: BoolArray) -> list[outliers.Region]:
     """Return the regions of all hyperparameters, clearest first.
 
-    Too high a learning rate is the usual reason for failures, so a share of the level, `RATE`, is for that hypothesis alone; its
-    p-value is multiplied by 1 / `RATE`, the others by 1 / (1 - `RATE`).
+    Too high a learning rate is the usual reason for failures, so the share `RATE` of the significance level is reserved for that
+    hypothesis. This is done by dividing its p-value by `RATE` and the other p-values by 1 - `RATE`.
     """
     rates = [i for i, name in enumerate(names) if is_learning_rate(name)][:1]
     everywhere = outliers.regions(positions, failed)
@@ -130,7 +132,7 @@ def _regions(names: list[str], positions: FloatArray, failed: BoolArray) -> list
 
 
 def _band(study: Study, tried: settings.Settings) -> Cut | None:
-    """Return the cut around the successful settings if one number is searched, and most settings failed, on both sides of these."""
+    """Return the cut around the successful settings if only one number is searched and most settings failed on both sides."""
     if len(study.searched) != 1 or len(tried.numeric) != 1 or 2 * tried.failed.sum() < len(tried):
         return None
     ((name, at),) = tried.numeric.items()
@@ -199,9 +201,9 @@ def _combination(one: str, other: str) -> str:
 def _joint(study: Study, tried: settings.Settings, alone: float, level: float) -> Cut | None:
     """Return the region in two hyperparameters that separates failed trials better than the best single threshold.
 
-    A threshold of lr / (1 - momentum) need only separate them equally well, because training diverges if steps are too long.
-    alone: score of the best single threshold (`_corners.gained`); level: maximum p-value of a region. Each fitted threshold costs
-    the logarithm of the number of trials.
+    A threshold of lr / (1 - momentum) need only separate them equally well, because training diverges if steps are too long. The
+    logarithm of the number of trials is subtracted from the score for each fitted threshold. alone: score of the best single
+    threshold (`_corners.gained`); level: maximum p-value of a region.
     """
     if len(tried.numeric) < 2 or not tried.failed.any():
         return None
@@ -211,7 +213,7 @@ def _joint(study: Study, tried: settings.Settings, alone: float, level: float) -
     if not better:
         return None
     score, joint = max(better, key=lambda f: f[0])
-    # If the learning rate alone separates them as well, the finding is about it; only the next range is one of step lengths.
+    # If the learning rate alone separates them as well, it is the subject of the finding; only the next range uses step lengths.
     rate = next((c.parameter for c in joint.changes if isinstance(c, Reparametrise)), None)
     return joint if rate is None or score > least else replace(joint, subject=rate, side="high")
 
@@ -244,7 +246,7 @@ def _rate_and_momentum(tried: settings.Settings, level: float) -> tuple[float, C
 
 
 def _lowest_good(positions: FloatArray, costs: FloatArray, level: float) -> float:
-    """Return the lower end of the part that holds the good settings with a margin; the lowest position if results hardly vary.
+    """Return the lower end of the part with the good settings and a margin; the lowest position if results hardly vary.
 
     positions, costs: (n,), of the settings with a result.
     """

@@ -13,23 +13,23 @@ from advisor.stats import best_of, boundaries
 from advisor.stats.outliers import Side
 
 DOUBT = 0.1
-"""Maximum probability of a best value at an end of the range to conclude that it is not at that end."""
+"""Maximum probability that the best value lies at an end of the range at which it counts as not lying there."""
 SEED = 0
 _SHUFFLES = 999
 _MIN_POINTS = 5
-"""Minimum number of points with a result for testing if a group's good points cluster."""
+"""Minimum number of points with a result to test if a group's good points cluster."""
 _MATERIAL = 0.2
 """Minimum share of the other groups' points that must lie beyond the end of a group's range."""
 _NEARLY_ALL = 0.8
-"""Minimum share of a group's results at one level to conclude that the group did not train."""
+"""Minimum share of a group's results at one level at which the group counts as not trained."""
 _MIN_STUCK = 4
-"""Minimum number of results at one level."""
+"""Minimum number of results at one level at which a group may count as not trained."""
 _EQUAL = 0.05
-"""Maximum distance of results at one level, in standard deviations of the other groups' results."""
+"""Maximum range of results that count as one level, in standard deviations of the other groups' results."""
 
 
 class Elsewhere(NamedTuple):
-    """A group whose range of an axis ends before the others' ranges, and that may be better beyond that end."""
+    """A group that was tried only in a part of an axis and may be better beyond the end of that part."""
 
     group: int
     axis: int
@@ -44,7 +44,7 @@ class Elsewhere(NamedTuple):
     probability: float
     """Probability, from the group's own points, that its best value lies at that end of its range."""
     p: float
-    """p-value of the points beyond the end if all groups were sampled alike, corrected for all groups and axes."""
+    """p-value of the hypothesis that all groups were sampled equally, corrected for all groups and axes."""
 
 
 def elsewhere(
@@ -59,23 +59,29 @@ def elsewhere(
 ) -> list[Elsewhere]:
     """Return the groups that were tried in too small a part of an axis, most significant first.
 
-    groups: (n,) labels; numeric: positions (n,) on each axis, NaN without one; costs: (n,), NaN if a trial failed. The test that
-    none of a group's points is among the outermost points is exact for any sampling that is the same for all groups. Then the group
-    must be best at that end with probability `certainty`. If an axis is `comparable` between groups, a weaker condition suffices:
-    the group lost to a trial beyond that end, and its own points do not rule out that it is best there.
+    groups: (n,) labels; numeric: positions (n,) on each axis, NaN if missing; costs: (n,), NaN if a trial failed. Two conditions
+    must hold. First, none of a group's points is among the outermost points; this test is exact for any sampling that is the same
+    for all groups. Second, the group is best at that end with probability `certainty` or more. If an axis is `comparable` between
+    groups, a weaker second condition suffices: the group lost to a trial beyond that end, and its own points do not exclude that it
+    is best there.
     """
     found: list[Elsewhere] = []
     labels = np.unique(groups).tolist()
     looks = len(labels) * len(numeric)
     best = int(np.nanargmin(costs)) if np.isfinite(costs).any() else 0
     for group in labels:
-        mine = groups == group
+        in_group = groups == group
         tests = [
-            (axis, end) for axis, u in enumerate(numeric) for end in _ends(u[mine], u[~mine]) if end.p * looks <= level
+            (axis, end)
+            for axis, u in enumerate(numeric)
+            for end in _ends(u[in_group], u[~in_group])
+            if end.p * looks <= level
         ]
-        if not tests or np.isfinite(costs[mine]).sum() < 2:
+        if not tests or np.isfinite(costs[in_group]).sum() < 2:
             continue
-        own = boundaries.responses([_stretched(u[mine]) for u in numeric], [], boundaries.scores(costs[mine]), edge)
+        own = boundaries.responses(
+            [_stretched(u[in_group]) for u in numeric], [], boundaries.scores(costs[in_group]), edge
+        )
         for axis, end in tests:
             u, low = numeric[axis], end.side == "low"
             probability = own[axis].low if low else own[axis].high
@@ -83,7 +89,7 @@ def elsewhere(
             # At most one of two ends can reach `certainty`; if neither does, both count.
             p = end.p * looks * (1 if probability >= certainty else 2)
             if p <= level and probability >= (DOUBT if lost else certainty):
-                span = float(np.nanmax(u[mine]) - np.nanmin(u[mine]))
+                span = float(np.nanmax(u[in_group]) - np.nanmin(u[in_group]))
                 found.append(Elsewhere(group, axis, end.side, end.at, end.beyond, span, probability, p))
     return sorted(found, key=lambda e: (e.p, -e.probability, e.group, e.axis))
 
@@ -96,7 +102,7 @@ class _End(NamedTuple):
 
 
 def _ends(own: FloatArray, rest: FloatArray) -> list[_End]:
-    """Return the ends of a group's positions (m,) with a material share of the others (k,) beyond them, with probabilities."""
+    """Return the ends of a group's positions (m,) that a material share of the other positions (k,) lie beyond, with p-values."""
     own, rest = own[np.isfinite(own)], rest[np.isfinite(rest)]
     if len(np.unique(own)) < 2:
         return []
@@ -122,40 +128,41 @@ def _stretched(positions: FloatArray) -> FloatArray:
 def cut_short(
     groups: IntArray, numeric: list[FloatArray], costs: FloatArray, *, edge: float, certainty: float, level: float
 ) -> list[tuple[int, boundaries.Crowded]]:
-    """Return the losing groups whose good points cluster at an end of an axis, most significant first; arguments as in `elsewhere`.
+    """Return the losing groups whose good points cluster at an end of an axis, most significant first; arguments as for
+    `elsewhere`.
 
     The good points of the winning group must not lie as far out, so that the range suits only the winner. The p-value is corrected
     for the number of losing groups.
     """
-    fine = np.isfinite(costs)
+    is_finite = np.isfinite(costs)
     labels = np.unique(groups).tolist()
-    if len(labels) < 2 or not fine.any():
+    if len(labels) < 2 or not is_finite.any():
         return []
     won = groups == groups[np.nanargmin(costs)]
     own = [np.where(_varied(u[won]), u[won], np.nan) for u in numeric]
     if not any(_varied(u) for u in own):
         return []
     theirs = boundaries.responses(own, [], boundaries.scores(costs[won]), edge)
-    lost = [g for g in labels if not won[groups == g].any() and fine[groups == g].sum() >= _MIN_POINTS]
+    lost = [g for g in labels if not won[groups == g].any() and is_finite[groups == g].sum() >= _MIN_POINTS]
     found = []
     for group in lost:
-        mine = groups == group
-        own = [np.where(_varied(u[mine]), u[mine], np.nan) for u in numeric]
+        in_group = groups == group
+        own = [np.where(_varied(u[in_group]), u[in_group], np.nan) for u in numeric]
         ends = (
-            boundaries.crowded(own, [], costs[mine], edge, certainty, level / len(lost))
+            boundaries.crowded(own, [], costs[in_group], edge, certainty, level / len(lost))
             if any(map(_varied, own))
             else []
         )
         for end in ends:
             if getattr(theirs[end.axis], end.side) <= DOUBT:
-                p = len(lost) * max(end.p, _leans_more(numeric[end.axis], costs, mine, won, end.side))
+                p = len(lost) * max(end.p, _leans_more(numeric[end.axis], costs, in_group, won, end.side))
                 if p <= level:
                     found.append((group, end._replace(p=p)))
     return sorted(found, key=lambda f: (f[1].p, -f[1].probability, f[0], f[1].axis))
 
 
 def _leans_more(positions: FloatArray, costs: FloatArray, one: BoolArray, other: BoolArray, side: Side) -> float:
-    """Return the p-value that one group's good points lie further towards this side than the other's, by permuted labels.
+    """Return the permutation p-value of the finding that one group's good points lie further to this side than the other's.
 
     Points are ranked within their own group, so a difference between the groups' overall levels has no effect.
     """
@@ -188,20 +195,20 @@ class Outnumbered(NamedTuple):
     chance: float
     """Probability that the best group would lead with as few trials as the smaller group."""
     p: float
-    """p-value of the small number of trials if both groups were tried equally often, corrected for all groups."""
+    """p-value of the hypothesis that both groups are tried equally often, corrected for all groups."""
 
 
 def outnumbered(groups: IntArray, costs: FloatArray, *, certainty: float, level: float) -> list[Outnumbered]:
     """Return the groups with too few trials to compare with the best, least certain lead first; arguments as for `elsewhere`."""
-    fine = np.isfinite(costs)
+    is_finite = np.isfinite(costs)
     labels = np.unique(groups)
-    if len(labels) < 2 or not fine.any():
+    if len(labels) < 2 or not is_finite.any():
         return []
     best = int(groups[np.nanargmin(costs)])
-    theirs = costs[fine & (groups == best)]
+    theirs = costs[is_finite & (groups == best)]
     found = []
     for group in labels.tolist():
-        own = costs[fine & (groups == group)]
+        own = costs[is_finite & (groups == group)]
         p = float(stats.binom.cdf(len(own), len(own) + len(theirs), 0.5)) * (len(labels) - 1)
         if group == best or p > level or (len(own) and own.min() <= theirs.min()):
             continue
@@ -212,7 +219,7 @@ def outnumbered(groups: IntArray, costs: FloatArray, *, certainty: float, level:
 
 
 class Stuck(NamedTuple):
-    """A group nearly all of whose results are equal and bad, as at chance level, whatever the other hyperparameters."""
+    """A group with nearly all results equal and bad, as at chance level, for any values of the other hyperparameters."""
 
     group: int
     results: int
@@ -225,11 +232,11 @@ class Stuck(NamedTuple):
 
 def stuck(groups: IntArray, costs: FloatArray, *, level: float) -> list[Stuck]:
     """Return the groups with nearly all results at one bad level, most significant first; arguments as for `elsewhere`."""
-    fine = np.isfinite(costs)
+    is_finite = np.isfinite(costs)
     labels = np.unique(groups).tolist()
     found = []
     for group in labels:
-        own, rest = np.sort(costs[fine & (groups == group)]), costs[fine & (groups != group)]
+        own, rest = np.sort(costs[is_finite & (groups == group)]), costs[is_finite & (groups != group)]
         count = math.ceil(_NEARLY_ALL * len(own))
         if count < _MIN_STUCK or len(rest) < _MIN_STUCK:
             continue
@@ -248,12 +255,12 @@ def stuck(groups: IntArray, costs: FloatArray, *, level: float) -> list[Stuck]:
 
 
 class Failing(NamedTuple):
-    """A group nearly all of whose points failed, unlike those of the other groups."""
+    """A group in which nearly all points failed, unlike in the other groups."""
 
     group: int
     failed: int
     p: float
-    """p-value of as many failures if all groups fail equally often (Fisher's exact test), corrected for all groups."""
+    """p-value of the hypothesis that all groups fail equally often (Fisher's exact test), corrected for all groups."""
 
 
 def failing(groups: IntArray, costs: FloatArray, *, level: float) -> list[Failing]:
@@ -261,9 +268,9 @@ def failing(groups: IntArray, costs: FloatArray, *, level: float) -> list[Failin
     bad = np.isnan(costs)
     found = []
     for group in (labels := np.unique(groups).tolist()):
-        mine = groups == group
-        failed = int(np.sum(bad & mine))
-        p = len(labels) * float(stats.hypergeom.sf(failed - 1, len(costs), int(bad.sum()), int(mine.sum())))
-        if failed >= _NEARLY_ALL * mine.sum() and p <= level:
-            found.append(Failing(group, failed, p))
+        in_group = groups == group
+        failed_count = int(np.sum(bad & in_group))
+        p = len(labels) * float(stats.hypergeom.sf(failed_count - 1, len(costs), int(bad.sum()), int(in_group.sum())))
+        if failed_count >= _NEARLY_ALL * in_group.sum() and p <= level:
+            found.append(Failing(group, failed_count, p))
     return sorted(found, key=lambda f: (f.p, f.group))

@@ -1,4 +1,4 @@
-"""The part of an axis that holds the good points, and the probability that it is this small by chance."""
+"""The part of an axis that contains the good points, and the probability that it is this small by chance."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ _STRAYS = 0.05
 """Maximum share of the good points that may lie outside the region at each end."""
 _SHUFFLES = 999
 _FIRST_SHUFFLES = 99
-"""Permutations of the first batch if the level is far too low for them to reach it; most of many hyperparameters need no more."""
+"""Number of permutations in the first batch if there are many hyperparameters; for most of these, further batches are not needed.
+"""
 _MAX_BATCHES = 21
 """Maximum number of batches of permutations: with 1,000 hyperparameters, a level of 5 % needs 20,000 permutations."""
 _MAX_SHUFFLED = 300
-"""Maximum number of points to permute, evenly spread over their costs; an axis that needs more has hardly any effect."""
+"""Maximum number of points to permute, evenly spaced in rank; an axis that needs more points has hardly any effect."""
 _WINDOWS = np.linspace(0.1, 0.9, 9)
 _MIN_CUT = 0.1
 """Minimum share of the axis that must be cut off at one end to be worthwhile."""
@@ -39,7 +40,7 @@ _END = 0.2
 
 @dataclass(frozen=True)
 class Region:
-    """The part of one axis that holds the good points, except up to 5 % of them at each end (strays)."""
+    """The part of one axis that contains the good points, except up to 5 % of them at each end (strays)."""
 
     low: float
     """Position of the lower end of the region."""
@@ -52,7 +53,7 @@ class Region:
     inside: int
     """Number of points inside the region, good or not."""
     margin: float
-    """Distance beyond each end within which further good points are expected."""
+    """Distance beyond each end up to which further good points are expected."""
     p: float
     """p-value: probability that as many random points lie as close together."""
 
@@ -70,19 +71,19 @@ def axes(study: Study, tried: Settings, *, levels: int) -> list[str]:
 
 
 def tolerance(study: Study, tried: Settings, share: float, of_training: float) -> float:
-    """Return the maximum excess over the best cost at which a cost still counts as good: the larger of two amounts.
+    """Return the maximum excess over the best cost at which a cost still counts as good.
 
-    They are `share` of the distance from the best result to the 90 % quantile and, if most settings have several evaluations,
-    `of_training` times the improvement from the median first evaluation to the best result.
+    It is the larger of two amounts: `share` times the distance from the best result to the 90 % quantile and, if most settings have
+    several evaluations, `of_training` times the improvement from the median first evaluation to the best result.
     """
-    fine = tried.costs[~tried.failed]
-    if not len(fine):
+    successful_costs = tried.costs[~tried.failed]
+    if not len(successful_costs):
         return 0.0
     curves = [study.cost_curve(group[0]).finite for group in tried.trials]
     starts = [float(c.values[0]) for c in curves if len(c) > 1]
     with np.errstate(over="ignore", invalid="ignore"):
-        way = share * float(np.quantile(fine, _BAD) - fine.min())
-        gain = of_training * float(np.median(starts) - fine.min()) if 2 * len(starts) > len(curves) else 0.0
+        way = share * float(np.quantile(successful_costs, _BAD) - successful_costs.min())
+        gain = of_training * float(np.median(starts) - successful_costs.min()) if 2 * len(starts) > len(curves) else 0.0
     return max((x for x in (way, gain) if math.isfinite(x)), default=0.0)
 
 
@@ -102,8 +103,9 @@ def good(costs: FloatArray, share: float, tolerance: float) -> BoolArray:
 def region(positions: FloatArray, costs: FloatArray, marked: BoolArray, missed: float) -> Region | None:
     """Return the region of the marked points, positions and costs (n,); None for fewer than 4 marked points.
 
-    It contains the best three points. The margin is t times the region's length: if k good points are spread evenly over a part of
-    the axis, more of it lies beyond the outermost point with probability (1 + t)^-(k - 1), which is set to `missed`.
+    It contains the best three points. The margin is t times the region's length. If k good points are spread evenly over a part of
+    the axis, this part extends beyond the margin with probability (1 + t)^-(k - 1); t is chosen so that this probability is
+    `missed`.
     """
     n, count = len(positions), int(marked.sum())
     if count < MIN_GOOD:
@@ -123,9 +125,9 @@ def region(positions: FloatArray, costs: FloatArray, marked: BoolArray, missed: 
 def matters(positions: FloatArray, costs: FloatArray, level: float = 1.0) -> float:
     """Return the p-value of the hypothesis that costs (n,) are unrelated to positions (n,); NaN costs tie as the worst.
 
-    It is a permutation test of ranks. The statistic is the best contrast between a run of neighbours along the axis, of any length,
-    and the rest. All points are used, because with many axes the few good points that `region` uses are weak evidence. Points at
-    the same position are treated alike. The number of permutations grows until p-values as small as `level` are possible.
+    It is a permutation test of ranks. The statistic is the largest contrast between a run of neighbours along the axis and all
+    other points. All points are used, because with many axes the few good points that `region` uses are weak evidence. Points at
+    the same position stay together. The number of permutations grows until p-values as small as `level` are possible.
     """
     some = evenly_by_rank(costs, _MAX_SHUFFLED)
     _, at = np.unique(positions[some], return_inverse=True)
@@ -184,7 +186,7 @@ def range_to_keep(part: Region, positions: FloatArray, failed: BoolArray) -> tup
 def range_with_optimum(
     part: Region, optimum: tuple[float, float], positions: FloatArray, failed: BoolArray
 ) -> tuple[float, float]:
-    """Return the part of the axis to keep if its margin is the interval that holds the best position of the fitted response."""
+    """Return the part of the axis to keep: the region and the interval that contains the best position of the fitted response."""
     wider = replace(part, low=min(part.low, optimum[0]), high=max(part.high, optimum[1]), margin=0.0)
     return range_to_keep(wider, positions, failed)
 
@@ -193,7 +195,7 @@ def separate(positions: FloatArray, costs: FloatArray, tolerance: float) -> Regi
     """Return the region around a few neighbouring points that are far better than all others; None if there is no such region.
 
     The rank test needs four good points. This test uses the size of the difference instead: the best points must be neighbours and
-    lead by more than the range of all others. At least `MIN_POINTS` others are needed. The region ends at the nearest of them.
+    lead by more than the range of all others. At least `MIN_POINTS` others are needed. The region extends to the nearest of them.
     """
     best = float(np.nanmin(costs))
     marked, others = costs <= best + tolerance, costs > best + tolerance
@@ -211,12 +213,12 @@ def separate(positions: FloatArray, costs: FloatArray, tolerance: float) -> Regi
     return Region(low, high, count, 0, count, margin, 1 / len(costs))
 
 
-def _mostly(failed: BoolArray) -> bool:
-    return bool(2 * failed.sum() > len(failed))
+def _mostly(has_failed: BoolArray) -> bool:
+    return bool(2 * has_failed.sum() > len(has_failed))
 
 
 def chance_of_span(n: int, count: int, gaps: int, span: int) -> float:
-    """Return the exact probability that `gaps` + 1 consecutive ones of `count` random ranks among `n` span at most `span`.
+    """Return the exact probability that `gaps` + 1 consecutive ranks, of `count` random ranks among `n`, span at most `span`.
 
     The probability is the same for every such group of ranks, because the gaps between random ranks are exchangeable.
     """

@@ -13,14 +13,14 @@ STRONG = 0.3
 STRONG_DECAY = 0.3
 """Smallest weight decay or penalty that counts as strong; decays of 0.1 are ordinary with AdamW."""
 STRONG_DECAY_SGD = 0.01
-"""The same for SGD, whose decay acts through the gradient."""
+"""Smallest weight decay that counts as strong with SGD, whose decay acts through the gradient."""
 NO_EFFECT = 1e-6
 """Weight decay that has no visible effect."""
 _PENALTIES = frozenset(("l1", "l2", "wd", "weightdecay"))
 
 
 def is_only_strong(name: str, domain: Domain, strong: float = STRONG, strong_decay: float = STRONG_DECAY) -> bool:
-    """Return whether the hyperparameter is a regulariser with a range in which even the lowest value is strong."""
+    """Return True if the hyperparameter is a regulariser with a range in which even the lowest value is strong."""
     words = set(words_of(name))
     if not parameter_kinds.is_regulariser(name) or words & {"keep", "mixup", "cutmix"}:
         return False
@@ -31,14 +31,14 @@ def is_only_strong(name: str, domain: Domain, strong: float = STRONG, strong_dec
 
 
 def strong_decay(study: Study, otherwise: float = STRONG_DECAY, sgd: float = STRONG_DECAY_SGD) -> float:
-    """Return the smallest weight decay that counts as strong: `sgd` if all trials are known to use SGD."""
+    """Return the smallest weight decay that counts as strong: `sgd` if all trials are known to use SGD, else `otherwise`."""
     rules = {_optimizer(t) for t in study.trials}
     return sgd if rules and rules <= {"sgd", "momentum", "nesterov"} else otherwise
 
 
 def _optimizer(trial: Trial) -> str:
-    named = [v for n, v in trial.params.items() if parameter_kinds.chooses_optimizer(n)]
-    text = str(named[0] if named else trial.facts.get("optimizer", "")).lower()
+    optimizers = [v for n, v in trial.params.items() if parameter_kinds.chooses_optimizer(n)]
+    text = str(optimizers[0] if optimizers else trial.facts.get("optimizer", "")).lower()
     return text.rsplit(".", 1)[-1]
 
 

@@ -1,7 +1,8 @@
 """A test if results are smoother on the other scale of an axis, by simulation.
 
-Two models of the same response are compared, both Gaussian processes as in `surface`: one is smooth along the axis on the scale
-that was used, the other on the other scale. The difference of their likelihoods is compared with data simulated from the first.
+Two models of the response are compared, both Gaussian processes as in `surface`. The first is smooth along the axis on the scale
+that was used, the second on the other scale. The difference of their likelihoods is compared with that for data simulated from the
+first.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from advisor.stats.importance import coordinates, evenly_by_rank, squared_distan
 
 SEED = 0
 MIN_VALUES = 5
-"""Minimum number of distinct values of a hyperparameter for comparing its scales."""
+"""Minimum number of distinct values of a hyperparameter to compare its scales."""
 MAX_POINTS = 80
-"""Maximum number of points to which the models are fitted, evenly spread over their ranks."""
+"""Maximum number of points to fit the models to, evenly spaced in rank."""
 MIN_POINTS = 8
 DRAWS = 399
 BETTER = 0.8
-"""Share of the values that are distinguished; the worst values count as equal, so a few huge values have no effect."""
+"""Share of the best values; the worse ones count as equal, so a few huge values have no effect."""
 _RELEVANCES = np.exp(np.linspace(-2.5, 8.5, 12))
 """Relevances of an axis: length scales from several range widths to a hundredth of one."""
 _NOISES = (0.01, 0.05, 0.2, 1.0)
@@ -74,9 +75,9 @@ def room(used: FloatArray, other: FloatArray, values: FloatArray) -> tuple[float
 
 
 def p_value(used: FloatArray, other: FloatArray, blocks: list[FloatArray], values: FloatArray) -> float:
-    """Return the p-value of a response that is smooth on the scale used; 1 if the fit is at least as good on that scale.
+    """Return the p-value of the hypothesis that the response is smooth on the scale used; 1 if it fits at least as well there.
 
-    used, other: positions (n,) on both scales, NaN without one; blocks: coordinates (n, c) of the other axes; values: (n,), finite,
+    used, other: positions (n,) on both scales, NaN if missing; blocks: coordinates (n, c) of the other axes; values: (n,), finite,
     lower is better. Both models use the other axes' relevances as fitted on the scale used.
     """
     keep = evenly_by_rank(values, MAX_POINTS)

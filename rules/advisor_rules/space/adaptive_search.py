@@ -18,19 +18,20 @@ INSTEAD = "Use random or quasi-random search while you explore, and adaptive sea
 
 
 class AdaptiveSearch(Rule):
-    """Earlier results decided where later trials were drawn, which makes a study harder to learn from.
+    """Earlier results determined where later trials were drawn, which makes a study harder to learn from.
 
     ## What it looks at
     The distances of later trials from good earlier ones. The rule fires if later trials lie nearer to good ones than chance
     explains, as with TPE and other Bayesian optimisation. It is quiet if the study file asks for adaptive search.
 
     ## Why it matters
-    Adaptive search concentrates on what looked good early. Other regions and values get few trials, so the study says little about
-    the ends of ranges, about what matters, or about which value is better. Such findings have a lower confidence here.
+    Adaptive search concentrates on settings that looked good early. Other regions and values get few trials, so the study shows
+    little about the ends of ranges, the importance of hyperparameters or the better value of a comparison. Findings about these
+    have a lower confidence here.
 
     ## What to do
-    While you explore, draw trials from a quasi-random sequence or at random: each trial then counts for every hyperparameter, and
-    trials run in parallel. Use adaptive search at the end, in a space that is known to be good.
+    While you explore, draw trials from a quasi-random sequence or at random. Each trial then provides information about every
+    hyperparameter, and trials can run in parallel. Use adaptive search at the end, in a space that is known to be good.
 
     ## How sure
     The p-value is from a permutation test of the trials' order. Confidence is one minus the p-value.
@@ -42,7 +43,7 @@ class AdaptiveSearch(Rule):
     goal: ClassVar[Goal] = "efficiency"
 
     false_alarms: Share = 0.05
-    """Maximum probability, per study, that a sampler that ignores results is called adaptive."""
+    """Maximum probability, per study, that the rule calls a sampler adaptive that ignores results."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one note."""

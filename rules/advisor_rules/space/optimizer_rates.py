@@ -18,19 +18,20 @@ class OptimizerRates(Rule):
     """Optimizers whose learning rates differ by orders of magnitude share one range of learning rates.
 
     ## What it looks at
-    The searched choice of optimizer, and whether a learning rate is common to all its values. It does not report optimizers with
-    learning rates of their own, such as `sgd_lr` and `adam_lr`, or variants with the same usual rates, such as Adam and AdamW.
+    The searched choice of optimizer, and whether all optimizers share one learning rate. The rule does not report optimizers with
+    separate learning rates, such as `sgd_lr` and `adam_lr`, or variants with the same usual rates, such as Adam and AdamW.
 
     ## Why it matters
-    The learning rate and momentum of one optimizer mean something else in another: a good rate of SGD is about a hundred times one
-    of Adam. A common range suits one of them; the other loses for that reason, or spends its trials where it cannot train.
+    The same learning rate or momentum has different effects with different optimizers: a good rate for SGD is about a hundred times
+    a good rate for Adam. A common range suits one of them. The other one loses for that reason, or wastes its trials where it
+    cannot train.
 
     ## What to do
     Run one study for each optimizer, each with its own hyperparameters and ranges and equally many trials. Then compare their best
     trials.
 
     ## How sure
-    The rule reads names and estimates nothing, so confidence is 1.
+    Confidence is 1, because the rule only reads names and needs no estimate.
     """
 
     playbook: ClassVar[str] = "Identifying scientific, nuisance, and fixed hyperparameters"

@@ -19,9 +19,10 @@ from advisor.stats import trend
 from advisor_rules.space import _regularisers
 
 _MIN_SETTINGS = 10
-"""Minimum number of settings with a result to see if high values help: a strong trend (rank correlation 0.6) then shows."""
+"""Minimum number of settings with a result to test if high values help; with 10, a strong trend (rank correlation 0.6) is
+significant."""
 _CONFIDENCE = 0.5
-"""Probability that the range should be extended downwards: even odds, because no trial was run there."""
+"""Confidence of the finding. It is one half, because no trial was run with weak regularisation."""
 
 
 class RegulariserFloor(Rule):
@@ -29,15 +30,15 @@ class RegulariserFloor(Rule):
 
     ## What it looks at
     The low end of the range of each searched regulariser: dropout, label smoothing, weight decay. The rule fires if even the lowest
-    value is strong, unless less regularisation clearly hurts within the range.
+    value is strong, unless results within the range are clearly worse with less regularisation.
 
     ## Why it matters
-    Whether a regulariser helps at all is a question of its own. A study that never tries little or none cannot answer it, and every
-    trial pays for too much of it.
+    A study that never tries weak or no regularisation cannot show if the regulariser helps at all, and too strong a regulariser may
+    harm every trial.
 
     ## What to do
-    Start the range at 0. On a log scale, which has no 0, start it where the regulariser has no effect, and compare with a study
-    without it.
+    Start the range at 0. A log scale has no 0, so start it at a value without effect, and compare with a study without the
+    regulariser.
 
     ## How sure
     A dropout rate of 0.3 or a weight decay of 0.3 (0.01 if all trials are known to use SGD) is strong by usual practice; these
@@ -52,9 +53,9 @@ class RegulariserFloor(Rule):
     strong_decay: Share = _regularisers.STRONG_DECAY
     """Minimum weight decay or penalty at the low end of a range that counts as strong, unless all trials use SGD."""
     strong_decay_sgd: Share = _regularisers.STRONG_DECAY_SGD
-    """The same if all trials are known to use SGD."""
+    """Minimum weight decay or penalty at the low end of a range that counts as strong if all trials are known to use SGD."""
     false_alarms: Share = 0.05
-    """Maximum p-value of a gain towards the high end to conclude that strong regularisation helps."""
+    """Maximum p-value at which an improvement towards the high end shows that strong regularisation helps."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per regulariser whose range leaves out no regularisation."""
@@ -122,7 +123,7 @@ def _changes(name: str, parameter: Parameter, why: str) -> tuple[Change, ...]:
 
 
 def _chance_of_gain(study: Study, name: str) -> float:
-    """Return the one-sided p-value that results get better towards high values (Spearman)."""
+    """Return the one-sided p-value of an improvement of results towards high values (Spearman)."""
     trials = [t for t in study.ranked() if name in t.params]
     positions, costs = study.positions(name, trials), study.costs[[t.index for t in trials]]
     fine = np.isfinite(positions)

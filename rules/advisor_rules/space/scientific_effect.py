@@ -30,26 +30,26 @@ class ScientificEffect(Rule):
 
     ## What it looks at
     Scientific hyperparameters: those that the study file declares, and choices and switches of few values. A response is fitted to
-    the results of all values together, in which each value may have its best learning rate at another place. The rule compares the
-    best results that the values reach, not their averages, because the averages also count badly tuned trials. It states the
-    difference with its interval. If no difference can be seen, it states how large one may be. If nothing else was varied and the
+    the results of all values together, in which each value may have a different best learning rate. The rule compares the best
+    results that the values reach, not their averages, because averages include badly tuned trials. It states the difference with
+    its interval or, if no difference can be seen, the largest difference that is still possible. If nothing else was varied and the
     values were repeated with other seeds, the means of the repeats are compared.
 
     ## Why it matters
-    A study is run to answer a question. The best trial alone does not answer it: one value wins by chance or by better tuning of
-    the other hyperparameters. The isolation plot shows the same comparison.
+    A study is run to answer a question. The best trial alone does not answer it, because its value may win by chance or by better
+    tuning of the other hyperparameters. The isolation plot shows the same comparison.
 
     ## What to do
     Adopt the better value if the difference is worth its added complexity and cost. Without a visible difference, take the simpler
-    or cheaper value. A feature that is on in every trial was not compared: before you claim what it brings, tune a baseline without
-    it just as well.
+    or cheaper value. A feature that is on in every trial was not compared. Before you claim that it helps, tune a baseline without
+    it equally well.
 
     ## How sure
     Intervals come from draws of the fitted response and its parameters, corrected for the number of values and questions. They
-    include the variation between seeds, which the fit estimates if no setting was repeated. In 200 simulated studies of 24 trials
-    with 1 to 4 other hyperparameters, a value that was 10 standard deviations between seeds worse was named in 91 %, and in 89 % of
-    300 studies of 24 or 48 trials in which each value had its best learning rate elsewhere. If no value was worse, 0 to 2 % of 100
-    studies named one, and 5 % of 300 if each value had its best learning rate elsewhere.
+    include the variation between seeds, which the fit estimates if no setting was repeated. In simulations, one value was worse by
+    10 standard deviations between seeds. The rule found it in 91 % of 200 studies of 24 trials with 1 to 4 other hyperparameters,
+    and in 89 % of 300 studies of 24 or 48 trials in which values had different best learning rates. If no value was worse, it
+    called one worse in 0 to 2 % of 100 studies, and in 5 % of 300 studies in which values had different best learning rates.
     """
 
     playbook: ClassVar[str] = "Extracting insight from experimental results"
@@ -61,11 +61,12 @@ class ScientificEffect(Rule):
     """Minimum number of settings with a result for each value; with fewer, its best result is unknown."""
     most: Count = 6
     """Maximum number of hyperparameters whose values are compared: declared scientific ones first, then those with the strongest
-    effects. Intervals are corrected for the number of all."""
+    effects. Intervals are corrected for the total number of such hyperparameters."""
     others: Count = 12
     """Maximum number of other hyperparameters in the fitted response: those with the strongest effects."""
     false_alarms: Share = 0.05
-    """Maximum share of studies without any difference in which one is stated; intervals hold with one minus this probability."""
+    """Maximum share of studies without any difference in which the rule states one. The probability of intervals is one minus it.
+    """
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per scientific hyperparameter, either the difference or how large one may be."""
@@ -84,7 +85,7 @@ class ScientificEffect(Rule):
             yield sampler.weakened(finding) if learned else finding
 
     def _questions(self, study: Study, tried: settings.Settings) -> tuple[list[_Question], list[str]]:
-        """Return the questions with their answers, and what others lack."""
+        """Return the questions with their answers, and messages about missing data for other questions."""
         found, lacking = [], []
         for these in _compared_values.compared(study, tried, levels=self.levels):
             if study.searched[these.name].role != "scientific" or len(these.values) > self.levels:
@@ -142,12 +143,12 @@ class ScientificEffect(Rule):
             )
             for g, group in enumerate(question.groups)
         ]
-        away = [(f"distance of {question.value(g)}", _interval(gap, share)) for g, gap in gaps.items()]
+        distance_rows = [(f"distance of {question.value(g)}", _interval(gap, share)) for g, gap in gaps.items()]
         if question.asked > self.most:
             weaker = say("{count} hyperparameters with weaker effects", count=question.asked - self.most)
-            away.append(("not compared", weaker))
+            distance_rows.append(("not compared", weaker))
         caption = say("The best trials of each value of {name} show what it reaches.", name=Name(these.name))
-        return AxisEvidence(parameter=these.name, caption=caption), FigureEvidence(rows=(*bests, *away))
+        return AxisEvidence(parameter=these.name, caption=caption), FigureEvidence(rows=(*bests, *distance_rows))
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ class _Question:
 
     @property
     def alone(self) -> bool:
-        """Whether no other hyperparameter was tuned: each value is one setting, which was repeated."""
+        """True if no other hyperparameter was tuned: each value is one setting, which was repeated."""
         return all(self.these.size(group) == 1 for group in self.groups)
 
     def results(self, group: int) -> CountOf:
@@ -178,7 +179,7 @@ class _Question:
 
 
 def _rank(study: Study) -> Callable[[tuple[_compared_values.Compared, list[int]]], tuple[bool, float]]:
-    """Return the key by which questions are chosen: declared ones first, then by the p-value of the hyperparameter alone."""
+    """Return the sort key for questions: declared ones first, then by the p-value of the hyperparameter on its own."""
 
     def key(answerable: tuple[_compared_values.Compared, list[int]]) -> tuple[bool, float]:
         these, _ = answerable
@@ -203,9 +204,9 @@ def _question(these: _compared_values.Compared, groups: list[int], *, asked: int
 
 
 def _of_repeats(study: Study, tried: settings.Settings, levels: int) -> _Question | None:
-    """Return the question of a study that compares repeated values of one hyperparameter; None if it is none.
+    """Return the question of a study that only compares repeated values of one hyperparameter; None for other studies.
 
-    Settings that differ in several hyperparameters do not tell which of them makes the difference.
+    If settings differ in several hyperparameters, the effects of these cannot be separated.
     """
     compared = repeats.compared(study)
     variance = difference.pooled([s.fresh for s in compared])
@@ -227,7 +228,7 @@ def _varied(positions: FloatArray) -> bool:
 
 
 def _difference(question: _Question, lead: int, behind: list[tuple[int, _Gap]], share: Percent) -> Message:
-    """Return the sentence that the best value leads others, with intervals."""
+    """Return a sentence that states by how much the best value leads the others, with intervals."""
     values = [
         say("{value} by {interval}", value=question.value(group), interval=_interval(gap, share))
         for group, gap in behind
@@ -237,7 +238,7 @@ def _difference(question: _Question, lead: int, behind: list[tuple[int, _Gap]], 
 
 
 def _none(question: _Question, gaps: dict[int, _Gap], share: Percent) -> Message:
-    """Return the sentence that no difference can be seen, with the largest one that the results leave possible."""
+    """Return the sentence that no difference can be seen, with the largest difference that is still possible."""
     largest = max(max(high, -low) for _, low, high in gaps.values())
     return say(
         "No difference between the values of {name} larger than {largest} can be seen ({share}){others}.",

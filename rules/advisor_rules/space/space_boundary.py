@@ -29,30 +29,32 @@ class SpaceBoundary(Rule):
     Every searched number except the length of training, on its own scale. The rule asks two questions. Do better trials lie nearer
     to one end than the sampled trials in general? And is the fitted response best at that end, with the other hyperparameters
     accounted for? Each hyperparameter is tested alone and, if several were searched, with a response surface that includes
-    interactions. Failed trials count as the worst, and the successful trials alone must tend to the same end: significantly, or
-    with a probability of 90 % that the best value lies there. If trials fail at an end, see `space-boundary-infeasible`.
+    interactions. Failed trials count as the worst. In addition, the result must hold for the successful trials alone: they lie
+    significantly towards the same end, or the best value lies there with a probability of 90 %. If trials fail at an end, see
+    `space-boundary-infeasible`.
 
     ## Why it matters
     A better value may lie just outside the range. One good trial near an end is weak evidence: with five hyperparameters, chance
     alone puts the best trial into the outer tenth of some range in two of three studies.
 
     ## What to do
-    Extend the range on that side to the expected turning point of the fitted response: on a linear scale by a quarter to half of
-    its width; on a log scale by half to all of its width and at most a decade; a learning rate at least by a factor of 3. Do not
-    cross a hard limit, such as a dropout of 0, and stay below values at which trials failed. A learning rate that leaves the range
-    usual for its optimizer, or for fine-tuning, is extended by a factor of 3 only. If only one hyperparameter is searched, also
-    leave out the other side of its range, far from the best trials; otherwise keep it. A larger architecture costs more in training
-    and serving: compare it only if a better result is worth that. Choose the batch size by throughput. For both, the
-    finding is a note.
+    Extend the range on that side to the expected turning point of the fitted response. On a linear scale, the extension is a
+    quarter to half of the range's width; on a log scale, it is half to all of the width and at most a decade; for a learning rate,
+    it is at least a factor of 3. Do not cross a hard limit, such as a dropout of 0, and do not reach values at which trials failed.
+    Beyond the learning rates that are usual for the optimizer or for fine-tuning, the extension is only a factor of 3. If only one
+    hyperparameter is searched, also leave out the other side of its range, far from the best trials; otherwise keep it. A larger
+    architecture costs more in training and serving, so compare it only if a better result is worth the cost. Choose the batch size
+    by throughput. For architecture and batch size, the finding is a note.
 
     ## How sure
-    The tests permute positions and correct for the number of ranges and ends; at least five trials are needed. If the best
-    value lies at the end with a probability between 75 % and 90 %, the corrected confidence is below 0.5, or only the best two
-    trials show it, the finding is a note. If only one hyperparameter was searched and results visibly turn inside its range, the
+    The tests permute positions and correct for the number of ranges and ends; at least five trials are needed. The finding is a
+    note if the probability that the best value lies at the end is between 75 % and 90 %, if the corrected confidence is below 0.5,
+    or if only the best two trials show it. If only one hyperparameter was searched and results visibly turn inside its range, the
     rule is quiet. Confidence is one minus the p-value, times the probability that the best value lies at the end, times 0.9 if the
-    range was not declared. If nothing matters, 0 to 5 % of simulated studies of 5 to 64 trials raised a finding. If the optimum was
-    at 0.65 of the range, 0 to 10 % did; at 0.8, up to 30 %. If the optimum was 0.1 range widths beyond the end, the new range
-    contained it in all of 58 studies; if it was 0.3 beyond, in 80 %; if further, the next round extends the range again.
+    range was not declared. In simulations with 5 to 64 trials, the rule fired in 0 to 5 % of studies if no hyperparameter matters,
+    in 0 to 10 % if the optimum was at 0.65 of the range, and in up to 30 % if it was at 0.8. If the optimum was 0.1 range widths
+    beyond the end, the new range contained it in all of 58 studies; if it was 0.3 range widths beyond, in 80 %. If it lies further,
+    the next round extends the range again.
     """
 
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
@@ -95,9 +97,9 @@ class SpaceBoundary(Rule):
     edge: Share = 0.1
     """Share of a range, on its own scale, that counts as its end."""
     certainty: Share = 0.9
-    """Minimum share of simulated fits of the response that are best at the end, for a warning."""
+    """Minimum share of simulated fits of the response with the best value at the end for a warning."""
     likely: Share = 0.75
-    """The same for a note: odds of three to one."""
+    """Minimum share of simulated fits of the response with the best value at the end for a note: odds of three to one."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which chance alone raises a finding."""
 
@@ -169,12 +171,12 @@ class SpaceBoundary(Rule):
 
 
 def _fewest(axes: int, level: float) -> int:
-    """Return the smallest number of settings whose clearest order is significant; with fewer, the tests cannot find anything."""
+    """Return the smallest number of settings with which a perfect order is significant; with fewer, no test can be significant."""
     return next(n for n in itertools.count(1) if 2 * axes <= level * math.factorial(n))
 
 
 def _advice(study: Study, name: str, side: Side, moved: _extension.Moved) -> tuple[Message, Change]:
-    """Return the action and its change: a new range, or only advice for the batch size and the architecture, which cost decides."""
+    """Return (action, change): a new range, or only advice for batch size and architecture, which depend on cost."""
     if parameter_kinds.is_batch_size(name):
         action = say("Choose {name} by throughput and memory, and tune the optimizer for that size.", name=Name(name))
         return action, Advise(text=str(action))
@@ -216,7 +218,7 @@ def _message(study: Study, tried: settings.Settings, name: str, side: Side, good
 
 
 def _improve_in_fit(study: Study, end: Setting) -> Message:
-    """Return that results improve towards the end, although the outermost trial is worse than its neighbours."""
+    """Return a clause that results improve towards the end although the outermost trial is worse than its neighbours."""
     if len(study.searched) > 1:
         return say("With the other hyperparameters accounted for, results improve towards {end}", end=end)
     return say("The fitted results are best at {end}, but the outermost trial is worse than its neighbours", end=end)
@@ -241,7 +243,7 @@ def _without_two(tried: settings.Settings, name: str, side: Side, level: float) 
 def _fails_beyond(tried: settings.Settings, name: str, side: Side) -> bool:
     """Return True if at least half of the trials further out than the best trial failed.
 
-    A higher momentum makes updates longer, as a higher learning rate does, so trials with higher rates count for it, too.
+    A higher momentum lengthens updates as a higher learning rate does, so for momentum, trials with higher rates count too.
     """
     out = [tried.numeric[name] if side == "high" else -tried.numeric[name]]
     if side == "high" and "momentum" in words_of(name):

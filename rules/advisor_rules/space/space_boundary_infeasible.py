@@ -40,7 +40,7 @@ class SpaceBoundaryInfeasible(Rule):
     ## How sure
     The test permutes failed, best and other trials over the values that were tried. The p-value is the probability that some
     hyperparameter then shows as many failures beyond a threshold with the best trial next to it. Confidence is one minus the
-    p-value. If failures were random, at most 5 % of 300 simulated studies raised a finding.
+    p-value. If failures are random, the rule fired in at most 5 % of 300 simulated studies.
     """
 
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
@@ -51,7 +51,7 @@ class SpaceBoundaryInfeasible(Rule):
     purity: Share = 0.8
     """Minimum share of failed trials among those beyond the threshold."""
     factor: Factor = 4.0
-    """Maximum factor between the best trial and the threshold on a log scale: two of the doublings that probes use."""
+    """Maximum factor between the best trial and the threshold on a log scale. It is two of the doublings that probes use."""
     reach: Share = 0.15
     """Maximum distance of the best trial from the threshold on a linear scale, as a share of the range."""
     false_alarms: Share = 0.05
@@ -153,6 +153,6 @@ def _failures(name: str, region: outliers.Region, edge: float) -> Message:
 
 
 def _lacks_memory(study: Study, tried: settings.Settings) -> BoolArray:
-    """Return a mask (settings,) of the settings that only ran out of memory: a limit of the machine, no threshold to fix."""
+    """Return a mask (settings,) of the settings that only ran out of memory, which is a limit of the machine."""
     lacking = failures(study).out_of_memory
     return tried.failed & np.array([all(lacking[t.index] for t in group) for group in tried.trials], dtype=np.bool_)

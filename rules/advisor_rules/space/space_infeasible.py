@@ -29,14 +29,14 @@ class SpaceInfeasible(Rule):
 
     ## What it looks at
     Trials that ended with a non-finite objective or loss, trials that crashed or ran out of memory, and trials that learned
-    nothing. A trial learned nothing if it never beat its first evaluation and one of two things holds: its training loss ended well
-    above its first value, or a wide gap separates its result from those of all trials that did learn. The rule counts each kind. It
-    looks for the hyperparameter and threshold that best separate failed trials from the others, or for such a region in two
-    hyperparameters.
+    nothing. A trial learned nothing if it never beat its first evaluation and one of two conditions holds: its training loss ended
+    well above its first value, or a wide gap separates its result from those of all trials that did learn. The rule counts each
+    kind. It looks for the hyperparameter and threshold that best separate failed trials from the others, or for such a region in
+    two hyperparameters.
 
     ## Why it matters
-    Failed trials are wasted. If half of the trials fail, the good region gets half as many trials. If trials fail in every part of
-    the search space, the cause is a bug rather than the space.
+    Failed trials are wasted, so the good region gets fewer trials. If trials fail in every part of the search space, the cause is a
+    bug rather than the space.
 
     ## What to do
     Cut the region off, halfway between the last good and the first failed trial. If trials fail only for a combination of two
@@ -46,10 +46,10 @@ class SpaceInfeasible(Rule):
     ## How sure
     Confidence is the probability, given the counts, that the failure rate in this study is at least the threshold. The region is
     found by a permutation test over all hyperparameters and sides. Too high a learning rate is the usual reason, so 40 % of the
-    level is for that hypothesis alone: three failures at the highest of ten rates suffice. A region in two hyperparameters must
-    also explain enough additional failures to justify its additional thresholds. If failures were random, a region was found in 1 %
-    of 297 simulated studies of 12 to 40 trials. With 20 trials of 3 hyperparameters, a threshold was found in all of 37 studies,
-    lr / (1 - momentum) in 38 of 40, and a corner in 22 of 37.
+    significance level is reserved for that hypothesis; three failures at the highest of ten rates suffice. A region in two
+    hyperparameters must also explain enough additional failures to justify its additional thresholds. If failures are random, a
+    region was found in 1 % of 297 simulated studies of 12 to 40 trials. With 20 trials of 3 hyperparameters, a true threshold was
+    found in all of 37 studies, lr / (1 - momentum) in 38 of 40, and a corner in 22 of 37.
     """
 
     playbook: ClassVar[str] = "Extracting insight from experimental results"
@@ -94,7 +94,8 @@ class SpaceInfeasible(Rule):
     )
 
     share: Share = 0.1
-    """Minimum share of failed trials among the ended ones. Labelled studies with many failures had 15 % or more, others none."""
+    """Minimum share of failed trials among the ended ones. In labelled studies with many failures it was 15 % or more, in others 0.
+    """
     everywhere: Share = 0.5
     """Minimum share of failed trials that suggests a bug if no region explains the failures."""
     false_alarms: Share = 0.05
@@ -102,20 +103,20 @@ class SpaceInfeasible(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the study."""
-        ended = int(study.ended.sum())
-        if not ended:
+        ended_count = int(study.ended.sum())
+        if not ended_count:
             raise MissingData("no trial has ended with a result; wait for the first ones", needs="trials", at_least=1)
         failed = failures.failures(study)
         count = int(failed.any.sum())
-        if count < self.share * ended:
+        if count < self.share * ended_count:
             return
-        cut = _failure_regions.cut(study, self.false_alarms) if count < ended else None
-        changes = cut.changes if cut is not None else self._without_region(study, failed, count, ended)
+        cut = _failure_regions.cut(study, self.false_alarms) if count < ended_count else None
+        changes = cut.changes if cut is not None else self._without_region(study, failed, count, ended_count)
         yield self.finding(
-            _message(failed, count, ended, cut),
+            _message(failed, count, ended_count, cut),
             action=_action(changes[0], cut),
-            severity="critical" if count >= self.everywhere * ended else "warning",
-            confidence=outliers.chance_of_share(count, ended, self.share),
+            severity="critical" if count >= self.everywhere * ended_count else "warning",
+            confidence=outliers.chance_of_share(count, ended_count, self.share),
             subject=cut.subject if cut is not None else None,
             side=cut.side if cut is not None else None,
             trials=[t for t in study.trials if failed.any[t.index]],
@@ -123,9 +124,9 @@ class SpaceInfeasible(Rule):
                 *(cut.evidence if cut is not None else ()),
                 FigureEvidence(
                     rows=(
-                        ("trials that ended", say("{ended}", ended=ended)),
+                        ("trials that ended", say("{ended}", ended=ended_count)),
                         *((what, say("{count}", count=int(mask.sum()))) for what, mask in _kinds(failed)),
-                        _rows.share("share that failed", count / ended, self.share),
+                        _rows.share("share that failed", count / ended_count, self.share),
                         (
                             "probability of so clear a region by chance",
                             _rows.limited(Probability(cut.p), Probability(self.false_alarms))
@@ -140,18 +141,22 @@ class SpaceInfeasible(Rule):
             changes=changes,
         )
 
-    def _without_region(self, study: Study, failed: failures.Failures, count: int, ended: int) -> tuple[Change, ...]:
+    def _without_region(
+        self, study: Study, failed: failures.Failures, count: int, ended_count: int
+    ) -> tuple[Change, ...]:
         """Return the advice if no region of the search space explains the failures."""
         if 2 * failed.out_of_memory.sum() > count:
             return (Advise(text=MEMORY),)
-        if count >= self.everywhere * ended:
-            unstable = count == ended and 2 * failed.crashed.sum() < count
+        if count >= self.everywhere * ended_count:
+            unstable = count == ended_count and 2 * failed.crashed.sum() < count
             return (*_failure_regions.lower_rates(study, unstable), Advise(text=BUG))
         return (Advise(text=_highest_rates(study, failed) or NO_PLACE),)
 
 
 def _highest_rates(study: Study, failed: failures.Failures) -> str:
-    """Return advice if exactly the trials with the highest learning rates failed, which few trials do not prove; else nothing."""
+    """Return advice if exactly the trials with the highest learning rates failed, but are too few for a test; else an
+    empty text.
+    """
     found = instability.learning_rates(study)
     name, rates = found if found is not None else ("", np.empty(0))
     bad, others = (rates[study.ended & mask] for mask in (failed.any, ~failed.any)) if found else (rates, rates)
@@ -172,14 +177,14 @@ def _kinds(failed: failures.Failures) -> tuple[tuple[str, BoolArray], ...]:
     )
 
 
-def _message(failed: failures.Failures, count: int, ended: int, cut: _failure_regions.Cut | None) -> Message:
+def _message(failed: failures.Failures, count: int, ended_count: int, cut: _failure_regions.Cut | None) -> Message:
     kinds = [(what, int(mask.sum())) for what, mask in _kinds(failed) if mask.any()]
     # If there is only one kind, its name says more than "failed": a trial that learned nothing did end with a result.
     how = listed([say(f"{{n}} {what}", n=n) for what, n in kinds], limit=len(kinds))
     return say(
         "{count} of {ended} {how}{where}.",
         count=count,
-        ended=Count(ended, "trial"),
+        ended=Count(ended_count, "trial"),
         how=kinds[0][0] if len(kinds) == 1 else say("failed ({kinds})", kinds=how),
         where=say(", among them {which}", which=cut.which) if cut is not None else "",
     )

@@ -30,16 +30,17 @@ class SpaceInsensitive(Rule):
     The importance of each hyperparameter: the share of the variation between trials that it explains, alone and together with
     others, from draws of a fitted response surface. Results count by rank, so a few huge losses do not dominate. The rule reports a
     hyperparameter if its importance is probably a small share of the greatest importance, and if it is small even at the upper end
-    of its interval. It never reports the learning rate, which should be tuned even if all others are fixed, a scientific
-    hyperparameter, whose effect `scientific-effect` states, a regulariser that no trial did without, or the batch size, which the
-    throughput decides.
+    of its interval. It never reports the learning rate, which should be tuned even if all others are fixed; a scientific
+    hyperparameter, whose effect `scientific-effect` states; a regulariser that every trial used; or the batch size, which is chosen
+    by throughput.
 
-    A hyperparameter can matter with a single choice only, as momentum with one of several optimizers. So for each choice with 8 or
-    more settings, the rule also tests if results depend on it there, after the effects of the others are removed. If
-    they do, it asks to search the hyperparameter only there.
+    A hyperparameter may matter only together with one choice, as momentum matters only with some optimizers. So for each choice
+    with 8 or more settings, the rule also tests if results with that choice depend on the hyperparameter, after the effects of the
+    others are removed. If they do, it advises to search the hyperparameter only with that choice.
 
     ## Why it matters
-    Every searched hyperparameter costs trials, even one that does not matter: with more of them, the sample is sparser.
+    Every searched hyperparameter costs trials, even one that does not matter, because the same number of trials covers a larger
+    space less densely.
 
     ## What to do
     Fix the hyperparameter at the best trial's value. Search it again if you change its range, the model or the optimizer. Keep it
@@ -48,10 +49,10 @@ class SpaceInsensitive(Rule):
 
     ## How sure
     Confidence is the probability, given the trials, that the importance is below the threshold. It is lower if shuffled results
-    show as much structure, or if the sampler learned from results. In simulated studies of 24 to 36 settings of 8 hyperparameters,
-    one that explains 10 % of the variation was called negligible in 3 % of studies. With 48 or 60 settings of 5 hyperparameters,
-    95 % of those without effect were reported. With 8 or 12 settings up to 26 % of the findings would be wrong, so the rule
-    requires more.
+    show as much structure, or if the sampler used earlier results. In simulated studies of 24 to 36 settings of 8 hyperparameters,
+    the rule called a hyperparameter that explains 10 % of the variation negligible in 3 % of studies. With 48 or 60 settings of 5
+    hyperparameters, it reported 95 % of those without effect. With 8 or 12 settings, up to 26 % of the findings would be wrong, so
+    the rule requires more.
     """
 
     playbook: ClassVar[str] = "Exploration vs exploitation"
@@ -59,16 +60,18 @@ class SpaceInsensitive(Rule):
     predicts: ClassVar[Expectation] = "no-worse"
 
     share: Share = 0.15
-    """Maximum importance of a negligible hyperparameter, as a share of the greatest one: fixing it would change results by less
-    than 40 % of the effect of the most important one."""
+    """Maximum importance of a negligible hyperparameter, as a share of the greatest importance. Fixing it changes results by less
+    than 40 % of the effect of the most important hyperparameter.
+    """
     certainty: Share = 0.75
     """Minimum probability that the hyperparameter is negligible."""
     largest: Share = 0.15
     """Maximum upper bound (95 %) of the share of the variation that a negligible hyperparameter explains; the estimate alone is too
     uncertain in small studies."""
     false_alarms: Share = 0.05
-    """Maximum p-value of the test that results are unrelated to all hyperparameters; above it, confidence is lower. Also the level,
-    together, of the tests that results depend on the hyperparameter with a certain choice."""
+    """Maximum p-value of the hypothesis that results are unrelated to all hyperparameters; above it, confidence is lower. It is
+    also the significance level of all tests together if results depend on a hyperparameter with a certain choice.
+    """
     fewest: Count = 16
     """Minimum number of distinct settings that ended; with fewer, simulated studies exceeded the promised error rate."""
     each: Count = 4
@@ -153,7 +156,7 @@ class SpaceInsensitive(Rule):
         )
 
     def _importances(self, study: Study) -> importance.Importances:
-        """Return the importances. Raises MissingData, naming the number of settings that this rule needs in the end."""
+        """Return the importances. Raises MissingData with the number of settings that this rule needs."""
         try:
             return importance.read(study)
         except MissingData as missing:
@@ -162,9 +165,9 @@ class SpaceInsensitive(Rule):
             raise MissingData(str(missing), needs="trials", at_least=self.fewest) from None
 
     def _stays(self, study: Study, name: str) -> bool:
-        """Return whether a hyperparameter stays open in any case.
+        """Return True if the rule never fixes a hyperparameter.
 
-        This concerns learning rates, what the study compares, regularisers that no trial did without, and the batch size.
+        These are learning rates, scientific hyperparameters, regularisers that every trial used, and the batch size.
         """
         parameter = study.spec.parameters[name]
         asked = parameter.role == "scientific" or is_learning_rate(name) or parameter_kinds.is_batch_size(name)
@@ -215,7 +218,7 @@ class SpaceInsensitive(Rule):
 
 
 def _choices(found: importance.Importances, axis: int) -> list[tuple[str, Value, BoolArray]]:
-    """Return (name, value, settings that have it) of each value of the other hyperparameters that are choices."""
+    """Return (name, value, mask of its settings) for each value of the other hyperparameters that are choices."""
     others = {n: u for n, u in found.tried.choices.items() if n in found.names and n != found.names[axis]}
     places = [(n, u == level) for n, u in others.items() for level in np.unique(u[np.isfinite(u)])]
     return [(n, found.tried.trials[int(among.argmax())][0].params[n], among) for n, among in places]

@@ -41,10 +41,10 @@ class SpaceInteraction(Rule):
 
     ## How sure
     The test simulates results from the fitted response without interactions, is corrected for the number of pairs, and runs only if
-    the settings differ by more than noise. Confidence is one minus the p-value, lower if the sampler learned from results. Without
-    interactions, 0 to 7 % (2 % on average) of simulated studies of 8 to 60 settings and 2 to 8 hyperparameters raised a finding. If
-    one hyperparameter depends wholly on another, the pair was found in 73 to 100 % of studies with little noise. With half as much
-    noise as signal, it was found in 47 to 67 % with 8 to 16 settings and in 90 % or more from 24.
+    the settings differ by more than noise. Confidence is one minus the p-value, and lower if the sampler used earlier results. In
+    simulated studies of 8 to 60 settings and 2 to 8 hyperparameters without interactions, the rule fired in 0 to 7 % (2 % on
+    average). If one hyperparameter depends completely on another, it found the pair in 73 to 100 % of studies with little noise.
+    With half as much noise as signal, it found the pair in 47 to 67 % with 8 to 16 settings, and in 90 % or more with at least 24.
     """
 
     playbook: ClassVar[str] = "Exploration vs exploitation"
@@ -65,10 +65,10 @@ class SpaceInteraction(Rule):
     dependent: Share = 0.5
     """Minimum ratio of the interaction to the total effect of the weaker hyperparameter."""
     false_alarms: Share = 0.1
-    """Maximum share of studies without interactions that pass the test. Fewer than half of those studies also reach
+    """Maximum share of studies without interactions in which the test is significant. Fewer than half of these also reach
     `dependent`."""
     noise: Share = 0.05
-    """Maximum p-value of the test that results are unrelated to all hyperparameters; above it, pairs are not assessed."""
+    """Maximum p-value of the hypothesis that results are unrelated to all hyperparameters; above it, pairs are not assessed."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per pair, most certain first."""

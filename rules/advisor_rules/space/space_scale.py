@@ -23,15 +23,15 @@ class SpaceScale(Rule):
     """A hyperparameter is searched on a linear scale although results follow its logarithm, or vice versa.
 
     ## What it looks at
-    Every searched number whose range spans a decade or more, without the failed trials. Two conditions must hold. The best trials
-    are crowded: they take up a small part of the range on the scale used, and at least twice as large a part on the other scale.
-    And a smooth function fits the results better on the other scale, given the other hyperparameters, by more than it would if the
-    scale used were right. The worst fifth of the trials count as equally bad. A log scale is right for every learning rate: if its
+    Every searched number whose range spans a decade or more, without the failed trials. Two conditions must hold. First, the best
+    trials lie in a small part of the range on the scale used, and in a part at least twice as large on the other scale. Second, a
+    smooth function fits the results better on the other scale, given the other hyperparameters, by more than it would if the scale
+    used were right. The worst fifth of the trials count as equally bad. For a learning rate, a log scale is always right; if its
     results follow its value, all its values are too low.
 
     ## Why it matters
-    On the wrong scale most trials lie where little changes: in a linear range from 0.0001 to 0.1, nine of ten trials lie in the
-    last of its three decades.
+    On the wrong scale, most trials lie where results change little. In a linear range from 0.0001 to 0.1, for example, nine of ten
+    trials lie in the last of its three decades.
 
     ## What to do
     Search the same range on the other scale. If a linear range starts at 0, the log range starts at the decade of the smallest
@@ -39,11 +39,11 @@ class SpaceScale(Rule):
 
     ## How sure
     The difference between the fits is compared with simulated results that are smooth on the scale used, corrected for the number
-    of ranges. Confidence is one minus the p-value, times 0.9 if the range was not declared, and lower if the sampler learned from
-    results. The simulated studies had 12 to 60 settings and a range of three decades. If the scale was right, 0 to 2 % raised a
-    finding, and 1 to 11 % if results drop in a step at the low end of a linear range. A linear range that should be logarithmic was
-    found in 0 to 9 % of studies with 12 settings, 16 to 46 % with 24 and 51 to 85 % with 60; a logarithmic range that should be
-    linear, in 11 to 23 %, 49 to 83 % and 93 to 99 %.
+    of ranges. Confidence is one minus the p-value, times 0.9 if the range was not declared, and lower if the sampler used earlier
+    results. In simulated studies of 12 to 60 settings and a range of three decades, the rule fired in 0 to 2 % if the scale was
+    right, and in 1 to 11 % if results drop in a step at the low end of a linear range. It found a linear range that should be
+    logarithmic in 0 to 9 % of studies with 12 settings, 16 to 46 % with 24 and 51 to 85 % with 60; it found a logarithmic range
+    that should be linear in 11 to 23 %, 49 to 83 % and 93 to 99 %.
     """
 
     playbook: ClassVar[str] = "Identifying bad search space boundaries"
@@ -57,11 +57,11 @@ class SpaceScale(Rule):
     )
 
     span: Factor = 10.0
-    """Minimum ratio of a range's ends at which the scale matters: a decade."""
+    """Minimum ratio of the ends of a range at which the scale matters: a decade."""
     cramped: Share = 0.3
-    """Maximum share of the range, on the scale used, that the best eighth of the settings (at least 4) may span."""
+    """Maximum share of the range, on the scale used, that the best eighth of the settings (at least 4) spans."""
     wider: Factor = 2.0
-    """Minimum ratio of the share that they span on the other scale to the share on the scale used."""
+    """Minimum ratio of the share that the best settings span on the other scale to their share on the scale used."""
     fewest: Count = 12
     """Minimum number of distinct settings with a result; in simulations, fewer hardly ever showed a wrong scale."""
     false_alarms: Share = 0.05

@@ -22,35 +22,36 @@ from advisor_rules.space import _good_region, _rows
 
 
 class SpaceShrink(Rule):
-    """A range is far wider than the part of it that holds good trials.
+    """A range is far wider than the part of it that contains good trials.
 
     ## What it looks at
     Every searched number with at least five values, except training length, batch size and architecture. The rule cannot judge if
     more than a fifth of the trials were pruned, because the others are those that learn fast early. It first tests if results
-    depend on the hyperparameter at all. Then it takes the good trials: the best tenth, and all that are only a little worse than
-    the best, so that a flat optimum counts as a whole. It tests if the good trials lie closer together than equally many random
-    trials, counted in the trials between them. The part to keep holds the good trials plus a margin; up to 5 % of the good trials
-    at each end may be left out, but none of the best three. If both ends are cut off and a model of all hyperparameters together
-    rules out more, they move further inwards, but never past the best trial. The rule fires if that part is at most two thirds of
-    the range, on its own scale. An end stays if good trials lie in the outer fifth, or if most trials beyond the good ones failed;
-    `space-boundary` and `space-infeasible` cover these cases. If there are too few good trials for the second test, or the range
-    stays wide, the margin is the interval that holds the optimum of the fitted response with 90 % probability. If only one
-    hyperparameter is searched and one to three neighbouring trials are far better than all others, their neighbours are the range.
+    depend on the hyperparameter at all. Then it selects the good trials: the best tenth, and all that are only a little worse than
+    the best, so that all of a flat optimum counts. It tests if the good trials lie closer together than equally many random trials;
+    closeness is the number of trials between them. The part to keep contains the good trials plus a margin. Up to 5 % of the good
+    trials at each end may be left out, but none of the best three. If both ends are cut off and a model of all hyperparameters
+    together excludes more, they move further inwards, but never past the best trial. The rule fires if that part is at most two
+    thirds of the range, on its own scale. An end stays if good trials lie in the outer fifth, or if most trials beyond the good
+    ones failed; `space-boundary` and `space-infeasible` cover these cases. If there are too few good trials for the second test, or
+    if the range stays wide, the margin is the interval that contains the optimum of the fitted response with 90 % probability. If
+    only one hyperparameter is searched and one to three neighbouring trials are far better than all others, the range ends at the
+    nearest of the others.
 
     ## Why it matters
     Trials far from the good region teach nothing new. With three ranges twice as wide as needed, seven of eight trials are
     wasted.
 
     ## What to do
-    Search the part that holds the good trials, with equally many trials. If the best trials then lie at an end, extend it again.
+    Search the part that contains the good trials, with equally many trials. If the best trials then lie at an end, extend it again.
 
     ## How sure
     Both tests are exact for any sampling that ignores results. The first is corrected for the number of hyperparameters, the second
     for the number that passed the first. Confidence is one minus the larger p-value, times 0.9 if the range was not declared. If
-    the sampler learned from results, the finding is a note with lower confidence. If all settings are equally good, 0 to 2 % of 200
-    simulated studies raised a finding. In 866 random windows of grids of trained networks, the kept part held 92 % of the best
-    fiftieth of all points after 16 trials, and 97 % after 64 or more. Many hyperparameters need many trials: with eight, an optimum
-    half a range wide was found by 20 % of studies with 50 trials, 50 % with 100 and 90 % with 200.
+    the sampler used earlier results, the finding is a note with lower confidence. If all settings are equally good, the rule fired
+    in 0 to 2 % of 200 simulated studies. In 866 random windows of grids of trained networks, the kept part contained 92 % of the
+    best fiftieth of all points after 16 trials, and 97 % after 64 or more. Many hyperparameters need many trials: with eight, the
+    rule found an optimum half a range wide in 20 % of studies with 50 trials, 50 % with 100 and 90 % with 200.
     """
 
     playbook: ClassVar[str] = "After exploration concludes"
@@ -75,15 +76,15 @@ class SpaceShrink(Rule):
     )
 
     best: Share = 0.1
-    """Share of the trials, at least four, that always counts as good."""
+    """Minimum share of the trials that count as good; at least four trials count."""
     little: Share = 0.2
     """Maximum distance of a good trial from the best, as a share of the distance from the best to the 90 % quantile."""
     little_of_training: Share = 0.05
     """Maximum distance of a good trial from the best, as a share of the best trial's improvement in training, if known."""
     left: Share = 0.67
-    """Maximum share of the range for the part to keep, margins included."""
+    """Maximum length of the part to keep, with its margins, as a share of the range."""
     missed: Share = 0.2
-    """Probability that good trials lie beyond the margin at one end, if they are spread evenly over their part."""
+    """Probability that further good trials lie beyond the margin at one end, if good trials are spread evenly over their part."""
     levels: Count = 5
     """Minimum number of values of a hyperparameter whose range can be narrowed."""
     false_alarms: Share = 0.05
@@ -138,11 +139,11 @@ class SpaceShrink(Rule):
         tried: settings.Settings,
         name: str,
         part: _good_region.Region,
-        kept: tuple[float, float],
+        kept_range: tuple[float, float],
         p: float,
     ) -> Finding:
         domain, u = study.spec.parameters[name], tried.numeric[name]
-        low, high = widening.between(domain, kept)
+        low, high = widening.between(domain, kept_range)
         first, last = (Number(float(domain.from_unit(x))) for x in (part.low, part.high))
         having = np.flatnonzero(np.isfinite(u))
         shown = [t for i in [i for i in having if part.low <= u[i] <= part.high][:5] for t in tried.trials[i][:1]]
@@ -150,7 +151,7 @@ class SpaceShrink(Rule):
         if part.good == 1:
             where = say("at {name} of {first}", name=Name(name), first=first)
         why = f"The good trials lie {where}; the rest of the new range is margin"
-        if part.low < kept[0] or part.high > kept[1]:
+        if part.low < kept_range[0] or part.high > kept_range[1]:
             why = capital(f"{promising.LIES_HERE} of all settings")
         return self.finding(
             _message(study, name, part, where, len(having)),
@@ -167,7 +168,7 @@ class SpaceShrink(Rule):
                     next_low=low,
                     next_high=high,
                 ),
-                FigureEvidence(rows=self._figures(study, tried, name, part, kept, p, len(having))),
+                FigureEvidence(rows=self._figures(study, tried, name, part, kept_range, p, len(having))),
             ),
             changes=(SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why),),
         )
@@ -178,7 +179,7 @@ class SpaceShrink(Rule):
         tried: settings.Settings,
         name: str,
         part: _good_region.Region,
-        kept: tuple[float, float],
+        kept_range: tuple[float, float],
         p: float,
         having: int,
     ) -> tuple[tuple[str, Message], ...]:
@@ -189,13 +190,13 @@ class SpaceShrink(Rule):
             _rows.probability("probability of this by chance", p, self.false_alarms)
             if p <= self.false_alarms
             else ("simulated fits with their best value in the part", say("{p}", p=Percent(1 - p))),
-            _rows.share("share of the range with margins", kept[1] - kept[0], self.left),
+            _rows.share("share of the range with margins", kept_range[1] - kept_range[0], self.left),
             _rows.range_row(study, name),
         )
 
 
 def _message(study: Study, name: str, part: _good_region.Region, where: Message, count: int) -> Message:
-    """Return sentences: the position of the good trials, and the number of all trials that lie there."""
+    """Return sentences about the position of the good trials and the number of all trials there."""
     if part.good < _good_region.MIN_GOOD:
         one = part.good == 1
         return say(
@@ -220,32 +221,33 @@ def _message(study: Study, name: str, part: _good_region.Region, where: Message,
 
 
 def _tightened(
-    study: Study, name: str, kept: tuple[float, float], tighter: Mapping[str, tuple[float, float]]
+    study: Study, name: str, kept_range: tuple[float, float], tighter: Mapping[str, tuple[float, float]]
 ) -> tuple[float, float]:
-    """Return the kept part with its ends moved inwards to the range that the model of all hyperparameters leaves.
+    """Return the kept part with its ends moved inwards to the range from the model of all hyperparameters.
 
-    If one end of the range stays, so does the part: `space-boundary` may move that end, and then chooses the other one, too.
+    If one end of the range stays, the part does not change, because `space-boundary` may move that end, and chooses the other one
+    as well.
     """
-    if name not in tighter or kept[0] <= 0 or kept[1] >= 1:
-        return kept
+    if name not in tighter or kept_range[0] <= 0 or kept_range[1] >= 1:
+        return kept_range
     first, last = study.spec.parameters[name].to_unit(list(tighter[name]))
-    low, high = max(kept[0], float(first)), min(kept[1], float(last))
-    return (low, high) if low < high else kept
+    low, high = max(kept_range[0], float(first)), min(kept_range[1], float(last))
+    return (low, high) if low < high else kept_range
 
 
 def _optima(tried: settings.Settings) -> dict[str, tuple[float, float]]:
-    """Return the interval that holds the best position on each axis of the fitted response, given all other hyperparameters.
+    """Return the interval that contains the best position on each axis of the fitted response, given all other hyperparameters.
 
-    Choices with the most levels are left out while there are more than half as many levels as settings.
+    Choices with the most levels are left out until there are at most half as many levels as settings.
     """
     choices = sorted(tried.choices.values(), key=lambda u: len(np.unique(u)))
     levels = np.cumsum([len(np.unique(u)) for u in choices])
-    told = list(itertools.compress(choices, 2 * levels <= len(tried)))
-    fitted = boundaries.responses(list(tried.numeric.values()), told, boundaries.scores(tried.costs), edge=0.1)
+    used_choices = list(itertools.compress(choices, 2 * levels <= len(tried)))
+    fitted = boundaries.responses(list(tried.numeric.values()), used_choices, boundaries.scores(tried.costs), edge=0.1)
     return {name: response.optimum for name, response in zip(tried.numeric, fitted, strict=True)}
 
 
 def _known(tried: settings.Settings, name: str) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Return (positions, costs, failures), (n,) each, of the settings that have the hyperparameter."""
-    having = np.isfinite(tried.numeric[name])
-    return tried.numeric[name][having], tried.costs[having], tried.failed[having]
+    has_value = np.isfinite(tried.numeric[name])
+    return tried.numeric[name][has_value], tried.costs[has_value], tried.failed[has_value]

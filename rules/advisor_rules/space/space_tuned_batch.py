@@ -28,22 +28,22 @@ class SpaceTunedBatch(Rule):
     """Batch sizes are compared by their results, although the learning rate was not tuned for each of them.
 
     ## What it looks at
-    The number of learning rates tried with each batch size or, if there are many batch sizes, with each doubling. If the learning
-    rate is not a hyperparameter, the rule counts settings of momentum, betas and the like. If the learning rate follows from the
-    batch size by a formula, it counts as one setting.
+    The number of learning rates tried with each batch size or, if there are many batch sizes, within each doubling. If the learning
+    rate is not a hyperparameter, the rule counts settings of momentum, betas and the like. A learning rate that follows from the
+    batch size by a formula counts as one setting.
 
     ## Why it matters
     The best learning rate, momentum and regularisation depend on the batch size. If they are fixed, the batch size that they suit
     wins. If they are tuned for each batch size, results hardly depend on the batch size, but training speed does.
 
     ## What to do
-    Fix the batch size by throughput: take the largest one that still processes 10 % more examples per second, as in
-    `batch-throughput`. To compare batch sizes, tune the optimizer and the regularisation in a separate study for each size, with
-    equally many steps. With equally many epochs a larger batch takes fewer steps; such a comparison shows at best that it needs no
+    Fix the batch size by throughput: use the largest one that still processes 10 % more examples per second than a smaller one, as
+    in `batch-throughput`. To compare batch sizes, tune the optimizer and the regularisation in a separate study for each size, with
+    equally many steps. With equally many epochs, a larger batch takes fewer steps, so the comparison shows at most that it needs no
     more examples.
 
     ## How sure
-    The rule counts and estimates nothing. Confidence is the share of the batch sizes with too few learning rates.
+    The rule only counts and needs no estimate. Confidence is the share of the batch sizes with too few learning rates.
     """
 
     playbook: ClassVar[str] = "Why shouldn't the batch size be tuned to directly improve validation set performance?"
@@ -57,11 +57,11 @@ class SpaceTunedBatch(Rule):
     )
 
     settings: Count = 3
-    """Minimum number of learning rates for a tuned batch size: fewer cannot show an optimum with a worse value on each side."""
+    """Minimum number of learning rates for a tuned batch size; with fewer, there is no optimum with a worse value on each side."""
     values: Count = 8
     """Maximum number of batch sizes to count one by one; if there are more, they are grouped by doublings."""
     material: Share = throughput.MATERIAL
-    """Minimum relative gain in throughput that makes a larger batch worthwhile; as in `batch-throughput`."""
+    """Minimum relative gain in throughput that makes a larger batch worthwhile; the same as in `batch-throughput`."""
     false_alarms: Share = throughput.FALSE_ALARMS
     """Probability of mistaking noise for a higher throughput."""
 
@@ -154,12 +154,12 @@ def _search_rate(study: Study, name: str) -> list[Change]:
 
 
 def _rate_used(study: Study, trial: Trial) -> float:
-    """Return the trial's peak learning rate: its optimizer's as noted, else the highest one in its curve; not finite if unknown."""
+    """Return the trial's peak learning rate: that of its optimizer, else the highest one in its curve; not finite if unknown."""
     noted, logged = rate_of(study, trial), study.curve(trial, "learning_rate").finite.values
     return noted if math.isfinite(noted) else float(logged.max(initial=-math.inf))
 
 
 def _same(values: FloatArray) -> bool:
-    """Return True if values (n,), NaN without one, agree within 1 %."""
+    """Return True if values (n,), NaN if missing, agree within 1 %."""
     known = values[np.isfinite(values)]
     return bool(len(known) > 1 and np.ptp(known) <= 0.01 * abs(known).max())

@@ -23,8 +23,8 @@ class SpaceTunedSteps(Rule):
 
     ## What it looks at
     Hyperparameters that count the steps, epochs, iterations or tokens of training, and the number of steps that each trial logged.
-    If the length follows the batch size so that every trial sees equally many examples, it does not count as tuned. Neither do
-    lengths that a tuner set by pruning: successive halving trains many trials for little.
+    If the length follows the batch size so that every trial sees equally many examples, it does not count as tuned. Lengths that a
+    tuner set by pruning do not count either, because successive halving trains many trials only briefly.
 
     ## Why it matters
     Longer training nearly always gives better results at a higher cost, so tuning the length finds the upper end of its range.
@@ -43,10 +43,10 @@ class SpaceTunedSteps(Rule):
     goal: ClassVar[Goal] = "sampling"
 
     rounding: Share = 0.02
-    """Maximum relative difference in length times batch size at which trials see equally many examples, because epochs are rounded
-    to steps."""
+    """Maximum relative difference in length times batch size at which trials count as seeing equally many examples. It is not 0,
+    because epochs are rounded to steps."""
     small: Share = 0.1
-    """Minimum difference in length that is more than a note, as a share of the longest training."""
+    """Minimum difference in length for a warning instead of a note, as a share of the longest training."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per hyperparameter that is a length; if there is none, one about the logged lengths."""
@@ -117,7 +117,7 @@ class SpaceTunedSteps(Rule):
 
 
 def _fixed(study: Study, name: str | None, alike: BoolArray, length: float, why: str) -> tuple[Change, ...]:
-    """Return the changes that fix the length, to the number of steps that trials of that length planned or reached."""
+    """Return the changes that fix the training length at the number of steps of the trials marked in `alike`."""
     trials = [t for t in study.trials if alike[t.index]]
     planned = [s for t in trials if (s := t.fact("max_train_steps")) >= 1]
     reached = [int(c.steps[-1]) for t in trials if len(c := study.cost_curve(t)) > 1]

@@ -25,7 +25,7 @@ FEWER = "Search fewer hyperparameters or narrower ranges if you cannot afford mo
 
 
 class SpaceUndersampled(Rule):
-    """Too few trials lie in the good region: another sample from the same space would give another best result.
+    """Too few trials lie in the good region, so another sample from the same space would have another best result.
 
     ## What it looks at
     First, the average loss of the best of a random half of the trials, compared with the best of all trials. It is computed exactly
@@ -36,20 +36,21 @@ class SpaceUndersampled(Rule):
     setting count once.
 
     ## Why it matters
-    If no other trial is nearly as good as the best one, its values may be good by chance, and the best of the space may be much
-    better. Two such studies disagree, and a comparison of their results is a comparison of luck.
+    If no other trial is nearly as good as the best one, its values may be good by chance, and the optimum of the space may be much
+    better. Two such studies disagree, and a comparison of their results depends on luck.
 
     ## What to do
     Sample two or four times as many trials from the same space, until another doubling is expected to gain little. Or search fewer
     hyperparameters or narrower ranges with equally many trials.
 
     ## How sure
-    Confidence is the probability that twice as many trials gain more than the threshold and than the noise of a result. Often the
-    best trial is lucky, and more trials gain nothing; below 50 %, the plan does not apply the advice. In 150 simulated studies of 8
-    to 40 random trials, the probabilities came true as often as they said (Brier score 0.13), and findings above 50 % whose advice
-    gained less than noise came in 3 % of studies. If all settings are equally good, the best is just the luckiest. So without
-    repeats, results must depend on a hyperparameter, or vary more than noise does: if settings are equally good and vary by 5 %
-    between seeds, 3 % of 420 simulated studies raised a finding. If the sampler learned from results, confidence is lower.
+    Confidence is the probability that twice as many trials gain more than the threshold and more than the noise of a result. Often
+    the best trial is lucky, and more trials gain nothing; if confidence is below 50 %, the plan does not apply the advice. In 150
+    simulated studies of 8 to 40 random trials, the probabilities were calibrated (Brier score 0.13). In 3 % of studies, confidence
+    was above 50 % although the advice gained less than noise. If all settings are equally good, the best one is only the luckiest.
+    So if no setting was repeated, the rule fires only if results depend on a hyperparameter or vary more than plausible noise. If
+    settings are equally good and vary
+    by 5 % between seeds, the rule fired in 3 % of 420 simulated studies. If the sampler used earlier results, confidence is lower.
     """
 
     playbook: ClassVar[str] = "How many trials are needed to get good results with quasi-random search?"
@@ -67,12 +68,14 @@ class SpaceUndersampled(Rule):
     """Maximum acceptable loss from halving the trials, as a share of the difference within their best third. On windows of dense
     grids it separated studies without a setting near the optimum from those with eight or more."""
     little_of_all: Share = 0.02
-    """Maximum acceptable loss as a share of the best trial's lead over the median, for studies whose best third is all alike."""
+    """Maximum acceptable loss, as a share of the best trial's lead over the median, if the best third of the trials hardly differ.
+    """
     seed_noise: Share = 0.05
-    """Maximum plausible standard deviation between seeds if none was measured, as a share of the result: one and a half times the
-    largest in the better half of 278 repeated settings."""
+    """Maximum plausible standard deviation between seeds if it was not measured, as a share of the result. It is one and a half
+    times the largest one in the better half of 278 repeated settings.
+    """
     enough_for_one: Count = RATE_TRIALS
-    """Number of trials that always suffices for one hyperparameter; the playbook tunes a learning rate alone with fewer."""
+    """Number of trials that always suffices for one hyperparameter; the playbook uses fewer to tune only a learning rate."""
     most: Count = 4
     """Maximum factor by which the number of trials grows."""
     certainty: Share = 0.9
@@ -80,7 +83,7 @@ class SpaceUndersampled(Rule):
     false_alarms: Share = 0.05
     """Maximum share of studies with equally good settings in which chance alone raises a finding."""
     possible: Share = 0.05
-    """Minimum probability that twice as many trials gain something that matters; it is the confidence of the finding."""
+    """Minimum probability that the gain from twice as many trials matters; this probability is the confidence of the finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the study."""
@@ -96,7 +99,7 @@ class SpaceUndersampled(Rule):
         on_grid = rerun.on_grid(tried)
         if not math.isfinite(limit) or not (on_grid or halves.chance_above(limit) >= self.certainty):
             return
-        if not known and noise.chance(tried, self.seed_noise) > self.false_alarms:
+        if not known and noise.p_of_noise(tried, self.seed_noise) > self.false_alarms:
             return
         gain = _gain(study, limit, known=known)
         if gain.sure >= (0.5 if on_grid else self.possible):
@@ -177,7 +180,9 @@ class _Gain(NamedTuple):
 
 
 def _gain(study: Study, limit: float, *, known: bool) -> _Gain:
-    """Return the gain of twice as many trials by the fitted response. known: the limit includes the noise between seeds."""
+    """Return the gain of twice as many trials, from the fitted response. known: True if the limit includes the noise
+    between seeds.
+    """
     more = rerun.more(study)
     low, high = np.quantile(more.gains, [0.1, 0.9])
     matters = limit if known else np.maximum(limit, more.noise)

@@ -26,11 +26,14 @@ class UnfairComparison(Rule):
     """Values of a scientific hyperparameter are compared, but the other hyperparameters were tuned less well for one value.
 
     ## What it looks at
-    Hyperparameters whose values a study compares: scientific ones, choices, switches, and whole numbers of few values that do not
-    belong to the optimizer. For each value the rule asks four questions. Did nearly all its trials fail, or end at one bad level?
-    Does its range of another hyperparameter end before that of the other values, and is it best at that end, or did it lose to a
-    trial beyond? Did it get so few successful trials that the winner might not lead with equally few? Did it lose while its own
-    best trials cluster at an end of a shared range?
+    Hyperparameters whose values a study compares: scientific ones, choices, switches, and integers with few values that do not
+    belong to the optimizer. For each value the rule asks four questions:
+
+    - Did nearly all its trials fail, or end at one bad level?
+    - Was it tried only in a part of the range of another hyperparameter, and is it best at the end of that part, or did it
+      lose to a trial beyond that end?
+    - Did it get so few successful trials that the winner might not lead with equally few?
+    - Did it lose while its own best trials cluster at an end of a shared range?
 
     ## Why it matters
     Values are compared by their best trials. If the good region of a value was not searched, or if a value had fewer trials, it
@@ -40,12 +43,12 @@ class UnfairComparison(Rule):
     Run the study again with the same range of every other hyperparameter, wide enough for each value, and equally many trials.
 
     ## How sure
-    An early end of a range is tested exactly against equal sampling, a small number of trials by a binomial test, and clusters as
-    in `space-boundary`; all are corrected for the values and hyperparameters examined. If the trials of all values cluster at the
-    same end, only `space-boundary` fires. Confidence is one minus the p-value, reduced by the probability that the disadvantage
-    made no difference. Of 100 simulated studies of 24 trials with equal sampling, 2 % raised a finding if results were noise, and 5
-    to 7 % if the learning rate mattered, nearly all for a small number of trials. A sampler that learns from results does neglect
-    some values: it raised a finding in 0 to 58 % of studies, as a note.
+    A part of a range is tested exactly against equal sampling, a small number of trials by a binomial test, and clusters as in
+    `space-boundary`; all tests are corrected for the values and hyperparameters examined. If the trials of all values cluster at
+    the same end, only `space-boundary` fires. Confidence is one minus the p-value, reduced by the probability that the disadvantage
+    made no difference. In 100 simulated studies of 24 trials with equal sampling, the rule fired in 2 % if results were noise, and
+    in 5 to 7 % if the learning rate mattered, nearly always because of a small number of trials. A sampler that uses earlier
+    results does neglect some values; with one, the rule fired in 0 to 58 % of studies, as a note.
     """
 
     playbook: ClassVar[str] = "Striking a balance between informative and affordable experiments"
@@ -252,7 +255,7 @@ def _failures(these: _compared_values.Compared, failing: _fairness.Failing) -> M
 
 
 def _widen(axis: str, domain: Domain, end: boundaries.Crowded, why: str) -> tuple[Change, ...]:
-    """Return the change that extends the range by the maximum step, because the turn of the response is out of sight."""
+    """Return the change that extends the range by the maximum step, because the turning point of the response is not visible."""
     new = widening.widen(axis, domain, end.side, math.inf)
     if new is None:
         return ()

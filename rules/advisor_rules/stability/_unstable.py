@@ -18,7 +18,7 @@ from advisor.model.space import rounded
 from advisor.model.study import Study, Trial
 
 EDGE = 0.1
-"""Share of the range of the learning rate that counts as its low end; as in `space-boundary`."""
+"""Share of the range of the learning rate that counts as its low end; the same as in `space-boundary`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,12 @@ class Unstable:
         return min(1 - self.p, 0.99)
 
     def lower_rates(self, study: Study, false_alarms: float) -> SetRange | None:
-        """Return the change to rates from a decade below the range up to twice the best one, if a better rate may lie there.
+        """Return the change to search from a decade below the range up to twice the best rate; None if no better rate may lie
+        there.
 
-        It may if the best trial's rate is at the low end of the range and below all unstable ones, and if results improve towards
-        this end by a rank test (Kendall) at the level `false_alarms`. Then the playbook's question, whether training is unstable
-        just above the best rate, cannot be answered yet.
+        A better rate may lie there if the best trial's rate is at the low end of the range and below all unstable rates, and if
+        results improve towards this end (Kendall's rank test at level `false_alarms`). In that case, it cannot be known yet if
+        training is unstable just above the best rate, which is the playbook's question.
         """
         name, best = self.near.parameter, self.near.best
         domain = study.spec.parameters.get(name or "")
@@ -79,16 +80,18 @@ class Unstable:
     def message(self) -> Message:
         """Sentences about the worst instability and the number of other unstable trials."""
         what = self.worst.sentence(self.near.at(self.worst.trial))
-        return say("{what}.{others}", what=what, others=instability.also_in(1, len(self.blowups), self.judged))
+        return say(
+            "{what}.{others}", what=what, others=instability.other_unstable_trials(1, len(self.blowups), self.judged)
+        )
 
     def curves(self, label: str, *more: str) -> CurveEvidence:
         """Return the curves of the first unstable trials, marked with `label`; more: further metrics to show."""
-        shown, limit = self.blowups[:5], self.worst.limit
+        shown_blowups, limit = self.blowups[:5], self.worst.limit
         return CurveEvidence(
             metrics=(self.worst.metric, *more),
             caption=say("{what}.", what=self.worst.sentence()),
-            trials=tuple(b.trial.id for b in shown),
-            marks=tuple(Mark(trial=b.trial.id, step=b.step, label=label) for b in shown),
+            trials=tuple(b.trial.id for b in shown_blowups),
+            marks=tuple(Mark(trial=b.trial.id, step=b.step, label=label) for b in shown_blowups),
             lines=(Line(value=limit, label="limit of noise"),) if math.isfinite(limit) else (),
         )
 
@@ -106,12 +109,15 @@ def search_lower(change: SetRange) -> Message:
 
 def find_unstable(
     near: instability.Reach,
-    seen: Sequence[Blowup],
+    candidates: Sequence[Blowup],
     *,
     false_alarms: float,
     material: float,
     severity: Callable[[Blowup], Any],
 ) -> Unstable | None:
-    """Return the trials with material instability beyond chance; None if there are none. severity: smallest for the worst one."""
-    blowups = tuple(b for b in seen if b.p * len(seen) <= false_alarms and b.share >= material)
-    return Unstable(near, len(seen), blowups, min(blowups, key=severity)) if blowups else None
+    """Return the trials with significant and material instability; None if there are none.
+
+    severity: sort key of an instability, smallest for the worst one.
+    """
+    blowups = tuple(b for b in candidates if b.p * len(candidates) <= false_alarms and b.share >= material)
+    return Unstable(near, len(candidates), blowups, min(blowups, key=severity)) if blowups else None

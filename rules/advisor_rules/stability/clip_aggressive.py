@@ -21,7 +21,7 @@ from advisor.model.study import Study
 from advisor.stats import jumps
 
 _RESCALING = ("adam", "adamw", "nadam", "rmsprop")
-"""Optimizers whose steps do not depend on the size of all gradients."""
+"""Optimizers whose steps do not change if all gradients are scaled by the same factor."""
 
 
 class ClipAggressive(Rule):
@@ -33,19 +33,19 @@ class ClipAggressive(Rule):
     updates must be clipped in the best of them and in most of them.
 
     ## Why it matters
-    Clipping is meant for outliers. If it shortens most updates, each is as long as the learning rate times the threshold, whatever
-    the gradient: the best learning rate of the study is then right for this threshold only. Optimizers such as Adam divide by the
-    gradients' usual size, so the threshold hardly changes the step length; small gradients of quiet phases then weigh too much.
+    Clipping is meant for outliers. If most updates are clipped, their length is the learning rate times the threshold for any
+    gradient, so the best learning rate of the study is right only for this threshold. Optimizers such as Adam divide by the usual
+    size of the gradients, so the threshold hardly changes the step length; but small gradients in quiet phases get too much weight.
 
     ## What to do
     Raise the threshold so that typical norms pass, and lower the learning rates so that updates stay as long. Start with the 90th
     percentile of the norms before clipping. If training is then unstable, lower the learning rate further or lengthen the warmup.
 
     ## How sure
-    If every step is logged, the share is a count. If only some steps are logged, the excess over one half must pass an exact
-    binomial test over the logged points. With Adam and its like, the finding is a note that changes no study. Confidence is one
-    minus its p-value, times the share of the good trials that agree. If exactly half of the updates are clipped, at most 4.5 % of
-    simulated studies raised a finding.
+    If every step is logged, the share is a count. If only some steps are logged, the excess over one half must be significant in an
+    exact binomial test over the logged points. With Adam and similar optimizers, the finding is a note that changes no study.
+    Confidence is one minus the p-value, times the share of the good trials that agree. If exactly half of the updates are clipped,
+    the rule fired in at most 4.5 % of simulated studies.
     """
 
     playbook: ClassVar[str] = "Gradient clipping"
@@ -70,24 +70,30 @@ class ClipAggressive(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
         good = curve_tails.good_trials(study, self.reach)[: self.best]
-        judged = [c for t in good if (c := clipping.read(study, t)) is not None]
-        if not judged:
+        judged_trials = [c for t in good if (c := clipping.read(study, t)) is not None]
+        if not judged_trials:
             raise MissingData(
                 f"no good trial noted its clipping threshold and logged {jumps.MIN_POINTS} gradient norms; log the norm before "
                 "clipping at every step, as train/grad_norm, and the threshold as grad_clip_norm (the advisor's training hook "
                 "does both)",
                 needs="grad_norm",
             )
-        hard = [c for c in judged if c.share > self.most and c.p(self.most) <= self.false_alarms]
-        if judged[0] not in hard or 2 * len(hard) <= len(judged):
+        mostly_clipped = [c for c in judged_trials if c.share > self.most and c.p(self.most) <= self.false_alarms]
+        if judged_trials[0] not in mostly_clipped or 2 * len(mostly_clipped) <= len(judged_trials):
             return
-        yield self._finding(study, judged, hard)
+        yield self._finding(study, judged_trials, mostly_clipped)
 
-    def _finding(self, study: Study, judged: list[clipping.Clipping], hard: list[clipping.Clipping]) -> Finding:
-        first, norms = hard[0], clipping.unclipped_norms(study, hard)
+    def _finding(
+        self, study: Study, judged_trials: list[clipping.Clipping], mostly_clipped: list[clipping.Clipping]
+    ) -> Finding:
+        first, norms = mostly_clipped[0], clipping.unclipped_norms(study, mostly_clipped)
         rescaled = optimizer_of(first.trial.facts.get("optimizer", "")) in _RESCALING
         action = _action(norms, rescaled=rescaled)
-        others = say(" The same holds for {hard} of the {judged} best trials.", hard=len(hard), judged=len(judged))
+        others = say(
+            " The same holds for {hard} of the {judged} best trials.",
+            hard=len(mostly_clipped),
+            judged=len(judged_trials),
+        )
         return self.finding(
             say(
                 "{share} of the updates of {trial}, {best}, are clipped{at}.{others}",
@@ -95,22 +101,22 @@ class ClipAggressive(Rule):
                 trial=Name(first.trial.name),
                 best="the best trial" if first.trial == study.ranked()[0] else "the best trial that logged it",
                 at=say(" at a norm of {norm}", norm=Number(first.threshold)) if math.isfinite(first.threshold) else "",
-                others=others if len(hard) > 1 else "",
+                others=others if len(mostly_clipped) > 1 else "",
             ),
             action=action,
             severity="note" if rescaled else "warning",
-            confidence=(1 - first.p(self.most)) * len(hard) / len(judged),
-            trials=[c.trial for c in hard],
-            evidence=(*_curves(study, first), self._figures(judged, first)),
+            confidence=(1 - first.p(self.most)) * len(mostly_clipped) / len(judged_trials),
+            trials=[c.trial for c in mostly_clipped],
+            evidence=(*_curves(study, first), self._figures(judged_trials, first)),
             changes=(Advise(text=str(action)),) if rescaled else instability.clip_changes(norms, first.threshold),
         )
 
-    def _figures(self, judged: list[clipping.Clipping], first: clipping.Clipping) -> FigureEvidence:
+    def _figures(self, judged_trials: list[clipping.Clipping], first: clipping.Clipping) -> FigureEvidence:
         most = Percent(self.most)
         return FigureEvidence(
             rows=(
-                ("share of clipped updates", joined(Percent(c.share) for c in judged)),
-                ("logged points", joined(Number(c.points) for c in judged)),
+                ("share of clipped updates", joined(Percent(c.share) for c in judged_trials)),
+                ("logged points", joined(Number(c.points) for c in judged_trials)),
                 (
                     "p-value of the share",
                     say("{p} if {most} were clipped", p=Probability(first.p(self.most)), most=most),
@@ -139,7 +145,7 @@ def _action(norms: FloatArray, *, rescaled: bool) -> Message:
 
 
 def _curves(study: Study, first: clipping.Clipping) -> tuple[Evidence, ...]:
-    """Return the best trial's gradient norm and its clipping threshold, if both are known."""
+    """Return the plot of the best trial's gradient norm with its clipping threshold, if both are known."""
     if not study.has("grad_norm") or not math.isfinite(first.threshold):
         return ()
     return (

@@ -24,9 +24,9 @@ class ClipInsufficient(Rule):
     """Gradients are clipped, but training is still unstable.
 
     ## What it looks at
-    Trials that clip the norm of their gradients and whose learning rate is at most ten times the best trial's. Either their loss
-    rises or diverges early or jumps later, by the tests of `stability-early` and `stability-mid`; or outliers of the gradient norm,
-    as found by `stability-spikes`, are mostly below the threshold. Outliers that are clipped do no harm.
+    Trials that clip the norm of their gradients and whose learning rate is at most ten times the best trial's. The rule fires in
+    two cases: the loss rises or diverges early or jumps later, by the tests of `stability-early` and `stability-mid`; or most
+    outliers of the gradient norm, as found by `stability-spikes`, are below the threshold. Outliers that are clipped are harmless.
 
     ## Why it matters
     If the threshold is too high, harmful large gradients are not clipped.
@@ -36,8 +36,8 @@ class ClipInsufficient(Rule):
     half of the updates are clipped already, lengthen the warmup or lower the learning rate instead.
 
     ## How sure
-    The false-alarm level is shared among the trials and the kinds of instability. Confidence is one minus the smallest p-value. If
-    losses fall and norms are log-normal, none of the simulated studies raised a finding.
+    The significance level is divided among the trials and the kinds of instability. Confidence is one minus the smallest p-value.
+    If losses fall and norms are log-normal, the rule never fired in simulated studies.
     """
 
     playbook: ClassVar[str] = "Gradient clipping"
@@ -46,13 +46,13 @@ class ClipInsufficient(Rule):
     reach: Factor = 10.0
     """Maximum learning rate of the judged trials, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
     trials: Count = 64
-    """Maximum number of trials to judge, in the order of their learning rates' distance from the best trial's."""
+    """Maximum number of trials to judge; those with learning rates nearest to the best trial's come first."""
     lasting: Count = 10
-    """Minimum number of steps for which a loss stays high early in training; as in `stability-early`."""
+    """Minimum number of steps for which a loss stays high early in training; the same as in `stability-early`."""
     material: Share = 0.1
-    """Minimum rise or jump, as a share of the gain from training; as in `stability-early` and `stability-mid`."""
+    """Minimum rise or jump, as a share of the gain from training; the same as in `stability-early` and `stability-mid`."""
     factor: Factor = 3.0
-    """Minimum ratio of an outlier to the running median of the norm; as in `stability-spikes`."""
+    """Minimum ratio of an outlier to the running median of the norm; the same as in `stability-spikes`."""
     extreme: Share = 0.5
     """Maximum share of clipped updates at which a lower threshold is the remedy; from the playbook."""
     false_alarms: Share = 0.05
@@ -60,27 +60,32 @@ class ClipInsufficient(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        near = instability.within_reach(study, self.reach)
-        known = [c for t in near.trials[: self.trials] if (c := clipping.read_threshold(study, t)) is not None]
-        if not known:
+        trials_in_reach = instability.within_reach(study, self.reach)
+        thresholds = [
+            c for t in trials_in_reach.trials[: self.trials] if (c := clipping.read_threshold(study, t)) is not None
+        ]
+        if not thresholds:
             raise MissingData(
                 "no trial noted its clipping threshold; log the threshold as grad_clip_norm (the advisor's training hook does)",
                 needs="facts",
             )
-        clipped = [c for c in known if math.isfinite(c.threshold) or c.share > 0]
+        clipped = [c for c in thresholds if math.isfinite(c.threshold) or c.share > 0]
         if not clipped:
             return
         level = self.false_alarms / 2
-        unrest = loss_blowups.unrest(
+        instabilities = loss_blowups.study_instability(
             study, [c.trial for c in clipped], lasting=self.lasting, material=self.material, false_alarms=level
         )
-        if not unrest.judged and not any(math.isfinite(c.threshold) and study.has("grad_norm") for c in clipped):
+        if not instabilities.judged and not any(math.isfinite(c.threshold) and study.has("grad_norm") for c in clipped):
             raise MissingData(
                 f"no trial that clips logged {jumps.MIN_POINTS} losses or gradient norms; log both at every step, the norm before "
                 "clipping",
                 needs="grad_norm",
             )
-        if (worst := _unstable_loss(unrest, clipped, near) or self._spiking_norm(study, clipped, near)) is not None:
+        if (
+            worst := _unstable_loss(instabilities, clipped, trials_in_reach)
+            or self._spiking_norm(study, clipped, trials_in_reach)
+        ) is not None:
             yield self._finding(study, worst, len(clipped))
 
     def _spiking_norm(
@@ -110,11 +115,11 @@ class ClipInsufficient(Rule):
 
     def _finding(self, study: Study, worst: _Instability, clip: int) -> Finding:
         """`clip`: number of trials that clip their gradients."""
-        chosen = worst.clipping
-        finite = math.isfinite(chosen.threshold)
-        at = say(" at a norm of {norm}", norm=Number(chosen.threshold)) if finite else ""
+        worst_clipping = worst.clipping
+        finite = math.isfinite(worst_clipping.threshold)
+        at = say(" at a norm of {norm}", norm=Number(worst_clipping.threshold)) if finite else ""
         others = say(" {many} of the {clip} trials that clip are unstable.", many=worst.trials, clip=clip)
-        action, changes = self._remedy(study, chosen)
+        action, changes = self._remedy(study, worst_clipping)
         limits = say(
             "p ≤ {p}, rise ≥ {rise} of the gain, norms ≥ {factor} times their median",
             p=Number(self.false_alarms),
@@ -131,14 +136,16 @@ class ClipInsufficient(Rule):
             action=action,
             severity="warning",
             confidence=min(1 - worst.p, 0.99),
-            trials=[chosen.trial],
+            trials=[worst_clipping.trial],
             evidence=(
                 CurveEvidence(
                     metrics=(worst.metric,),
-                    caption=say("{trial} is unstable despite clipping{at}.", trial=Name(chosen.trial.name), at=at),
-                    trials=(chosen.trial.id,),
-                    marks=(Mark(trial=chosen.trial.id, step=worst.step, label="unstable"),),
-                    lines=(Line(value=chosen.threshold, label="clipping threshold"),)
+                    caption=say(
+                        "{trial} is unstable despite clipping{at}.", trial=Name(worst_clipping.trial.name), at=at
+                    ),
+                    trials=(worst_clipping.trial.id,),
+                    marks=(Mark(trial=worst_clipping.trial.id, step=worst.step, label="unstable"),),
+                    lines=(Line(value=worst_clipping.threshold, label="clipping threshold"),)
                     if "norm" in worst.metric and finite
                     else (),
                 ),
@@ -147,7 +154,7 @@ class ClipInsufficient(Rule):
                         ("trials that clip", say("{clip} ({n} unstable)", clip=clip, n=worst.trials)),
                         (
                             "share of clipped updates",
-                            Percent(chosen.share, 1) if chosen.points else "unknown",
+                            Percent(worst_clipping.share, 1) if worst_clipping.points else "unknown",
                         ),
                         ("p-value over all trials judged", Probability(worst.p)),
                         ("thresholds", limits),
@@ -157,25 +164,25 @@ class ClipInsufficient(Rule):
             changes=changes,
         )
 
-    def _remedy(self, study: Study, chosen: clipping.Clipping) -> tuple[Message, tuple[Change, ...]]:
+    def _remedy(self, study: Study, worst_clipping: clipping.Clipping) -> tuple[Message, tuple[Change, ...]]:
         """Return the action and the changes: a lower threshold, unless most updates are clipped already."""
-        if chosen.share > self.extreme:
+        if worst_clipping.share > self.extreme:
             action = say(
                 "Warm up the learning rate longer, or lower it: more than {half} of the updates are clipped already.",
                 half=Percent(self.extreme),
             )
             return action, (Advise(text=str(action)),)
-        norms = clipping.unclipped_norms(study, [chosen])
-        lower = min(float(np.quantile(norms, 0.9)) if len(norms) else math.inf, chosen.threshold / 3)
+        norms = clipping.unclipped_norms(study, [worst_clipping])
+        lower = min(float(np.quantile(norms, 0.9)) if len(norms) else math.inf, worst_clipping.threshold / 3)
         action = say("Clip at a smaller norm.")
         if math.isfinite(lower):
             action = say("Clip at a smaller norm. Start with {norm}.", norm=Number(lower))
-        if not math.isfinite(chosen.threshold):
+        if not math.isfinite(worst_clipping.threshold):
             return action, (Advise(text=str(action)),)
-        numbers = {"threshold": chosen.threshold}
+        numbers = {"threshold": worst_clipping.threshold}
         if len(norms) >= jumps.MIN_POINTS:
             numbers["p90"] = float(np.quantile(norms, 0.9))
-        why = f"Training is still unstable with clipping at {trimmed(chosen.threshold, 3)}"
+        why = f"Training is still unstable with clipping at {trimmed(worst_clipping.threshold, 3)}"
         return action, (RunPlan(plan="clip", numbers=numbers, why=why),)
 
 
@@ -185,7 +192,7 @@ class _Instability:
 
     clipping: clipping.Clipping
     what: Message
-    """Sentence about the instability, without its end."""
+    """Sentence about the instability, without its full stop."""
     metric: str
     step: int
     p: float
@@ -194,11 +201,11 @@ class _Instability:
 
 
 def _unstable_loss(
-    unrest: loss_blowups.Unrest, clipped: list[clipping.Clipping], near: instability.Reach
+    instabilities: loss_blowups.StudyInstability, clipped: list[clipping.Clipping], near: instability.Reach
 ) -> _Instability | None:
-    if not unrest.unstable:
+    if not instabilities.unstable:
         return None
-    worst = unrest.unstable[0]
+    worst = instabilities.unstable[0]
     what = worst.sentence(near.at(worst.trial))
-    chosen = next(c for c in clipped if c.trial == worst.trial)
-    return _Instability(chosen, what, worst.metric, worst.step, unrest.p, len(unrest.unstable))
+    clipping_of_worst = next(c for c in clipped if c.trial == worst.trial)
+    return _Instability(clipping_of_worst, what, worst.metric, worst.step, instabilities.p, len(instabilities.unstable))

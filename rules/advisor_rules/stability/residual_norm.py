@@ -43,8 +43,8 @@ class ResidualNorm(Rule):
     optimizer may help. Then search higher learning rates again.
 
     ## How sure
-    Instability is tested at the promised false-alarm level. Confidence is one minus its p-value, times 0.8, because instability
-    often has another cause. If trials with such models are stable, at most 1 % of simulated studies raised a finding.
+    Confidence is one minus the p-value of the instability, times 0.8, because instability often has another cause. If trials with
+    such models are stable, the rule fired in at most 1 % of simulated studies.
     """
 
     playbook: ClassVar[str] = "Potential fixes for common instability patterns"
@@ -54,46 +54,46 @@ class ResidualNorm(Rule):
     reach: Factor = 10.0
     """Maximum learning rate of the judged trials, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
     trials: Count = 64
-    """Maximum number of trials to judge, in the order of their learning rates' distance from the best trial's."""
+    """Maximum number of trials to judge; those with learning rates nearest to the best trial's come first."""
     lasting: Count = 10
-    """Minimum number of steps for which a loss stays high early in training; as in `stability-early`."""
+    """Minimum number of steps for which a loss stays high early in training; the same as in `stability-early`."""
     material: Share = 0.1
-    """Minimum rise or jump, as a share of the gain from training; as in `stability-early` and `stability-mid`."""
+    """Minimum rise or jump, as a share of the gain from training; the same as in `stability-early` and `stability-mid`."""
     false_alarms: Share = 0.05
     """Probability, per study, that noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the model."""
-        near = instability.within_reach(study, self.reach)
-        unrest = loss_blowups.unrest(
+        trials_in_reach = instability.within_reach(study, self.reach)
+        instabilities = loss_blowups.study_instability(
             study,
-            near.trials[: self.trials],
+            trials_in_reach.trials[: self.trials],
             lasting=self.lasting,
             material=self.material,
             false_alarms=self.false_alarms,
         )
-        if not unrest.judged:
+        if not instabilities.judged:
             raise MissingData(
                 "no trial logged enough losses to show instability; log the training loss at every step",
                 needs="train_loss",
             )
-        if not unrest.unstable:
+        if not instabilities.unstable:
             return
-        built = [(b, kind) for b in unrest.unstable if (kind := _built(b.trial)) is not None]
-        if not built:
+        with_known_model = [(b, kind) for b in instabilities.unstable if (kind := _norm_order(b.trial)) is not None]
+        if not with_known_model:
             raise MissingData(
                 "training is unstable, but no unstable trial noted where its model normalises; pass the loss to the advisor's "
                 "training hook, which then sees it",
                 needs="facts",
             )
-        faulty = [(b, kind) for b, kind in built if kind in _FAULTS]
-        if 2 * len(faulty) > len(built):
-            yield self._finding(near, unrest, faulty, len(built))
+        faulty = [(b, kind) for b, kind in with_known_model if kind in _FAULTS]
+        if 2 * len(faulty) > len(with_known_model):
+            yield self._finding(trials_in_reach, instabilities, faulty, len(with_known_model))
 
     def _finding(
         self,
         near: instability.Reach,
-        unrest: loss_blowups.Unrest,
+        instabilities: loss_blowups.StudyInstability,
         faulty: list[tuple[loss_blowups.Blowup, str]],
         built: int,
     ) -> Finding:
@@ -101,13 +101,13 @@ class ResidualNorm(Rule):
         worst, kind = faulty[0]
         which = [b.trial for b, _ in faulty]
         what = worst.sentence(near.at(worst.trial))
-        test = say("{p} (limit {limit})", p=Probability(unrest.p), limit=Number(self.false_alarms))
-        unstable = len(unrest.unstable)
+        test = say("{p} (limit {limit})", p=Probability(instabilities.p), limit=Number(self.false_alarms))
+        unstable = len(instabilities.unstable)
         return self.finding(
             say("{what}, and the model {fault}.", what=what, fault=_FAULTS[kind]),
             action=_ACTIONS[kind],
             severity="warning",
-            confidence=0.8 * (1 - unrest.p),
+            confidence=0.8 * (1 - instabilities.p),
             subject=worst.trial.facts.get("model"),
             trials=which,
             evidence=(
@@ -119,7 +119,7 @@ class ResidualNorm(Rule):
                 ),
                 FigureEvidence(
                     rows=(
-                        ("trials judged", say("{n} ({unstable} unstable)", n=unrest.judged, unstable=unstable)),
+                        ("trials judged", say("{n} ({unstable} unstable)", n=instabilities.judged, unstable=unstable)),
                         ("unstable trials with such a model", say("{n} of {built}", n=len(faulty), built=built)),
                         ("p-value of the instability", test),
                     )
@@ -129,7 +129,10 @@ class ResidualNorm(Rule):
         )
 
 
-def _built(trial: Trial) -> str | None:
-    """Return the normalisation of the trial's model (TAG_NORM_ORDER), "bare" without blocks and layers; None if unknown."""
+def _norm_order(trial: Trial) -> str | None:
+    """Return the position of normalisation in the trial's model (TAG_NORM_ORDER); None if unknown.
+
+    The result is "bare" if the model has neither residual blocks nor normalisation layers.
+    """
     order = trial.facts.get("norm_order")
     return "bare" if order == "no-residuals" and trial.facts.get("norm_layers") == "{}" else order

@@ -17,8 +17,8 @@ from advisor.model.reading import Kind
 from advisor.model.study import Study
 from advisor_rules.stability._unstable import Unstable, find_unstable, search_lower
 
-_WARM_UP = "Warm up the learning rate over as few steps as train stably. Lower it only as a last resort."
-_HARMLESS = (
+_WARMUP_ADVICE = "Warm up the learning rate over as few steps as train stably. Lower it only as a last resort."
+_HARMLESS_ADVICE = (
     "These trials end as well as the best one, so change nothing; before you search higher learning rates, warm up."
 )
 
@@ -27,30 +27,30 @@ class StabilityEarly(Rule):
     """The loss rises instead of falling early in training, or becomes NaN or infinite.
 
     ## What it looks at
-    The first tenth of training in the trials whose learning rate is at most ten times the best trial's. Far above the best rate,
-    any training is unstable. The loss is the training loss or, if none was logged, an evaluated loss. A trial is unstable early if
-    its loss stays NaN or infinite, or if it rises above its first value for ten steps (one point if fewer were logged). The rise
-    must exceed the noise, a tenth of the whole training's gain and a fiftieth of the best trial's gain. A rise counts even if the
-    loss recovers. Not counted: a constant loss, and an overshoot that ends within ten steps.
+    The first tenth of training in the trials whose learning rate is at most ten times the best trial's, because any training is
+    unstable far above the best rate. The loss is the training loss or, if it was not logged, an evaluated loss. A trial is unstable
+    early if its loss stays NaN or infinite, or if it rises above its first value for ten steps (one point if fewer were logged).
+    The rise must exceed the noise, a tenth of the whole training's gain and a fiftieth of the best trial's gain. A rise counts even
+    if the loss recovers. A constant loss and an overshoot that ends within ten steps do not count.
 
     ## Why it matters
     Instability limits the learning rate. A run that blows up early and recovers trains slowly, yet it looks healthy if evaluations
     are thousands of steps apart. Tune nothing else before training is stable.
 
     ## What to do
-    Find the shortest sufficient warmup with a short study of its own. In it, the learning rate rises from zero to ten times the
-    lowest unstable rate over 10 steps to a tenth of the training, and stays there for twice as long. `warmup-shortest` evaluates
-    the study. If no warmup suffices, clip gradients, then try another optimizer. Lower the learning rate only as a last resort.
-    If results improve down to the lowest tenth of the rates (a rank test), the best rate is not known yet, so whether it is near
-    the unstable ones is not known either: search lower rates first.
+    Find the shortest sufficient warmup with a separate short study. In it, the learning rate rises from zero to ten times the
+    lowest unstable rate, over 10 steps to a tenth of the training, and stays there for twice as long. `warmup-shortest` evaluates
+    the study. If no warmup suffices, clip gradients, then try another optimizer. Lower the learning rate only as a last resort. If
+    results improve down to the lowest tenth of the rates (a rank test), search lower rates first, because the best rate is not
+    known yet and may lie far from the unstable ones.
 
-    It is a note if the unstable trials end within noise of the best one: then the instability costs nothing.
+    The finding is a note if the unstable trials end within noise of the best one, because the instability does no harm.
 
     ## How sure
-    The noise is estimated from each run: an exponential tail for the highest level, a t-distribution for the first value. The
-    false-alarm level is shared among the trials. Confidence is one minus the p-value times the number of trials. On simulated
-    stable runs with normal, skewed, heavy-tailed or autocorrelated noise, 0 to 6 % raised a finding; on runs that never fall and
-    drift with heavy-tailed noise, 9 % did.
+    The noise is estimated from each run, with an exponential tail for the highest level and a t-distribution for the first value.
+    The p-value is multiplied by the number of trials, and confidence is one minus the result. In simulations, the rule fired in 0
+    to 6 % of stable runs with normal, skewed, heavy-tailed or autocorrelated noise, and in 9 % of runs that never fall and drift
+    with heavy-tailed noise.
     """
 
     playbook: ClassVar[str] = "How can optimization failures be debugged and mitigated?"
@@ -88,9 +88,9 @@ class StabilityEarly(Rule):
     reach: Factor = 10.0
     """Maximum learning rate of the judged trials, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
     trials: Count = 64
-    """Maximum number of trials to judge, in the order of their learning rates' distance from the best trial's."""
+    """Maximum number of trials to judge; those with learning rates nearest to the best trial's come first."""
     lasting: Count = 10
-    """Minimum number of steps for which the loss stays high: the playbook's shortest warmup."""
+    """Minimum number of steps for which the loss stays high; the playbook's shortest warmup is as long."""
     material: Share = 0.1
     """Minimum rise, as a share of the whole training's gain below the first loss."""
     false_alarms: Share = 0.05
@@ -98,34 +98,34 @@ class StabilityEarly(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        near = instability.within_reach(study, self.reach)
-        starts = [loss_blowups.at_start(study, t, self.lasting) for t in near.trials[: self.trials]]
-        seen = [b for b in starts if b is not None]
-        found = find_unstable(
-            near,
-            seen,
+        trials_in_reach = instability.within_reach(study, self.reach)
+        starts = [loss_blowups.at_start(study, t, self.lasting) for t in trials_in_reach.trials[: self.trials]]
+        blowups = [b for b in starts if b is not None]
+        unstable = find_unstable(
+            trials_in_reach,
+            blowups,
             false_alarms=self.false_alarms,
             material=self.material,
             severity=lambda b: (b.p, -b.share, b.trial.index),
         )
-        if found is None:
-            _require_dense_starts(study, seen)
+        if unstable is None:
+            _require_dense_starts(study, blowups)
             return
-        lowest = min((instability.rate_of(study, t) for t in found.trials), default=math.nan)
-        lower, severity = found.lower_rates(study, self.false_alarms), _severity(study, found)
+        lowest_rate = min((instability.rate_of(study, t) for t in unstable.trials), default=math.nan)
+        lower, severity = unstable.lower_rates(study, self.false_alarms), _severity(study, unstable)
         yield self.finding(
-            found.message if lower is None else say("{why}. {what}", why=lower.why, what=found.message),
-            action=search_lower(lower) if lower else _HARMLESS if severity == "note" else _WARM_UP,
+            unstable.message if lower is None else say("{why}. {what}", why=lower.why, what=unstable.message),
+            action=search_lower(lower) if lower else _HARMLESS_ADVICE if severity == "note" else _WARMUP_ADVICE,
             severity=severity,
-            confidence=found.confidence,
-            side=near.side(found.trials),
-            trials=found.trials,
-            evidence=(found.curves("unstable"), self._figures(found)),
-            changes=(lower,) if lower else () if severity == "note" else instability.warmup_changes(lowest),
+            confidence=unstable.confidence,
+            side=trials_in_reach.side(unstable.trials),
+            trials=unstable.trials,
+            evidence=(unstable.curves("unstable"), self._figures(unstable)),
+            changes=(lower,) if lower else () if severity == "note" else instability.warmup_changes(lowest_rate),
         )
 
-    def _figures(self, found: Unstable) -> FigureEvidence:
-        worst = found.worst
+    def _figures(self, instability_found: Unstable) -> FigureEvidence:
+        worst = instability_found.worst
         limits = say(
             "p ≤ {p}, rise ≥ {rise} of the gain, for {steps} steps",
             p=Number(self.false_alarms),
@@ -134,37 +134,44 @@ class StabilityEarly(Rule):
         )
         return FigureEvidence(
             rows=(
-                ("trials judged", say("{judged} ({n} unstable early)", judged=found.judged, n=len(found.blowups))),
+                (
+                    "trials judged",
+                    say(
+                        "{judged} ({n} unstable early)",
+                        judged=instability_found.judged,
+                        n=len(instability_found.blowups),
+                    ),
+                ),
                 ("points early in training", say("{n} of {trial}", n=worst.points, trial=Name(worst.trial.name))),
                 ("first value, worst level, limit of noise", worst.levels),
-                ("p-value over all trials judged", Probability(found.p)),
+                ("p-value over all trials judged", Probability(instability_found.p)),
                 ("thresholds", limits),
             )
         )
 
 
-def _severity(study: Study, found: Unstable) -> Severity:
-    """Return how much the instability costs; it is a note if the unstable trials end within noise of the best one."""
-    if not found.near.spares_best(found.trials):
+def _severity(study: Study, instability_found: Unstable) -> Severity:
+    """Return the severity of the instability: a note if the unstable trials end within noise of the best one."""
+    if not instability_found.near.spares_best(instability_found.trials):
         return "critical"
-    ranked, (noise, known) = study.ranked(), noise_between.of_seeds(study)
-    comparable, costs = {t.index for t in ranked}, study.costs
-    worst = max(float(costs[t.index]) if t.index in comparable else math.inf for t in found.trials)
-    return "note" if known and worst <= costs[ranked[0].index] + NOISE_BOUND * noise else "warning"
+    best_first, (noise, noise_is_known) = study.ranked(), noise_between.of_seeds(study)
+    comparable, costs = {t.index for t in best_first}, study.costs
+    worst = max(float(costs[t.index]) if t.index in comparable else math.inf for t in instability_found.trials)
+    return "note" if noise_is_known and worst <= costs[best_first[0].index] + NOISE_BOUND * noise else "warning"
 
 
-def _require_dense_starts(study: Study, seen: Sequence[loss_blowups.Blowup]) -> None:
+def _require_dense_starts(study: Study, blowups: Sequence[loss_blowups.Blowup]) -> None:
     """Raise MissingData if no trial logged enough early points to be called stable."""
-    if any(b.points for b in seen):
+    if any(b.points for b in blowups):
         return
     start = f"the first tenth of its training and the first {instability.PROBE_STEPS} steps"
-    if loss_blowups.is_free(study):
+    if loss_blowups.may_rise(study):
         metric = study.spec.objective.metric
         raise MissingData(
             f"the training losses of such runs need not fall, and no trial evaluated {metric} {loss_blowups.MIN_EARLY} times "
             f"within {start}; evaluate more often there"
         )
-    what = f"no trial logged {loss_blowups.MIN_EARLY} losses within {start}" if seen else "no trial logged a loss"
+    what = f"no trial logged {loss_blowups.MIN_EARLY} losses within {start}" if blowups else "no trial logged a loss"
     raise MissingData(
         f"{what}; log the training loss at every step of the first {instability.PROBE_STEPS}", needs="train_loss"
     )

@@ -21,9 +21,9 @@ from advisor.model.words import trimmed
 from advisor.stats import boundaries, outliers
 
 MAX_P_UNDECIDED = 0.5
-"""Maximum p-value of an undecided test; above it, results probably turn before the edge."""
+"""Maximum p-value at which the test is undecided; above it, results probably turn before the edge."""
 MIN_STABLE = 4
-"""Minimum number of successful settings below the edge that can show where results turn."""
+"""Minimum number of successful settings below the edge to find where results turn."""
 
 
 class _Edge(NamedTuple):
@@ -33,7 +33,7 @@ class _Edge(NamedTuple):
     best: float
     region: outliers.Region
     turns: float
-    """p-value: probability of such an improvement if results turned before the edge."""
+    """p-value: probability of such an improvement towards the edge if results turn before it."""
 
 
 class StabilityEdge(Rule):
@@ -41,13 +41,13 @@ class StabilityEdge(Rule):
 
     ## What it looks at
     The lowest learning rate (the edge) above which nearly all trials diverge or learn nothing. The best trial's rate must lie
-    within a factor of four below it, and results must still improve up to half of it: the rule fits a parabola to the better half
-    of the successful trials. If momentum is searched as well, a failed trial must also lie near the best one by
-    lr / (1 - momentum). Trials that crashed or ran out of memory are left out. If results turn before the edge, stability would
+    within a factor of four below it, and results must still improve up to half of it; the rule tests this with a parabola through
+    the better half of the successful trials. If momentum is searched as well, a failed trial must also lie near the best one in lr
+    / (1 - momentum). Trials that crashed or ran out of memory are left out. If results turn before the edge, stable training would
     gain nothing, and the rule is quiet.
 
     ## Why it matters
-    A higher learning rate may train better, but instability rules it out. Moving the search to lower rates hides the problem.
+    A higher learning rate may train better, but instability prevents it. Moving the search to lower rates hides the problem.
 
     ## What to do
     Make training stable, then search higher learning rates. A short study first finds the shortest warmup, from 10 steps to a tenth
@@ -57,11 +57,10 @@ class StabilityEdge(Rule):
 
     ## How sure
     The first test permutes failed, best and other trials over the learning rates that were tried. Its p-value is the probability of
-    as many failures beyond an edge with the best trial next to it. The second is a t-test that results improve up to half of the
-    edge. Confidence is one minus the larger p-value. If failures do not depend on the learning rate, at most 5 % of simulated
-    studies raised a finding. If the best rate lies 0.4 decades below the edge, 0 to 2 % of studies of 6 to 30
-    trials did. If results improve up to the edge, it fired in 3 % of studies with 6 trials, 63 % with 10, 73 % with 16 and 97 %
-    with 30.
+    as many failures beyond an edge with the best trial next to it. The second is a t-test if results improve up to half of the
+    edge. Confidence is one minus the larger p-value. In simulations, the rule fired in at most 5 % of studies if failures do not
+    depend on the learning rate, and in 0 to 2 % of studies of 6 to 30 trials if the best rate lies 0.4 decades below the edge. If
+    results improve up to the edge, it fired in 3 % of studies with 6 trials, 63 % with 10, 73 % with 16 and 97 % with 30.
     """
 
     playbook: ClassVar[str] = "Identifying unstable workloads"
@@ -85,84 +84,87 @@ class StabilityEdge(Rule):
     purity: Share = 0.8
     """Minimum share of failed trials among those at or above the edge."""
     factor: Factor = 4.0
-    """Maximum ratio of the edge to the best learning rate: two doublings of the playbook's probe."""
+    """Maximum ratio of the edge to the best learning rate. It is two doublings of the playbook's probe."""
     next: Factor = 10.0
-    """Maximum ratio of the edge to the best learning rate at which the rule asks for rates between, if none was tried."""
+    """Maximum ratio of the edge to the best learning rate at which the rule asks for rates in between, if none was tried."""
     gain: Factor = 2.0
-    """Ratio of the edge to the learning rate up to which results must improve: half of the edge."""
+    """Ratio of the edge to the learning rate up to which results must improve, which is half of the edge."""
     improves: Share = 0.1
-    """Maximum p-value of the test that results improve up to there."""
+    """Maximum p-value at which results count as improving up to that rate."""
     raise_to: Factor = 10.0
-    """Ratio of the learning rate that warmup should make stable to the unstable one. The playbook's default; it then tries 100."""
+    """Learning rate that a warmup should make stable, as a multiple of the unstable rate. 10 is the playbook's default, 100 its
+    next.
+    """
     lasting: Count = 10
-    """Minimum number of steps for which a loss stays high early in training; as in `stability-early`."""
+    """Minimum number of steps for which a loss stays high early in training; the same as in `stability-early`."""
     false_alarms: Share = 0.05
     """Probability, per study, that chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the learning rate."""
-        searched = instability.learning_rates(study)
-        if searched is None:
+        searched_rates = instability.learning_rates(study)
+        if searched_rates is None:
             raise MissingData(
                 "no learning rate was varied among the trials; search rates above and below the present one",
                 needs="searched",
             )
-        name, rates = searched
+        name, rates = searched_rates
         tried = settings.read(study)
         crashed = failures.failures(study).crashed
         rows = [i for i, group in enumerate(tried.trials) if not all(crashed[t.index] for t in group)]
         logs = np.log10([rates[tried.trials[i][0].index] for i in rows])
-        failed, costs = tried.failed[rows], tried.costs[rows]
-        if len(rows) < 4 or failed.all():
-            fine = int((~failed).sum())
+        has_failed, costs = tried.failed[rows], tried.costs[rows]
+        if len(rows) < 4 or has_failed.all():
+            successes = int((~has_failed).sum())
             raise MissingData(
-                f"{len(rows)} settings ended without a crash, {fine} of them with a result; the rule needs 4, and 1 with a result",
+                f"{len(rows)} settings ended without a crash, {successes} of them with a result; "
+                "the rule needs 4, and 1 with a result",
                 needs="trials",
                 at_least=4,
             )
-        near = np.log10([[self.factor, self.next]])
+        log_factors = np.log10([[self.factor, self.next]])
         best = int(np.nanargmin(costs))
         for region in outliers.regions(
-            logs[:, None], failed, purity=self.purity, best=best, near=near, sides=(("high",),)
+            logs[:, None], has_failed, purity=self.purity, best=best, near=log_factors, sides=(("high",),)
         ):
             if region.p > self.false_alarms:
                 continue
-            stable = ~failed & (logs < region.edge)
+            stable = ~has_failed & (logs < region.edge)
             turns = boundaries.p_of_turn(logs[stable], costs[stable], region.edge - math.log10(self.gain))
-            found = _Edge(10**region.edge, 10 ** float(logs[best]), region, turns)
-            near_best = found.edge <= self.factor * found.best
-            if turns <= self.improves and near_best and not self._far_with_momentum(tried, name, found):
-                yield self._finding(study, name, found, tried.trials[rows[best]][0])
+            edge = _Edge(10**region.edge, 10 ** float(logs[best]), region, turns)
+            near_best = edge.edge <= self.factor * edge.best
+            if turns <= self.improves and near_best and not self._far_with_momentum(tried, name, edge):
+                yield self._finding(study, name, edge, tried.trials[rows[best]][0])
             elif turns < MAX_P_UNDECIDED or stable.sum() < MIN_STABLE:
                 raise MissingData(
-                    f"trials fail from {name} {trimmed(found.edge, 3)} on; to see if results improve up to there, the rule "
-                    f"needs more trials between {trimmed(found.best, 3)} and {trimmed(found.edge, 3)}",
+                    f"trials fail from {name} {trimmed(edge.edge, 3)} on; to see if results improve up to there, the rule "
+                    f"needs more trials between {trimmed(edge.best, 3)} and {trimmed(edge.edge, 3)}",
                     needs="design",
                 )
 
-    def _far_with_momentum(self, tried: settings.Settings, name: str, found: _Edge) -> bool:
-        """Return whether no failed setting beyond the edge is near the best one by lr / (1 - momentum), if momentum is searched."""
+    def _far_with_momentum(self, tried: settings.Settings, name: str, edge: _Edge) -> bool:
+        """Return True if no failed setting beyond the edge is near the best one by lr / (1 - momentum), if momentum is searched."""
         momentum = next((n for n in tried.numeric if "momentum" in words_of(n)), None)
         if momentum is None:
             return False
         first = [group[0].params for group in tried.trials]
         rates = np.array([as_number(p.get(name)) for p in first])
         steps = rates / (1 - np.array([as_number(p.get(momentum)) for p in first]))
-        failed = steps[tried.failed & (rates >= found.edge * (1 - 1e-9))]
-        return bool((failed > self.factor * steps[int(np.nanargmin(tried.costs))]).all())
+        failed_steps = steps[tried.failed & (rates >= edge.edge * (1 - 1e-9))]
+        return bool((failed_steps > self.factor * steps[int(np.nanargmin(tried.costs))]).all())
 
-    def _finding(self, study: Study, name: str, found: _Edge, best: Trial) -> Finding:
-        edge, rate, region, _ = found
+    def _finding(self, study: Study, name: str, steep_edge: _Edge, best: Trial) -> Finding:
+        edge, rate, region, _ = steep_edge
         low, high = float(f"{rate / 2:.3g}"), float(f"{self.raise_to * edge:.3g}")
         why = f"Training fails at {trimmed(edge, 3)}; once it is stable, up to {trimmed(self.raise_to, 3)} times that may train"
-        usual = extension.usual_rates(study, name)
-        if usual is not None and high > (limit := max(usual.high, extension.MIN_FACTOR * edge)):
+        usual_rates = extension.usual_rates(study, name)
+        if usual_rates is not None and high > (limit := max(usual_rates.high, extension.MIN_FACTOR * edge)):
             high = float(f"{limit:.3g}")
             why = f"Training fails at {trimmed(edge, 3)}; once it is stable, higher rates may train. "
-            why += f"Rates above {trimmed(usual.high, 3)} are unusual for {usual.training}"
+            why += f"Rates above {trimmed(usual_rates.high, 3)} are unusual for {usual_rates.training}"
         higher = SetRange(parameter=name, low=low, high=high, scale="log", why=why)
         failing = failures.failures(study).any
-        failed = [t for t in study.trials if failing[t.index] and t.id != best.id]
+        failed_trials = [t for t in study.trials if failing[t.index] and t.id != best.id]
         below = say("a factor {times} below", times=Number(edge / rate, 2)) if edge > 1.1 * rate else "right below"
         fails = say(
             "{edge}, from which {failed} of {total} settings fail",
@@ -184,16 +186,16 @@ class StabilityEdge(Rule):
                 high=Number(high),
             ),
             severity="critical",
-            confidence=1 - max(region.p, found.turns),
+            confidence=1 - max(region.p, steep_edge.turns),
             subject=name,
             side="high",
-            trials=[best, *failed],
-            evidence=self._evidence(found, best, higher, fails),
-            changes=self._remedy(study, failed, edge, higher),
+            trials=[best, *failed_trials],
+            evidence=self._evidence(steep_edge, best, higher, fails),
+            changes=self._remedy(study, failed_trials, edge, higher),
         )
 
-    def _evidence(self, found: _Edge, best: Trial, higher: SetRange, fails: Message) -> tuple[Evidence, ...]:
-        edge, rate, region, turns = found
+    def _evidence(self, steep_edge: _Edge, best: Trial, higher: SetRange, fails: Message) -> tuple[Evidence, ...]:
+        edge, rate, region, turns = steep_edge
         limit = Percent(self.purity)
         chance = say("{p} (limit {limit})", p=Probability(region.p), limit=Number(self.false_alarms))
         return (
@@ -222,14 +224,18 @@ class StabilityEdge(Rule):
             ),
         )
 
-    def _remedy(self, study: Study, failed: Sequence[Trial], edge: float, higher: SetRange) -> tuple[Change, ...]:
-        """Return the remedy for the kind of instability in the failed trials; if they show none, a probe of their start."""
-        starts = [b for t in failed if (b := loss_blowups.at_start(study, t, self.lasting)) is not None]
-        jumps = [b for t in failed if (b := loss_blowups.in_mid_training(study, t)) is not None]
+    def _remedy(
+        self, study: Study, failed_trials: Sequence[Trial], edge: float, higher: SetRange
+    ) -> tuple[Change, ...]:
+        """Return the remedy for the kind of instability in the failed trials; if their losses do not show it, a probe
+        of the start.
+        """
+        starts = [b for t in failed_trials if (b := loss_blowups.at_start(study, t, self.lasting)) is not None]
+        jumps = [b for t in failed_trials if (b := loss_blowups.in_mid_training(study, t)) is not None]
         early, mid = (any(b.p <= self.false_alarms and b.share > 0 for b in seen) for seen in (starts, jumps))
         if mid and not early:
             clip = instability.clip_changes(instability.late_norms(study, study.trials))
-            # Without a threshold to clip at, the next study would only repeat the failures at higher rates.
+            # Without a clipping threshold, the next study would only repeat the failures at higher rates.
             return clip if all(isinstance(c, Advise) for c in clip) else (*clip, higher)
         if not early and not any(b.points for b in starts):
             why = f"Trials fail from {trimmed(edge, 3)} on, and their losses are too sparse to show their start"

@@ -22,30 +22,30 @@ class StabilityMid(Rule):
 
     ## What it looks at
     The loss after the first tenth of training, in the trials whose learning rate is at most ten times the best trial's. The loss is
-    the training loss or, if too little of it was logged, the validation loss or the objective. A jump lasts for at least two
-    points, is larger than the same curve's changes by chance, and undoes at least a tenth of the loss's previous fall. A loss that
-    stays NaN or infinite counts too.
+    the training loss or, if too few values of it were logged, the validation loss or the objective. A jump lasts for at least two
+    points, is larger than the changes of the same curve by chance, and undoes at least a tenth of the loss's previous fall. A loss
+    that stays NaN or infinite counts too.
 
-    Not counted: a single odd minibatch, slow overfitting, a loss that always fluctuates, a jump at a rise of the logged learning
-    rate, a jump of less than a fiftieth of the best trial's gain, and jumps with two other causes. If evaluations do not get
-    worse, only the definition of the loss changed, for example because augmentation started. If most trials rise at the same step,
-    it is a step of the schedule (a warm restart) or of the data (a curriculum). In reinforcement learning, results dip in passing,
-    so only a collapse that lasts to the end counts.
+    These do not count: a single odd minibatch, slow overfitting, a loss that always fluctuates, a jump at a rise of the logged
+    learning rate, and a jump of less than a fiftieth of the best trial's gain. Two other causes are excluded as well. If
+    evaluations do not get worse, only the definition of the loss changed, for example because augmentation started. If most trials
+    rise at the same step, the schedule (a warm restart) or the data (a curriculum) changed there. In reinforcement learning,
+    results often dip for a while, so only a collapse that lasts to the end counts.
 
     ## Why it matters
     The steps until the loss recovers are lost, and often the whole run. The usual cause is a few outlying gradients.
 
     ## What to do
     Clip gradients. Start with the 90th percentile of the unclipped norms as the threshold and tune it around that value. If the
-    norm was not logged, log it first. A longer warmup prevents some jumps that clipping does not.
-    If results improve down to the lowest rates that were tried, search lower rates first, as after `stability-early`.
+    norm was not logged, log it first. A longer warmup prevents some jumps that clipping does not prevent. If results improve down
+    to the lowest rates that were tried, search lower rates first, as for `stability-early`.
 
     ## How sure
-    An exponential tail extrapolates the changes of each curve over 2, 6, 18 and 54 points. It gives the p-value of the largest
-    change over all trials; confidence is one minus that p-value. For a collapse to the end that undoes half of the fall, only the
-    changes before it count, because a collapsed loss is noisier. On simulated falling curves with normal, log-normal, heavy-tailed
-    and autocorrelated noise, at most 6 % raised a finding. In a study of one or two trials without the logged learning rate, a
-    restart of its schedule looks like a jump.
+    An exponential tail extrapolates the changes of each curve over 2, 6, 18 and 54 points. The p-value of the largest change over
+    all trials follows from it; confidence is one minus that p-value. For a collapse that undoes half of the fall and lasts to the
+    end, only earlier changes count, because a collapsed loss is noisier. On simulated falling curves with normal, log-normal,
+    heavy-tailed and autocorrelated noise, the rule fired in at most 6 %. In a study of one or two trials without a logged learning
+    rate, a restart of the schedule looks like a jump.
     """
 
     playbook: ClassVar[str] = "How can optimization failures be debugged and mitigated?"
@@ -84,62 +84,67 @@ class StabilityMid(Rule):
     reach: Factor = 10.0
     """Maximum learning rate of the judged trials, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
     trials: Count = 64
-    """Maximum number of trials to judge, in the order of their learning rates' distance from the best trial's."""
+    """Maximum number of trials to judge; those with learning rates nearest to the best trial's come first."""
     material: Share = 0.1
-    """Minimum jump, as a share of the loss's fall before it; as a share of the logarithm's fall if the loss had fallen tenfold."""
+    """Minimum jump, as a share of the loss's previous fall; logarithms are compared if the loss had fallen tenfold."""
     rare: Share = 0.1
-    """Maximum share of unstable trials for a mere note, if none of them is among the best three; a warning if their learning rates
-    are all above the best trial's.
+    """Maximum share of unstable trials for a note instead of a critical finding, if none of them is among the best three. The
+    finding is a warning if their learning rates are all above the best trial's.
     """
     false_alarms: Share = 0.05
     """Probability, per study, that noise alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        near = instability.within_reach(study, self.reach)
-        trials = [loss_blowups.in_mid_training(study, t) for t in near.trials[: self.trials]]
-        seen = [b for b in trials if b is not None]
-        if not seen:
+        trials_in_reach = instability.within_reach(study, self.reach)
+        by_trial = [loss_blowups.in_mid_training(study, t) for t in trials_in_reach.trials[: self.trials]]
+        blowups = [b for b in by_trial if b is not None]
+        if not blowups:
             raise MissingData(
                 f"no trial logged {jumps.MIN_POINTS} losses or evaluations; log the training loss, and the "
                 "gradient norm, at every step",
                 needs="train_loss",
             )
-        found = find_unstable(
-            near,
-            seen,
+        unstable = find_unstable(
+            trials_in_reach,
+            blowups,
             false_alarms=self.false_alarms,
             material=self.material,
             severity=lambda b: (b.p > 1e-6, -b.share, b.trial.index),
         )
-        if found is None:
+        if unstable is None:
             return
-        best = bool({t.index for t in study.ranked()[:3]} & {t.index for t in found.trials})
-        spared, rare = near.spares_best(found.trials), len(found.trials) <= self.rare * found.judged
-        norms, lower = instability.late_norms(study, found.trials), found.lower_rates(study, self.false_alarms)
+        best = bool({t.index for t in study.ranked()[:3]} & {t.index for t in unstable.trials})
+        spared, rare = trials_in_reach.spares_best(unstable.trials), len(unstable.trials) <= self.rare * unstable.judged
+        norms, lower = instability.late_norms(study, unstable.trials), unstable.lower_rates(study, self.false_alarms)
         yield self.finding(
-            found.message,
+            unstable.message,
             action=search_lower(lower) if lower else instability.clip_action(norms),
             severity="critical" if best or not (spared or rare) else "warning" if spared else "note",
-            confidence=found.confidence,
-            side=near.side(found.trials),
-            trials=found.trials,
-            evidence=self._evidence(study, found),
+            confidence=unstable.confidence,
+            side=trials_in_reach.side(unstable.trials),
+            trials=unstable.trials,
+            evidence=self._evidence(study, unstable),
             changes=(lower,) if lower else instability.clip_changes(norms),
         )
 
-    def _evidence(self, study: Study, found: Unstable) -> tuple[Evidence, ...]:
-        worst, norm = found.worst, _norm_ratio(study, found.worst)
+    def _evidence(self, study: Study, instability_found: Unstable) -> tuple[Evidence, ...]:
+        worst, norm = instability_found.worst, _norm_ratio(study, instability_found.worst)
         limits = say("p ≤ {p}, jump ≥ {jump} of the fall", p=Number(self.false_alarms), jump=Percent(self.material))
         ratio = say("{ratio}", ratio=Number(norm) if norm else "not logged")
         return (
-            found.curves("jump", *([study.signals["grad_norm"]] if norm else [])),
+            instability_found.curves("jump", *([study.signals["grad_norm"]] if norm else [])),
             FigureEvidence(
                 rows=(
-                    ("trials judged", say("{judged} ({n} unstable)", judged=found.judged, n=len(found.blowups))),
+                    (
+                        "trials judged",
+                        say(
+                            "{judged} ({n} unstable)", judged=instability_found.judged, n=len(instability_found.blowups)
+                        ),
+                    ),
                     ("points judged", say("{n} of {trial}", n=worst.points, trial=Name(worst.trial.name))),
                     ("level before, after, limit of noise", worst.levels),
-                    ("p-value over all trials judged", Probability(found.p)),
+                    ("p-value over all trials judged", Probability(instability_found.p)),
                     ("gradient norm there, over its running median", ratio),
                     ("thresholds", limits),
                 )

@@ -23,10 +23,11 @@ class StabilitySpikes(Rule):
     """Some gradients are far larger than their neighbours: the norm before clipping has outliers.
 
     ## What it looks at
-    The ratio of the unclipped gradient norm to its running median over 31 logged points, after the first tenth of the trial's
-    steps. Judged are trials whose learning rate is at most ten times the best trial's. If windows were logged, each window's
-    largest norm counts. An epoch's last batch is left out if it has less than half the usual examples, as its norm is larger.
-    A ratio is an outlier if it is at least three *and* larger than the scatter of the same trial's ratios explains.
+    The ratio of the gradient norm before clipping to its running median over 31 logged points, after the first tenth of the trial's
+    steps, in the trials whose learning rate is at most ten times the best trial's. If windows of steps were logged, the largest
+    norm of each window counts. The last batch of an epoch is left out if it has less than half the usual number of examples,
+    because its norm is larger. A ratio is an outlier if it is at least three *and* larger than the scatter of the same trial's
+    ratios explains.
 
     ## Why it matters
     One step with such a gradient can undo many others. Outliers of the gradient norm cause sudden instability in mid training.
@@ -36,11 +37,11 @@ class StabilitySpikes(Rule):
     threshold that clips more than half of all steps acts like a lower learning rate.
 
     ## How sure
-    An exponential tail extrapolates the bulk of the log ratios; norms of healthy runs are approximately log-normal, with a lighter
-    tail. The largest ratio is tested, and whether the 2, 4, 8 or 16 largest are too many. Confidence is one minus the p-value over
-    these tests and all judged trials. On simulated norms without outliers (log-normal, log-Laplace, gamma, Gumbel, autocorrelated)
-    0 to 4 % raised a finding, and 5 % if the logarithm of the norm is heavy-tailed. Eightfold outliers were found in 90 % of
-    studies, and outliers of 26 to 50 times the median at 1 % of the steps in 90 % of 200.
+    An exponential tail extrapolates the log ratios; norms of healthy runs are approximately log-normal, with a lighter tail. The
+    1st, 2nd, 4th, 8th and 16th largest ratios are tested. Confidence is one minus the p-value, corrected for these tests and for
+    all judged trials. On simulated norms without outliers (log-normal, log-Laplace, gamma, Gumbel, autocorrelated), the rule fired
+    in 0 to 4 %, and in 5 % if the logarithm of the norm is heavy-tailed. It found eightfold outliers in 90 % of studies, and
+    outliers of 26 to 50 times the median at 1 % of the steps in 90 % of 200 studies.
     """
 
     playbook: ClassVar[str] = "How can optimization failures be debugged and mitigated?"
@@ -49,61 +50,68 @@ class StabilitySpikes(Rule):
     reach: Factor = 10.0
     """Maximum learning rate of the judged trials, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""
     trials: Count = 64
-    """Maximum number of trials to judge, in the order of their learning rates' distance from the best trial's."""
+    """Maximum number of trials to judge; those with learning rates nearest to the best trial's come first."""
     factor: Factor = 3.0
-    """Minimum ratio of an outlier to the running median; healthy real runs with several hundred logged norms stay below it."""
+    """Minimum ratio of an outlier to the running median. It is higher than all ratios in healthy real runs with several hundred
+    logged norms.
+    """
     false_alarms: Share = 0.05
     """Probability, per study, that norms without outliers raise a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
-        near = instability.within_reach(study, self.reach)
+        trials_in_reach = instability.within_reach(study, self.reach)
         curves = [
             (t, instability.without_small_batches(t, instability.late_norm(study, t)))
-            for t in near.trials[: self.trials]
+            for t in trials_in_reach.trials[: self.trials]
         ]
         curves = [(t, c) for t, c in curves if len(c) >= jumps.MIN_POINTS]
         if not curves:
-            what = instability.norm_missing(study, near.trials)
+            what = instability.norm_missing(study, trials_in_reach.trials)
             raise MissingData(
                 f"{what}; {instability.LOG_NORM[0].lower()}{instability.LOG_NORM[1:-1]}", needs="grad_norm"
             )
         chance = self.false_alarms / len(curves)
         judged = ((t, c, spikes.outliers(c.values, chance, self.factor)) for t, c in curves)
-        spiky = [_Spiky(t, c, o) for t, c, o in judged if o is not None and len(o.indices)]
+        spiky = [_TrialWithOutliers(t, c, o) for t, c, o in judged if o is not None and len(o.indices)]
         if not spiky:
             return
         worst = max(spiky, key=lambda s: (len(s.outliers.indices), s.outliers.largest))
-        which = [s.trial for s in spiky]
-        norms = instability.late_norms(study, which)
+        trials_with_outliers = [s.trial for s in spiky]
+        norms = instability.late_norms(study, trials_with_outliers)
         p = min(1.0, worst.outliers.p * len(curves))
         yield self.finding(
             say(
                 "The gradient norm of {trial}{at} exceeds {limit} times its running median at {where}. "
                 "The largest ratio is {largest}.{others}",
                 trial=Name(worst.trial.name),
-                at=near.at(worst.trial),
+                at=trials_in_reach.at(worst.trial),
                 limit=Number(max(self.factor, worst.outliers.limit), 2),
                 where=worst.where,
                 largest=Number(worst.outliers.largest),
-                others=instability.also_in(1, len(which), len(curves)),
+                others=instability.other_unstable_trials(1, len(trials_with_outliers), len(curves)),
             ),
             action=instability.clip_action(norms),
             severity="warning",
             confidence=min(1 - p, 0.99),
             subject=study.signals["grad_norm"],
-            trials=which,
-            evidence=self._evidence(study, worst, which, norms, (len(curves), p)),
+            trials=trials_with_outliers,
+            evidence=self._evidence(study, worst, trials_with_outliers, norms, (len(curves), p)),
             changes=instability.clip_changes(norms),
         )
 
     def _evidence(
-        self, study: Study, worst: _Spiky, which: Sequence[Trial], norms: FloatArray, test: tuple[int, float]
+        self,
+        study: Study,
+        worst: _TrialWithOutliers,
+        which: Sequence[Trial],
+        norms: FloatArray,
+        test: tuple[int, float],
     ) -> tuple[Evidence, ...]:
         """`test`: number of judged trials and p-value."""
         (judged, p), name, metric = test, Name(worst.trial.name), study.signals["grad_norm"]
         chance, ratios = Probability(self.false_alarms / judged), worst.outliers
-        early = Percent(instability.EARLY)
+        early_share = Percent(instability.EARLY)
         return (
             CurveEvidence(
                 metrics=(metric,),
@@ -130,7 +138,7 @@ class StabilitySpikes(Rule):
                             "{n} of {trial}, after the first {early} of its steps",
                             n=len(worst.curve),
                             trial=name,
-                            early=early,
+                            early=early_share,
                         ),
                     ),
                     ("largest ratio to the running median", Number(ratios.largest)),
@@ -151,7 +159,7 @@ class StabilitySpikes(Rule):
 
 
 @dataclass(frozen=True)
-class _Spiky:
+class _TrialWithOutliers:
     """A trial whose gradient norm has outliers."""
 
     trial: Trial
@@ -160,7 +168,7 @@ class _Spiky:
 
     @property
     def where(self) -> Message:
-        """Return a phrase with the number of outliers among the logged points."""
+        """The number of outliers among the logged points, as a phrase."""
         many = len(self.outliers.indices)
         points = "point" if many == 1 else "points"
         return say("{many} of {of} logged {points}", many=many, of=len(self.curve), points=points)

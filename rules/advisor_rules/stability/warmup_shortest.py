@@ -18,14 +18,14 @@ from advisor.model.space import as_number
 from advisor.model.study import Study, Trial
 from advisor.model.words import trimmed
 
-_LOWER = (instability.RAISE, math.sqrt(instability.RAISE))
+_RETRY_FACTORS = (instability.WARMUP_FACTOR, math.sqrt(instability.WARMUP_FACTOR))
 """Multiples of the unstable learning rate to try after a higher multiple failed."""
 _TOLERANCE = 0.05
-"""Relative tolerance for equal learning rates, because study files hold rounded values."""
+"""Relative difference at which learning rates count as equal, because study files contain rounded values."""
 
 
 class WarmupShortest(Rule):
-    """A study of warmups shows the shortest warmup with which the higher learning rate trains stably, or that none does.
+    """A study of warmups shows the shortest warmup with which a higher learning rate trains stably, or that no warmup suffices.
 
     ## What it looks at
     The trials of a warmup study, which the advisor writes if training is unstable early. They share one learning rate far above the
@@ -34,7 +34,7 @@ class WarmupShortest(Rule):
     stable while a longer one failed, the short one was lucky.
 
     ## Why it matters
-    The warmup makes a learning rate stable that fails without it. A longer warmup than needed only costs steps.
+    The warmup stabilises a learning rate that fails without it. A longer warmup than needed only costs steps.
 
     ## What to do
     Put this warmup before the baseline's own schedule: `max_train_steps` grows by its length, and further if the warmup exceeds 5 %
@@ -43,7 +43,7 @@ class WarmupShortest(Rule):
     optimizer sometimes tolerates more. Lower the learning rate only as a last resort.
 
     ## How sure
-    A rise of a loss is tested as in `stability-early`, with the false-alarm level shared among the trials. Confidence is the
+    A rise of a loss is tested as in `stability-early`, with the significance level divided among the trials. Confidence is the
     probability that one more trial with such a warmup is stable (Jeffreys prior): 0.75 if one length was stable, 0.83 if two were.
     """
 
@@ -52,9 +52,9 @@ class WarmupShortest(Rule):
     probes: ClassVar[frozenset[str]] = frozenset({"warmup"})
 
     lasting: Count = 10
-    """Minimum number of steps for which a loss stays high; as in `stability-early`."""
+    """Minimum number of steps for which a loss stays high; the same as in `stability-early`."""
     material: Share = 0.1
-    """Minimum rise, as a share of the training's gain below the first loss; as in `stability-early`."""
+    """Minimum rise, as a share of the training's gain below the first loss; the same as in `stability-early`."""
     long: Share = 0.05
     """Maximum warmup, as a share of `max_train_steps`, that needs no further steps; from the playbook."""
     doubt: Share = 0.05
@@ -76,14 +76,16 @@ class WarmupShortest(Rule):
         result = _Result(study, name, max(instability.rate_of(study, t.trial) for t in tried), tried)
         yield self._shortest(result) if result.stable else self._none(result)
 
-    def _tried(self, study: Study, name: str) -> list[_Tried]:
+    def _tried(self, study: Study, name: str) -> list[_Warmup]:
         """Return the trials that did not crash, shortest warmup first."""
         failed = failures.failures(study)
         ran = [t for t in study.trials if study.ended[t.index] and not failed.crashed[t.index]]
         starts = {t.index: loss_blowups.at_start(study, t, self.lasting) for t in ran}
-        seen = [b for b in starts.values() if b is not None]
-        rose = {b.trial.index for b in seen if b.p * len(seen) <= self.doubt and b.share >= self.material}
-        tried = [_Tried(t, as_number(t.params.get(name)), not failed.any[t.index] and t.index not in rose) for t in ran]
+        blowups = [b for b in starts.values() if b is not None]
+        unstable = {b.trial.index for b in blowups if b.p * len(blowups) <= self.doubt and b.share >= self.material}
+        tried = [
+            _Warmup(t, as_number(t.params.get(name)), not failed.any[t.index] and t.index not in unstable) for t in ran
+        ]
         return sorted((t for t in tried if math.isfinite(t.steps)), key=lambda t: (t.steps, t.trial.index))
 
     def _shortest(self, result: _Result) -> Finding:
@@ -134,7 +136,7 @@ class WarmupShortest(Rule):
     def _none(self, result: _Result) -> Finding:
         """Return the finding if no warmup suffices: try a lower learning rate, or clip."""
         unstable = _unstable_rate(result.study, result.rate)
-        lower = [times for times in _LOWER if times < (1 - _TOLERANCE) * result.rate / unstable]
+        lower = [times for times in _RETRY_FACTORS if times < (1 - _TOLERANCE) * result.rate / unstable]
         retry = bool(lower) and result.study.spec.baseline is not None
         action = say("Clip gradients instead of a longer warmup. If that is not enough, try another optimizer.")
         changes: tuple[Change, ...]
@@ -165,7 +167,7 @@ class WarmupShortest(Rule):
             changes=changes,
         )
 
-    def _evidence(self, stable: Sequence[_Tried], unstable: Sequence[float]) -> tuple[FigureEvidence, ...]:
+    def _evidence(self, stable: Sequence[_Warmup], unstable: Sequence[float]) -> tuple[FigureEvidence, ...]:
         limits = say(
             "p ≤ {p}, rise ≥ {rise} of the gain, for {steps} steps",
             p=Number(self.doubt),
@@ -178,7 +180,7 @@ class WarmupShortest(Rule):
 
 
 @dataclass(frozen=True)
-class _Tried:
+class _Warmup:
     trial: Trial
     steps: float
     """Length of the warmup in steps."""
@@ -194,7 +196,7 @@ class _Result:
     """Name of the hyperparameter for the warmup length."""
     rate: float
     """Learning rate that the trials share."""
-    tried: Sequence[_Tried]
+    tried: Sequence[_Warmup]
 
     @property
     def unstable(self) -> list[float]:
@@ -202,7 +204,7 @@ class _Result:
         return [t.steps for t in self.tried if not t.stable]
 
     @property
-    def stable(self) -> list[_Tried]:
+    def stable(self) -> list[_Warmup]:
         """Stable trials with a warmup longer than every unstable warmup."""
         return [t for t in self.tried if t.stable and t.steps > max(self.unstable, default=-1)]
 
@@ -248,6 +250,6 @@ def _clip_below(result: _Result, unstable: float) -> tuple[Change, ...]:
 
 
 def _unstable_rate(study: Study, rate: float) -> float:
-    """Return the rate that failed without a warmup, from the study's note, else a tenth of the rate that was tried."""
+    """Return the rate that failed without a warmup, as recorded in the study file, or else a tenth of the rate that was tried."""
     unstable = (study.spec.starts_from or {}).get("unstable_learning_rate", math.nan)
-    return unstable if unstable > 0 else rate / instability.RAISE
+    return unstable if unstable > 0 else rate / instability.WARMUP_FACTOR

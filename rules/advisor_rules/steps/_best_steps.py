@@ -1,4 +1,4 @@
-"""The best steps of good trials, and a forecast for late ones: would more steps improve them?"""
+"""The best steps of good trials, and a forecast of the effect of more steps on trials whose best step is late."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from advisor.model.message import Item, Message, Percent, joined, say
 from advisor.model.study import Study, Trial
 from advisor.stats import trend
 
-_TO_ZERO = ("linear", "cosine", "polynomial")
+_SCHEDULES_TO_ZERO = ("linear", "cosine", "polynomial")
 """Names of schedules that end near zero by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class BestStep:
-    """The best step of one trial; places are shares of the trial's planned steps."""
+    """The best step of one trial. A place is a share of the trial's planned steps."""
 
     trial: Trial
     steps: int
@@ -35,7 +35,7 @@ class BestStep:
     def chance_late(self, late: float) -> float:
         """Return the probability that a best step falls into the last share `late` of the steps by chance.
 
-        By chance, it lies anywhere in training or, if the trial stopped improving in the first half, anywhere on the plateau.
+        By chance, it is equally likely anywhere in training or, if the trial stopped improving in the first half, on the plateau.
         """
         return late / (1 - self.tied) if self.tied <= 0.5 else late
 
@@ -43,7 +43,7 @@ class BestStep:
 def read(study: Study, best: int, reach: float, *, evaluations: int) -> list[BestStep]:
     """Return the best steps of the `best` good trials, best trial first. Raises MissingData if there is no good trial.
 
-    Left out are trials evaluated at fewer than `evaluations` steps, and trials that were cut short soon after their best step.
+    Trials that were evaluated at fewer than `evaluations` steps, or that were cut short soon after their best step, are left out.
     """
     placed = []
     for trial in curve_tails.good_trials(study, reach)[:best]:
@@ -68,11 +68,11 @@ class Late:
     gain: float
     """Median over the trials of the share of the gain made in the last part of the steps."""
     endings: tuple[trend.End | None, ...]
-    """End of each trial's objective at a constant learning rate; None if that cannot be read."""
+    """End of each trial's objective at a constant learning rate; None if that stretch is too short."""
     rates: tuple[float, ...]
     """Final learning rate of each trial as a share of its peak; NaN if not logged."""
     decayed: bool
-    """True if most of the trials end with a learning rate near zero, so that the schedule alone puts the best step last."""
+    """True if most of the trials end with a learning rate near zero, so that the schedule alone may make the last step the best."""
     improving: int
     """Number of trials that more steps would improve."""
     longer: int | None
@@ -82,12 +82,12 @@ class Late:
 
     @property
     def rows(self) -> tuple[tuple[str, Message], ...]:
-        """Return evidence rows about each of the trials."""
+        """Rows of evidence with a value for each of the trials."""
         forecasts: list[Item] = ["unknown" if e is None else Percent(e.forecast, 1) for e in self.endings]
-        ended: list[Item] = ["not logged" if np.isnan(r) else Percent(r, 1) for r in self.rates]
+        final_rates: list[Item] = ["not logged" if np.isnan(r) else Percent(r, 1) for r in self.rates]
         return (
             ("forecast for as many steps again, share of the gain", joined(forecasts)),
-            ("learning rate at the end, share of its peak", joined(ended)),
+            ("learning rate at the end, share of its peak", joined(final_rates)),
         )
 
 
@@ -105,21 +105,23 @@ def late_trials(
     decayed: maximum learning rate near zero, as a share of its peak. material: minimum forecast gain from doubling the training, as
     a share of a trial's gain, at level `alpha`.
     """
-    late = [p for p in placed if p.place > 1 - share]
-    endings = [curve_tails.steady_end(study, p.trial) for p in late]
-    rates = [curve_tails.rate_at_end(study, p.trial) for p in late]
-    near_zero = [_near_zero(study, p.trial, rate, decayed) for p, rate in zip(late, rates, strict=True)]
-    pays = [e for e in endings if e is not None and e.improving(material, alpha)]
+    late_bests = [p for p in placed if p.place > 1 - share]
+    endings = [curve_tails.steady_end(study, p.trial) for p in late_bests]
+    rates = [curve_tails.rate_at_end(study, p.trial) for p in late_bests]
+    near_zero = [_ends_near_zero(study, p.trial, rate, decayed) for p, rate in zip(late_bests, rates, strict=True)]
+    improving_endings = [e for e in endings if e is not None and e.improving(material, alpha)]
     left_to_others, longer = curve_tails.asks_for_more(study, alpha), None
-    if 2 * len(pays) > len(placed) and not left_to_others:
-        longer = curve_tails.round_up(np.median([p.steps for p in late]) * float(np.median([e.stretch for e in pays])))
+    if 2 * len(improving_endings) > len(placed) and not left_to_others:
+        longer = curve_tails.round_up(
+            np.median([p.steps for p in late_bests]) * float(np.median([e.stretch for e in improving_endings]))
+        )
     return Late(
-        steps=tuple(late),
-        gain=float(np.median([_late_gain(study, p, share) for p in late])),
+        steps=tuple(late_bests),
+        gain=float(np.median([_late_gain(study, p, share) for p in late_bests])),
         endings=tuple(endings),
         rates=tuple(rates),
-        decayed=2 * sum(near_zero) > len(late),
-        improving=len(pays),
+        decayed=2 * sum(near_zero) > len(late_bests),
+        improving=len(improving_endings),
         longer=longer,
         left_to_others=left_to_others,
     )
@@ -128,7 +130,10 @@ def late_trials(
 def evidence(
     placed: Sequence[BestStep], caption: Message, lines: Mapping[str, float], rows: Sequence[tuple[str, Item]]
 ) -> tuple[Evidence, ...]:
-    """Return the histogram of the best steps, with these shares of training marked, and evidence that ends with `rows`."""
+    """Return a histogram of the best steps and a table.
+
+    lines: shares of training to mark in the histogram, by label. rows: further rows of the table.
+    """
     at = np.array([p.place for p in placed])
     counts, edges = np.histogram(at, bins=20, range=(0, 1))
     low, middle, high = (Percent(float(x), 1) for x in (at.min(), np.median(at), at.max()))
@@ -145,8 +150,8 @@ def evidence(
     )
 
 
-def _near_zero(study: Study, trial: Trial, rate: float, decayed: float) -> bool:
-    return rate < decayed if np.isfinite(rate) else schedules.read(study, trial).noted in _TO_ZERO
+def _ends_near_zero(study: Study, trial: Trial, rate: float, decayed: float) -> bool:
+    return rate < decayed if np.isfinite(rate) else schedules.read(study, trial).noted in _SCHEDULES_TO_ZERO
 
 
 def _late_gain(study: Study, placed: BestStep, late: float) -> float:

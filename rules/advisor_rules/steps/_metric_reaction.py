@@ -14,7 +14,7 @@ from advisor.model.study import Study
 from advisor.stats.trend import chance_of_at_least
 
 _MIN_IMPROVEMENT = 1e-4
-"""Minimum relative improvement of a metric that counts; the usual default of such schedulers."""
+"""Minimum relative improvement of a metric that counts; it is the usual default of such schedulers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +25,17 @@ class Reaction:
     patience: int
     """Number of evaluations without an improvement before each fall."""
     hits: int
-    """Number of falls that came after exactly `patience` evaluations without an improvement."""
+    """Number of falls after exactly `patience` evaluations without an improvement."""
     falls: int
-    """Number of all falls of the learning rates."""
+    """Total number of falls of the learning rates."""
     p: float
-    """p-value: probability that falls at random evaluations agree at least as well."""
+    """p-value: probability that at least as many falls come after `patience` evaluations if they come at random ones."""
 
 
 def reaction(study: Study, schedules: Sequence[Schedule]) -> Reaction | None:
-    """Return the reaction of these trials' learning rates to a metric; None if all fall at the same steps, or too few fall.
+    """Return the reaction of the learning rates to a metric; None if all fall at the same steps, as in a fixed schedule.
 
-    A fixed schedule falls at the same steps in every trial, or at steps that do not depend on the metric.
+    Also return None if there are too few falls.
     """
     staircases = [(s, falls) for s in schedules if len(falls := s.falls())]
     if sum(len(f) for _, f in staircases) < 3 or len({f[0] for _, f in staircases}) < 2:
@@ -55,10 +55,10 @@ def _reaction_to(study: Study, metric: str, staircases: Sequence[tuple[Schedule,
         costs = curve if study.minimize or metric != study.spec.objective.metric else -curve
         if len(costs) < MIN_RATES:
             continue
-        at = np.searchsorted(curve.steps, falls) - 1  # the last evaluation before each fall
-        since = _since_best(costs.values, set(at.tolist()))
-        waits += [int(since[i]) for i in at if i >= 0]
-        counts += [since] * int((at >= 0).sum())
+        indices = np.searchsorted(curve.steps, falls) - 1  # the last evaluation before each fall
+        since = _since_best(costs.values, set(indices.tolist()))
+        waits += [int(since[i]) for i in indices if i >= 0]
+        counts += [since] * int((indices >= 0).sum())
     if len(waits) < 3:
         return None
     patience = max(sorted(set(waits)), key=waits.count)
@@ -70,13 +70,13 @@ def _reaction_to(study: Study, metric: str, staircases: Sequence[tuple[Schedule,
 
 
 def _since_best(costs: FloatArray, falls: set[int]) -> FloatArray:
-    """Return the number of evaluations (n,) since the last improvement or fall of the learning rate, as schedulers count them."""
-    best, bad = math.inf, 0
+    """Return the number of evaluations (n,) since the last improvement or fall of the learning rate, counted as schedulers do."""
+    best, since_last = math.inf, 0
     since = np.empty(len(costs))
     for i, cost in enumerate(costs.tolist()):
         improved = cost < best - _MIN_IMPROVEMENT * abs(best) if math.isfinite(best) else True
-        best, bad = (cost, 0) if improved else (best, bad + 1)
-        since[i] = bad
+        best, since_last = (cost, 0) if improved else (best, since_last + 1)
+        since[i] = since_last
         if i in falls:
-            bad = 0
+            since_last = 0
     return since

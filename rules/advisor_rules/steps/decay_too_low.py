@@ -24,14 +24,14 @@ class DecayTooLow(Rule):
     """Most of the training runs at a tiny learning rate, at which it learns almost nothing.
 
     ## What it looks at
-    The logged learning rate of the five best trials that gained at least half of the best trial's gain: the step from which it
-    stays below 3 % of its peak, and the gain of the objective after that step. The rule fires if this phase is most of the
-    training, with hardly a gain, in the best trial and in most of the others. If a scheduler that watches a metric lowered the
+    The logged learning rate of the five best trials that gained at least half of the best trial's gain. The rule finds the final
+    phase in which it stays below 3 % of its peak, and the gain of the objective in this phase. It fires if the phase is most of the
+    training and gains almost nothing, in the best trial and in most of the others. If a scheduler that watches a metric lowered the
     rate, see `schedule-ad-hoc` instead.
 
     ## Why it matters
     This happens if a training is made longer without changing its schedule, or if the schedule is stretched too far. The extra
-    steps then run at a learning rate that is too low to use them.
+    steps then run at a learning rate that is too low to learn.
 
     ## What to do
     Keep the length of the decay and put the extra steps before it, at the peak rate. With a cosine, let the decay from the base
@@ -39,8 +39,8 @@ class DecayTooLow(Rule):
 
     ## How sure
     The schedule is a fact, not an estimate. Confidence is the share of the good trials that agree, reduced by up to a half if the
-    tiny rate gained almost as much as the threshold allows. A cosine and a straight line to zero spend 11 % and 3 % of their steps
-    below the limit, and an exponential decay to a thousandth just under half; none of these fires.
+    gain at the tiny rate is near the threshold. A cosine decay to zero spends 11 % of its steps below the limit, a linear decay 3
+    %, and an exponential decay to a thousandth just under half; the rule fires for none of them.
     """
 
     playbook: ClassVar[str] = "Deciding how long to train when training is compute-bound"
@@ -54,11 +54,11 @@ class DecayTooLow(Rule):
     )
 
     tiny: Share = 0.03
-    """Maximum tiny learning rate, as a share of its peak. Our choice."""
+    """Maximum learning rate that counts as tiny, as a share of its peak. Our choice."""
     most: Share = 0.5
-    """Minimum share of the steps that run at a tiny learning rate."""
+    """Minimum share of the steps at a tiny learning rate for a finding."""
     gain: Share = 0.05
-    """Maximum share of the whole gain made in these steps; if it is larger, the steps are useful. Our choice."""
+    """Maximum gain in these steps, as a share of the whole gain; with a larger gain, the steps are useful. Our choice."""
     best: Count = 5
     """Maximum number of best trials to examine."""
     reach: Share = 0.5
@@ -67,52 +67,52 @@ class DecayTooLow(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
         good = curve_tails.good_schedules(study, self.reach, self.best)
-        judged = [s for s in good if len(s.rates) >= schedules.MIN_RATES]
-        if not judged:
+        judged_schedules = [s for s in good if len(s.rates) >= schedules.MIN_RATES]
+        if not judged_schedules:
             raise MissingData(
                 f"no good trial logged its learning rate {schedules.MIN_RATES} times; log it at every step, as train/learning_rate "
                 "(the advisor's training hook does)",
                 needs="learning_rate",
             )
-        phases = [self._tiny_phase(study, s) for s in judged]
+        phases = [self._tiny_phase(study, s) for s in judged_schedules]
         wasted = [p for p in phases if p is not None]
-        if phases[0] is not None and 2 * len(wasted) > len(judged):
-            yield self._finding(study, len(judged), wasted)
+        if phases[0] is not None and 2 * len(wasted) > len(judged_schedules):
+            yield self._finding(study, len(judged_schedules), wasted)
 
     def _tiny_phase(self, study: Study, schedule: schedules.Schedule) -> _TinyPhase | None:
-        """Return the final phase at a tiny rate, if it is most of the training and gains almost nothing."""
-        low = schedule.low_from(self.tiny)
-        if low is None or schedule.noted == "plateau":
+        """Return the final phase at a tiny rate; None unless it is most of the training and gains almost nothing."""
+        phase = schedule.low_phase(self.tiny)
+        if phase is None or schedule.noted == "plateau":
             return None
         steps, costs = schedule.rates.steps, study.cost_curve(schedule.trial).finite
-        share = (int(steps[-1]) - low[1]) / max(int(steps[-1]) - int(steps[0]), 1)
-        gained = trend.gain_after(costs.steps, costs.values, after=low[1])
-        return _TinyPhase(schedule, *low, share, gained) if share > self.most and gained <= self.gain else None
+        share = (int(steps[-1]) - phase[1]) / max(int(steps[-1]) - int(steps[0]), 1)
+        gain = trend.gain_after(costs.steps, costs.values, after=phase[1])
+        return _TinyPhase(schedule, *phase, share, gain) if share > self.most and gain <= self.gain else None
 
-    def _finding(self, study: Study, judged: int, wasted: list[_TinyPhase]) -> Finding:
-        share, gained = (float(np.median([getattr(w, key) for w in wasted])) for key in ("share", "gained"))
+    def _finding(self, study: Study, judged_count: int, wasted: list[_TinyPhase]) -> Finding:
+        share, gain = (float(np.median([getattr(w, key) for w in wasted])) for key in ("share", "gained"))
         decay = curve_tails.round_up(float(np.median([w.start - w.peak for w in wasted])))
         total = round(float(np.median([w.schedule.rates.steps[-1] for w in wasted]))) + 1
         plan: dict[str, Value] = {"constant_steps": max(total - decay, 0), "decay_steps": min(decay, total)}
         kind = wasted[0].schedule.noted
         schedule = plan if kind in (None, "other") else {"kind": kind, **plan}
         trials = [w.schedule.trial for w in wasted]
-        where = say("{n} of the {judged} good trials", n=len(wasted), judged=judged)
+        where = say("{n} of the {judged} good trials", n=len(wasted), judged=judged_count)
         what = say(
             "The learning rate lies below {tiny} of its peak for {share} of the steps in {where}",
             tiny=Percent(self.tiny),
             share=Percent(share),
-            where=where if judged > 1 else Name(trials[0].name),
+            where=where if judged_count > 1 else Name(trials[0].name),
         )
         return self.finding(
-            say("{what}. The objective gains {gained} of its whole gain there.", what=what, gained=Percent(gained, 1)),
+            say("{what}. The objective gains {gained} of its whole gain there.", what=what, gained=Percent(gain, 1)),
             action=say(
                 "Keep the decay at {decay} after {constant} at the peak rate, or train for fewer steps.",
                 decay=study.length(decay),
                 constant=max(total - decay, 0),
             ),
             severity="warning",
-            confidence=len(wasted) / judged * (1 - 0.5 * max(gained, 0.0) / self.gain),
+            confidence=len(wasted) / judged_count * (1 - 0.5 * max(gain, 0.0) / self.gain),
             subject=study.signals["learning_rate"],
             side="low",
             trials=trials,

@@ -20,8 +20,8 @@ class ScheduleConstant(Rule):
 
     ## What it looks at
     The logged learning rate of the five best trials that gained at least half of the best trial's gain or, if the rate was not
-    logged, their noted schedule. The rate is constant if it stays within 1 % of its peak after reaching it. Two kinds of trials are
-    not judged: those cut short before a possible decay, and those with an optimizer that needs no schedule. The rule is quiet if
+    logged, their logged schedule. The rate is constant if it stays within 1 % of its peak after reaching it. Two kinds of trials
+    are left out: those cut short before a possible decay, and those with an optimizer that needs no schedule. The rule is quiet if
     any trial of the study decays its learning rate, and in a first round whose study file asks for a constant rate.
 
     ## Why it matters
@@ -55,38 +55,38 @@ class ScheduleConstant(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding about the study."""
         good = curve_tails.good_schedules(study, self.reach, self.best)
-        whole = [s for s in good if s.noted == "constant" or not study.cut_short(s.trial)]
-        judged = [s for s in whole if s.constant is not None]
-        if not judged:
-            cut = ", and the best trials were cut short" if good and not whole else ""
+        complete = [s for s in good if s.noted == "constant" or not study.cut_short(s.trial)]
+        judged_schedules = [s for s in complete if s.constant is not None]
+        if not judged_schedules:
+            cut = ", and the best trials were cut short" if good and not complete else ""
             raise MissingData(
                 f"the schedule of the learning rate is unknown{cut}; log the rate at every step, as train/learning_rate (the "
                 "advisor's training hook does)",
                 needs="learning_rate",
             )
-        flat = [s for s in judged if s.constant and not schedules.needs_none(s.trial)]
+        constant = [s for s in judged_schedules if s.constant and not schedules.needs_no_schedule(s.trial)]
         declared = study.spec.round == 1 and (study.spec.schedule or {}).get("kind") == "constant"
         compared = any(schedules.read(study, t).constant is False for t in study.trials if study.ended[t.index])
-        if len(flat) < len(judged) or declared or compared:
+        if len(constant) < len(judged_schedules) or declared or compared:
             return
         later = study.spec.round > 1
-        trials = [s.trial for s in flat]
+        trials = [s.trial for s in constant]
         yield self.finding(
             say(
                 "The learning rate stays constant from its peak to the last step in {trials}, and no trial decays it.",
-                trials=say("all {n} best trials", n=len(flat)) if len(flat) > 1 else "the best trial",
+                trials=say("all {n} best trials", n=len(constant)) if len(constant) > 1 else "the best trial",
             ),
             action="Decay the learning rate to zero over the training, linearly or by a cosine, and tune the base rate with it.",
             severity="warning" if later else "note",
-            confidence=(0.9 if later else 0.75) * len(flat) / len(whole),
+            confidence=(0.9 if later else 0.75) * len(constant) / len(complete),
             subject=study.signals.get("learning_rate"),
             trials=trials,
             evidence=(
                 *_curves(study, [t.id for t in trials]),
                 FigureEvidence(
                     rows=(
-                        ("best trials judged", len(judged)),
-                        ("noted schedules", joined(sorted({s.noted or "none" for s in judged}))),
+                        ("best trials judged", len(judged_schedules)),
+                        ("noted schedules", joined(sorted({s.noted or "none" for s in judged_schedules}))),
                         ("round of the study", study.spec.round),
                     )
                 ),

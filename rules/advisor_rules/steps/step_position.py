@@ -25,33 +25,35 @@ class StepPosition(Rule):
     ## What it looks at
     The step with the best objective, as a share of the planned steps, in each of the best five trials that gained at least half of
     the best trial's gain. The rule tests if more best steps lie in the first tenth, or in the last quarter, than expected by
-    chance. If a curve is flat within its noise, chance puts the best step anywhere on the flat part. Trials with fewer than 6
-    evaluations are left out. If trials stop early when they no longer improve, their patience sets the best step, and the rule
-    cannot judge.
+    chance. If a curve is flat within its noise, the best step is equally likely anywhere on the flat part. Trials with fewer than 6
+    evaluations are left out. If trials stop early when they no longer improve, the position of the best step depends on their
+    patience, and the rule cannot judge.
 
     ## Why it matters
     If the best step is always in the first tenth, most of the compute is wasted. If it is consistently in the last quarter, the
-    trials possibly ended too early. A learning rate that decays to near zero also puts the best step last, which is no finding.
+    trials possibly ended too early. A learning rate that decays to near zero also makes the last step the best, which is no
+    finding.
 
     ## What to do
-    First tenth: train for a fraction of the steps. If the first evaluation is the best, training does not work yet; fix that first.
+    If the best steps lie in the first tenth, train for a fraction of the steps. If the first evaluation is the best, training does
+    not work yet; fix that first.
 
-    Last quarter: train longer and tune the decay again if most of the good trials still improve by the forecast of
-    `curve-still-improving`, which needs a long stretch at a constant learning rate. If `curve-still-improving` also fires, it
-    gives the number of steps. Otherwise the finding is a note and proposes no other number of steps.
+    If they lie in the last quarter, train longer and tune the decay again, provided that most of the good trials still improve. The
+    forecast of `curve-still-improving` shows this; it needs a long stretch at a constant learning rate. If that rule fires too, it
+    proposes the number of steps. Otherwise the finding is a note and proposes no other number of steps.
 
     ## How sure
     Confidence is one minus the p-value of an exact test (Poisson binomial), times the share of best steps in that part; for a note
-    it is at most 0.95. "Late" needs 3 good trials and "early" needs 2. Without a pattern, at most 5 % of simulated studies raised a
-    finding. Of 1,200 healthy studies with a cosine decay to zero, none got more than a note; if the learning rate was logged, none
-    got a note either.
+    it is at most 0.95. At least 3 good trials are needed for late best steps, and 2 for early ones. Without a pattern, the rule
+    fired in at most 5 % of simulated studies. In 1,200 healthy studies with a cosine decay to zero, every finding was a note; if
+    the learning rate was logged, the rule never fired.
     """
 
     playbook: ClassVar[str] = "Deciding how long to train when training is not compute-bound"
     goal: ClassVar[Goal] = "steps"
 
     best: Count = 5
-    """Maximum number of best trials to examine; at least 3 are needed to show "late" at the 5 % level."""
+    """Maximum number of best trials to examine; at least 3 are needed to show late best steps at the 5 % level."""
     reach: Share = 0.5
     """Maximum distance of a good trial from the best, as a share of the best trial's gain over its run."""
     early: Share = 0.1
@@ -59,7 +61,7 @@ class StepPosition(Rule):
     late: Share = 0.25
     """Last part of training, as a share of the steps; from the playbook."""
     evaluations: Count = 6
-    """Minimum number of evaluated steps of a trial; with fewer, each part holds one or two evaluations. Our choice."""
+    """Minimum number of evaluated steps of a trial; with fewer, each part contains only one or two evaluations. Our choice."""
     consistent: Share = 0.75
     """Minimum share of the good trials whose best step is late."""
     material: Share = curve_tails.MATERIAL
@@ -68,9 +70,10 @@ class StepPosition(Rule):
     decayed: Share = curve_tails.DECAYED
     """Maximum final learning rate that counts as decayed to near zero, as a share of its peak. Our choice."""
     room: Factor = 3.0
-    """Minimum proposed length if all best steps are early, as a multiple of the latest of them. Our choice, rather long."""
+    """Minimum proposed length if all best steps are early, as a multiple of the latest best step. Our choice, which is rather high.
+    """
     stopped: Share = 0.2
-    """Maximum share of trials that stopped early with which the others still show when training is best. Our choice."""
+    """Maximum share of trials that stopped early at which the rule still judges. Our choice."""
     false_alarms: Share = 0.05
     """Probability, per study, that chance alone raises a finding."""
 
@@ -91,12 +94,12 @@ class StepPosition(Rule):
                 needs="evaluations",
                 at_least=self.evaluations,
             )
-        late = [p for p in placed if p.place > 1 - self.late]
+        late_bests = [p for p in placed if p.place > 1 - self.late]
         p_early = self.early ** len(placed)
-        p_late = trend.chance_of_at_least(len(late), np.array([p.chance_late(self.late) for p in placed]))
+        p_late = trend.chance_of_at_least(len(late_bests), np.array([p.chance_late(self.late) for p in placed]))
         if max(p.place for p in placed) <= self.early and p_early <= self.false_alarms:
             yield self._early(study, placed, p_early)
-        elif len(late) >= self.consistent * len(placed) and p_late <= self.false_alarms:
+        elif len(late_bests) >= self.consistent * len(placed) and p_late <= self.false_alarms:
             limits = {"decayed": self.decayed, "material": self.material, "alpha": self.false_alarms}
             trials = _best_steps.late_trials(study, placed, self.late, **limits)
             if trials.longer or not trials.decayed:  # otherwise the schedule explains it
@@ -107,9 +110,9 @@ class StepPosition(Rule):
         better = study.ranked()[: (len(study.ranked()) + 1) // 2]
         latest = max(_step_of_best(study, t) for t in better)
         fewer = min(curve_tails.round_up(max(self.room * last * steps, latest)), steps)
-        unlearned = all(b.at_start for b in placed)
+        first_is_best = all(b.at_start for b in placed)
         change: Change
-        if unlearned:
+        if first_is_best:
             action = say(
                 "Make training work before choosing its length: search lower learning rates and check the pipeline."
             )
@@ -125,14 +128,16 @@ class StepPosition(Rule):
                 "that, and none of the better half of the trials is at its best later"
             )
             change = curve_tails.set_length(study, fewer, why=why)
-        early = Percent(self.early)
+        early_share = Percent(self.early)
         return self.finding(
             say(
                 "The best step lies in the first {early} of training in {trials}, at {last} or before.{unlearned}",
-                early=early,
+                early=early_share,
                 trials="both best trials" if len(placed) == 2 else say("all {n} best trials", n=len(placed)),
                 last=Percent(last, 1),
-                unlearned=" Their first evaluation is their best, so training improved nothing." if unlearned else "",
+                unlearned=" Their first evaluation is their best, so training improved nothing."
+                if first_is_best
+                else "",
             ),
             action=action,
             severity="warning",
@@ -142,7 +147,7 @@ class StepPosition(Rule):
             evidence=self._evidence(
                 placed,
                 p,
-                say("Every one of the best trials is at its best in the first {early} of training.", early=early),
+                say("Every one of the best trials is at its best in the first {early} of training.", early=early_share),
             ),
             changes=(change,),
         )
@@ -208,4 +213,4 @@ _ADVICE = {
     "open": "Decay the learning rate to zero before you train longer; only then the curves show whether more steps help.",
     "unknown": "Train the two best settings with the same schedule at half the length: the results show if the length matters.",
 }
-"""Actions for late best steps that keep the number of steps, by the knowledge of the learning rate and the late gain."""
+"""Actions for late best steps if the number of steps stays, by the reason why it stays."""

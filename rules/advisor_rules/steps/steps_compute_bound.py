@@ -14,14 +14,14 @@ from advisor.model.message import Message, Percent, joined, say
 from advisor.model.study import Study
 from advisor.model.words import trimmed
 
-_ROUNDS = (
+_BOUND_ADVICE = (
     "Tune with short runs and make the final runs longer. Runs of about a tenth of the final length answer most questions; then "
     "train a few of the best settings for as long as you can afford.",
     "Keep warmup and initialisation from the short runs. Check the architecture, the optimizer's hyperparameters and the "
     "regularisation again, and tune the learning-rate schedule anew for the long runs.",
 )
 _LONG_RUNS = RunPlan(plan="rounds", why="Training is limited by compute: very few long runs follow the short ones")
-_SUFFICIENT = (
+_NOT_BOUND_ADVICE = (
     "Fix one max_train_steps for all trials, enough to reach their best step and not many more. Change it between studies, never "
     "within one.",
     "Spend compute on more trials instead of longer ones, and on regularisation if the training data are fitted perfectly.",
@@ -34,24 +34,25 @@ class StepsComputeBound(Rule):
     """The best trials together show if compute limits this workload, and so which plan for the training length applies.
 
     ## What it looks at
-    The end of the best few trials' stretch at a constant learning rate, as in `curve-still-improving`. *Compute-bound*: in most of
-    them the objective still improves (by the test of `curve-still-improving`), and so does the cost on the training data, if
-    logged, which is not yet a perfect fit. *Not compute-bound*: in most of them the objective is flat (by the test of
-    `curve-saturated`), and the cost on the training data is flat or near its minimum. If neither holds, the rule is quiet.
+    The end of the stretch at a constant learning rate in the best few trials, as in `curve-still-improving`. Training is
+    *compute-bound* if, in most of them, the objective still improves (by the test of `curve-still-improving`), and the cost on the
+    training data, if logged, also improves and is not yet a perfect fit. Training is *not compute-bound* if, in most of them, the
+    objective is flat (by the test of `curve-saturated`), and the cost on the training data is flat or near its minimum. If neither
+    holds, the rule is quiet.
 
     ## Why it matters
-    The two cases need different plans. If compute is the limit, longer is better, and tuning uses shorter runs than the final one.
-    Otherwise, a fixed and sufficient number of steps makes tuning easier, and more trials help more.
+    The two cases need different plans. If compute is the limit, longer training is better, and tuning uses shorter runs than the
+    final one. Otherwise, a fixed and sufficient number of steps makes tuning easier, and more trials help more.
 
     ## What to do
-    Compute-bound: choose with short runs, then finish with a few long ones, and tune the schedule again for those. The advisor
-    writes the long round if the study gives its length (`final_train_steps`). Not compute-bound: use one sufficient
-    `max_train_steps` for all trials, refined by the position of the best steps (`step-position`).
+    If training is compute-bound, choose settings with short runs, then finish with a few long runs, and tune the schedule again for
+    these. The advisor writes the round of long runs if the study file states their length (`final_train_steps`). If training is not
+    compute-bound, use one sufficient `max_train_steps` for all trials, refined by the position of the best steps (`step-position`).
 
     ## How sure
-    Confidence is the share of the best trials that agree, times the probability that their forecasts exceed the threshold
-    (compute-bound) or 0.95 (not compute-bound). Of simulated studies with flat curves, at most 3 % were called compute-bound. Of
-    those whose curves fall to the end, at most 0.5 % were called not compute-bound.
+    Confidence is the share of the best trials that agree, times the probability that their forecasts exceed the threshold (if
+    compute-bound) or times 0.95 (if not). In simulated studies, the rule called training compute-bound in at most 3 % if curves are
+    flat, and not compute-bound in at most 0.5 % if curves fall to the end.
     """
 
     playbook: ClassVar[str] = "Determining the number of steps for each training run"
@@ -64,45 +65,49 @@ class StepsComputeBound(Rule):
     material: Share = 0.01
     """Minimum forecast gain of a curve that still improves, as a share of the run's gain."""
     rest: Share = 0.05
-    """Maximum 95 % bound of the gain of a flat part, as a share of the run's gain; twice as much on training data."""
+    """Maximum 95 % bound of the gain of a flat part, as a share of the run's gain; on training data, twice as much."""
     saved: Share = 0.25
     """Minimum share of the steps that a flat curve did not need."""
     floor: Share = 0.01
-    """Maximum remaining share of the way to a perfect score on the training data that counts as a perfect fit."""
+    """Maximum final distance from a perfect score on the training data, as a share of the initial distance, that counts as a
+    perfect fit.
+    """
     false_alarms: Share = 0.05
-    """Level of each trial's test; most trials must pass it."""
+    """Significance level of each trial's test; most trials must be significant."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield the verdict on the study; nothing if the trials do not agree."""
-        judged = curve_tails.best_endings(study, self.best, self.reach)
-        improving = [e for e in judged if self._improves(e)]
-        flat = [e for e in judged if self._is_flat(e)]
-        if 2 * len(improving) > len(judged):
-            confidence = sum(e.end.chance_above(self.material) for e in improving) / len(judged)
+        judged_endings = curve_tails.best_endings(study, self.best, self.reach)
+        improving_endings = [e for e in judged_endings if self._improves(e)]
+        flat_endings = [e for e in judged_endings if self._is_flat(e)]
+        if 2 * len(improving_endings) > len(judged_endings):
+            confidence = sum(e.end.chance_above(self.material) for e in improving_endings) / len(judged_endings)
             what = say(
                 "still {improve} at {place}{training}",
-                improve="improves" if len(improving) == 1 else "improve",
-                place=study.at(improving[0].until),
-                training=", on training data too" if any(e.train_end for e in improving) else "",
+                improve="improves" if len(improving_endings) == 1 else "improve",
+                place=study.at(improving_endings[0].until),
+                training=", on training data too" if any(e.train_end for e in improving_endings) else "",
             )
-            yield self._verdict(study, True, what, judged, improving, confidence)
-        elif 2 * len(flat) > len(judged):
-            if curve_tails.on_one_plateau(study, flat):
-                level = study.objective_value(float(study.costs[flat[0].trial.index]))
+            yield self._verdict(study, True, what, judged_endings, improving_endings, confidence)
+        elif 2 * len(flat_endings) > len(judged_endings):
+            if curve_tails.on_one_plateau(study, flat_endings):
+                level = study.objective_value(float(study.costs[flat_endings[0].trial.index]))
                 raise MissingData(
                     f"different settings stop at the same {study.spec.objective.metric}, {trimmed(level, 4)}, at once: if they are "
                     "stuck on a plateau, it cannot be told whether compute is the limit; this needs trials that train"
                 )
-            fitted = sum(e.train_left <= self.floor for e in flat)
+            perfect_fits = sum(e.train_left <= self.floor for e in flat_endings)
             what = say(
                 "{are} flat from {share} of the steps on{training}",
-                are="is" if len(flat) == 1 else "are",
-                share=Percent(max(e.plateau.settled * e.until / e.steps for e in flat)),
-                training=say(", and {fitted} of them fit the training data nearly perfectly", fitted=fitted)
-                if fitted
+                are="is" if len(flat_endings) == 1 else "are",
+                share=Percent(max(e.plateau.settled * e.until / e.steps for e in flat_endings)),
+                training=say(", and {fitted} of them fit the training data nearly perfectly", fitted=perfect_fits)
+                if perfect_fits
                 else "",
             )
-            yield self._verdict(study, False, what, judged, flat, 0.95 * len(flat) / len(judged))
+            yield self._verdict(
+                study, False, what, judged_endings, flat_endings, 0.95 * len(flat_endings) / len(judged_endings)
+            )
 
     def _improves(self, ending: curve_tails.Ending) -> bool:
         train = ending.train_end is None or ending.train_end.improving(self.material, self.false_alarms)
@@ -118,15 +123,15 @@ class StepsComputeBound(Rule):
         study: Study,
         bound: bool,
         what: Message,
-        judged: Sequence[curve_tails.Ending],
+        judged_endings: Sequence[curve_tails.Ending],
         agreeing: Sequence[curve_tails.Ending],
         confidence: float,
     ) -> Finding:
         """`bound`: True if training is compute-bound; `what`: predicate about the agreeing trials."""
-        many, of = len(agreeing), len(judged)
+        many, of = len(agreeing), len(judged_endings)
         trials = say("{many} of the best {of} trials", many=many, of=of) if of > 1 else "the best trial"
-        advice = _ROUNDS if bound else _SUFFICIENT
-        # Until the study states the final length, the plan asks for it; more about long runs would be too early.
+        advice = _BOUND_ADVICE if bound else _NOT_BOUND_ADVICE
+        # Until the study states the final length, the plan asks for it, and further advice about long runs would be too early.
         notes = advice if not bound or study.spec.final_train_steps else ()
         limits = say(
             "forecast {forecast}, flat part {rest}, perfect fit {floor}",
@@ -158,12 +163,15 @@ class StepsComputeBound(Rule):
                 ),
                 FigureEvidence(
                     rows=(
-                        ("forecast for as many steps again", joined(Percent(e.end.forecast, 1) for e in judged)),
+                        (
+                            "forecast for as many steps again",
+                            joined(Percent(e.end.forecast, 1) for e in judged_endings),
+                        ),
                         (
                             "flat from, share of the steps",
-                            joined(Percent(e.plateau.settled * e.until / e.steps) for e in judged),
+                            joined(Percent(e.plateau.settled * e.until / e.steps) for e in judged_endings),
                         ),
-                        ("distance from a perfect fit", joined(Percent(e.train_left, 1) for e in judged)),
+                        ("distance from a perfect fit", joined(Percent(e.train_left, 1) for e in judged_endings)),
                         ("thresholds", limits),
                     )
                 ),

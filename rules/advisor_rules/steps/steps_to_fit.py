@@ -27,12 +27,13 @@ class StepsToFit(Rule):
 
     ## What it looks at
     The trials of a study that looks for the first `max_train_steps` (`advisor init --find-steps N`), and how well each fits its
-    training data. The fit is an evaluation on them or, without one, the loss of the batches, as the median of the last 5 values. A
-    perfect fit leaves 1 % of the way from the first value to a perfect score. The fastest trial counts.
+    training data. The fit is the median of the last 5 evaluations on the training data or, without evaluations, of the last 5
+    losses of batches. It is perfect if it has come within 1 % of the initial distance from a perfect score. The fastest trial
+    counts.
 
     ## Why it matters
-    With too few steps, no setting can show its quality; with far too many, each trial costs a multiple of what it needs. The length
-    is hard to change later, when a schedule has been tuned for it.
+    With too few steps, no setting can show its quality; with far too many, each trial costs several times as much as needed. The
+    length is hard to change later, after a schedule has been tuned for it.
 
     ## What to do
     Use the steps of the fastest trial as the first `max_train_steps`, and refine them by the position of the best steps
@@ -40,8 +41,8 @@ class StepsToFit(Rule):
     trial fits its data, repeat the sweep with four times the steps, or treat training as limited by compute.
 
     ## How sure
-    The step of a perfect fit is read off, not estimated. Confidence is the share of the neighbours of the fastest learning rate
-    that are slower, and 0.5 if it has no neighbours.
+    The step of a perfect fit is read from the curve, not estimated. Confidence is the share of the neighbours of the fastest
+    learning rate that are slower, and 0.5 if it has no neighbours.
     """
 
     playbook: ClassVar[str] = (
@@ -51,13 +52,14 @@ class StepsToFit(Rule):
     probes: ClassVar[frozenset[str]] = frozenset({"steps"})
 
     perfect: Share = 0.01
-    """Maximum remaining share of the way to a perfect score on the training data that counts as a perfect fit."""
+    """Maximum distance from a perfect score on the training data, as a share of the initial distance, that counts as a perfect fit.
+    """
     smooth: Count = 5
-    """Number of values whose median must reach a perfect fit: one lucky batch does not suffice."""
+    """Number of values whose median must reach a perfect fit; more than 1, because one lucky batch does not suffice."""
     evaluations: Count = 50
-    """Number of evaluations over the following training, enough to show its curves."""
+    """Number of evaluations in the following trainings, enough to show their curves."""
     more: Factor = 4.0
-    """Factor on the steps if no trial fits its data. Our choice."""
+    """Factor on the number of steps if no trial fits its data. Our choice."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield the result of the sweep."""
@@ -71,12 +73,12 @@ class StepsToFit(Rule):
             raise MissingData(
                 "no trial logged a loss on its training data; log the training loss at every step", needs="train_loss"
             )
-        fitted = [r for r in runs if math.isfinite(r.steps)]
-        if not fitted:
+        fitting_runs = [r for r in runs if math.isfinite(r.steps)]
+        if not fitting_runs:
             yield self._none(study, runs)
             return
-        fastest = min(fitted, key=lambda r: (r.steps, r.rate))
-        side = _side(study, runs, fastest)
+        fastest = min(fitting_runs, key=lambda r: (r.steps, r.rate))
+        side = _end_of_fastest(study, runs, fastest)
         yield self._at_end(study, runs, fastest, side) if side else self._inside(study, runs, fastest)
 
     def _runs(self, study: Study) -> list[_Run]:
@@ -105,7 +107,7 @@ class StepsToFit(Rule):
         beside = [*runs[max(at - 1, 0) : at], *runs[at + 1 : at + 2]]
         what = say(
             "Training with {name} {rate} fits the training data in {steps} steps, the fastest of {runs}",
-            name=Name(_rate(study)),
+            name=Name(_rate_name(study)),
             rate=Number(fastest.rate),
             steps=round(fastest.steps),
             runs=len(runs),
@@ -119,7 +121,7 @@ class StepsToFit(Rule):
             confidence=sum(r.steps > fastest.steps for r in beside) / len(beside) if beside else 0.5,
             study=study,
             runs=runs,
-            shown=[fastest],
+            shown_runs=[fastest],
             changes=(
                 SetField(field="max_train_steps", value=steps, why=why),
                 SetField(field="evaluate_every", value=max(steps // self.evaluations, 1), why=why),
@@ -129,7 +131,7 @@ class StepsToFit(Rule):
     def _at_end(self, study: Study, runs: list[_Run], fastest: _Run, side: Side) -> Finding:
         divisor, factor, end = (10, 1, "lowest") if side == "low" else (1, 10, "highest")
         low, high = factor * runs[0].rate / divisor, factor * runs[-1].rate / divisor
-        name = Name(_rate(study))
+        name = Name(_rate_name(study))
         return self._finding(
             say(
                 "The {end} {name}, {rate}, fits the training data fastest, in {steps} steps. Rates beyond it are possibly faster.",
@@ -147,8 +149,8 @@ class StepsToFit(Rule):
             confidence=0.95,
             study=study,
             runs=runs,
-            shown=[fastest],
-            changes=(_again(study, low, high, 1.0, f"The fastest learning rate is the {end} that was tried"),),
+            shown_runs=[fastest],
+            changes=(_repeat_sweep(study, low, high, 1.0, f"The fastest learning rate is the {end} that was tried"),),
         )
 
     def _none(self, study: Study, runs: list[_Run]) -> Finding:
@@ -167,8 +169,8 @@ class StepsToFit(Rule):
             confidence=0.95,
             study=study,
             runs=runs,
-            shown=runs,
-            changes=(_again(study, runs[0].rate, runs[-1].rate, self.more, why),),
+            shown_runs=runs,
+            changes=(_repeat_sweep(study, runs[0].rate, runs[-1].rate, self.more, why),),
         )
 
     def _finding(
@@ -179,20 +181,20 @@ class StepsToFit(Rule):
         confidence: float,
         study: Study,
         runs: list[_Run],
-        shown: list[_Run],
+        shown_runs: list[_Run],
         changes: tuple[Change, ...],
     ) -> Finding:
         signals: tuple[Signal, ...] = ("train_objective", "train_eval_loss", "train_loss")
         metric = next((m for s in signals if (m := study.signals.get(s))), "")
         marks = [Mark(trial=r.trial.id, step=int(r.steps), label="fitted") for r in runs if math.isfinite(r.steps)]
-        rows = ((f"steps at {trimmed(r.rate, 3)}", _fit(r.steps)) for r in runs)
+        rows = ((f"steps at {trimmed(r.rate, 3)}", _fit_steps(r.steps)) for r in runs)
         return self.finding(
             message,
             action=action,
             severity="note",
             confidence=confidence,
-            subject=_rate(study),
-            trials=[r.trial for r in shown],
+            subject=_rate_name(study),
+            trials=[r.trial for r in shown_runs],
             evidence=(
                 CurveEvidence(
                     metrics=(metric,),
@@ -214,22 +216,22 @@ class _Run:
     """Steps to a perfect fit; infinite if the trial does not reach one."""
 
 
-def _side(study: Study, runs: list[_Run], fastest: _Run) -> Side | None:
-    """Return the end of the learning rates at which the fastest lies; None at the high end if some of the rates fail."""
+def _end_of_fastest(study: Study, runs: list[_Run], fastest: _Run) -> Side | None:
+    """Return the end of the range of rates at which the fastest one lies; None if it lies inside or if higher rates fail."""
     if fastest is runs[0]:
         return "low"
     return "high" if fastest is runs[-1] and not failures.failures(study).any.any() else None
 
 
-def _again(study: Study, low: float, high: float, times: float, why: str) -> RunPlan:
+def _repeat_sweep(study: Study, low: float, high: float, times: float, why: str) -> RunPlan:
     """Return the plan to repeat the sweep, from low to high, with `times` the steps."""
     numbers = {"low": low, "high": high, "steps": times * (study.spec.max_train_steps or 1)}
-    return RunPlan(plan="steps-initial", parameter=_rate(study), numbers=numbers, why=why)
+    return RunPlan(plan="steps-initial", parameter=_rate_name(study), numbers=numbers, why=why)
 
 
-def _fit(steps: float) -> Message:
+def _fit_steps(steps: float) -> Message:
     return say("{steps}", steps=round(steps)) if math.isfinite(steps) else say("not fitted")
 
 
-def _rate(study: Study) -> str:
+def _rate_name(study: Study) -> str:
     return instability.rate_name(study) or "the learning rate"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 
-from advisor.engine.measured import SIZES, Measured, in_words, measured, path_of_table, size
+from advisor.engine.measured import SIZES, Measured, measured, path_of_table, rates_in_words, size
 from advisor.engine.pages import rule_page
 from advisor.engine.registry import load_rules
 
@@ -25,11 +25,13 @@ def test_sizes_have_no_gaps():
 
 def test_all_sizes_in_one_sentence():
     small = Measured("space-boundary", "2 to 8", positives=4, detected=2, negatives=0, false_alarms=0, not_assessed=1)
-    assert in_words([small, LARGE]) == "fired in 20.5 of 24 labelled studies that have it and in 1 of 30 that do not"
-    assert in_words([small] * 3) == "fired in 6 of 12 labelled studies that have it"
+    assert (
+        rates_in_words([small, LARGE]) == "fired in 20.5 of 24 labelled studies that have it and in 1 of 30 that do not"
+    )
+    assert rates_in_words([small] * 3) == "fired in 6 of 12 labelled studies that have it"
     never = Measured("seeds", "1", positives=0, detected=0, negatives=18, false_alarms=0, not_assessed=0)
-    assert in_words([never]) == "fired in 0 of 18 labelled studies that do not have it"
-    assert in_words([]) is None
+    assert rates_in_words([never]) == "fired in 0 of 18 labelled studies that do not have it"
+    assert rates_in_words([]) is None
 
 
 def test_the_file_is_of_rules_that_exist_and_counts_that_can_be():
@@ -57,4 +59,4 @@ def test_a_rules_page_shows_them():
 
 def test_rates_of_few_studies_are_not_stated():
     few = Measured("seeds", "1", positives=1, detected=1, negatives=12, false_alarms=0, not_assessed=0)
-    assert in_words([few]) == "fired in 0 of 12 labelled studies that do not have it"
+    assert rates_in_words([few]) == "fired in 0 of 12 labelled studies that do not have it"

@@ -1,15 +1,23 @@
 """Parts of the gate's answer in words."""
 
-from advisor.history.answer import More, cost_in_words, excess_in_words, limit_in_words, percent, quoted, runs_in_words
+from advisor.history.answer import (
+    MoreRuns,
+    cost_in_words,
+    excess_in_words,
+    limit_in_words,
+    percent,
+    quoted,
+    runs_in_words,
+)
 from advisor.history.fairness import Excess, Limit
 
 
 def test_runs_name_their_seeds_and_cost():
-    more = More(setting="wide", run="id", runs=2, seeds=(1, 4), steps=800.0, hours=0.5)
+    more = MoreRuns(setting="wide", run="id", runs=2, seeds=(1, 4), steps=800.0, hours=0.5)
     assert runs_in_words(more) == "2 more seeds of wide (seeds 1 and 4)"
     assert cost_in_words([more, more]) == ": 1,600 steps, 1 hours"
-    assert cost_in_words([More(setting="a", run="b", runs=1, hours=0.01)]) == ": 36 seconds"
-    assert cost_in_words([More(setting="a", run="b", runs=1)]) == ""
+    assert cost_in_words([MoreRuns(setting="a", run="b", runs=1, hours=0.01)]) == ": 36 seconds"
+    assert cost_in_words([MoreRuns(setting="a", run="b", runs=1)]) == ""
 
 
 def test_names_with_spaces_are_quoted_and_short():

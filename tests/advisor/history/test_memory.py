@@ -6,12 +6,14 @@ import pytest
 from gate_studies import loop, repeated
 
 from advisor.history.memory import remember
-from advisor.history.proposals import Record, as_tag
+from advisor.history.proposals import Record, tag_value
 from advisor.model.errors import AdvisorError
 
 
 def decided(decision):
-    return {"advisor.gate": as_tag(Record(decision, "x", 1.0, 1, "val_loss", (), 1.0 if decision == "keep" else None))}
+    return {
+        "advisor.gate": tag_value(Record(decision, "x", 1.0, 1, "val_loss", (), 1.0 if decision == "keep" else None))
+    }
 
 
 STUDY = loop(

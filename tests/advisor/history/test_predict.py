@@ -12,7 +12,7 @@ from advisor.computed.curves import curve_tails
 from advisor.engine.judge import judge
 from advisor.history import predict
 from advisor.history.judge import outcomes
-from advisor.history.predict import MAX_PROBABILITY, is_made, predicted
+from advisor.history.predict import MAX_PROBABILITY, is_made, with_predictions
 from advisor.model.change import AddParameter, FixParameter, RunPlan, SetRange
 from advisor.model.prediction import BestBeyond, BestReaches, Prediction, Settled, ShareOfTrials
 from advisor.model.spec import Parameter, StudySpec
@@ -25,7 +25,7 @@ RATES = [float(r) for r in np.geomspace(1.1e-4, 9e-3, 12)]
 
 def next_studies(study, *rules):
     verdicts = [verdict(rule, study) for rule in rules]
-    return predicted(study, verdicts, plan(study, verdicts, RULES).specs, RULES)
+    return with_predictions(study, verdicts, plan(study, verdicts, RULES).specs, RULES)
 
 
 def falling(rate: float, optimum: float = 0.05) -> float:
@@ -74,13 +74,13 @@ def test_repeats_predict_nothing():
     study = round_of(RATES, [falling(r) for r in RATES])
     again = reseed(study, base(study))
     assert again is not None
-    assert predicted(study, judge(study, RULES), [again], RULES)[0].predictions == ()
+    assert with_predictions(study, judge(study, RULES), [again], RULES)[0].predictions == ()
 
 
 def test_without_a_change_there_is_no_prediction():
     study = round_of(RATES, [falling(r) for r in RATES])
     verdicts = [verdict("space-boundary", study)]
-    assert predicted(study, verdicts, [study.spec])[0].predictions == ()
+    assert with_predictions(study, verdicts, [study.spec])[0].predictions == ()
 
 
 CLIP = RunPlan(plan="clip", numbers={"p90": 2.0, "median": 1.0, "norms": 500}, why="the loss jumps")
@@ -101,7 +101,7 @@ DROPOUT = AddParameter(name="dropout", parameter=Parameter(type="float", low=0.0
 def test_a_design_predicts_for_its_own_study_only(asked, final, settled):
     study = round_of(RATES, [falling(r) for r in RATES], max_train_steps=1000, final_train_steps=final)
     verdicts = [found(*a) for a in asked]
-    specs = predicted(study, verdicts, plan(study, verdicts).specs)
+    specs = with_predictions(study, verdicts, plan(study, verdicts).specs)
     assert [[p.rule for p in spec.predictions] for spec in specs] == settled
 
 
@@ -140,7 +140,7 @@ def test_longer_training_has_the_forecast_of_the_finding():
     assert isinstance(made.expects, BestReaches)
     assert made.expects.expected == pytest.approx(curve_tails.forecast(study, ending, part).middle, rel=0.01)
     few = first.model_copy(update={"trials": 1})  # one other draw may well be worse than the best trial
-    (bound,) = predicted(study, [verdict("curve-still-improving", study)], [few], RULES)[0].predictions
+    (bound,) = with_predictions(study, [verdict("curve-still-improving", study)], [few], RULES)[0].predictions
     assert isinstance(bound.expects, BestReaches)
     assert (bound.expects.value, bound.probability) == (bound.expects.than, None)
 
@@ -149,7 +149,7 @@ def test_a_rule_without_a_prediction_of_its_own_expects_to_find_nothing_again():
     rates = [float(r) for r in np.geomspace(1e-4, 1e-2, 12)]
     study = round_of(rates, [falling(r, 1e-3) for r in rates])
     verdicts = judge(study, RULES)
-    for spec in predicted(study, verdicts, plan(study, verdicts).specs):
+    for spec in with_predictions(study, verdicts, plan(study, verdicts).specs):
         for made in spec.predictions:
             assert made.rule in {r.rule_id() for r in RULES}
             if isinstance(made.expects, Settled):
@@ -182,10 +182,10 @@ def test_a_prediction_is_no_surer_than_its_finding_and_an_end_that_stays_has_non
     (finding,) = said.findings
     doubted = said.model_copy(update={"findings": (finding.model_copy(update={"confidence": 0.55}),)})
     (spec,) = plan(study, [doubted], RULES).specs
-    (made,) = predicted(study, [doubted], [spec], RULES)[0].predictions
+    (made,) = with_predictions(study, [doubted], [spec], RULES)[0].predictions
     assert made.probability == 0.55
     rounded = SetRange(parameter="learning_rate", low=1e-4, high=0.010001, scale="log", why="w").apply(spec)
-    assert predicted(study, [doubted], [rounded], RULES)[0].predictions == ()
+    assert with_predictions(study, [doubted], [rounded], RULES)[0].predictions == ()
 
 
 def test_findings_of_one_rule_that_predict_the_same_are_counted_once():
@@ -197,7 +197,7 @@ def test_findings_of_one_rule_that_predict_the_same_are_counted_once():
     spec = study.spec.model_copy(update={"trials": 24})
     for v in verdicts:
         spec = v.findings[0].changes[0].apply(spec)
-    (made,) = predicted(study, verdicts, [spec], RULES)[0].predictions
+    (made,) = with_predictions(study, verdicts, [spec], RULES)[0].predictions
     assert isinstance(made.expects, BestReaches)
 
 
@@ -213,7 +213,9 @@ def test_hyperparameters_that_are_fixed_hide_no_trial_from_a_forecast():
     spec = study.spec
     for v in verdicts:
         spec = v.findings[0].changes[0].apply(spec)
-    made = next(p for p in predicted(study, verdicts, [spec], RULES)[0].predictions if p.rule == "space-infeasible")
+    made = next(
+        p for p in with_predictions(study, verdicts, [spec], RULES)[0].predictions if p.rule == "space-infeasible"
+    )
     assert made.probability >= 0.9
     assert made.expects.at_most <= 0.15
 

@@ -8,13 +8,13 @@ from gate_studies import loop, repeated
 
 from advisor.history.proposals import (
     Record,
-    as_tag,
     choose,
     default_incumbent,
     key_with,
     noise_floor,
     numbers,
     proposals,
+    tag_value,
 )
 from advisor.model.errors import AdvisorError
 
@@ -56,7 +56,7 @@ def test_the_noise_floor_pools_repeats_and_needs_one():
 def test_the_default_incumbent_is_kept_repeated_or_first():
     every = of(*BASE, trial("a", 0.9, 0.2))
     assert default_incumbent(every, every[1])[1] == "the best repeated setting"
-    record = {"advisor.gate": as_tag(keep_of(every[0]))}
+    record = {"advisor.gate": tag_value(keep_of(every[0]))}
     every = of(*BASE, trial("a", 0.9, 0.2, tags=record), trial("b", 0.8, 0.3))
     assert default_incumbent(every, every[2])[0] is every[1]
     assert default_incumbent(every, every[1])[0] is every[0]
@@ -73,13 +73,13 @@ def keep_of(incumbent, metric="val_loss"):
 
 def test_a_record_counts_for_its_metric_only():
     base = of(*BASE)[0]
-    other = as_tag(keep_of(base, "accuracy"))
+    other = tag_value(keep_of(base, "accuracy"))
     assert of(*BASE, trial("a", 0.9, 0.2, tags={"advisor.gate": other}))[1].record is None
-    both = as_tag(keep_of(base), other)
+    both = tag_value(keep_of(base), other)
     assert of(*BASE, trial("a", 0.9, 0.2, tags={"advisor.gate": both}))[1].record == keep_of(base)
     assert set(json.loads(both)) == {"accuracy", "val_loss"}
     for broken in ("{", "[1]", '{"decision": "keep"}'):
-        assert set(json.loads(as_tag(keep_of(base), broken))) == {"val_loss"}
+        assert set(json.loads(tag_value(keep_of(base), broken))) == {"val_loss"}
 
 
 def test_a_malformed_record_counts_as_none():

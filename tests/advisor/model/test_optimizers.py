@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from advisor.model.optimizers import denotes, differ, optimizer_of, shared_rate
+from advisor.model.optimizers import denotes, need_different_ranges, optimizer_of, shared_rate
 from advisor.model.spec import Objective, Parameter, StudySpec
 
 AIM = Objective(metric="val/loss", direction="minimize")
@@ -40,9 +40,9 @@ def test_names_denote_hyperparameters_of_an_optimizer() -> None:
 
 
 def test_variants_of_adam_have_the_same_usual_rates_and_unknown_optimizers_their_own() -> None:
-    assert not differ(["adam", "AdamW", "nadam"])
-    assert differ(["adam", "sgd"])
-    assert differ(["adam", "lion"])
+    assert not need_different_ranges(["adam", "AdamW", "nadam"])
+    assert need_different_ranges(["adam", "sgd"])
+    assert need_different_ranges(["adam", "lion"])
 
 
 def spec(**parameters: Any) -> StudySpec:

@@ -43,5 +43,5 @@ def test_a_first_study_searches_no_unusual_rates(optimizer: str) -> None:
 
 
 def test_a_quick_look_at_the_text_misses_no_word_for_fine_tuning() -> None:
-    for words in [*({w} for w in usual_rates._PRETRAINED), *usual_rates._PRETRAINED_PAIRS]:
+    for words in [*({w} for w in usual_rates._PRETRAINED_WORDS), *usual_rates._PRETRAINED_PAIRS]:
         assert usual_rates.starts_from_pretrained({"-".join(sorted(words)).upper(): "x"})

@@ -62,8 +62,8 @@ def test_the_repeats_needed_have_the_power_that_was_asked_for(size):
 def test_repeats_needed_at_the_ends():
     assert repeats_needed(100.0, 1.0) == 2
     assert repeats_needed(1.0, 0.0) == 2
-    assert repeats_needed(0.0, 1.0, most=50) == 51
-    assert repeats_needed(1e-6, 1.0, most=50) == 51
+    assert repeats_needed(0.0, 1.0, max_repeats=50) == 51
+    assert repeats_needed(1e-6, 1.0, max_repeats=50) == 51
 
 
 def test_a_barely_significant_lead_shows_again_half_of_the_time():
