@@ -77,12 +77,27 @@ def _coefficients(spec: StudySpec) -> int:
 
 def _next_trials(study: Study, spec: StudySpec, needed: int) -> int:
     """Return the number of further trials; they alone determine a quadratic response, and each choice gets at least one."""
-    longer = (spec.max_train_steps, spec.schedule) != (study.spec.max_train_steps, study.spec.schedule)
-    if not longer and spec.searches_within(study.spec):
-        needed -= len(trials_inside(spec, study.ranked()))
+    needed -= _counted(study, spec)
     carried = spec.trials or needed
     least = max(_coefficients(spec), min(RATE_TRIALS, carried))
     return max(min(max(needed, least), MAX_GROWTH * carried), _fewest(spec))
+
+
+def _counted(study: Study, spec: StudySpec) -> int:
+    """Return the number of earlier results that count for the study: those in its space, if they have the same length."""
+    longer = (spec.max_train_steps, spec.schedule) != (study.spec.max_train_steps, study.spec.schedule)
+    return 0 if longer or not spec.searches_within(study.spec) else len(trials_inside(spec, study.ranked()))
+
+
+def size_reason(study: Study, spec: StudySpec) -> str:
+    """Return the reason for the number of trials of a search, as a clause; empty for a study of another kind."""
+    if not _searches(spec) or spec.sampler.kind == "adaptive" or spec.trials is None:
+        return ""
+    needed, counted = trials_needed(effect_of(study), len(spec.searched)), _counted(study, spec)
+    reason = f"about {needed} trials show the best values of {count(len(spec.searched), 'hyperparameter')}"
+    if counted:
+        reason += f", and {count(counted, 'earlier trial')} in the new space {'counts' if counted == 1 else 'count'}"
+    return f"{reason}; one study at a time gets no more" if spec.trials < needed - counted else reason
 
 
 def _fewest(spec: StudySpec) -> int:

@@ -26,6 +26,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from advisor.computed.curves.curve_tails import round_up
+from advisor.computed.space import importance
 from advisor.engine.explain import cause_of
 from advisor.engine.rule import Rule
 from advisor.model.change import Advise, Change, RepeatTrial, RunPlan, SetField
@@ -78,7 +79,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     rules: the rules that produced the verdicts; they declare what must be settled before the design `exploit`.
     """
     verdicts = tuple(verdicts)
-    findings = by_priority(f for v in verdicts for f in v.findings)
+    findings = by_priority((f for v in verdicts for f in v.findings), importance.shares(study))
     start = base(study)
     merger = _Merger(study, findings, verdicts, rules, Draft(start, start))
     for number, stage in enumerate(in_order(study, findings)):
@@ -151,7 +152,7 @@ class _Merger:
             self._place_notes(edits)
             return
         edits.goal = (
-            goal_of(edits.changes, before, self.draft.current)
+            goal_of(edits.by_priority, before, self.draft.current)
             if edits.changes or by_hand is None
             else manual_goal(str(by_hand.action))
         )

@@ -34,6 +34,7 @@ def render_html(report: ReportData) -> str:
     environment = _template_environment()
     css, script = _read_asset(environment, "report.css"), _page_script(environment)
     cards = view.cards(report)
+    todo = view.cards_to_act_on(cards, headline.lead(report))
     return environment.get_template("report.html.j2").render(
         report=report,
         css=Markup(css),  # noqa: S704 - our own file
@@ -55,8 +56,8 @@ def render_html(report: ReportData) -> str:
         tally=_tally_rows(report),
         steps=view.steps(report),
         ranges=range_rows(report),
-        todo=view.cards_to_act_on(cards),
-        unasked=view.unasked_changes(report),
+        todo=todo,
+        changes=view.explained_changes(report),
         groups=all_plots.plot_groups(report),
         missing_plots=all_plots.missing_plots(report),
         table=view.trials_to_list(report),

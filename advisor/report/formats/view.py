@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from advisor.model.change import SetField, SetSchedule
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, HistogramEvidence
 from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Message, Name, say
 from advisor.model.reading import Decision
-from advisor.model.spec import SAME, Parameter, StudySpec
-from advisor.model.words import clean, confidence, count, number, sentence, setting, shorten
+from advisor.model.spec import SAME, Parameter
+from advisor.model.words import capital, clean, confidence, count, number, sentence, setting, shorten
 from advisor.report.figures import Figure, Key
 from advisor.report.figures.axis import axis_figure
 from advisor.report.figures.curves import curve_figures
@@ -20,7 +21,7 @@ from advisor.report.figures.histogram import histogram_figure
 from advisor.report.figures.selected_trial import selected_trial_figure
 from advisor.report.model import NextStudy, ReportData, RuleInfo
 from advisor.report.plot_data.model import TrialRow
-from advisor.report.text.study_diff import DiffRow, advice, describe, diff_changes, diff_specs, reasons
+from advisor.report.text.study_diff import DiffRow, advice, as_run, describe, diff_changes, diff_specs, reasons
 
 MAX_TABLE_TRIALS = 500
 """Maximum number of trials in the table, not counting trials that findings name."""
@@ -133,20 +134,26 @@ def changes_next_study(report: ReportData, finding: Finding) -> bool:
     return any(row.name in proposed for step in steps(report)[:1] for row in step.diff)
 
 
-def unasked_changes(report: ReportData) -> tuple[DiffRow, ...]:
-    """Return the rows of the first next study that no finding asks for, with their reasons."""
-    asked = {
-        row.name
-        for f in report.findings
-        if report.reason_deferred(f) is None
-        for row in diff_changes(report.spec, f.changes)
-    }
-    return tuple(row for step in steps(report)[:1] for row in step.diff if row.why and row.name not in asked)
+def explained_changes(report: ReportData) -> tuple[DiffRow, ...]:
+    """Return the rows of the first next study, each with the reason for the change.
+
+    If several rows in succession have the same reason, only the last one has it.
+    """
+    if not report.next_studies:
+        return ()
+    changes = [c for f in report.findings if report.reason_deferred(f) is None for c in f.changes]
+    asked = {c.field: c.why for c in reversed(changes) if isinstance(c, SetField)}
+    asked |= {"schedule": c.why for c in changes if isinstance(c, SetSchedule)}
+    asked = {"trials": report.next_studies[0].size, **asked}
+    rows = [replace(r, why=capital(r.why or asked.get(r.name) or "") or None) for r in steps(report)[0].diff]
+    following = [row.why for row in rows[1:]] + [None]
+    return tuple(replace(r, why=None) if r.why == after else r for r, after in zip(rows, following, strict=True))
 
 
-def cards_to_act_on(made: tuple[Card, ...]) -> list[Card]:
-    """Return the cards to act on now, one for each action.
+def cards_to_act_on(made: tuple[Card, ...], first: Finding | None) -> list[Card]:
+    """Return the cards to act on now, one for each action: that of the headline's finding, `first`, then those of the next study.
 
+    Advice that no study can follow comes last, unless it is about a fault of the pipeline, which spoils every study.
     Deferred findings are left out, and findings whose changes another one of their group makes: the first one whose changes the
     next study has unaltered, else the cause.
     """
@@ -157,7 +164,8 @@ def cards_to_act_on(made: tuple[Card, ...]) -> list[Card]:
         group = kept.setdefault(card.head or card.ident, [])
         if not card.diff or not any(names[card.ident] <= names[other] for other in group):
             group.append(card.ident)
-    return [c for c in now if c.ident in kept[c.head or c.ident]]
+    shown = [c for c in now if c.ident in kept[c.head or c.ident]]
+    return sorted(shown, key=lambda c: (c.finding is not first, not c.diff and c.finding.goal != "pipeline"))
 
 
 def explanation_sentence(finding: Finding) -> str | None:
@@ -190,7 +198,7 @@ def _concerns_curve_end(report: ReportData, finding: Finding, evidence: CurveEvi
 
 def steps(report: ReportData) -> tuple[Step, ...]:
     """Return the next studies in run order, each compared with the preceding study."""
-    specs = [_spec_as_run(report), *(n.spec for n in report.next_studies)]
+    specs = [as_run(report), *(n.spec for n in report.next_studies)]
     made = [Step(f"next-{i}", n, diff_specs(specs[i - 1], n.spec)) for i, n in enumerate(report.next_studies, 1)]
     if made and (row := _length_row(report, made[0])) is not None:
         made[0] = replace(made[0], diff=(*made[0].diff, row))
@@ -205,16 +213,7 @@ def _length_row(report: ReportData, step: Step) -> DiffRow | None:
         return None
     if any(row.name == name for row in step.diff):
         return None
-    return DiffRow(name, f"{min(ends):,} to {max(ends):,}", f"{length:,}")
-
-
-def _spec_as_run(report: ReportData) -> StudySpec:
-    """Return the study's spec with undeclared fields set to the values in use. If declared later, they show no difference."""
-    spec, counts = report.spec, report.counts
-    ended = max(counts.total - counts.running - counts.no_data, 1)
-    following = report.next_studies[0].spec if report.next_studies else spec
-    every = spec.evaluate_every or following.evaluate_every
-    return spec.model_copy(update={"trials": spec.trials or ended, "evaluate_every": every})
+    return DiffRow(name, f"{min(ends):,} to {max(ends):,}", f"{length:,}", "trials of one length can be compared")
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------------------

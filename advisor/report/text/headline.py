@@ -18,7 +18,7 @@ from advisor.model.words import capital, clean, count, number, setting, share, s
 from advisor.planning.stages import MIN_FEASIBLE, ends_tuning
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
-from advisor.report.text.study_diff import alike, diff_changes, diff_specs
+from advisor.report.text.study_diff import alike, as_run, diff_changes, diff_specs
 
 _PARAMETERS = 4
 """Maximum number of hyperparameters that the sentence on the best trial mentions."""
@@ -61,6 +61,13 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
     if len(report.ranked) < MIN_FEASIBLE:
         return text, say("Consider: {action}", action=action)
     return action, as_sentence(report.heads[0].message)
+
+
+def lead(report: ReportData) -> Finding | None:
+    """Return the finding that the headline states; None if it follows no finding."""
+    if not report.next_studies:
+        return next(iter([*_urgent(report), *report.heads]), None)
+    return before_study(report) or _followed(report, report.next_studies[0].spec)
 
 
 def before_study(report: ReportData) -> Finding | None:
@@ -131,7 +138,7 @@ def _is_followed(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
     """Return whether the study contains a change of the finding, or the fix by hand or the design that the finding asks for."""
     if _is_by_hand(spec, finding):
         return True
-    changed = {row.name for row in diff_specs(report.spec, spec)}
+    changed = {row.name for row in diff_specs(as_run(report), spec)}
     plans = {c.plan for c in finding.changes if isinstance(c, RunPlan)}
     if "clip" in plans and any(map(parameter_kinds.clips_norm, changed)):
         return True
@@ -363,7 +370,7 @@ def _trials_figure(report: ReportData) -> tuple[str, str, str]:
 def _space_note(report: ReportData, searched: int) -> str:
     if not report.next_studies:
         return "none is varied" if searched == 0 else "in this study"
-    old, new = report.spec.parameters, report.next_studies[0].spec
+    old, new = as_run(report).parameters, report.next_studies[0].spec
     changed = sum(not alike(p, new.parameters.get(n)) for n, p in old.items())
     added = len(new.parameters.keys() - old.keys())
     parts = [f"{changed} to change" if changed else "", f"{added} to add" if added else ""]

@@ -11,6 +11,7 @@ from advisor.model.change import AddParameter, Advise, Change, FixParameter, Set
 from advisor.model.spec import Parameter, Region, StudySpec
 from advisor.model.words import capital, clean, setting, trimmed
 from advisor.planning.base import validate
+from advisor.report.model import ReportData
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,21 @@ def describe(parameter: Parameter) -> str:
     if parameter.when:
         text += ", when " + " and ".join(f"{clean(n)} is {setting(v)}" for n, v in parameter.when.items())
     return text
+
+
+def as_run(report: ReportData) -> StudySpec:
+    """Return the study's spec with undeclared fields and roles as the next study has them, where that is how the trials were run.
+
+    If they are declared later, they show no difference.
+    """
+    spec, counts = report.spec, report.counts
+    ended = max(counts.total - counts.running - counts.no_data, 1)
+    following = report.next_studies[0].spec if report.next_studies else spec
+    every = spec.evaluate_every or following.evaluate_every
+    searched = {n: p for n, p in following.searched.items() if n in spec.searched and n in report.inferred}
+    roles = {n: spec.parameters[n].model_copy(update={"role": p.role}) for n, p in searched.items()}
+    update = {"trials": spec.trials or ended, "evaluate_every": every, "parameters": {**spec.parameters, **roles}}
+    return spec.model_copy(update=update)
 
 
 def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:

@@ -17,7 +17,7 @@ from advisor.model.words import number
 from advisor.planning import Deferred
 from advisor.report.formats.view import cards, cards_to_act_on
 from advisor.report.model import ReportData
-from advisor.report.text.headline import best_sentence, certainty, headline, key_figures
+from advisor.report.text.headline import best_sentence, certainty, headline, key_figures, lead
 from tests.advisor.report.studies import make_report, make_study, of_one_optimizer
 
 
@@ -226,7 +226,7 @@ def test_the_reason_is_that_of_the_finding_whose_range_the_study_has() -> None:
     report = make_report(make_study(12, dense=False), made)
     assert report.next_studies[0].spec.parameters["learning_rate"].high == 0.01
     assert str(headline(report)).endswith("The best trials lie at the top of learning_rate.")
-    assert [str(c.finding.action) for c in cards_to_act_on(cards(report))] == ["Search higher learning_rate"]
+    assert [str(c.finding.action) for c in cards_to_act_on(cards(report), lead(report))] == ["Search higher learning_rate"]
 
 
 def test_a_range_that_two_findings_made_has_the_reason_of_each_end() -> None:
