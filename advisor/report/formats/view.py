@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from advisor.model.change import SetField, SetSchedule
+from advisor.model.change import Advise, SetField, SetSchedule
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, HistogramEvidence
 from advisor.model.finding import Finding, Verdict
 from advisor.model.message import Message, Name, say
 from advisor.model.reading import Decision
 from advisor.model.spec import SAME, Parameter
 from advisor.model.words import capital, clean, confidence, count, number, sentence, setting, shorten
+from advisor.planning.new_scores import NOT_COMPARABLE
 from advisor.report.figures import Figure, Key
 from advisor.report.figures.axis import axis_figure
 from advisor.report.figures.curves import curve_figures
@@ -51,7 +52,9 @@ class Card:
     rows: tuple[tuple[str, str], ...]
     diff: tuple[DiffRow, ...]
     merged: tuple[Message, ...]
-    """One sentence for each difference between `diff` and the next study, which other findings change too."""
+    """One sentence for each difference between `diff` and the next study, which other findings change too, and one on scores that
+    can no longer be compared.
+    """
     reasons: tuple[str, ...]
     advice: tuple[str, ...]
     rule: RuleInfo | None
@@ -111,7 +114,7 @@ def evidence_rows(finding: Finding) -> tuple[tuple[str, str], ...]:
 
 
 def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
-    """Return one sentence for each difference between the finding's changes and the next study.
+    """Return one sentence for each difference between the finding's changes and the next study, and one on scores that change.
 
     Empty for a deferred finding.
     """
@@ -119,10 +122,14 @@ def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
         return ()
     proposed = {row.name: row.after for row in diff_changes(report.spec, finding.changes)}
     rows = [row for step in steps(report)[:1] for row in step.diff]
-    return tuple(
-        say("The next study has {name} {after}.", name=Name(row.name), after=row.after)
-        for row in rows
-        if row.after is not None and proposed.get(row.name, row.after) != row.after
+    anew = any(isinstance(c, Advise) and c.new_scores for c in finding.changes)
+    return (
+        *(say(NOT_COMPARABLE) for _ in range(anew)),
+        *(
+            say("The next study has {name} {after}.", name=Name(row.name), after=row.after)
+            for row in rows
+            if row.after is not None and proposed.get(row.name, row.after) != row.after
+        ),
     )
 
 

@@ -15,10 +15,11 @@ from advisor.model.prediction import significant
 from advisor.model.space import is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import capital, clean, count, number, setting, share, shorten, spelled
+from advisor.planning.new_scores import NOT_COMPARABLE, asked
 from advisor.planning.stages import MIN_FEASIBLE, ends_tuning
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
-from advisor.report.text.study_diff import alike, as_run, diff_changes, diff_specs
+from advisor.report.text.study_diff import ROUNDING, alike, as_run, diff_changes, diff_specs
 
 _PARAMETERS = 4
 """Maximum number of hyperparameters that the sentence on the best trial mentions."""
@@ -107,16 +108,23 @@ def _followed(report: ReportData, spec: StudySpec) -> Finding | None:
 def _then(spec: StudySpec, before: Finding) -> Message:
     """Return the reason for advice that no study can follow, and what comes after it."""
     goal = spec.goal.partition(":")[0]
-    return say("{why} Then run the next study, “{goal}”.", why=first_sentence(before.message), goal=goal)
+    text = "{why} Then run the next study, “{goal}”." + f" {NOT_COMPARABLE}" * asked(spec, [before])
+    return say(text, why=first_sentence(before.message), goal=goal)
 
 
 def _reason(report: ReportData, spec: StudySpec, lead: Finding | None) -> Message:
     """Return the reason for the first study: the findings that it follows."""
     if lead is None:
         done = next((f for f in report.heads if ends_tuning([f])), None)
-        return say("{text}", text=_quiet(report)) if done is None else first_sentence(done.message)
+        if done is not None:
+            return first_sentence(done.message)
+        changed = (row for row in diff_specs(as_run(report), spec) if row.why and row.name in spec.goal.partition(":")[0])
+        own = next((capital(row.why or "") for row in changed), "")
+        return as_sentence(own) if own else say("{text}", text=_quiet(report))
     ends = [c.parameter for c in lead.changes if isinstance(c, SetRange) and c.parameter in spec.parameters]
     ranges = [name for name in ends if spec.parameters[name].numeric]
+    if ranges and _is_beyond(report, ranges[0], spec.parameters[ranges[0]]):
+        return as_sentence(capital(spec.parameters[ranges[0]].why or ""))
     found = _range_findings(report, lead, ranges[0], spec.parameters[ranges[0]]) if ranges else [lead]
     return as_sentence(found[0].message) if len(found) == 1 else joined((first_sentence(f.message) for f in found), " ")
 
@@ -160,6 +168,21 @@ def _range_findings(report: ReportData, first: Finding, name: str, new: Paramete
         if setter is not None and setter not in found:
             found.append(setter)
     return found or [first]
+
+
+def _is_beyond(report: ReportData, name: str, new: Parameter) -> bool:
+    """Return whether the new range goes beyond the old one at an end that no finding proposed."""
+    old = as_run(report).parameters.get(name)
+    if old is None or not old.numeric or alike(old, new):
+        return False
+    assert new.low is not None
+    assert new.high is not None
+    low, high = old.to_unit([new.low, new.high])
+    sides: tuple[tuple[Side, bool], ...] = (("low", low < -ROUNDING), ("high", high > 1 + ROUNDING))
+    return any(
+        beyond and not any(_proposes(f, name, side, getattr(new, side)) for f in report.findings)
+        for side, beyond in sides
+    )
 
 
 def _proposes(finding: Finding, name: str, side: Side, end: float) -> bool:

@@ -25,8 +25,8 @@ class DiffRow:
 
 
 _COMPARED = tuple(Parameter.model_fields.keys() - {"why", "low", "high"})
-"""Fields of a hyperparameter that must be equal in two versions that are alike; for the ends of a range, see `_ROUNDING`."""
-_ROUNDING = 0.01
+"""Fields of a hyperparameter that must be equal in two versions that are alike; for the ends of a range, see `ROUNDING`."""
+ROUNDING = 0.01
 """Maximum distance between the ends of two ranges that are alike, as a share of the range on its scale. Our choice."""
 _FIELDS = ("trials", "max_train_steps", "final_train_steps", "evaluate_every", "seeds")
 
@@ -84,7 +84,7 @@ def alike(old: Parameter | None, new: Parameter | None) -> bool:
     if new.low is None or new.high is None or not old.numeric:
         return (old.low, old.high) == (new.low, new.high)
     low, high = old.to_unit([new.low, new.high])
-    return bool(abs(low) <= _ROUNDING and abs(high - 1) <= _ROUNDING)
+    return bool(abs(low) <= ROUNDING and abs(high - 1) <= ROUNDING)
 
 
 def _parameter_row(name: str, old: Parameter | None, new: Parameter | None) -> DiffRow:

@@ -196,5 +196,5 @@ class EvalSize(Rule):
             subject=study.spec.objective.metric,
             trials=trials,
             evidence=(FigureEvidence(rows=rows),),
-            changes=(Advise(text=str(advice)),),
+            changes=(Advise(text=str(advice), new_scores=advice not in (_EQUAL, _SEEDS)),),
         )
