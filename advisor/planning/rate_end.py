@@ -10,15 +10,16 @@ from typing import get_args
 
 import numpy as np
 
+from advisor.computed.decision import repeats
 from advisor.computed.space import extension, failures, sampler
 from advisor.model.change import SetRange
 from advisor.model.finding import Side
 from advisor.model.space import is_learning_rate, rounded
 from advisor.model.spec import StudySpec
-from advisor.model.study import Study
+from advisor.model.study import Study, Trial
 
 BEST = 5
-"""Number of best trials to look at; the study needs twice as many results."""
+"""Number of best settings to look at; the study needs twice as many."""
 AT_END = 4
 """Minimum number of them, including the best one, in the outer part of the range. Our choice."""
 OUTER = 1 / 3
@@ -28,7 +29,8 @@ OUTER = 1 / 3
 def wider(study: Study, spec: StudySpec) -> SetRange | None:
     """Return the change that moves this end of the learning rate outwards in `spec`; None if `spec` changed it already.
 
-    None also if trials failed there or lie beyond the range, or if the sampler crowds trials near good ones in any case.
+    None also if results get worse towards the end, if trials failed there or lie beyond it, or if the sampler crowds trials near good
+    ones in any case.
     """
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.numeric and n in study.searched]
     for name in rates:
@@ -44,14 +46,16 @@ def wider(study: Study, spec: StudySpec) -> SetRange | None:
             low = max(moved[0][0], rounded(low / extension.MIN_FACTOR, 2)) if low > 0 else moved[0][0]
         else:
             high = min(moved[0][1], rounded(high * extension.MIN_FACTOR, 2))
-        why = f"Most of the best trials lie in the {side}est third of the range, so the best value may lie beyond its end"
+        why = (
+            f"Most of the best trials lie in the {side}est third of the range, so the best value may lie beyond its end"
+        )
         return SetRange(parameter=name, low=low, high=high, scale=now.scale, why=why)
     return None
 
 
 def _end(study: Study, name: str) -> Side | None:
     """Return the end of the range at which the best trials lie; None if there is none that can be moved."""
-    ranked = study.ranked()
+    ranked = _settings(study)
     if len(ranked) < 2 * BEST or sampler.learned(study):
         return None
     ended = [t for t in study.trials if study.ended[t.index]]
@@ -60,7 +64,17 @@ def _end(study: Study, name: str) -> Side | None:
     for side in get_args(Side):
         outwards, reach = (best, tried) if side == "high" else (1 - best, 1 - tried)
         at_end = outwards >= 1 - OUTER
-        beyond = (reach > 1 + 1e-9) | (failed & (reach >= outwards[0]))
-        if at_end[0] and at_end.sum() >= AT_END and not np.any(beyond):
+        searched = np.any((reach > 1 + 1e-9) | (failed & (reach >= outwards[0])))
+        further = study.positions(name, ranked) > best[0] if side == "high" else study.positions(name, ranked) < best[0]
+        turns = 2 * further[:BEST].sum() < further.sum()
+        if at_end[0] and at_end.sum() >= AT_END and not searched and not turns:
             return side
     return None
+
+
+def _settings(study: Study) -> list[Trial]:
+    """Return the best trial of each setting, best first."""
+    best: dict[object, Trial] = {}
+    for trial in study.ranked():
+        best.setdefault(repeats.key(trial) or trial.id, trial)
+    return list(best.values())

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from advisor.model.change import Advise, SetField, SetSchedule
+from advisor.model.change import Advise, SetField, SetRange, SetSchedule
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, HistogramEvidence
 from advisor.model.finding import Finding, Verdict
-from advisor.model.message import Message, Name, say
+from advisor.model.message import Message, Name, as_sentence, joined, say
 from advisor.model.reading import Decision
 from advisor.model.spec import SAME, Parameter
 from advisor.model.words import capital, clean, confidence, count, number, sentence, setting, shorten
@@ -173,6 +173,15 @@ def cards_to_act_on(made: tuple[Card, ...], first: Finding | None) -> list[Card]
             group.append(card.ident)
     shown = [c for c in now if c.ident in kept[c.head or c.ident]]
     return sorted(shown, key=lambda c: (c.finding is not first, not c.diff and c.finding.goal != "pipeline"))
+
+
+def thing_to_do(card: Card) -> Message:
+    """Return what to do about a finding, with the range that the next study has if other findings change that range, too."""
+    ranges = [c for c in card.finding.changes if isinstance(c, SetRange)]
+    action = as_sentence(card.finding.action)
+    if not card.merged or len(ranges) != len(card.finding.changes) or len(card.merged) != len(ranges):
+        return joined((action, *card.merged), " ")
+    return joined(card.merged, " ")
 
 
 def explanation_sentence(finding: Finding) -> str | None:

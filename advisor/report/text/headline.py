@@ -90,12 +90,15 @@ def _urgent(report: ReportData) -> list[Finding]:
 
 
 def _marked(spec: StudySpec) -> Message:
-    """Return the goal of a study with the hyperparameters in it marked as names."""
+    """Return the goal of a study with the hyperparameters in it marked as names; without the numbers if they are several's."""
+    head, _, numbers = spec.goal.partition(": ")
+    ranges = [part.partition(" ")[0] in map(clean, spec.parameters) for part in numbers.split("; ")]
+    goal = head if len(ranges) > 1 and all(ranges) else spec.goal
     names = sorted({clean(name) for name in spec.parameters} - {""}, key=len, reverse=True)
     if not names:
-        return Message((spec.goal,))
+        return Message((goal,))
     # Names may contain spaces; a name ends at a space or a punctuation mark.
-    words = re.split(rf"(?<!\S)({'|'.join(map(re.escape, names))})(?=[\s,:;]|$)", spec.goal)
+    words = re.split(rf"(?<!\S)({'|'.join(map(re.escape, names))})(?=[\s,:;]|$)", goal)
     return Message(tuple(Name(word) if i % 2 else word for i, word in enumerate(words) if word))
 
 
@@ -118,7 +121,9 @@ def _reason(report: ReportData, spec: StudySpec, lead: Finding | None) -> Messag
         done = next((f for f in report.heads if ends_tuning([f])), None)
         if done is not None:
             return first_sentence(done.message)
-        changed = (row for row in diff_specs(as_run(report), spec) if row.why and row.name in spec.goal.partition(":")[0])
+        changed = (
+            row for row in diff_specs(as_run(report), spec) if row.why and row.name in spec.goal.partition(":")[0]
+        )
         own = next((capital(row.why or "") for row in changed), "")
         return as_sentence(own) if own else say("{text}", text=_quiet(report))
     ends = [c.parameter for c in lead.changes if isinstance(c, SetRange) and c.parameter in spec.parameters]

@@ -16,7 +16,9 @@ from advisor.planning import plan, rate_end
 
 LR = Parameter(low=1e-4, high=1e-1, scale="log")
 DECAY = Parameter(low=1e-6, high=1e-2, scale="log")
-DROPOUT = AddParameter(name="dropout", parameter=Parameter(role="scientific", choices=(0.0, 0.1, 0.3), why="Trials overfit"))
+DROPOUT = AddParameter(
+    name="dropout", parameter=Parameter(role="scientific", choices=(0.0, 0.1, 0.3), why="Trials overfit")
+)
 
 
 def study(best: list[float], others: list[float], **more: Any) -> Study:
@@ -56,6 +58,8 @@ def test_a_range_that_is_cut_at_one_end_is_moved_at_the_other() -> None:
         study([0.2, 0.1, 0.8, 0.9, 0.3], REST),  # too few of the best lie at one end
         study(LOW, REST[:4]),  # too few trials
         study(HIGH, [*REST, 0.99], status=["complete"] * 12 + ["diverged"]),  # rates beyond the best one fail
+        study(LOW, [*REST, 0.15, 0.12, 0.02, 0.01]),  # results get worse towards the end
+        study([0.2] * 5, REST),  # repeats of one setting
         study(HIGH, [*REST, 1.2]),  # a trial lies beyond the range already
     ],
 )
