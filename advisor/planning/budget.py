@@ -60,7 +60,8 @@ def _searches(spec: StudySpec) -> bool:
 def _sized(study: Study, spec: StudySpec, carried: int, *, anew: bool, first: bool) -> StudySpec:
     """Return the search with as many trials as it needs, unless a finding asked for more than the `carried` ones.
 
-    anew: earlier trials do not count, because their scores are not comparable. The notes of the first study offer a search of fewer hyperparameters, if there is one.
+    anew: earlier trials do not count, because their scores are not comparable. The notes of the first study offer a search of fewer
+    hyperparameters, if there is one.
     """
     needed = trials_needed(effect_of(study), len(spec.searched))
     counted = 0 if anew else _counted(study, spec)

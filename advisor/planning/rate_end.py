@@ -1,7 +1,7 @@
 """Widens the range of the learning rate if the best trials lie at its end, although no rule is sure that results improve there.
 
 The learning rate matters most, and a wider range costs little: it comes before a comparison of regularisers, and with any other
-change of the space. With equally good settings all over the range, this happens in one of 14 studies.
+change of the space.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ OUTER = 1 / 3
 def wider(study: Study, spec: StudySpec) -> SetRange | None:
     """Return the change that moves this end of the learning rate outwards in `spec`; None if `spec` changed it already.
 
-    None also if results get worse towards the end, if trials failed there or lie beyond it, or if the sampler crowds trials near good
-    ones in any case.
+    None also if results get worse towards the end, if trials failed there or lie beyond it, or if the sampler crowds trials near
+    good ones in any case. If all settings are equal, it is moved in at most 8 % of studies.
     """
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.numeric and n in study.searched]
     for name in rates:

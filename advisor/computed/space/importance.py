@@ -14,7 +14,6 @@ from advisor.model.space import FloatArray, counts_training
 from advisor.model.study import Study
 from advisor.stats import importance
 
-
 FALSE_ALARMS = 0.05
 """Maximum p-value of the test that results are unrelated to all hyperparameters for an effect to count as found."""
 

@@ -149,9 +149,10 @@ def explained_changes(report: ReportData) -> tuple[DiffRow, ...]:
     if not report.next_studies:
         return ()
     changes = [c for f in report.findings if report.reason_deferred(f) is None for c in f.changes]
-    asked = {c.field: c.why for c in reversed(changes) if isinstance(c, SetField)}
-    asked |= {"schedule": c.why for c in changes if isinstance(c, SetSchedule)}
-    asked = {"trials": report.next_studies[0].size, **asked}
+    asked = {"trials": report.next_studies[0].size}
+    for change in reversed(changes):
+        if isinstance(change, SetField | SetSchedule):
+            asked[change.field if isinstance(change, SetField) else "schedule"] = change.why
     rows = [replace(r, why=capital(r.why or asked.get(r.name) or "") or None) for r in steps(report)[0].diff]
     following = [row.why for row in rows[1:]] + [None]
     return tuple(replace(r, why=None) if r.why == after else r for r, after in zip(rows, following, strict=True))
