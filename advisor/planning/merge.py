@@ -46,7 +46,16 @@ from advisor.planning.draft import Conflict, Draft
 from advisor.planning.goals import goal_of, manual_goal, slug
 from advisor.planning.ranges import narrowed
 from advisor.planning.stage_edits import StageEdits
-from advisor.planning.stages import MIN_CONFIDENCE, REGULARISATION, SPACE, Stage, ends_tuning, in_order, only_narrows
+from advisor.planning.stages import (
+    MIN_CONFIDENCE,
+    REGULARISATION,
+    SPACE,
+    Stage,
+    ends_tuning,
+    in_order,
+    only_advice,
+    only_narrows,
+)
 from advisor.planning.states import assess
 
 HARMLESS: frozenset[Goal] = frozenset({"pipeline", "efficiency"})
@@ -102,7 +111,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
         specs = (repeated_if_settled(study, verdicts, rules, specs[0]),)
     anew = bool(specs) and new_scores.asked(specs[0], findings)
     if anew and not merger.drafted and specs[0].probe is None:
-        specs, unsized = (new_scores.train_again(study, specs[0], start, findings),), frozenset()
+        specs, unsized = (merger.trained_again(specs[0]),), frozenset()
     return Plan(specs=specs, deferred=tuple(merger.deferred), unsized=unsized, new_scores=anew)
 
 
@@ -218,6 +227,14 @@ class _Merger:
             if spec is not self.specs[0]:
                 goal = spec.goal if edits.only_trials else edits.goal
                 self.specs, self.drafted = [spec.model_copy(update={"goal": goal})], []
+
+    def trained_again(self, spec: StudySpec) -> StudySpec:
+        """Return the study that trains the best settings again instead of this one; findings that this one follows wait."""
+        again = new_scores.train_again(self.study, spec, self.draft.start, self.findings)
+        for finding in self.settled if again is not spec else ():
+            if not only_advice(finding):
+                self._defer(finding, _reason_to_wait(again))
+        return again
 
     def add_savings(self) -> None:
         """Add a study for the stages that only save trials, unless another study includes their changes or it was already run."""

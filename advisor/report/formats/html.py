@@ -144,7 +144,6 @@ def _template_environment() -> jinja2.Environment:
         "number": words.number,
         "prose": _sentence_markup,
         "sentence": as_sentence,
-        "thing_to_do": view.thing_to_do,
     }
     return environment
 

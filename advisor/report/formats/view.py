@@ -55,6 +55,8 @@ class Card:
     """One sentence for each difference between `diff` and the next study, which other findings change too, and one on scores that
     can no longer be compared.
     """
+    to_do: Message
+    """What to do, as the next study has it."""
     reasons: tuple[str, ...]
     advice: tuple[str, ...]
     rule: RuleInfo | None
@@ -98,6 +100,7 @@ def _card(report: ReportData, finding: Finding, ident: str, head: str | None) ->
         rows=evidence_rows(finding),
         diff=diff_changes(report.spec, finding.changes),
         merged=merged_changes(report, finding),
+        to_do=thing_to_do(report, finding),
         reasons=tuple(t for t in reasons(finding.changes) if t.rstrip(".") != clean(action)),
         advice=tuple(t for t in advice(finding.changes) if t.rstrip(".") != action),
         rule=rule,
@@ -120,17 +123,25 @@ def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
     """
     if report.reason_deferred(finding) is not None:
         return ()
+    anew = any(isinstance(c, Advise) and c.new_scores for c in finding.changes)
+    rows = _merged_rows(report, finding)
+    merged = (say("The next study has {name} {after}.", name=Name(row.name), after=row.after) for row in rows)
+    return (*(say(NOT_COMPARABLE) for _ in range(anew)), *merged)
+
+
+def thing_to_do(report: ReportData, finding: Finding) -> Message:
+    """Return what to do about a finding: its action, or the range of the next study if other findings change that one, too."""
+    rows = _merged_rows(report, finding) if all(isinstance(c, SetRange) for c in finding.changes) else []
+    if not rows or len(rows) != len(finding.changes):
+        return joined((as_sentence(finding.action), *merged_changes(report, finding)), " ")
+    return joined((say("Search {name} in {after}.", name=Name(row.name), after=row.after) for row in rows), " ")
+
+
+def _merged_rows(report: ReportData, finding: Finding) -> list[DiffRow]:
+    """Return the rows of the first next study that differ from what the finding proposes."""
     proposed = {row.name: row.after for row in diff_changes(report.spec, finding.changes)}
     rows = [row for step in steps(report)[:1] for row in step.diff]
-    anew = any(isinstance(c, Advise) and c.new_scores for c in finding.changes)
-    return (
-        *(say(NOT_COMPARABLE) for _ in range(anew)),
-        *(
-            say("The next study has {name} {after}.", name=Name(row.name), after=row.after)
-            for row in rows
-            if row.after is not None and proposed.get(row.name, row.after) != row.after
-        ),
-    )
+    return [row for row in rows if row.after is not None and proposed.get(row.name, row.after) != row.after]
 
 
 def changes_next_study(report: ReportData, finding: Finding) -> bool:
@@ -174,15 +185,6 @@ def cards_to_act_on(made: tuple[Card, ...], first: Finding | None) -> list[Card]
             group.append(card.ident)
     shown = [c for c in now if c.ident in kept[c.head or c.ident]]
     return sorted(shown, key=lambda c: (c.finding is not first, not c.diff and c.finding.goal != "pipeline"))
-
-
-def thing_to_do(card: Card) -> Message:
-    """Return what to do about a finding, with the range that the next study has if other findings change that range, too."""
-    ranges = [c for c in card.finding.changes if isinstance(c, SetRange)]
-    action = as_sentence(card.finding.action)
-    if not card.merged or len(ranges) != len(card.finding.changes) or len(card.merged) != len(ranges):
-        return joined((action, *card.merged), " ")
-    return joined(card.merged, " ")
 
 
 def explanation_sentence(finding: Finding) -> str | None:

@@ -22,10 +22,11 @@ DROPOUT = AddParameter(
 
 
 def study(best: list[float], others: list[float], **more: Any) -> Study:
-    """Trials at these positions of the learning rate's range, the best ones first; the weight decay does not matter."""
+    """Trials at these positions of the learning rate's range, the best ones first; equal positions are one setting."""
     rng = np.random.default_rng(0)
     places = [*best, *others]
-    params = [{"lr": LR.from_unit(u), "weight_decay": DECAY.from_unit(float(rng.random()))} for u in places]
+    decays = {u: DECAY.from_unit(float(rng.random())) for u in dict.fromkeys(places)}
+    params = [{"lr": LR.from_unit(u), "weight_decay": decays[u]} for u in places]
     costs = [[2.0, 1.0 + 0.01 * i] for i in range(len(places))]
     return make_study(params, {"val/loss": costs}, space={"lr": LR, "weight_decay": DECAY}, **more)
 
@@ -59,7 +60,7 @@ def test_a_range_that_is_cut_at_one_end_is_moved_at_the_other() -> None:
         study(LOW, REST[:4]),  # too few trials
         study(HIGH, [*REST, 0.99], status=["complete"] * 12 + ["diverged"]),  # rates beyond the best one fail
         study(LOW, [*REST, 0.15, 0.12, 0.02, 0.01]),  # results get worse towards the end
-        study([0.2] * 5, REST),  # repeats of one setting
+        study([0.2] * 5, [*REST, 0.42, 0.58]),  # repeats of one setting
         study(HIGH, [*REST, 1.2]),  # a trial lies beyond the range already
     ],
 )
