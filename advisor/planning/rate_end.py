@@ -47,7 +47,8 @@ def wider(study: Study, spec: StudySpec) -> SetRange | None:
         else:
             high = min(moved[0][1], rounded(high * extension.MIN_FACTOR, 2))
         why = (
-            f"Most of the best trials lie in the {side}est third of the range, so the best value may lie beyond its end"
+            f"At least {AT_END} of the best {BEST} settings lie in the {side}est third of the range of {name}, the best one among "
+            "them, so a better value may lie beyond its end"
         )
         return SetRange(parameter=name, low=low, high=high, scale=now.scale, why=why)
     return None
