@@ -21,7 +21,7 @@ from advisor.model.spec import Direction, StudySpec
 from advisor.model.spec_yaml import load
 from advisor.model.study import Study
 from advisor.planning import budget as planning_budget
-from advisor.planning import plan, price
+from advisor.planning import new_scores, plan, price
 from advisor.report import Report, build_report
 from advisor.tracking import read_rounds, runs_url
 
@@ -115,6 +115,8 @@ def analyze_study(
     sized = planning_budget.sized(pooled.study, next_round)
     if limit is not None:
         sized = planning_budget.within(pooled.study, sized, limit)
+    if next_round.new_scores:
+        sized = (new_scores.with_best(pooled.study, sized[0]), *sized[1:])
     specs = [price.priced(pooled.study, spec) for spec in with_predictions(pooled.study, verdicts, sized, rules)]
     past = None
     if earlier or notes or study.spec.predictions:

@@ -237,6 +237,8 @@ class Advise(FrozenModel):
     kind: Literal["advise"] = "advise"
     text: str
     """The advice in one imperative sentence."""
+    new_scores: bool = False
+    """Whether it changes the validation data, so that later scores are not comparable with earlier ones."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
         """Return the spec with the advice added to its notes."""

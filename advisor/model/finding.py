@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
@@ -113,8 +113,12 @@ class Finding(FrozenModel):
         return f"<Finding {self}>"
 
 
-def by_priority(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings sorted by playbook priority, then by severity; findings with changes precede pure advice."""
+def by_priority(findings: Iterable[Finding], effects: Mapping[str, float]) -> list[Finding]:
+    """Return the findings sorted by playbook priority, then by severity; findings with changes precede pure advice.
+
+    Of equal ones, those about the hyperparameter with the larger effect come first. effects: share of the variation between
+    settings that each hyperparameter explains; empty if unknown.
+    """
     goals, severities = get_args(Goal), get_args(Severity)
 
     def key(finding: Finding) -> tuple[int, int, bool, float, str]:
@@ -123,6 +127,7 @@ def by_priority(findings: Iterable[Finding]) -> list[Finding]:
             goals.index(finding.goal),
             severities.index(finding.severity),
             only_advice,
+            -effects.get(finding.subject or "", 0.0),
             -finding.confidence,
             finding.rule,
         )

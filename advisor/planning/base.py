@@ -11,14 +11,12 @@ from advisor.model import formula, parameter_kinds
 from advisor.model.space import Value, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
-from advisor.model.words import listed
 from advisor.planning import batch_sizes, roles
 
 VALIDATE = (
     "Set a part of the training data aside, log the objective on it, and choose trials by that metric instead of {metric}: data "
     "that chose the best trial make it look better than it is."
 )
-ROLE = "Fixed, because it changes the cost of training and serving: {names}. To compare values, give it the role scientific."
 
 SHORTER = 0.9
 """Ratio of a trial's last step to the study's length below which it trained for another length."""
@@ -113,14 +111,12 @@ def with_lengths(study: Study, spec: StudySpec) -> StudySpec:
 
 
 def _notes(study: Study, parameters: Mapping[str, Parameter]) -> Iterator[str]:
-    """Yield advice on test data as the objective, and on hyperparameters that this study searched and the next one fixes."""
+    """Yield advice on test data as the objective, and on a batch size that this study searched and the next one fixes."""
     objective, fixed = study.spec.objective, [n for n in study.searched if parameters[n].role == "fixed"]
     if objective.chosen_on_test_data:
         yield VALIDATE.format(metric=objective.metric)
     if any(parameter_kinds.is_batch_size(n) for n in fixed) and batch_sizes.needs_throughput(study):
         yield batch_sizes.MEASURE
-    if sizes := [n for n in fixed if parameter_kinds.searches_architecture(study, n)]:
-        yield ROLE.format(names=listed(sizes))
 
 
 def _length(study: Study, parameters: Mapping[str, Parameter]) -> int | None:

@@ -23,7 +23,7 @@ from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import count, listed
-from advisor.planning import price
+from advisor.planning import new_scores, price
 from advisor.planning.base import MIN_TRIALS, base
 from advisor.planning.designs.ladder import enough, narrowed
 from advisor.planning.merge import Plan
@@ -46,7 +46,7 @@ def sized(study: Study, following: Plan) -> tuple[StudySpec, ...]:
     for spec in following.specs:
         explores = spec.study in following.unsized and study.spec.baseline is None and bool(study.ranked())
         if explores and _searches(spec) and (spec.trials or 0) >= carried:
-            made.append(_sized(study, spec, carried, first=not made))
+            made.append(_sized(study, spec, carried, anew=following.new_scores, first=not made))
         else:
             made.append(spec)
     return tuple(made)
@@ -57,13 +57,15 @@ def _searches(spec: StudySpec) -> bool:
     return bool(spec.searched) and spec.probe is None and not spec.settings and (spec.seeds or 1) == 1
 
 
-def _sized(study: Study, spec: StudySpec, carried: int, *, first: bool) -> StudySpec:
+def _sized(study: Study, spec: StudySpec, carried: int, *, anew: bool, first: bool) -> StudySpec:
     """Return the search with as many trials as it needs, unless a finding asked for more than the `carried` ones.
 
-    The notes of the first study offer a search of fewer hyperparameters, if there is one.
+    anew: earlier trials do not count, because their scores are not comparable. The notes of the first study offer a search of fewer
+    hyperparameters, if there is one.
     """
     needed = trials_needed(effect_of(study), len(spec.searched))
-    trials = _next_trials(study, spec, needed) if spec.trials == carried else spec.trials
+    counted = 0 if anew else _counted(study, spec)
+    trials = _next_trials(spec, needed - counted) if spec.trials == carried else spec.trials
     sized = spec.model_copy(update={"trials": trials})
     ladder = _ladder_note(study, sized, carried) if first else ""
     return sized.model_copy(update={"notes": (*spec.notes, ladder)}) if ladder else sized
@@ -75,14 +77,30 @@ def _coefficients(spec: StudySpec) -> int:
     return math.comb(numbers + 2, 2) + sum(len(p.options) - 1 for p in spec.searched.values() if not p.numeric)
 
 
-def _next_trials(study: Study, spec: StudySpec, needed: int) -> int:
+def _next_trials(spec: StudySpec, needed: int) -> int:
     """Return the number of further trials; they alone determine a quadratic response, and each choice gets at least one."""
-    longer = (spec.max_train_steps, spec.schedule) != (study.spec.max_train_steps, study.spec.schedule)
-    if not longer and spec.searches_within(study.spec):
-        needed -= len(trials_inside(spec, study.ranked()))
     carried = spec.trials or needed
     least = max(_coefficients(spec), min(RATE_TRIALS, carried))
     return max(min(max(needed, least), MAX_GROWTH * carried), _fewest(spec))
+
+
+def _counted(study: Study, spec: StudySpec) -> int:
+    """Return the number of earlier results that count for the study: those in its space, if they have the same length."""
+    longer = (spec.max_train_steps, spec.schedule) != (study.spec.max_train_steps, study.spec.schedule)
+    return 0 if longer or not spec.searches_within(study.spec) else len(trials_inside(spec, study.ranked()))
+
+
+def size_reason(study: Study, spec: StudySpec) -> str:
+    """Return the reason for the number of trials of a search, as a clause; empty for a study of another kind."""
+    if spec.settings and any(p.numeric for p in spec.searched.values()):
+        return new_scores.FIRST
+    if not _searches(spec) or spec.sampler.kind == "adaptive" or spec.trials is None:
+        return ""
+    needed, counted = trials_needed(effect_of(study), len(spec.searched)), _counted(study, spec)
+    reason = f"about {needed} trials show the best values of {count(len(spec.searched), 'hyperparameter')}"
+    if counted:
+        reason += f", and {count(counted, 'earlier trial')} in the new space {'counts' if counted == 1 else 'count'}"
+    return f"{reason}; one study at a time gets no more" if spec.trials < needed - counted else reason
 
 
 def _fewest(spec: StudySpec) -> int:

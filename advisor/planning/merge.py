@@ -21,19 +21,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import get_args
 
 import numpy as np
 from pydantic import ValidationError
 
 from advisor.computed.curves.curve_tails import round_up
+from advisor.computed.space import importance
 from advisor.engine.explain import cause_of
 from advisor.engine.rule import Rule
 from advisor.model.change import Advise, Change, RepeatTrial, RunPlan, SetField
-from advisor.model.finding import Finding, Goal, Verdict, by_priority
+from advisor.model.finding import Finding, Goal, Side, Verdict, by_priority
 from advisor.model.frozen import FrozenModel
 from advisor.model.message import MessageField
 from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
+from advisor.planning import new_scores, rate_end
 from advisor.planning.base import base, name_of_round, validate, with_lengths
 from advisor.planning.closing import closing_study, more_telling, repeated_if_settled
 from advisor.planning.designs import per_optimizer
@@ -43,7 +46,16 @@ from advisor.planning.draft import Conflict, Draft
 from advisor.planning.goals import goal_of, manual_goal, slug
 from advisor.planning.ranges import narrowed
 from advisor.planning.stage_edits import StageEdits
-from advisor.planning.stages import MIN_CONFIDENCE, Stage, ends_tuning, in_order, only_narrows
+from advisor.planning.stages import (
+    MIN_CONFIDENCE,
+    REGULARISATION,
+    SPACE,
+    Stage,
+    ends_tuning,
+    in_order,
+    only_advice,
+    only_narrows,
+)
 from advisor.planning.states import assess
 
 HARMLESS: frozenset[Goal] = frozenset({"pipeline", "efficiency"})
@@ -65,6 +77,8 @@ class Plan(FrozenModel):
     deferred: tuple[Deferred, ...]
     unsized: frozenset[str]
     """Names of the studies with the number of trials of the analysed study; designs chose the number of the others."""
+    new_scores: bool = False
+    """Whether the validation data change before the studies, so that earlier trials do not count."""
 
 
 def file_names(specs: Sequence[StudySpec]) -> list[str]:
@@ -78,7 +92,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     rules: the rules that produced the verdicts; they declare what must be settled before the design `exploit`.
     """
     verdicts = tuple(verdicts)
-    findings = by_priority(f for v in verdicts for f in v.findings)
+    findings = by_priority((f for v in verdicts for f in v.findings), importance.shares(study))
     start = base(study)
     merger = _Merger(study, findings, verdicts, rules, Draft(start, start))
     for number, stage in enumerate(in_order(study, findings)):
@@ -95,7 +109,10 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
         specs = tuple(narrowed(study, spec, merger.draft.owners.keys()) for spec in specs)
     if len(specs) == 1 and merger.drafted:
         specs = (repeated_if_settled(study, verdicts, rules, specs[0]),)
-    return Plan(specs=specs, deferred=tuple(merger.deferred), unsized=unsized)
+    anew = bool(specs) and new_scores.asked(specs[0], findings)
+    if anew and not merger.drafted and specs[0].probe is None:
+        specs, unsized = (merger.trained_again(specs[0]),), frozenset()
+    return Plan(specs=specs, deferred=tuple(merger.deferred), unsized=unsized, new_scores=anew)
 
 
 @dataclass
@@ -142,16 +159,20 @@ class _Merger:
 
     def add_stage(self, stage: Stage) -> None:
         """Apply the changes of the stage's findings; add a study if there are enough changes for one."""
-        before = self.draft.current
         edits = StageEdits("", [f for f in self.findings if f.goal in stage])
+        if stage is REGULARISATION and any(not isinstance(c, Advise) for f in edits.findings for c in f.changes):
+            self._add_rate_end()
+        before = self.draft.current
         for finding in sorted(edits.findings, key=lambda f: (_repeats_trial(f), self._depth(f))):
             self._add_finding(finding, edits)
+        if stage is SPACE and edits.request is None and self.draft.current != before and not self.specs:
+            edits.changes += self._wider_rate()
         by_hand = next((f for f in edits.findings if self._needs_manual_fix(f)), None)
         if edits.request is None and by_hand is None and self.draft.current == before:
             self._place_notes(edits)
             return
         edits.goal = (
-            goal_of(edits.changes, before, self.draft.current)
+            goal_of(edits.by_priority, before, self.draft.current)
             if edits.changes or by_hand is None
             else manual_goal(str(by_hand.action))
         )
@@ -166,6 +187,26 @@ class _Merger:
             if not self.specs and edits.request is None and by_hand is None:
                 self.first = (edits, before)
             self._add_study(edits)
+
+    def _add_rate_end(self) -> None:
+        """Add a study with a wider range of the learning rate, if the best trials lie at its end and no study comes before it."""
+        before = self.draft.current
+        if not self.specs and (changes := self._wider_rate()):
+            self._add_study(StageEdits(goal_of(changes, before, self.draft.current), (), changes=changes))
+
+    def _wider_rate(self) -> list[Change]:
+        """Widen the learning rate's range in the draft, if the best trials lie at its end, and return the change.
+
+        A finding about this end that is unlikely to be right is followed then, too.
+        """
+        before = self.draft.current
+        change = None if self.broken else rate_end.wider(self.study, before)
+        if change is None or not self.draft.apply(rate_end.__name__, change):
+            return []
+        ends = {s for s in get_args(Side) if getattr(change, s) != getattr(before.parameters[change.parameter], s)}
+        same = [f for f in self.findings if f.goal == "boundary" and f.subject == change.parameter and f.side in ends]
+        self.deferred = [d for d in self.deferred if (d.rule, d.message) not in [(f.rule, f.message) for f in same]]
+        return [change]
 
     def tell_more(self) -> None:
         """Make the only study tell what is unknown, if it only has more or shorter trials, or narrower ranges.
@@ -186,6 +227,14 @@ class _Merger:
             if spec is not self.specs[0]:
                 goal = spec.goal if edits.only_trials else edits.goal
                 self.specs, self.drafted = [spec.model_copy(update={"goal": goal})], []
+
+    def trained_again(self, spec: StudySpec) -> StudySpec:
+        """Return the study that trains the best settings again instead of this one; findings that this one follows wait."""
+        again = new_scores.train_again(self.study, spec, self.draft.start, self.findings)
+        for finding in self.settled if again is not spec else ():
+            if not only_advice(finding):
+                self._defer(finding, _reason_to_wait(again))
+        return again
 
     def add_savings(self) -> None:
         """Add a study for the stages that only save trials, unless another study includes their changes or it was already run."""

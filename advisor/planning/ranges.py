@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from advisor.computed.space import promising
+from advisor.computed.space.extension import tidy_range
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import capital
-from advisor.planning import roles
 from advisor.planning.base import validate
 from advisor.planning.designs import explore
 from advisor.planning.draft import Part
@@ -31,7 +31,7 @@ def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec
     whole, by_findings = spec, {name for name, _ in keep}
     for name, (low, high) in ranges.items():
         old = spec.parameters[name]
-        why = roles.why(name, old.role, _why(study, spec))
+        why = _why(study, spec)
         why = f"{old.why.rstrip('.')}. {capital(why)}" if name in by_findings and old.why else why
         new = old.model_copy(update={"low": low, "high": high, "why": why})
         goal = with_range(spec.goal, name, old, new) if name in by_findings else spec.goal
@@ -45,14 +45,16 @@ def _free_ends(
     study: Study, spec: StudySpec, name: str, ends: tuple[float, float], keep: Collection[Part]
 ) -> tuple[float, float]:
     """Return the range with these ends, save those that a finding set; a range that a finding moved or widened stays."""
-    old, now = study.spec.parameters.get(name), spec.parameters[name]
+    now = spec.parameters[name]
     parts = {part for subject, part in keep if subject == name}
     if not parts:
         return ends
     assert now.low is not None
     assert now.high is not None
     low, high = (now.low, ends[1]) if parts == {"low"} else (ends[0], now.high)
-    cut = old is not None and old.numeric and old.contains(now.low) and old.contains(now.high)
+    # Inferred ends are rounded outwards in the next study; that is no change of a finding.
+    old = tidy_range(study, name) if name in study.searched else now
+    cut = old.numeric and old.contains(now.low) and old.contains(now.high)
     return (low, high) if cut and parts in ({"low"}, {"high"}) and low < high else (now.low, now.high)
 
 

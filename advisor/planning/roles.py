@@ -56,9 +56,8 @@ def in_next_study(study: Study, name: str, best: Mapping[str, Value]) -> Paramet
     if counts_training(name) and name in best and parameter.searched:
         reason = role_of(name)[1]
     elif parameter_kinds.searches_architecture(study, name) and parameter.role != "scientific":
-        if name not in study.inferred or name not in best or not _tunes_others(study, name):
-            return _compared(parameter)
-        reason = COSTS
+        # The best trial is weak evidence of the best architecture: it has one of few values, with other settings that suit it.
+        return _compared(parameter)
     else:
         source = "the range was inferred from the trials" if name in study.inferred else "since the last round"
         kept = f"unchanged; {source}" if name in study.inferred else f"unchanged {source}"
@@ -67,18 +66,8 @@ def in_next_study(study: Study, name: str, best: Mapping[str, Value]) -> Paramet
 
 
 def _compared(parameter: Parameter) -> Parameter:
-    reason = (
-        "compared in this study, because it changes the cost of training and serving; unchanged since the last round"
-    )
+    reason = "compared, because it changes the cost of training and serving; the same range as in the last study"
     return parameter.model_copy(update={"role": "scientific", "why": reason})
-
-
-def _tunes_others(study: Study, name: str) -> bool:
-    """Return whether the study searches more than its architecture and batch size, so that these are not its question."""
-    return any(
-        n != name and not parameter_kinds.searches_architecture(study, n) and not parameter_kinds.is_batch_size(n)
-        for n in study.searched
-    )
 
 
 def reason_to_keep(change: SetRange, now: Parameter | None) -> str | None:

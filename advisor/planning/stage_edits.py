@@ -25,6 +25,12 @@ class StageEdits:
     """Advice of the findings, which a search space cannot express."""
 
     @property
+    def by_priority(self) -> list[Change]:
+        """The changes in the order of their findings, the most important first; those of designs come before them."""
+        asked = [c for f in self.findings for c in f.changes]
+        return sorted(self.changes, key=lambda c: asked.index(c) if c in asked else -1)
+
+    @property
     def only_fixes(self) -> bool:
         """Whether the stage only fixed hyperparameters of little effect or dropped values: that saves trials but yields no gain."""
         return all(map(only_saves, self.changes))

@@ -22,9 +22,6 @@ from advisor.stats import power
 
 State = Literal["fine", "wrong", "cannot be told"]
 
-FALSE_ALARMS = 0.05
-"""Maximum p-value of the test that results are unrelated to all hyperparameters for an effect to count as found."""
-
 SETTINGS_PER_COEFFICIENT = 2
 """Minimum number of settings for each coefficient of a quadratic response, to estimate the response and the noise around it."""
 
@@ -92,7 +89,7 @@ def _space(study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule]) -> 
 def effect_of(study: Study) -> State:
     """Return the state of the question if at least one hyperparameter has an effect."""
     try:
-        return "fine" if importance.read(study).p <= FALSE_ALARMS else "cannot be told"
+        return "fine" if importance.read(study).p <= importance.FALSE_ALARMS else "cannot be told"
     except MissingData:
         return "cannot be told"
 

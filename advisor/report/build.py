@@ -27,7 +27,7 @@ from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import dump
 from advisor.model.study import Signal, Study, Trial
 from advisor.model.words import encodable
-from advisor.planning import Deferred, file_names, price
+from advisor.planning import Deferred, budget, file_names, price
 from advisor.report.model import Best, NextStudy, Provenance, RuleInfo, Spread, TrialCounts
 from advisor.report.plot_data import overview
 from advisor.report.plot_data.compact_curves import compact_curves
@@ -222,6 +222,7 @@ def _next_studies(study: Study, specs: Sequence[StudySpec]) -> tuple[NextStudy, 
             spec=spec,
             yaml=text,
             cost=price.cost(study, spec).sentence,
+            size=budget.size_reason(study, spec),
             training=encodable(command),
             new_options=tuple(map(encodable, new_options(study, command))),
         )

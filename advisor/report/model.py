@@ -95,6 +95,8 @@ class NextStudy(FrozenModel):
     yaml: str
     cost: str = ""
     """What it costs, as a sentence."""
+    size: str = ""
+    """Reason for its number of trials, as a clause; empty if its goal says the number."""
     training: str = "python train.py"
     """Command that trains one trial, with placeholders for what the study sets."""
     new_options: tuple[str, ...] = ()
@@ -170,7 +172,7 @@ class ReportData(FrozenModel):
         Critical causes come first. Pure advice that explains nothing follows the warnings that change a study, notes follow
         findings that need action, and findings deferred to a later study come last.
         """
-        findings = by_priority(f for v in self.verdicts for f in v.findings)
+        findings = by_priority((f for v in self.verdicts for f in v.findings), self.figures.effects)
         causes = [first_cause(f, findings) for f in findings]
         heads = [f for f, cause in zip(findings, causes, strict=True) if cause is f]
 

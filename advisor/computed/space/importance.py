@@ -14,6 +14,9 @@ from advisor.model.space import FloatArray, counts_training
 from advisor.model.study import Study
 from advisor.stats import importance
 
+FALSE_ALARMS = 0.05
+"""Maximum p-value of the test that results are unrelated to all hyperparameters for an effect to count as found."""
+
 
 @dataclass(frozen=True)
 class Importances:
@@ -52,6 +55,15 @@ def read(study: Study) -> Importances:
         (u, study.searched[n].numeric) for n, u in tried.left_out.items() if _varied(u) and not counts_training(n)
     ]
     return Importances((*numeric, *choices), tried, response, response.total(), response.p(others))
+
+
+def shares(study: Study) -> dict[str, float]:
+    """Return the importance of each hyperparameter; empty if no effect was found."""
+    try:
+        found = read(study)
+    except MissingData:
+        return {}
+    return dict(zip(found.names, found.total.mean(axis=0).tolist(), strict=True)) if found.p <= FALSE_ALARMS else {}
 
 
 def _varied(positions: FloatArray) -> bool:

@@ -54,7 +54,7 @@ MAX_POINTS = 150
 """Maximum number of trials to fit, evenly spaced in rank; the time grows with its cube."""
 MAX_NAMES = 20
 """Maximum number of hyperparameters of a model. With more, the trials of a study hardly exclude any values."""
-MAX_CASES = 8
+MAX_CASES = 9
 """Maximum number of combinations of scientific values; the range must contain good settings for each of them."""
 SEED = 0
 _UNIFORM_POINTS = 300

@@ -20,7 +20,6 @@ import numpy as np
 from advisor.computed.space import importance, settings
 from advisor.model import parameter_kinds
 from advisor.model.change import FixParameter
-from advisor.model.finding import MissingData
 from advisor.model.prediction import significant
 from advisor.model.space import Value, is_learning_rate
 from advisor.model.spec import StudySpec
@@ -28,7 +27,7 @@ from advisor.model.study import Study
 from advisor.model.words import count, listed
 from advisor.planning import price
 from advisor.planning.base import best_setting
-from advisor.planning.states import FALSE_ALARMS, settings_needed
+from advisor.planning.states import settings_needed
 
 MIDDLE = "nothing shows which value is best, so this is the middle of the better half of the trials"
 MIN_SEARCHED = 2
@@ -75,7 +74,7 @@ def narrowed(study: Study, spec: StudySpec, trials: int, why: str, keep: Collect
     others = len(spec.searched) - len(names)
     number = max((k for k in range(len(names)) if settings_needed(k + others) <= trials), default=0)
     rates = sum(is_learning_rate(n) for n in names)
-    shares = _importance(study)
+    shares = importance.shares(study)
     fixed = _by_relevance(names, shares)[max(number, MIN_SEARCHED - others, rates) :]
     for name in (n for n in names if n in fixed):
         middle = None if shares else _middle(study, name)
@@ -92,15 +91,6 @@ def _middle(study: Study, name: str) -> Value | None:
     at = study.positions(name, ranked[: math.ceil(len(ranked) / 2)])
     middle = parameter.from_unit(float(np.median(at)))
     return significant(middle, 3) if isinstance(middle, float) else middle
-
-
-def _importance(study: Study) -> dict[str, float]:
-    """Return the importance of each hyperparameter; empty if no effect was found."""
-    try:
-        found = importance.read(study)
-    except MissingData:
-        return {}
-    return dict(zip(found.names, found.total.mean(axis=0).tolist(), strict=True)) if found.p <= FALSE_ALARMS else {}
 
 
 def _by_relevance(names: list[str], shares: Mapping[str, float]) -> list[str]:

@@ -12,7 +12,7 @@ from advisor.model.words import capital, shorten, spelled, trimmed
 from advisor.report.figures.svg import FIGURE_WIDTH, Frame, Key, px_text
 from advisor.report.model import ReportData
 from advisor.report.plot_data.scale import Scale, limits_of_values
-from advisor.report.text.study_diff import alike, describe
+from advisor.report.text.study_diff import alike, as_run, describe
 
 BEST_TRIALS = 5
 """Number of best trials to mark on each range."""
@@ -48,7 +48,7 @@ def range_rows(report: ReportData) -> RangeRows | None:
     """
     if not report.next_studies:
         return None
-    old, new = report.spec.parameters, report.next_studies[0].spec.parameters
+    old, new = as_run(report).parameters, report.next_studies[0].spec.parameters
     pairs = [(n, old.get(n), new.get(n)) for n in dict.fromkeys([*old, *new])]
     numeric = [(n, a, b) for n, a, b in pairs if any(p is not None and p.numeric and p.searched for p in (a, b))]
     numeric.sort(key=lambda row: _is_same_domain(row[1], row[2]))

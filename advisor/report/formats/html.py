@@ -34,6 +34,7 @@ def render_html(report: ReportData) -> str:
     environment = _template_environment()
     css, script = _read_asset(environment, "report.css"), _page_script(environment)
     cards = view.cards(report)
+    todo = view.cards_to_act_on(cards, headline.lead(report))
     return environment.get_template("report.html.j2").render(
         report=report,
         css=Markup(css),  # noqa: S704 - our own file
@@ -52,11 +53,11 @@ def render_html(report: ReportData) -> str:
         below={c.ident: [b for b in cards if b.head == c.ident] for c in cards},
         statuses=view.verdicts_by_status(report),
         not_applicable=view.count_not_applicable(report),
-        tally=_tally_rows(report),
+        tally=_tally_rows(report, todo),
         steps=view.steps(report),
         ranges=range_rows(report),
-        todo=view.cards_to_act_on(cards),
-        unasked=view.unasked_changes(report),
+        todo=todo,
+        changes=view.explained_changes(report),
         groups=all_plots.plot_groups(report),
         missing_plots=all_plots.missing_plots(report),
         table=view.trials_to_list(report),
@@ -95,11 +96,11 @@ def render_live() -> tuple[str, str]:
     )
 
 
-def _tally_rows(report: ReportData) -> list[tuple[str, int, str]]:
-    """Return (icon, count, label) rows: first findings by severity, then checks without a finding by status."""
-    rows = [(s, sum(f.severity == s for f in report.heads), label) for s, label in view.SEVERITY_LABELS.items()]
-    if below := len(report.findings) - len(report.heads):
-        rows.append(("follows", below, "explained by these"))
+def _tally_rows(report: ReportData, todo: Sequence[view.Card]) -> list[tuple[str, int, str]]:
+    """Return (icon, count, label) rows: the things to do by severity, all other findings, then checks without a finding."""
+    rows = [(s, sum(c.finding.severity == s for c in todo), label) for s, label in view.SEVERITY_LABELS.items()]
+    if others := len(report.findings) - len(todo):
+        rows.append(("follows", others, "for later or explained by these"))
     status = {s: sum(1 for _ in report.with_status(s)) for s in ("quiet", "not-assessed", "broken")}
     passed = "check passed" if status["quiet"] == 1 else "checks passed"
     rows += [("passed", status["quiet"], passed), ("unknown", status["not-assessed"], "not checked")]

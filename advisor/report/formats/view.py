@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from advisor.model.change import Advise, SetField, SetRange, SetSchedule
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, HistogramEvidence
 from advisor.model.finding import Finding, Verdict
-from advisor.model.message import Message, Name, say
+from advisor.model.message import Message, Name, as_sentence, joined, say
 from advisor.model.reading import Decision
-from advisor.model.spec import SAME, Parameter, StudySpec
-from advisor.model.words import clean, confidence, count, number, sentence, setting, shorten
+from advisor.model.spec import SAME, Parameter
+from advisor.model.words import capital, clean, confidence, count, number, sentence, setting, shorten
+from advisor.planning.new_scores import NOT_COMPARABLE
 from advisor.report.figures import Figure, Key
 from advisor.report.figures.axis import axis_figure
 from advisor.report.figures.curves import curve_figures
@@ -20,7 +22,7 @@ from advisor.report.figures.histogram import histogram_figure
 from advisor.report.figures.selected_trial import selected_trial_figure
 from advisor.report.model import NextStudy, ReportData, RuleInfo
 from advisor.report.plot_data.model import TrialRow
-from advisor.report.text.study_diff import DiffRow, advice, describe, diff_changes, diff_specs, reasons
+from advisor.report.text.study_diff import DiffRow, advice, as_run, describe, diff_changes, diff_specs, reasons
 
 MAX_TABLE_TRIALS = 500
 """Maximum number of trials in the table, not counting trials that findings name."""
@@ -50,7 +52,11 @@ class Card:
     rows: tuple[tuple[str, str], ...]
     diff: tuple[DiffRow, ...]
     merged: tuple[Message, ...]
-    """One sentence for each difference between `diff` and the next study, which other findings change too."""
+    """One sentence for each difference between `diff` and the next study, which other findings change too, and one on scores that
+    can no longer be compared.
+    """
+    to_do: Message
+    """What to do, as the next study has it."""
     reasons: tuple[str, ...]
     advice: tuple[str, ...]
     rule: RuleInfo | None
@@ -94,6 +100,7 @@ def _card(report: ReportData, finding: Finding, ident: str, head: str | None) ->
         rows=evidence_rows(finding),
         diff=diff_changes(report.spec, finding.changes),
         merged=merged_changes(report, finding),
+        to_do=thing_to_do(report, finding),
         reasons=tuple(t for t in reasons(finding.changes) if t.rstrip(".") != clean(action)),
         advice=tuple(t for t in advice(finding.changes) if t.rstrip(".") != action),
         rule=rule,
@@ -110,19 +117,31 @@ def evidence_rows(finding: Finding) -> tuple[tuple[str, str], ...]:
 
 
 def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
-    """Return one sentence for each difference between the finding's changes and the next study.
+    """Return one sentence for each difference between the finding's changes and the next study, and one on scores that change.
 
     Empty for a deferred finding.
     """
     if report.reason_deferred(finding) is not None:
         return ()
+    anew = any(isinstance(c, Advise) and c.new_scores for c in finding.changes)
+    rows = _merged_rows(report, finding)
+    merged = (say("The next study has {name} {after}.", name=Name(row.name), after=row.after) for row in rows)
+    return (*(say(NOT_COMPARABLE) for _ in range(anew)), *merged)
+
+
+def thing_to_do(report: ReportData, finding: Finding) -> Message:
+    """Return what to do about a finding: its action, or the range of the next study if other findings change that one, too."""
+    rows = _merged_rows(report, finding) if all(isinstance(c, SetRange) for c in finding.changes) else []
+    if not rows or len(rows) != len(finding.changes):
+        return joined((as_sentence(finding.action), *merged_changes(report, finding)), " ")
+    return joined((say("Search {name} in {after}.", name=Name(row.name), after=row.after) for row in rows), " ")
+
+
+def _merged_rows(report: ReportData, finding: Finding) -> list[DiffRow]:
+    """Return the rows of the first next study that differ from what the finding proposes."""
     proposed = {row.name: row.after for row in diff_changes(report.spec, finding.changes)}
     rows = [row for step in steps(report)[:1] for row in step.diff]
-    return tuple(
-        say("The next study has {name} {after}.", name=Name(row.name), after=row.after)
-        for row in rows
-        if row.after is not None and proposed.get(row.name, row.after) != row.after
-    )
+    return [row for row in rows if row.after is not None and proposed.get(row.name, row.after) != row.after]
 
 
 def changes_next_study(report: ReportData, finding: Finding) -> bool:
@@ -133,20 +152,27 @@ def changes_next_study(report: ReportData, finding: Finding) -> bool:
     return any(row.name in proposed for step in steps(report)[:1] for row in step.diff)
 
 
-def unasked_changes(report: ReportData) -> tuple[DiffRow, ...]:
-    """Return the rows of the first next study that no finding asks for, with their reasons."""
-    asked = {
-        row.name
-        for f in report.findings
-        if report.reason_deferred(f) is None
-        for row in diff_changes(report.spec, f.changes)
-    }
-    return tuple(row for step in steps(report)[:1] for row in step.diff if row.why and row.name not in asked)
+def explained_changes(report: ReportData) -> tuple[DiffRow, ...]:
+    """Return the rows of the first next study, each with the reason for the change.
+
+    If several rows in succession have the same reason, only the last one has it.
+    """
+    if not report.next_studies:
+        return ()
+    changes = [c for f in report.findings if report.reason_deferred(f) is None for c in f.changes]
+    asked = {"trials": report.next_studies[0].size}
+    for change in reversed(changes):
+        if isinstance(change, SetField | SetSchedule):
+            asked[change.field if isinstance(change, SetField) else "schedule"] = change.why
+    rows = [replace(r, why=capital(r.why or asked.get(r.name) or "") or None) for r in steps(report)[0].diff]
+    following = [row.why for row in rows[1:]] + [None]
+    return tuple(replace(r, why=None) if r.why == after else r for r, after in zip(rows, following, strict=True))
 
 
-def cards_to_act_on(made: tuple[Card, ...]) -> list[Card]:
-    """Return the cards to act on now, one for each action.
+def cards_to_act_on(made: tuple[Card, ...], first: Finding | None) -> list[Card]:
+    """Return the cards to act on now, one for each action: that of the headline's finding, `first`, then those of the next study.
 
+    Advice that no study can follow comes last, unless it is about a fault of the pipeline, which spoils every study.
     Deferred findings are left out, and findings whose changes another one of their group makes: the first one whose changes the
     next study has unaltered, else the cause.
     """
@@ -157,7 +183,8 @@ def cards_to_act_on(made: tuple[Card, ...]) -> list[Card]:
         group = kept.setdefault(card.head or card.ident, [])
         if not card.diff or not any(names[card.ident] <= names[other] for other in group):
             group.append(card.ident)
-    return [c for c in now if c.ident in kept[c.head or c.ident]]
+    shown = [c for c in now if c.ident in kept[c.head or c.ident]]
+    return sorted(shown, key=lambda c: (c.finding is not first, not c.diff and c.finding.goal != "pipeline"))
 
 
 def explanation_sentence(finding: Finding) -> str | None:
@@ -190,7 +217,7 @@ def _concerns_curve_end(report: ReportData, finding: Finding, evidence: CurveEvi
 
 def steps(report: ReportData) -> tuple[Step, ...]:
     """Return the next studies in run order, each compared with the preceding study."""
-    specs = [_spec_as_run(report), *(n.spec for n in report.next_studies)]
+    specs = [as_run(report), *(n.spec for n in report.next_studies)]
     made = [Step(f"next-{i}", n, diff_specs(specs[i - 1], n.spec)) for i, n in enumerate(report.next_studies, 1)]
     if made and (row := _length_row(report, made[0])) is not None:
         made[0] = replace(made[0], diff=(*made[0].diff, row))
@@ -205,16 +232,7 @@ def _length_row(report: ReportData, step: Step) -> DiffRow | None:
         return None
     if any(row.name == name for row in step.diff):
         return None
-    return DiffRow(name, f"{min(ends):,} to {max(ends):,}", f"{length:,}")
-
-
-def _spec_as_run(report: ReportData) -> StudySpec:
-    """Return the study's spec with undeclared fields set to the values in use. If declared later, they show no difference."""
-    spec, counts = report.spec, report.counts
-    ended = max(counts.total - counts.running - counts.no_data, 1)
-    following = report.next_studies[0].spec if report.next_studies else spec
-    every = spec.evaluate_every or following.evaluate_every
-    return spec.model_copy(update={"trials": spec.trials or ended, "evaluate_every": every})
+    return DiffRow(name, f"{min(ends):,} to {max(ends):,}", f"{length:,}", "trials of one length can be compared")
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------------------

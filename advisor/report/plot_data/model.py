@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Literal
 
+from advisor.computed.space.importance import FALSE_ALARMS
 from advisor.model.frozen import FrozenModel
 from advisor.model.space import Value
 from advisor.model.study import Signal, Status
@@ -220,6 +221,12 @@ class Figures(FrozenModel):
     close_ups: tuple[CloseUp, ...] = ()
     just_above: JustAbove | None = None
     compact_curves: tuple[CompactCurves, ...] = ()
+
+    @property
+    def effects(self) -> dict[str, float]:
+        """Share of the variation between settings that each hyperparameter explains; empty if no effect was found."""
+        found = self.importances
+        return {i.parameters[0]: i.share for i in found.each} if found is not None and found.p <= FALSE_ALARMS else {}
 
     @cached_property
     def by_id(self) -> dict[str, TrialRow]:

@@ -15,10 +15,11 @@ from advisor.model.prediction import significant
 from advisor.model.space import is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import capital, clean, count, number, setting, share, shorten, spelled
+from advisor.planning.new_scores import NOT_COMPARABLE, asked
 from advisor.planning.stages import MIN_FEASIBLE, ends_tuning
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
-from advisor.report.text.study_diff import alike, diff_changes, diff_specs
+from advisor.report.text.study_diff import ROUNDING, alike, as_run, diff_changes, diff_specs
 
 _PARAMETERS = 4
 """Maximum number of hyperparameters that the sentence on the best trial mentions."""
@@ -63,6 +64,13 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
     return action, as_sentence(report.heads[0].message)
 
 
+def lead(report: ReportData) -> Finding | None:
+    """Return the finding that the headline states; None if it follows no finding."""
+    if not report.next_studies:
+        return next(iter([*_urgent(report), *report.heads]), None)
+    return before_study(report) or _followed(report, report.next_studies[0].spec)
+
+
 def before_study(report: ReportData) -> Finding | None:
     """Return the finding whose action a person carries out before the first study; None if the study comes first."""
     if not report.next_studies or report.counts.feasible == 0:
@@ -82,12 +90,15 @@ def _urgent(report: ReportData) -> list[Finding]:
 
 
 def _marked(spec: StudySpec) -> Message:
-    """Return the goal of a study with the hyperparameters in it marked as names."""
+    """Return the goal of a study with the hyperparameters in it marked as names; without the numbers if they are several's."""
+    head, _, numbers = spec.goal.partition(": ")
+    ranges = [part.partition(" ")[0] in map(clean, spec.parameters) for part in numbers.split("; ")]
+    goal = head if len(ranges) > 1 and all(ranges) else spec.goal
     names = sorted({clean(name) for name in spec.parameters} - {""}, key=len, reverse=True)
     if not names:
-        return Message((spec.goal,))
+        return Message((goal,))
     # Names may contain spaces; a name ends at a space or a punctuation mark.
-    words = re.split(rf"(?<!\S)({'|'.join(map(re.escape, names))})(?=[\s,:;]|$)", spec.goal)
+    words = re.split(rf"(?<!\S)({'|'.join(map(re.escape, names))})(?=[\s,:;]|$)", goal)
     return Message(tuple(Name(word) if i % 2 else word for i, word in enumerate(words) if word))
 
 
@@ -100,16 +111,25 @@ def _followed(report: ReportData, spec: StudySpec) -> Finding | None:
 def _then(spec: StudySpec, before: Finding) -> Message:
     """Return the reason for advice that no study can follow, and what comes after it."""
     goal = spec.goal.partition(":")[0]
-    return say("{why} Then run the next study, “{goal}”.", why=first_sentence(before.message), goal=goal)
+    text = "{why} Then run the next study, “{goal}”." + f" {NOT_COMPARABLE}" * asked(spec, [before])
+    return say(text, why=first_sentence(before.message), goal=goal)
 
 
 def _reason(report: ReportData, spec: StudySpec, lead: Finding | None) -> Message:
     """Return the reason for the first study: the findings that it follows."""
     if lead is None:
         done = next((f for f in report.heads if ends_tuning([f])), None)
-        return say("{text}", text=_quiet(report)) if done is None else first_sentence(done.message)
+        if done is not None:
+            return first_sentence(done.message)
+        changed = (
+            row for row in diff_specs(as_run(report), spec) if row.why and row.name in spec.goal.partition(":")[0]
+        )
+        own = next((capital(row.why or "") for row in changed), "")
+        return as_sentence(own) if own else say("{text}", text=_quiet(report))
     ends = [c.parameter for c in lead.changes if isinstance(c, SetRange) and c.parameter in spec.parameters]
     ranges = [name for name in ends if spec.parameters[name].numeric]
+    if ranges and _is_beyond(report, ranges[0], spec.parameters[ranges[0]]):
+        return as_sentence(capital(spec.parameters[ranges[0]].why or ""))
     found = _range_findings(report, lead, ranges[0], spec.parameters[ranges[0]]) if ranges else [lead]
     return as_sentence(found[0].message) if len(found) == 1 else joined((first_sentence(f.message) for f in found), " ")
 
@@ -131,7 +151,7 @@ def _is_followed(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
     """Return whether the study contains a change of the finding, or the fix by hand or the design that the finding asks for."""
     if _is_by_hand(spec, finding):
         return True
-    changed = {row.name for row in diff_specs(report.spec, spec)}
+    changed = {row.name for row in diff_specs(as_run(report), spec)}
     plans = {c.plan for c in finding.changes if isinstance(c, RunPlan)}
     if "clip" in plans and any(map(parameter_kinds.clips_norm, changed)):
         return True
@@ -153,6 +173,21 @@ def _range_findings(report: ReportData, first: Finding, name: str, new: Paramete
         if setter is not None and setter not in found:
             found.append(setter)
     return found or [first]
+
+
+def _is_beyond(report: ReportData, name: str, new: Parameter) -> bool:
+    """Return whether the new range goes beyond the old one at an end that no finding proposed."""
+    old = as_run(report).parameters.get(name)
+    if old is None or not old.numeric or alike(old, new):
+        return False
+    assert new.low is not None
+    assert new.high is not None
+    low, high = old.to_unit([new.low, new.high])
+    sides: tuple[tuple[Side, bool], ...] = (("low", low < -ROUNDING), ("high", high > 1 + ROUNDING))
+    return any(
+        beyond and not any(_proposes(f, name, side, getattr(new, side)) for f in report.findings)
+        for side, beyond in sides
+    )
 
 
 def _proposes(finding: Finding, name: str, side: Side, end: float) -> bool:
@@ -363,7 +398,7 @@ def _trials_figure(report: ReportData) -> tuple[str, str, str]:
 def _space_note(report: ReportData, searched: int) -> str:
     if not report.next_studies:
         return "none is varied" if searched == 0 else "in this study"
-    old, new = report.spec.parameters, report.next_studies[0].spec
+    old, new = as_run(report).parameters, report.next_studies[0].spec
     changed = sum(not alike(p, new.parameters.get(n)) for n, p in old.items())
     added = len(new.parameters.keys() - old.keys())
     parts = [f"{changed} to change" if changed else "", f"{added} to add" if added else ""]

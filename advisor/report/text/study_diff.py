@@ -11,6 +11,7 @@ from advisor.model.change import AddParameter, Advise, Change, FixParameter, Set
 from advisor.model.spec import Parameter, Region, StudySpec
 from advisor.model.words import capital, clean, setting, trimmed
 from advisor.planning.base import validate
+from advisor.report.model import ReportData
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,8 @@ class DiffRow:
 
 
 _COMPARED = tuple(Parameter.model_fields.keys() - {"why", "low", "high"})
-"""Fields of a hyperparameter that must be equal in two versions that are alike; for the ends of a range, see `_ROUNDING`."""
-_ROUNDING = 0.01
+"""Fields of a hyperparameter that must be equal in two versions that are alike; for the ends of a range, see `ROUNDING`."""
+ROUNDING = 0.01
 """Maximum distance between the ends of two ranges that are alike, as a share of the range on its scale. Our choice."""
 _FIELDS = ("trials", "max_train_steps", "final_train_steps", "evaluate_every", "seeds")
 
@@ -44,6 +45,21 @@ def describe(parameter: Parameter) -> str:
     if parameter.when:
         text += ", when " + " and ".join(f"{clean(n)} is {setting(v)}" for n, v in parameter.when.items())
     return text
+
+
+def as_run(report: ReportData) -> StudySpec:
+    """Return the study's spec with undeclared fields and roles as the next study has them, where that is how the trials were run.
+
+    If they are declared later, they show no difference.
+    """
+    spec, counts = report.spec, report.counts
+    ended = max(counts.total - counts.running - counts.no_data, 1)
+    following = report.next_studies[0].spec if report.next_studies else spec
+    every = spec.evaluate_every or following.evaluate_every
+    searched = {n: p for n, p in following.searched.items() if n in spec.searched and n in report.inferred}
+    roles = {n: spec.parameters[n].model_copy(update={"role": p.role}) for n, p in searched.items()}
+    update = {"trials": spec.trials or ended, "evaluate_every": every, "parameters": {**spec.parameters, **roles}}
+    return spec.model_copy(update=update)
 
 
 def diff_specs(old: StudySpec, new: StudySpec) -> tuple[DiffRow, ...]:
@@ -68,7 +84,7 @@ def alike(old: Parameter | None, new: Parameter | None) -> bool:
     if new.low is None or new.high is None or not old.numeric:
         return (old.low, old.high) == (new.low, new.high)
     low, high = old.to_unit([new.low, new.high])
-    return bool(abs(low) <= _ROUNDING and abs(high - 1) <= _ROUNDING)
+    return bool(abs(low) <= ROUNDING and abs(high - 1) <= ROUNDING)
 
 
 def _parameter_row(name: str, old: Parameter | None, new: Parameter | None) -> DiffRow:

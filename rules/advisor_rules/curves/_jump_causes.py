@@ -59,8 +59,7 @@ def noise_remedy(study: Study, trials: Sequence[Trial], *, constant: float) -> t
         text = "Average the weights of the last steps (Polyak averaging) and evaluate the average, or raise the batch size."
         return Advise(text=text), "the model: training jumps together with validation"
     if p_values:
-        return Advise(
-            text="Evaluate on more validation data."
-        ), "a small validation set: training does not jump with it"
+        more = Advise(text="Evaluate on more validation data.", new_scores=True)
+        return more, "a small validation set: training does not jump with it"
     text = "Average the weights of the last steps, decay the learning rate, raise the batch size or use more validation data."
     return Advise(text=text), "unknown: log the learning rate, and the objective on training data"

@@ -109,7 +109,7 @@ class EvalSampleSkew(Rule):
             subject=study.spec.objective.metric,
             trials=[p.trial for p in sample_pairs],
             evidence=(FigureEvidence(rows=rows),),
-            changes=(Advise(text=advice),),
+            changes=(Advise(text=advice, new_scores=True),),
         )
 
 

@@ -206,5 +206,5 @@ class EvalSize(Rule):
             subject=study.spec.objective.metric,
             trials=trials,
             evidence=(FigureEvidence(rows=rows),),
-            changes=(Advise(text=str(advice)),),
+            changes=(Advise(text=str(advice), new_scores=advice not in (_EQUAL_ADVICE, _SEEDS_ADVICE)),),
         )

@@ -41,7 +41,8 @@ class SpaceInfeasible(Rule):
     ## What to do
     Cut the region off, halfway between the last good and the first failed trial. If trials fail only for a combination of two
     hyperparameters, forbid that corner and keep the rest. For a learning rate and a momentum, search lr / (1 - momentum) instead of
-    the learning rate. If no region explains the failures, look for a bug first. Crashes are no reason for a lower learning rate.
+    the learning rate. If no region explains the failures, look for a bug first: if half of the trials fail so, the finding is
+    critical. A range that is too wide is not, however many trials it wastes. Crashes are no reason for a lower learning rate.
 
     ## How sure
     Confidence is the probability, given the counts, that the failure rate in this study is at least the threshold. The region is
@@ -115,7 +116,7 @@ class SpaceInfeasible(Rule):
         yield self.finding(
             _message(failed, count, ended_count, cut),
             action=_action(changes[0], cut),
-            severity="critical" if count >= self.everywhere * ended_count else "warning",
+            severity="critical" if cut is None and count >= self.everywhere * ended_count else "warning",
             confidence=outliers.chance_of_share(count, ended_count, self.share),
             subject=cut.subject if cut is not None else None,
             side=cut.side if cut is not None else None,

@@ -8,8 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from advisor.computed.stability import instability
+from advisor.computed.stability import instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Rule, Share
+from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, HistogramEvidence, Line, Mark
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
@@ -34,7 +35,8 @@ class StabilitySpikes(Rule):
 
     ## What to do
     Clip gradients. Start with the 90th percentile of the unclipped norms as the threshold and tune it around that value. A
-    threshold that clips more than half of all steps acts like a lower learning rate.
+    threshold that clips more than half of all steps acts like a lower learning rate. If the loss of none of these trials rises or
+    jumps, no result is known to suffer: the finding is a note, and the 90th percentile will do without a study of the threshold.
 
     ## How sure
     An exponential tail extrapolates the log ratios; norms of healthy runs are approximately log-normal, with a lighter tail. The
@@ -55,6 +57,10 @@ class StabilitySpikes(Rule):
     """Minimum ratio of an outlier to the running median. It is higher than all ratios in healthy real runs with several hundred
     logged norms.
     """
+    lasting: Count = 10
+    """Minimum number of steps that a rise of the loss must last early in training to count as harm."""
+    material: Share = 0.1
+    """Minimum rise of the loss, as a share of the trial's gain, to count as harm."""
     false_alarms: Share = 0.05
     """Probability, per study, that norms without outliers raise a finding."""
 
@@ -78,27 +84,39 @@ class StabilitySpikes(Rule):
             return
         worst = max(spiky, key=lambda s: (len(s.outliers.indices), s.outliers.largest))
         trials_with_outliers = [s.trial for s in spiky]
-        norms = instability.late_norms(study, trials_with_outliers)
+        norms, harmless = (
+            instability.late_norms(study, trials_with_outliers),
+            self._is_harmless(study, trials_with_outliers),
+        )
         p = min(1.0, worst.outliers.p * len(curves))
+        action = _simple_clip(norms) if harmless else instability.clip_action(norms)
         yield self.finding(
             say(
                 "The gradient norm of {trial}{at} exceeds {limit} times its running median at {where}. "
-                "The largest ratio is {largest}.{others}",
+                "The largest ratio is {largest}.{others}{loss}",
                 trial=Name(worst.trial.name),
                 at=trials_in_reach.at(worst.trial),
                 limit=Number(max(self.factor, worst.outliers.limit), 2),
                 where=worst.where,
                 largest=Number(worst.outliers.largest),
                 others=instability.other_unstable_trials(1, len(trials_with_outliers), len(curves)),
+                loss=" The loss does not jump." if harmless else "",
             ),
-            action=instability.clip_action(norms),
-            severity="warning",
+            action=action,
+            severity="note" if harmless else "warning",
             confidence=min(1 - p, 0.99),
             subject=study.signals["grad_norm"],
             trials=trials_with_outliers,
             evidence=self._evidence(study, worst, trials_with_outliers, norms, (len(curves), p)),
-            changes=instability.clip_changes(norms),
+            changes=(Advise(text=str(action)),) if harmless else instability.clip_changes(norms),
         )
+
+    def _is_harmless(self, study: Study, spiky: Sequence[Trial]) -> bool:
+        """Return whether the loss of all these trials is known, and none of it rises or jumps."""
+        unrest = loss_blowups.unrest(
+            study, spiky, lasting=self.lasting, material=self.material, false_alarms=self.false_alarms
+        )
+        return unrest.judged == len(spiky) and not unrest.unstable
 
     def _evidence(
         self,
@@ -156,6 +174,12 @@ class StabilitySpikes(Rule):
                 )
             ),
         )
+
+
+def _simple_clip(norms: FloatArray) -> Message:
+    """Return the action if the outliers harm no trial."""
+    norm = Number(float(np.quantile(norms, 0.9)))
+    return say("Clip gradients at a norm of {norm}, their 90th percentile; that needs no study of its own.", norm=norm)
 
 
 @dataclass(frozen=True)

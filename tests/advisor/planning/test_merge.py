@@ -392,3 +392,15 @@ def test_if_more_trials_gain_nothing_a_narrower_range_is_part_of_the_next_study(
     (spec,) = plan(study(), [narrow, longer, last]).specs
     assert (spec.goal, spec.parameters["lr"].high) == ("Lengthen training: 300 to 900 steps", 0.01)
     assert plan(study(), [narrow, longer]).specs[0].goal.startswith("Narrow lr")
+
+
+def test_the_hyperparameter_with_the_larger_effect_leads_the_goal():
+    """Three quarters of the variation come from lr; the finding about it is less sure and follows from another one."""
+    cut = SetRange(parameter="lr", low=1e-3, high=1e-2, scale="log", why="because")
+    other = SetRange(parameter="weight_decay", low=1e-5, high=1e-3, scale="log", why="because")
+    cause = found("cause", "infeasible", Advise(text="Draw fewer trials there."), subject="lr")
+    follows = Explanation(rule="cause", subject="lr", because="It is the same range.", waits=False)
+    wide = found("wide", "sampling", other, subject="weight_decay", confidence=0.95)
+    narrow = found("narrow", "sampling", cut, subject="lr", confidence=0.8, explained_by=follows)
+    made = plan(bowl(), [cause, wide, narrow])
+    assert made.specs[0].goal.startswith("Narrow lr and weight_decay: ")

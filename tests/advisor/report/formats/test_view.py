@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from planning_studies import found
+
+from advisor.model.change import Advise, SetRange
+from advisor.model.finding import Explanation
 from advisor.model.reading import Decision
 from advisor.model.study import Study
 from advisor.report.formats import view
+from advisor.report.text import headline
 from tests.advisor.report.studies import make_report, make_study
 
 
@@ -47,3 +52,23 @@ def test_trials_of_different_lengths_are_a_line_of_the_next_study() -> None:
     (line,) = (row for row in view.steps(varied)[0].diff if row.name == "max_train_steps")
     length = report.next_studies[0].spec.max_train_steps
     assert (line.before, line.after) == (f"{longest // 2:,} to {longest:,}", f"{length:,}")
+
+
+def test_what_the_headline_says_is_the_first_thing_to_do_and_advice_follows_the_changes() -> None:
+    study = make_study(12, dense=False)
+    cut = SetRange(parameter="learning_rate", low=1e-4, high=0.01, scale="log", why="w")
+    less = SetRange(parameter="weight_decay", low=1e-6, high=1e-3, scale="log", why="w")
+    advice = found(
+        "bad-corner", "infeasible", Advise(text="Draw fewer trials there."), action="Draw fewer trials there."
+    )
+    because = Explanation(rule="bad-corner", because="It is the same range.", waits=False)
+    rate = found("rate", "sampling", cut, subject="learning_rate", action="Narrow the rate.", explained_by=because)
+    decay = found("decay", "sampling", less, subject="weight_decay", action="Narrow the decay.")
+    report = make_report(study, [advice, rate, decay])
+    to_do = view.cards_to_act_on(view.cards(report), headline.lead(report))
+    assert [str(c.finding.action) for c in to_do] == [
+        "Narrow the rate.",
+        "Narrow the decay.",
+        "Draw fewer trials there.",
+    ]
+    assert headline.lead(report) is to_do[0].finding

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from planning_studies import found
 
 from advisor.model.change import RunPlan, SetRange
 from advisor.model.finding import Explanation, Finding, Verdict
@@ -17,7 +18,7 @@ from advisor.model.words import number
 from advisor.planning import Deferred
 from advisor.report.formats.view import cards, cards_to_act_on
 from advisor.report.model import ReportData
-from advisor.report.text.headline import best_sentence, certainty, headline, key_figures
+from advisor.report.text.headline import best_sentence, certainty, first_step, headline, key_figures, lead
 from tests.advisor.report.studies import make_report, make_study, of_one_optimizer
 
 
@@ -226,7 +227,9 @@ def test_the_reason_is_that_of_the_finding_whose_range_the_study_has() -> None:
     report = make_report(make_study(12, dense=False), made)
     assert report.next_studies[0].spec.parameters["learning_rate"].high == 0.01
     assert str(headline(report)).endswith("The best trials lie at the top of learning_rate.")
-    assert [str(c.finding.action) for c in cards_to_act_on(cards(report))] == ["Search higher learning_rate"]
+    assert [str(c.finding.action) for c in cards_to_act_on(cards(report), lead(report))] == [
+        "Search higher learning_rate"
+    ]
 
 
 def test_a_range_that_two_findings_made_has_the_reason_of_each_end() -> None:
@@ -292,3 +295,26 @@ def test_a_best_trial_that_ended_early_is_named() -> None:
     assert f"{stump.best.name}, the best trial, ended at step 87; the others ended at about 10,300." in best_sentence(
         rows
     )
+
+
+def test_a_goal_about_several_ranges_leaves_their_numbers_to_the_figure() -> None:
+    study = of_one_optimizer(12, dense=False)
+    cuts = (("learning_rate", 1e-3, 0.1), ("weight_decay", 1e-6, 1e-3))
+    made = [
+        found(n, "sampling", SetRange(parameter=n, low=a, high=b, scale="log", why="w"), subject=n) for n, a, b in cuts
+    ]
+    report = make_report(study, made)
+    assert "; " in report.next_studies[0].spec.goal
+    assert str(first_step(report)[0]) == "Narrow learning_rate and weight_decay."
+
+
+def test_a_range_that_goes_beyond_what_findings_proposed_has_its_own_reason() -> None:
+    cut = SetRange(parameter="learning_rate", low=1e-3, high=1.0, scale="log", why="The rest is margin")
+    report = make_report(of_one_optimizer(12, dense=False), [found("r", "sampling", cut, subject="learning_rate")])
+    study, *_ = report.next_studies
+    old = study.spec.parameters["learning_rate"]
+    moved = old.model_copy(update={"high": 3.0, "why": "Most of the best trials lie there"})
+    spec = study.spec.with_parameter("learning_rate", moved)
+    shown = report.model_copy(update={"next_studies": (study.model_copy(update={"spec": spec}),)})
+    assert str(first_step(shown)[1]) == "Most of the best trials lie there."
+    assert str(first_step(report)[1]) == "r fired."

@@ -45,6 +45,13 @@ def test_fires_and_cuts_the_region_off(kind: str) -> None:
     assert rates[7] < after.high < rates[8]
 
 
+@pytest.mark.parametrize("failing", [3, 6, 8])
+def test_a_range_that_is_too_wide_is_no_emergency_however_many_trials_it_wastes(failing: int) -> None:
+    (finding,) = verdict("space-infeasible", sweep(failing)).findings
+    assert finding.side == "high"
+    assert finding.severity == "warning"
+
+
 def test_stuck_trials_count() -> None:
     params = [{"lr": float(r)} for r in np.geomspace(1e-4, 1, 8)]
     curves = [[-0.1, -0.9 - 0.01 * i] for i in range(6)] + [[-0.1, -0.1]] * 2

@@ -147,3 +147,27 @@ def test_norms_that_end_in_early_training_are_missing() -> None:
     )
     missing = verdict("stability-spikes", study)
     assert "only up to step 99 of 10,000" in missing.reason
+
+
+def with_loss(jump):
+    """A study whose first trial has three large norms; its loss falls, and stays higher after the first of them by `jump`."""
+    falling = 0.2 + 2 * np.exp(-np.arange(N) / 100) + 0.01 * RNG.normal(size=N)
+    falling[120:] += jump
+    curves = {"val/loss": [[1.0]], "train/grad_norm": [norms(spikes=[120, 300, 450])], "train/loss": [falling]}
+    steps = {"train/grad_norm": [np.arange(N)], "train/loss": [np.arange(N)], "val/loss": [[N]]}
+    return make_study([{"lr": 0.1}], curves, steps=steps)
+
+
+def test_outliers_that_harm_no_loss_are_no_reason_for_a_study_of_the_threshold():
+    study = with_loss(0.0)
+    (finding,) = verdict("stability-spikes", study).findings
+    assert finding.severity == "note"
+    assert [c.kind for c in finding.changes] == ["advise"]
+    assert "90th percentile" in finding.action
+    assert not any("grad_clip_norm" in s.parameters for s in plan(study, [verdict("stability-spikes", study)]).specs)
+
+
+def test_outliers_with_a_jump_of_the_loss_are_worth_a_study_of_the_threshold():
+    (finding,) = verdict("stability-spikes", with_loss(1.0)).findings
+    assert finding.severity == "warning"
+    assert [c.kind for c in finding.changes] == ["plan"]

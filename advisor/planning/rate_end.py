@@ -1,0 +1,81 @@
+"""Widens the range of the learning rate if the best trials lie at its end, although no rule is sure that results improve there.
+
+The learning rate matters most, and a wider range costs little: it comes before a comparison of regularisers, and with any other
+change of the space.
+"""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+
+from advisor.computed.decision import repeats
+from advisor.computed.space import extension, failures, sampler
+from advisor.model.change import SetRange
+from advisor.model.finding import Side
+from advisor.model.space import is_learning_rate, rounded
+from advisor.model.spec import StudySpec
+from advisor.model.study import Study, Trial
+
+BEST = 5
+"""Number of best settings to look at; the study needs twice as many."""
+AT_END = 4
+"""Minimum number of them, including the best one, in the outer part of the range. Our choice."""
+OUTER = 1 / 3
+"""Share of the range, on its scale, that counts as its outer part. Our choice."""
+
+
+def wider(study: Study, spec: StudySpec) -> SetRange | None:
+    """Return the change that moves this end of the learning rate outwards in `spec`; None if `spec` changed it already.
+
+    None also if results get worse towards the end, if trials failed there or lie beyond it, or if the sampler crowds trials near
+    good ones in any case. If all settings are equal, it is moved in at most 8 % of studies.
+    """
+    rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.numeric and n in study.searched]
+    for name in rates:
+        side, now, start = _end(study, name), spec.parameters[name], extension.tidy_range(study, name)
+        if side is None or getattr(now, side) != getattr(start, side):
+            continue
+        moved = extension.extended(study, name, side, 0.0)
+        if moved is None or now.low is None or now.high is None:
+            continue
+        # As little as a learning rate is ever moved: nothing shows where the best value lies.
+        low, high = now.low, now.high
+        if side == "low":
+            low = max(moved[0][0], rounded(low / extension.MIN_FACTOR, 2)) if low > 0 else moved[0][0]
+        else:
+            high = min(moved[0][1], rounded(high * extension.MIN_FACTOR, 2))
+        why = (
+            f"At least {AT_END} of the best {BEST} settings lie in the {side}est third of the range of {name}, the best one among "
+            "them, so a better value may lie beyond its end"
+        )
+        return SetRange(parameter=name, low=low, high=high, scale=now.scale, why=why)
+    return None
+
+
+def _end(study: Study, name: str) -> Side | None:
+    """Return the end of the range at which the best trials lie; None if there is none that can be moved."""
+    ranked = _settings(study)
+    if len(ranked) < 2 * BEST or sampler.learned(study):
+        return None
+    ended = [t for t in study.trials if study.ended[t.index]]
+    tried, failed = study.positions(name, ended), failures.failures(study).any[[t.index for t in ended]]
+    best = study.positions(name, ranked[:BEST])
+    for side in get_args(Side):
+        outwards, reach = (best, tried) if side == "high" else (1 - best, 1 - tried)
+        at_end = outwards >= 1 - OUTER
+        searched = np.any((reach > 1 + 1e-9) | (failed & (reach >= outwards[0])))
+        further = study.positions(name, ranked) > best[0] if side == "high" else study.positions(name, ranked) < best[0]
+        turns = 2 * further[:BEST].sum() < further.sum()
+        if at_end[0] and at_end.sum() >= AT_END and not searched and not turns:
+            return side
+    return None
+
+
+def _settings(study: Study) -> list[Trial]:
+    """Return the best trial of each setting, best first."""
+    best: dict[object, Trial] = {}
+    for trial in study.ranked():
+        best.setdefault(repeats.key(trial) or trial.id, trial)
+    return list(best.values())

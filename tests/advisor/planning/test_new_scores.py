@@ -1,0 +1,71 @@
+"""After a change of the validation data, the next study is judged by its own trials."""
+
+from __future__ import annotations
+
+import numpy as np
+from planning_studies import QUIET, RULES, assert_ready_to_run, bowl, found
+from studies import make_study
+
+from advisor.analysis import analyze_study
+from advisor.model.change import Advise, SetRange
+from advisor.model.study import Study
+from advisor.planning import budget, new_scores, plan
+from advisor.report.text import headline
+
+T = np.linspace(0, 1, 60)
+
+
+def noisy() -> Study:
+    """Equal trials, ranked by noise between evaluations that training does not share."""
+    rng = np.random.default_rng(4)
+    params = [{"lr": float(10 ** rng.uniform(-4, -2))} for _ in range(12)]
+    valid = [1 + np.exp(-8 * T) + 0.1 * rng.standard_normal(60) for _ in params]
+    train = [np.exp(-T) + 1e-3 * rng.standard_normal(60) for _ in params]
+    return make_study(params, {"val/loss": valid, "train/loss": train})
+
+
+MORE = Advise(text="Evaluate on more validation data.", new_scores=True)
+
+
+def test_the_best_settings_are_trained_again_if_the_search_does_not_change() -> None:
+    study = bowl(24)
+    made = plan(study, [*QUIET, found("noise", "efficiency", MORE, action=MORE.text)], RULES)
+    (spec,) = made.specs
+    assert_ready_to_run(spec)
+    assert made.new_scores
+    best = [t.params["lr"] for t in study.ranked()[: new_scores.BEST]]
+    assert [s["lr"] for s in spec.settings] == best
+    assert spec.trials == len(best)
+    assert MORE.text in spec.notes
+    assert new_scores.ALONE in spec.notes
+    assert not any("the 24 so far" in note for note in spec.notes)
+
+
+def test_advice_of_a_note_changes_no_study() -> None:
+    made = plan(bowl(24), [*QUIET, found("noise", "efficiency", MORE, action=MORE.text, severity="note")], RULES)
+    assert not made.new_scores
+    assert made.specs[0].settings == ()
+
+
+def test_earlier_trials_do_not_count_for_a_search_and_the_best_setting_is_one_of_its_trials() -> None:
+    study = bowl(24)
+    cut = found("wide", "sampling", SetRange(parameter="lr", low=3e-4, high=3e-2, scale="log", why="w"))
+    noise = found("noise", "efficiency", MORE, action=MORE.text)
+    counted, *_ = budget.sized(study, plan(study, [cut]))
+    following = plan(study, [cut, noise])
+    alone, *_ = budget.sized(study, following)
+    assert following.new_scores
+    assert (alone.trials or 0) > (counted.trials or 0)
+    spec = new_scores.with_best(study, alone)
+    assert_ready_to_run(spec)
+    assert len(spec.settings) == spec.trials == alone.trials
+    assert spec.settings[0] == {n: study.ranked()[0].params[n] for n in spec.searched}
+    assert budget.size_reason(study, spec) == new_scores.FIRST
+
+
+def test_the_report_says_that_scores_are_not_comparable() -> None:
+    report = analyze_study(noisy(), rules=RULES)
+    assert str(headline.headline(report)).startswith("Evaluate on more validation data. ")
+    assert new_scores.NOT_COMPARABLE in str(headline.headline(report))
+    to_do = report.to_html().partition('<ol class="todo">')[2].partition("</ol>")[0]
+    assert new_scores.NOT_COMPARABLE in to_do
