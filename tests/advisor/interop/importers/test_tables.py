@@ -124,6 +124,7 @@ def test_mlflow_reads_back_what_the_tables_hold(tmp_path: Path, kind: str) -> No
     check_stored(f"sqlite:///{tmp_path}/mlflow.db")
 
 
+@pytest.mark.xdist_group("tracking server")
 def test_a_server_gets_only_missing_runs_the_second_time(
     tmp_path: Path, empty_store: Path, serve: Callable[[Path], Any]
 ) -> None:
