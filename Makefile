@@ -6,11 +6,10 @@ INSTALL := $(BIN)/python .ci/install
 # Where `advisor demo` writes its report.
 OUT ?= demo-out
 
-# With PYTHONDONTWRITEBYTECODE set, every process that a test starts would otherwise compile all sources again.
-COMPILE := $(BIN)/python -m compileall -q advisor adapters rules
-
 # Two test processes run at once; with more threads each, they slow each other down several times.
 test test-slow: export OMP_NUM_THREADS := 1
+# If this were set, every process that a test starts would compile all sources again, and pytest all tests.
+test test-slow: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test test-slow fuzz lint types contracts audit docs docs-site examples compat wheel release-check check clean browser postgres mariadb
 
@@ -65,11 +64,9 @@ mariadb:
 	|| echo "make: no MariaDB, so the tests that need it will be skipped"
 
 test: $(VENV)/.dev browser postgres
-	@$(COMPILE)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
 test-slow: $(VENV)/.dev browser postgres mariadb
-	@$(COMPILE)
 	ADVISOR_TESTS=all $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 fuzz: export OMP_NUM_THREADS := 1

@@ -19,3 +19,8 @@ def studies(count: int) -> range:
 def kept(alarms: int, asked: int, promised: float = 0.05) -> bool:
     """Whether the number of false alarms is consistent with the promised rate."""
     return bool(stats.binom.sf(alarms - 1, asked, promised) > SIGNIFICANT)
+
+
+def scaled(bound: float, of: int) -> float:
+    """Return the bound for the studies of this run that is the same share of them as `bound` is of all `of` studies."""
+    return bound * len(studies(of)) / of

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from advisor.engine.judge import judge
 from advisor.engine.registry import load_rules
+from advisor.engine.rule import Rule
 from advisor.model.finding import Verdict
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.study import Study
@@ -82,9 +84,15 @@ def _points(metric: str, values: Sequence[Any], steps: Any, every: int, times: S
     return Points(runs.astype(np.int64), at.astype(np.int64), ys, clock.astype(float))
 
 
+@lru_cache
+def _rule(rule_id: str, thresholds: tuple[tuple[str, Any], ...]) -> Rule:
+    """Return the rule with these thresholds; loading all rules takes longer than most judgements."""
+    rules = load_rules(settings={rule_id: dict(thresholds)} if thresholds else None)
+    return next(r for r in rules if r.rule_id() == rule_id)
+
+
 def verdict(rule_id: str, study: Study, **thresholds: Any) -> Verdict:
     """Return the verdict of the rule on the study, with the confidence that it states itself; fail if the rule is broken."""
-    rules = load_rules(settings={rule_id: thresholds} if thresholds else None)
-    (result,) = judge(study, [r for r in rules if r.rule_id() == rule_id], calibrate=False)
+    (result,) = judge(study, [_rule(rule_id, tuple(thresholds.items()))], calibrate=False)
     assert result.status != "broken", result.reason
     return result

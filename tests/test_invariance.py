@@ -180,18 +180,17 @@ def test_no_verdict_changes(name: str) -> None:
 # --- bytes ------------------------------------------------------------------------------------------------------------------------
 
 
-def test_the_same_data_give_the_same_bytes(tmp_path: Path) -> None:
+def test_the_same_data_give_the_same_bytes(tmp_path: Path, database: str) -> None:
     """Two processes with different hash seeds."""
     from advisor.interop.importers.tables import import_tables
 
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     for table in ("trials.parquet", "curves.parquet"):
         rows = pq.read_table(RECORDED.folder / table, filters=[("study", "=", "lr-range-low-mlp")])
         pq.write_table(rows, tmp_path / table)
-    import_tables(tmp_path / "trials.parquet", tmp_path / "curves.parquet", tracking_uri=uri)
+    import_tables(tmp_path / "trials.parquet", tmp_path / "curves.parquet", tracking_uri=database)
     running = []
     for seed in ("1", "2"):
-        command = [*ADVISOR, "analyze", "lr-range-low-mlp", "--tracking-uri", uri]
+        command = [*ADVISOR, "analyze", "lr-range-low-mlp", "--tracking-uri", database]
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         (tmp_path / seed).mkdir()
         running.append(subprocess.Popen(command, cwd=tmp_path / seed, env=environment, stdout=subprocess.PIPE))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Literal
 
 Split = Literal["train", "valid", "test"]
@@ -50,6 +51,7 @@ _NEGATABLE_WORDS = frozenset("likelihood elbo reward return error mse mae rmse b
 _EFFORT_WORDS = frozenset("time seconds step steps epochs iterations updates samples examples".split())
 
 
+@lru_cache(maxsize=4096)
 def words(name: str) -> tuple[str, ...]:
     """Return the words of a metric name in lower case: ("val", "loss") for `valLoss`, `val_loss` and `val/loss`."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import product
 from typing import TypeAlias, get_args
@@ -28,7 +29,8 @@ def find_links(rules: Iterable[Rule]) -> tuple[Link, ...]:
     return tuple(link for link in _declared_links(rules) if link.cause in known_ids and link.effect in known_ids)
 
 
-def ranks(links: Sequence[Link]) -> dict[Node, int]:
+@lru_cache(maxsize=8)
+def ranks(links: tuple[Link, ...]) -> Mapping[Node, int]:
     """Return the rank of each node in causal order (causes first). Raises CycleError if the links form a cycle."""
     sorter: TopologicalSorter[Node] = TopologicalSorter()
     for link in links:

@@ -11,6 +11,8 @@ from loop.results import LOOP, ROUND
 from loop.task import Setting
 from loop.trainings import tasks
 
+pytestmark = pytest.mark.xdist_group("closed loop")  # they share the trainings
+
 TRIALS = 12
 CONTENDERS = (LOOP, "random")
 

@@ -15,6 +15,8 @@ from recordings.plain.studies import studies
 from advisor.engine.registry import load_rules
 from advisor.model.study import Study
 
+pytestmark = pytest.mark.xdist_group("plain recordings")  # they share the answers
+
 KINDS = {
     "plain-cart-pole": "reinforcement-learning",
     "plain-views": "self-supervised",

@@ -14,6 +14,8 @@ from recordings.causes import studies
 
 from advisor.engine.registry import load_rules
 
+pytestmark = pytest.mark.xdist_group("recordings")  # they share the answers
+
 KNOWN = {
     "recorded-optimizers-unequal-unfair-comparison": "the best of both optimizers lie at the upper end of their common range, "
     "which space-boundary reports; the rule requires that only the loser's best lie there",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.fuzz import outcome, stores
+from tests.fuzz import outcome
 
 
 @pytest.fixture(autouse=True)
@@ -17,9 +16,3 @@ def count_the_cases(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     outcome.counted()
     yield
     request.node.user_properties.append(("fuzz cases", outcome.counted()))
-
-
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an MLflow store without experiments, to copy."""
-    return stores.empty(tmp_path_factory.mktemp("store") / "empty.db")

@@ -23,14 +23,6 @@ Points = list[tuple[int, float, int]]
 """Step, value and time in milliseconds."""
 
 
-def empty(path: Path) -> Path:
-    """Create a store as MLflow does."""
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
-    SqlAlchemyStore(f"sqlite:///{path}", str(path.parent / "artifacts")).engine.dispose()
-    return path
-
-
 # --- curves -----------------------------------------------------------------------------------------------------------------------
 
 

@@ -27,7 +27,7 @@ from advisor.report.live import LiveReport
 from tests.templates.hostile import CORPUS
 from tests.templates.test_browser import POLICY, poke
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("hostile store")]  # they share the store and its report
 
 Open = Callable[..., tuple[Any, list[str]]]
 EXPERIMENT = "".join(CORPUS[:6])[:256]

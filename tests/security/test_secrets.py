@@ -12,7 +12,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,11 +21,14 @@ import pytest
 from clusters import ray_cluster
 from commands import contents
 from fault_servers import Postgres, TrackingServer
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from mlflow.tracking import MlflowClient
 from mlflow_studies import log_study
 
 from advisor.cli import main
 from advisor.contract.redact import redact
+
+pytestmark = pytest.mark.xdist_group("secrets")  # they share a server
 
 PASSWORD = "pl/anted:pa55@word"  # as hard to find in an address as it may be
 PLANTED = {
@@ -132,7 +136,7 @@ class World:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=500,
+            timeout=1500,
             check=False,
         )
         self.said += done.stdout + done.stderr
@@ -155,16 +159,36 @@ class World:
         ]
 
 
-@pytest.fixture
-def database() -> Iterator[str]:
-    """A PostgreSQL store that a user with a password signs in to; its address, which MLflow has set up."""
+@pytest.fixture(scope="module")
+def new_database() -> Iterator[Callable[[str], str]]:
+    """Create an empty store in PostgreSQL that this password signs in to; return its address.
+
+    The databases are copies of one that MLflow has set up, on one server that accepts any password.
+    """
+    import psycopg
+
     if Postgres.binaries() is None:
         pytest.skip("needs PostgreSQL: initdb is not there")
-    postgres = Postgres()
+    postgres, number = Postgres(), count()
     try:
-        yield postgres.uri.replace("pa55word", quote(PASSWORD, safe=""))
+        SqlAlchemyStore(postgres.uri, "artifacts").engine.dispose()
+
+        def create(password: str) -> str:
+            name = f"store{next(number)}"
+            server = postgres.uri.replace("postgresql+psycopg2", "postgresql").rpartition("/")[0]
+            with psycopg.connect(f"{server}/postgres", autocommit=True) as connection:
+                connection.execute(f"CREATE DATABASE {name} TEMPLATE mlflow")
+            return postgres.uri.replace("pa55word", password).removesuffix("mlflow") + name
+
+        yield create
     finally:
         postgres.remove()
+
+
+@pytest.fixture
+def database(new_database: Callable[[str], str]) -> str:
+    """Address of a PostgreSQL store that a user with a password signs in to."""
+    return new_database(quote(PASSWORD, safe=""))
 
 
 @pytest.fixture(
@@ -243,42 +267,45 @@ HARD = ("pa'ss12", 'pa"ss12', "pa ss12", "pa\tss12", "5/abcd", "pa@ss12", "pa#ss
 """Passwords that patterns missed, as users put them into an address."""
 
 
-@pytest.mark.parametrize("password", HARD)
-def test_an_address_that_only_an_option_gives_is_hidden_too(password: str, database: str, tmp_path: Path) -> None:
-    folder = tmp_path
-    quoted = database.replace(quote(PASSWORD, safe=""), quote(password, safe=""))
-    raw = database.replace(quote(PASSWORD, safe=""), password)
-    world = World(folder, quoted)
+def test_addresses_that_only_an_option_gives_are_hidden_too(new_database: Callable[[str], str], tmp_path: Path) -> None:
+    world = World(tmp_path, "")
     for name in ("PLANTED_URI", "MLFLOW_TRACKING_URI", *PLANTED):
         del world.environment[name]
-    (folder / "study.yaml").write_text(STUDY.replace("trials: 3", "trials: 1"))
+    (tmp_path / "study.yaml").write_text(STUDY.replace("trials: 3", "trials: 1"))
     script = "import os, sys, mlflow; mlflow.log_metric('val/loss', 0.5, step=5); sys.exit(os.environ['MLFLOW_TRACKING_URI'])"
-    (folder / "train.py").write_text(script)
-    run = [
-        "run",
-        "study.yaml",
-        "--keep-going",
-        "--tracking-uri",
-        quoted,
-        "--",
-        sys.executable,
-        "train.py",
-        "{learning_rate}",
-    ]
-    uris = {"raw": raw, "quoted": quoted}
-    analyze = [["analyze", "planted", f"--tracking-uri={uri}", "--out", f"one-{kind}"] for kind, uri in uris.items()]
-    world.run(run, *analyze, ["survey", f"--tracking-uri={quoted}", "--out", "all"])
-    for log in folder.glob("advisor-runs/planted/*.log"):
+    (tmp_path / "train.py").write_text(script)
+    databases = [new_database(quote(password, safe="")) for password in HARD]
+    commands: list[list[str]] = []
+    for number, (password, quoted) in enumerate(zip(HARD, databases, strict=True)):
+        out = f"out-{number}"
+        run = ["run", "study.yaml", "--keep-going", f"--tracking-uri={quoted}", "--out", f"{out}/runs"]
+        uris = {"raw": quoted.replace(quote(password, safe=""), password), "quoted": quoted}
+        commands += [
+            [*run, "--", sys.executable, "train.py", "{learning_rate}"],
+            *(["analyze", "planted", f"--tracking-uri={uri}", "--out", f"{out}/{kind}"] for kind, uri in uris.items()),
+            ["survey", f"--tracking-uri={quoted}", "--out", f"{out}/all"],
+        ]
+    world.run(*commands)
+    logs = list(tmp_path.glob("out-*/runs/**/*.log"))
+    assert len(logs) == len(HARD)
+    for log in logs:
         log.unlink()
-    forms = {password, quote(password), quote(password, safe=""), json.dumps(password)[1:-1], repr(password)[1:-1]}
+    forms = {form for password in HARD for form in _forms(password)}
     assert [form for form in forms if form in world.said] == []
     written = [
         path.read_bytes()
-        for path in folder.rglob("*")
+        for path in tmp_path.rglob("*")
         if path.is_file() and path.name not in ("train.py", "study.yaml")
     ]
     assert [form for form in forms for text in written if form.encode() in text] == []
-    assert [form for form in forms if form in in_tables(database)] == []
+    stored = [in_tables(uri) for uri in databases]
+    assert all("val/loss" in text for text in stored)
+    assert [form for form in forms for text in stored if form in text] == []
+
+
+def _forms(password: str) -> set[str]:
+    quoted = {quote(password), quote(password, safe="")}
+    return {password, *quoted, json.dumps(password)[1:-1], repr(password)[1:-1]}
 
 
 @pytest.mark.slow

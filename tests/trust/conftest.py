@@ -13,17 +13,15 @@ from faults import small_disk
 
 
 @pytest.fixture(scope="session")
-def studied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def studied(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Path:
     """An SQLite store with an experiment "e" of 18 trials, to be copied."""
     from kill_base import write_source
-    from mlflow.tracking import MlflowClient
 
     from advisor.interop.importers.importing import import_runs
     from advisor.interop.importers.tabular import Tabular
 
     folder = tmp_path_factory.mktemp("studied")
-    store = folder / "mlflow.db"
-    MlflowClient(f"sqlite:///{store}").search_experiments(max_results=1)
+    store = Path(shutil.copy(empty_store, folder / "mlflow.db"))
     runs = Tabular("csv").find_runs(write_source(folder / "source", 200, 18))
     import_runs(runs, tracking_uri=f"sqlite:///{store}", experiment="e", objective="val_loss", direction="minimize")
     return store

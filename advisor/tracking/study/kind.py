@@ -7,8 +7,9 @@ single name misleads: an entropy is logged in classification too. A kind is infe
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -234,7 +235,10 @@ def _shows(text: str, signs: str) -> bool:
     return any(wanted <= words and not unwanted & words for wanted, unwanted in _parsed(signs))
 
 
-def _parsed(signs: str) -> Iterator[tuple[set[str], set[str]]]:
-    for sign in filter(None, map(str.strip, signs.split(","))):
-        parts = sign.lower().split()
-        yield {p for p in parts if not p.startswith("-")}, {p[1:] for p in parts if p.startswith("-")}
+@cache
+def _parsed(signs: str) -> tuple[tuple[set[str], set[str]], ...]:
+    """Return the words that each sign wants and those that it excludes. The signs are constants of this module."""
+    split = [sign.lower().split() for sign in filter(None, map(str.strip, signs.split(",")))]
+    return tuple(
+        ({p for p in parts if not p.startswith("-")}, {p[1:] for p in parts if p.startswith("-")}) for parts in split
+    )

@@ -10,6 +10,8 @@ from mlflow.tracking import MlflowClient
 
 from advisor.history.compare import Comparison
 
+pytestmark = pytest.mark.xdist_group("compare")  # they share a study
+
 ONE = {
     "adam": {0: [0.50, 0.51, 0.52, 0.505], 1: [0.7], 2: [0.72]},
     "sgd": {3: [0.60, 0.61, 0.62, 0.605], 4: [0.9], 5: [0.95]},

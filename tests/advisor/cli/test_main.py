@@ -16,6 +16,8 @@ from advisor.cli.main import cli
 from advisor.model.spec_yaml import load
 from advisor.report.text.headline import first_step
 
+pytestmark = pytest.mark.xdist_group("command line")  # they share a study
+
 
 @pytest.fixture(scope="module")
 def uri(tmp_path_factory, empty_store):

@@ -95,6 +95,7 @@ def test_an_experiment_of_reports_alone_has_no_trials(uri: str) -> None:
         read_experiment("bare", tracking_uri=uri)
 
 
+@pytest.mark.xdist_group("tracking server")
 def test_runs_have_a_page_where_the_store_is_a_server(serve: Callable[[Path], Any], empty_store: Path) -> None:
     database, address = serve(empty_store)
     id = MlflowClient(address).create_experiment("sweep")

@@ -1,5 +1,6 @@
 """A store of odd experiments, and the survey of it on this machine."""
 
+import shutil
 import subprocess
 
 import pytest
@@ -31,10 +32,10 @@ class Killer(Rule):
 
 
 @pytest.fixture(scope="session")
-def uri(tmp_path_factory):
+def uri(tmp_path_factory, empty_store):
     """A store of odd experiments beside a plain one."""
     folder = tmp_path_factory.mktemp("workspace")
-    uri = f"sqlite:///{folder / 'mlflow.db'}"
+    uri = f"sqlite:///{shutil.copy(empty_store, folder / 'mlflow.db')}"
     client = MlflowClient(uri)
     for name in ("plain", HOSTILE, "A/b", "a b", "fatal"):
         log_study(client, name, RATES if name == "plain" else RATES[:3])

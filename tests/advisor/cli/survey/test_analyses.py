@@ -10,6 +10,8 @@ from commands import status_of
 
 from advisor.cli import main
 
+pytestmark = pytest.mark.xdist_group("survey")  # they share one
+
 
 def _links(out: Path) -> dict[str, str]:
     page = (out / "index.html").read_text("utf-8")

@@ -13,6 +13,8 @@ from imports import Points, assert_same, stored
 
 from advisor.tracking.stores.reading import read_experiment
 
+pytestmark = pytest.mark.xdist_group("lightning logs")  # they share a training
+
 RATES = [1e-3, 1e-2, 1e-1]
 
 

@@ -1,18 +1,13 @@
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
-import time
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -122,30 +117,6 @@ def _infinite(value: float) -> float:
     return math.copysign(math.inf, value) if abs(value) >= np.finfo(np.float64).max else value
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if importlib.util.find_spec("flask") is None:
-        pytest.skip("needs a tracking server: pip install mlflow")
-    folder = tmp_path_factory.mktemp("server")
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{folder}/mlflow.db"]
-    command += ["--port", str(port), "--workers", "1", "--default-artifact-root", tempfile.gettempdir()]
-    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
-    address = f"http://127.0.0.1:{port}"
-    for _ in range(300):
-        try:
-            urllib.request.urlopen(address + "/health", timeout=1).read()
-            break
-        except OSError:
-            time.sleep(0.1)
-    yield address
-    process.terminate()
-    process.wait(20)
-
-
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_mlflow_reads_back_what_the_tables_hold(tmp_path: Path, kind: str) -> None:
     summary = run_import(tmp_path, kind)
@@ -153,9 +124,13 @@ def test_mlflow_reads_back_what_the_tables_hold(tmp_path: Path, kind: str) -> No
     check_stored(f"sqlite:///{tmp_path}/mlflow.db")
 
 
-def test_a_server_gets_only_missing_runs_the_second_time(tmp_path: Path, server: str) -> None:
+@pytest.mark.xdist_group("tracking server")
+def test_a_server_gets_only_missing_runs_the_second_time(
+    tmp_path: Path, empty_store: Path, serve: Callable[[Path], Any]
+) -> None:
     from mlflow import MlflowClient
 
+    server = serve(empty_store).address
     assert run_import(tmp_path, uri=server).written == 6
     check_stored(server)
     client = MlflowClient(server)
@@ -168,6 +143,7 @@ def test_a_server_gets_only_missing_runs_the_second_time(tmp_path: Path, server:
     check_stored(server)
 
 
+@pytest.mark.usefixtures("database")
 def test_what_was_imported_is_analysed_like_any_experiment(tmp_path: Path) -> None:
     progress = []
     run_import(tmp_path, on_progress=lambda *p: progress.append(p))
@@ -181,6 +157,7 @@ def test_what_was_imported_is_analysed_like_any_experiment(tmp_path: Path) -> No
     np.testing.assert_allclose(points.times[points.runs == 0] - experiment.runs[0].started, [0, 1.5, 1.5, 2.0])
 
 
+@pytest.mark.usefixtures("database")
 def test_a_second_import_adds_only_deleted_runs(tmp_path: Path) -> None:
     from mlflow import MlflowClient
 
@@ -192,6 +169,7 @@ def test_a_second_import_adds_only_deleted_runs(tmp_path: Path) -> None:
     check_stored(client.tracking_uri)
 
 
+@pytest.mark.usefixtures("database")
 def test_one_experiment_for_all_prefixes_names_that_collide(tmp_path: Path) -> None:
     assert run_import(tmp_path, experiment="all").experiments == ("all",)
     experiment = read_experiment("all", tracking_uri=str(tmp_path / "mlflow.db"))
@@ -200,6 +178,7 @@ def test_one_experiment_for_all_prefixes_names_that_collide(tmp_path: Path) -> N
     assert experiment.runs[3].tags["advisor.objective"] == "acc"
 
 
+@pytest.mark.usefixtures("database")
 def test_an_import_that_was_killed_is_completed_by_repeating_it(tmp_path: Path) -> None:
     rows = [trial("big", f"t{i}") for i in range(600)]
     curves = [("big", f"t{i}", "valid/loss", s, i + s / 200, None) for i in range(600) for s in range(200)]
@@ -222,6 +201,7 @@ def test_an_import_that_was_killed_is_completed_by_repeating_it(tmp_path: Path) 
     np.testing.assert_array_equal(points.values, np.repeat(np.arange(600), 200) + np.tile(np.arange(200), 600) / 200)
 
 
+@pytest.mark.usefixtures("database")
 def test_names_that_mlflow_rejects_are_changed_with_a_warning(tmp_path: Path) -> None:
     rows = [trial("s", "t0", params={"lr@epoch": 1, "lr#epoch": 2, "../x": 3, "": 4})]
     paths = tables(
@@ -234,6 +214,7 @@ def test_names_that_mlflow_rejects_are_changed_with_a_warning(tmp_path: Path) ->
     assert any("1 points in" in w and "belong to no trial" in w for w in summary.warnings)
 
 
+@pytest.mark.usefixtures("database")
 def test_csv_as_pandas_writes_it(tmp_path: Path) -> None:
     (tmp_path / "trials.csv").write_text(
         "study,trial,params,status,objective,direction,seed\ns,0,{},complete,loss,min,1.0\ns,1,,complete,loss,min,\n"
@@ -247,6 +228,7 @@ def test_csv_as_pandas_writes_it(tmp_path: Path) -> None:
     np.testing.assert_array_equal(experiment.points["loss"].values, [math.nan, math.inf, math.nan])
 
 
+@pytest.mark.usefixtures("database")
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_trials_without_a_point_are_imported_with_a_warning(tmp_path: Path, kind: str) -> None:
     paths = tables(tmp_path, kind, [trial("s", "t0")], [("s", "other", "loss", 1, 1.0, None)])
@@ -260,6 +242,7 @@ def test_trials_without_a_point_are_imported_with_a_warning(tmp_path: Path, kind
     assert summary.warnings == (f"No trial has a point: {empty} holds none.",)
 
 
+@pytest.mark.usefixtures("database")
 @pytest.mark.parametrize("direction", ["max", "maximize"])
 def test_a_direction_may_be_written_out(tmp_path: Path, direction: str) -> None:
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
@@ -319,6 +302,7 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
         import_tables(trials, curves, tracking_uri=f"sqlite:///{tmp_path}/absent/mlflow.db")
 
 
+@pytest.mark.usefixtures("database")
 def test_a_store_of_another_schema_is_not_migrated(tmp_path: Path) -> None:
     import sqlite3
 

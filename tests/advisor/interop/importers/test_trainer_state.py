@@ -14,6 +14,8 @@ from imports import Points, assert_same, stored
 from advisor.tracking import read_study
 from advisor.tracking.stores.reading import read_experiment
 
+pytestmark = pytest.mark.xdist_group("trainer state")  # they share a training
+
 RATES = [1e-3, 1e-2, 1e-1]
 
 

@@ -19,6 +19,8 @@ from imports import Points, assert_same, falling, stored
 
 from advisor.tracking.stores.reading import read_experiment
 
+pytestmark = pytest.mark.xdist_group("wandb")  # they share a run
+
 pytest.importorskip("wandb")
 
 SCRIPT = """

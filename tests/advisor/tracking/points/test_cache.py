@@ -25,6 +25,8 @@ from advisor.tracking.stores import bulk, client_store, database
 from advisor.tracking.stores.location import Location
 from advisor.tracking.stores.reading import read_experiment
 
+pytestmark = pytest.mark.xdist_group("tracking server")  # one process starts the server
+
 START = 1_600_000_000_000
 WAYS = ("sqlite", "client", "server", "postgresql", "mariadb")
 

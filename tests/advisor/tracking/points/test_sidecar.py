@@ -174,6 +174,7 @@ def test_what_only_the_store_has_is_kept(store: str, tmp_path: Path) -> None:
         assert column(read, run_id, "val/error")[0][-2:] == [1199, 1300]
 
 
+@pytest.mark.xdist_group("tracking server")
 def test_a_tracking_server_gives_it(store: str, tmp_path: Path, serve: Callable[[str], Any]) -> None:
     store, address = serve(store)
     proxied = MlflowClient(address).create_experiment("proxied", artifact_location="mlflow-artifacts:/proxied")

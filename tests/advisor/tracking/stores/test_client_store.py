@@ -28,6 +28,7 @@ class _Portal(FaultyProxy):
         return 200, [("Content-Type", "text/html")], b"<html>Please sign in</html>"
 
 
+@pytest.mark.xdist_group("tracking server")
 def test_a_server_gives_the_same(odd_database: Path, serve: Callable[[Path], Any]) -> None:
     from mlflow import MlflowClient
     from mlflow.entities import Metric

@@ -15,6 +15,8 @@ from advisor.tracking.stores import postgres
 from advisor.tracking.stores.location import locate
 from advisor.tracking.stores.reading import read_experiment
 
+pytestmark = pytest.mark.xdist_group("postgres")  # they share a server
+
 psycopg = pytest.importorskip("psycopg")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import mlflow
 import numpy as np
 import pytest
@@ -89,12 +87,11 @@ def test_the_user_overrules_it() -> None:
     assert (found.kind, found.decisions) == ("supervised", ())
 
 
-def test_autologged_scikit_learn_trains_no_network(tmp_path: Path) -> None:
+def test_autologged_scikit_learn_trains_no_network(database: str) -> None:
     from sklearn.datasets import load_digits
     from sklearn.ensemble import GradientBoostingClassifier
 
-    store = f"sqlite:///{tmp_path}/mlflow.db"
-    mlflow.set_tracking_uri(store)
+    mlflow.set_tracking_uri(database)
     mlflow.set_experiment("boosting")
     mlflow.sklearn.autolog(log_models=False, log_datasets=False, silent=True)
     try:
@@ -106,7 +103,7 @@ def test_autologged_scikit_learn_trains_no_network(tmp_path: Path) -> None:
             )
     finally:
         mlflow.sklearn.autolog(disable=True)
-    found = assemble(read_experiment("boosting", tracking_uri=store), objective="val_accuracy")
+    found = assemble(read_experiment("boosting", tracking_uri=database), objective="val_accuracy")
     assert found.kind == "no-network"
     assert "no network" in found.decisions[0].text
     report = analyze_study(found, rules=load_rules())

@@ -110,16 +110,15 @@ def test_an_experiment_that_is_no_study_is_one_clear_line():
     assert "\n" not in str(error.value)
 
 
-def test_the_filter_that_a_report_names_selects_the_other_runs(tmp_path):
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    client = MlflowClient(uri)
+def test_the_filter_that_a_report_names_selects_the_other_runs(database):
+    client = MlflowClient(database)
     experiment_id = log_study(client, "e", [0.01, 0.02, 0.04, 0.08, 0.16, 0.32])
     for i, found in enumerate(client.search_runs([experiment_id])):
         client.log_param(found.info.run_id, "dataset", "svhn" if i < 2 else "cifar")
-    study = read_study("e", tracking_uri=uri)
+    study = read_study("e", tracking_uri=database)
     assert len(study.trials) == 4
     words = study.decisions[0].text.split('--filter "')[1].split('"')[0]
-    assert len(read_study("e", tracking_uri=uri, filter=words).trials) == 2
+    assert len(read_study("e", tracking_uri=database, filter=words).trials) == 2
 
 
 def test_a_failed_run_that_logged_few_parameters_stays():

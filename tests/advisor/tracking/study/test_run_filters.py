@@ -31,9 +31,8 @@ def test_a_filter_selects_exactly_these_runs(members, text):
 
 
 @pytest.mark.parametrize("members", [(0, 1), (0, 1, 2, 4), (3,)])
-def test_mlflow_understands_the_filters(members, tmp_path):
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    client = MlflowClient(uri)
+def test_mlflow_understands_the_filters(members, database):
+    client = MlflowClient(database)
     experiment_id = client.create_experiment("e")
     for made in RUNS.runs:
         run_id = client.create_run(experiment_id, run_name=made.name).info.run_id
@@ -41,5 +40,5 @@ def test_mlflow_understands_the_filters(members, tmp_path):
             client.log_param(run_id, name, value)
         client.log_metric(run_id, "val_loss", 1.0, step=1)
         client.set_terminated(run_id)
-    study = read_study("e", tracking_uri=uri, filter=filter_for(RUNS, members))
+    study = read_study("e", tracking_uri=database, filter=filter_for(RUNS, members))
     assert sorted(t.name for t in study.trials) == sorted(RUNS.runs[i].name for i in members)

@@ -146,11 +146,10 @@ def test_failures_are_read_from_the_curves_alone():
     ]
 
 
-def test_optuna_prunes_by_an_exception(tmp_path, monkeypatch):
+def test_optuna_prunes_by_an_exception(database, monkeypatch):
     """A real script: MLflow marks each pruned run as FAILED, without a tag."""
     mlflow, optuna = pytest.importorskip("mlflow"), pytest.importorskip("optuna")
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    mlflow.set_tracking_uri(uri)
+    mlflow.set_tracking_uri(database)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     pruners = {
         "median": optuna.pruners.MedianPruner(n_startup_trials=4),
@@ -175,7 +174,7 @@ def test_optuna_prunes_by_an_exception(tmp_path, monkeypatch):
         sampler = optuna.samplers.RandomSampler(seed=1)
         search = optuna.create_study(sampler=sampler, pruner=pruner, study_name=name)
         search.optimize(objective, n_trials=16)
-        found = read_study(name, tracking_uri=uri)
+        found = read_study(name, tracking_uri=database)
         pruned = sum(t.state.name == "PRUNED" for t in search.trials)
         assert pruned > 3
         assert {t.status for t in found.trials} == {"complete", "pruned"}

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from promise import scaled, studies
 from studies import make_study, verdict
 from timed import CPU, GPU, timed
 
@@ -173,8 +174,8 @@ def test_says_what_to_log(study):
 def test_it_keeps_its_promise(factor, noise):
     """Throughput that nearly doubles with every doubling is never called a plateau or a bottleneck."""
     wrong = 0
-    for _ in range(100):
+    for _ in studies(100):
         count = int(RNG.integers(4, 7))
         result = verdict("batch-throughput", study_of(rates([factor] * (count - 1), noise, 60)))
         wrong += any(not str(f.message).startswith("Throughput still grows") for f in result.findings)
-    assert wrong <= 5
+    assert wrong <= scaled(5, of=100)

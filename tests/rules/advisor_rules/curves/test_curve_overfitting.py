@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from promise import scaled, studies
 from studies import make_study, verdict
 
 from advisor.model.spec import Parameter
@@ -147,13 +148,13 @@ def test_the_order_of_runs_does_not_matter():
 def test_it_keeps_its_promise():
     rng = np.random.default_rng(5)
     fired = 0
-    for _ in range(200):
+    for _ in studies(200):
         count = int(rng.integers(1, 6))
         # Noise that persists from one evaluation to the next, over a curve that falls and flattens.
         drift = np.convolve(rng.standard_normal(45), [1, 0.5, 0.25], mode="valid")[:40]
         valid = [decay(rng.uniform(0, 1), 0.05, rng) + 0.02 * drift for _ in range(count)]
         fired += verdict(RULE, study(valid, [decay(0, 0.01, rng) for _ in range(count)])).status == "fired"
-    assert fired <= 10
+    assert fired <= scaled(10, of=200)
 
 
 def test_a_large_study_is_fast():
@@ -207,8 +208,8 @@ def test_many_trials_with_few_evaluations_overfit_together(evaluations):
 
 def test_few_evaluations_that_level_off_show_no_overfitting():
     rng = np.random.default_rng(2)
-    fired = sum(verdict(RULE, few(rng, 3 + i % 4, rise=0.0)).status == "fired" for i in range(100))
-    assert fired <= 5
+    fired = sum(verdict(RULE, few(rng, 3 + i % 4, rise=0.0)).status == "fired" for i in studies(100))
+    assert fired <= scaled(5, of=100)
 
 
 def test_trials_whose_training_gets_worse_as_well_do_not_overfit():

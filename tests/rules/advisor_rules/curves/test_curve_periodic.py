@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from promise import scaled, studies
 from studies import make_study, verdict
 
 N = 120
@@ -135,11 +136,11 @@ def test_the_unit_and_the_direction_do_not_matter():
 )
 def test_keeps_its_promise_on_nulls(facts, trials, n, correlation, shape):
     fired = 0
-    for k in range(150):
+    for k in studies(150):
         curves = [calm(1000 * k + i, n, correlation) for i in range(trials)]
         if shape == "heavy":
             curves = [c + 0.02 * np.random.default_rng(k).standard_t(2, n) for c in curves]
         if shape == "rounded":
             curves = [np.round(c, 1) for c in curves]
         fired += verdict(RULE, study(curves, facts)).status == "fired"
-    assert fired <= 0.02 * 150 + 2 * np.sqrt(150 * 0.02 * 0.98)
+    assert fired <= scaled(0.02 * 150 + 2 * np.sqrt(150 * 0.02 * 0.98), of=150)

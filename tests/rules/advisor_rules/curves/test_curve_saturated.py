@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from promise import scaled, studies
 from studies import make_study, verdict
 
 N = 50
@@ -96,7 +97,7 @@ def test_the_order_of_runs_and_the_unit_do_not_matter():
 def test_keeps_its_promise_on_curves_that_fall_to_the_end(shape):
     rng = np.random.default_rng(7)
     fired = 0
-    for _ in range(150):
+    for _ in studies(150):
         curves = []
         for _ in range(3):
             clean = {"power": (200 * T + 1) ** -rng.uniform(0.1, 0.5), "line": 1 - rng.uniform(0.5, 1) * T}.get(shape)
@@ -104,7 +105,7 @@ def test_keeps_its_promise_on_curves_that_fall_to_the_end(shape):
                 clean = 0.5 * np.exp(-T / 0.05) + 0.3 * np.cos(np.pi * T / 2)
             curves.append(clean + rng.normal(0, rng.choice([0.003, 0.02]), N))
         fired += verdict(RULE, study(curves)).status == "fired"
-    assert fired <= 0.05 * 150
+    assert fired <= scaled(0.05 * 150, of=150)
 
 
 def plateau(levels):

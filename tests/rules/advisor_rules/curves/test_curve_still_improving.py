@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from promise import scaled, studies
 from studies import make_study, verdict
 
 N = 40
@@ -103,12 +104,12 @@ def test_gaps_and_infinities_in_the_curve_do_not_break_it():
 def test_keeps_its_promise_on_flat_curves(trials, correlation):
     rng = np.random.default_rng(trials)
     fired = 0
-    for _ in range(150):
+    for _ in studies(150):
         noise = rng.normal(0, 0.02, (trials, N))
         for i in range(1, N):
             noise[:, i] += correlation * noise[:, i - 1]
         fired += verdict_status(list(1 + np.exp(-T / 0.05) + noise)) == "fired"
-    assert fired <= 0.05 * 150 + 2 * np.sqrt(150 * 0.05 * 0.95)
+    assert fired <= scaled(0.05 * 150 + 2 * np.sqrt(150 * 0.05 * 0.95), of=150)
 
 
 def with_rates(curves, rates):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from promise import scaled, studies
 from studies import make_study, verdict
 
 N = 60
@@ -132,13 +133,13 @@ def test_keeps_its_promise_on_nulls(trials, n, correlation, shape):
     t = np.arange(1, n + 1) / n
     course = 1 + (0 if shape == "flat" else np.exp(-t / 0.1))
     fired = 0
-    for k in range(200):
+    for k in studies(200):
         curves = [course + noise(1000 * k + i, 0.05, correlation, n) for i in range(trials)]
         if shape == "ties":
             curves = [np.round(c, 1) for c in curves]
         best = [course + 0.1 * rng.normal() + 0 * c for c in curves]
         fired += verdict(RULE, study(curves, best)).status == "fired"
-    assert fired <= 0.05 * 200 + 2 * np.sqrt(200 * 0.05 * 0.95)
+    assert fired <= scaled(0.05 * 200 + 2 * np.sqrt(200 * 0.05 * 0.95), of=200)
 
 
 def test_the_loss_of_a_policy_need_not_fall():

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from promise import scaled, studies
 from studies import make_study, verdict
 
 from advisor.model.spec import Parameter
@@ -216,8 +217,8 @@ def test_cannot_tell_from_final_values_or_without_any():
 @pytest.mark.parametrize(("trials", "n", "examples"), [(1, 20, 500), (12, 20, 500), (12, 1, 2000), (40, 5, 5000)])
 def test_finds_studies_that_learned_nothing(trials, n, examples):
     facts = {"classes": "10", "n_valid": str(examples)}
-    curves = [[guessed(1000 * k + i, n, examples) for i in range(trials)] for k in range(60)]
-    assert sum(verdict(RULE, accuracy(c, facts)).status == "fired" for c in curves) >= 0.9 * 60
+    curves = [[guessed(1000 * k + i, n, examples) for i in range(trials)] for k in studies(60)]
+    assert sum(verdict(RULE, accuracy(c, facts)).status == "fired" for c in curves) >= scaled(0.9 * 60, of=60)
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -227,11 +228,11 @@ def test_keeps_its_promise_on_trials_that_learned(known, trials, n, gain, noise)
     rng = np.random.default_rng(n)
     t = np.arange(n) / (n - 1)
     fired = 0
-    for _ in range(150):
+    for _ in studies(150):
         curves = [np.log(10) * (1 - gain * (1 - np.exp(-t / 0.2)) + rng.normal(0, noise, n)) for _ in range(trials)]
         steps = [0, *range(100, 100 * n, 100)]
         fired += verdict(RULE, loss(curves, {"classes": "10"} if known else {}, steps=steps)).status == "fired"
-    assert fired <= 0.05 * 150
+    assert fired <= scaled(0.05 * 150, of=150)
 
 
 def test_errors_in_percent_may_all_lie_below_two():

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from promise import scaled, studies
 from studies import make_study, verdict
 
 from advisor.model.change import Advise, RepeatTrial
@@ -124,22 +125,22 @@ def test_the_next_study_repeats_both_settings():
 @pytest.mark.parametrize(("settings", "seeds"), [(2, 4), (6, 3), (12, 5), (3, 10)])
 def test_keeps_its_promise_where_all_settings_are_equal(settings, seeds):
     passed = 0
-    for i in range(100):
+    for i in studies(100):
         rng = np.random.default_rng(i)
         values = {
             0.001 * (k + 1): np.round(rng.normal(1, 0.1, seeds), 2 if i % 2 else 6).tolist() for k in range(settings)
         }
         passed += verdict("adopt", repeated(values)).status == "quiet"
-    assert passed <= 9  # 5 % of 100, and two standard deviations
+    assert passed <= scaled(9, of=100)  # 5 % of 100, and two standard deviations
 
 
 def test_does_not_doubt_a_clear_lead():
     doubted = 0
-    for i in range(100):
+    for i in studies(100):
         rng = np.random.default_rng(i)
         values = {0.1: rng.normal(0, 1, 5), 0.2: rng.normal(4, 1, 5), 0.3: rng.normal(4.5, 1, 5)}
         doubted += verdict("adopt", repeated({k: v.tolist() for k, v in values.items()})).status == "fired"
-    assert doubted <= 9
+    assert doubted <= scaled(9, of=100)
 
 
 def test_repeats_that_noted_no_seed_are_runs_and_a_tie_is_no_lead():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from promise import studies
 from studies import make_study, verdict
 
 RULE = "eval-regular"
@@ -104,7 +105,7 @@ def test_times_that_were_not_logged_do_not_matter():
 @pytest.mark.parametrize("n", [12, 40, 200])
 def test_it_keeps_its_promise(n):
     rng = np.random.default_rng(n)
-    for _ in range(100):
+    for _ in studies(100):
         steps, times = zip(*(by_steps(rng, n, int(rng.integers(5, 500)), 0.5) for _ in range(3)), strict=True)
         kept = [np.sort(rng.choice(n, int(rng.integers(max(n // 2, 11), n + 1)), replace=False)) for _ in range(3)]
         lossy = [s[k] for s, k in zip(steps, kept, strict=True)], [t[k] for t, k in zip(times, kept, strict=True)]

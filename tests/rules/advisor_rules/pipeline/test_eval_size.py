@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from promise import scaled, studies
 from studies import make_study, verdict
 
 RULE = "eval-size"
@@ -100,13 +101,13 @@ def test_it_keeps_its_promise(trials):
     width = {2: 2.77, 5: 3.86}[k] * np.sqrt(e * (1 - e) * 0.5 / n)
     rest = np.linspace(e + 2.6 * width, 0.7, trials - k)
     fired = {0: 0, 2.5: 0}
-    for _ in range(100):
+    for _ in studies(100):
         for times in fired:
             true = np.concatenate([np.linspace(e, e + times * width, k), rest])
             fired[times] += verdict(RULE, study(measured(rng, true, n), n)).status == "fired"
-    assert fired[2.5] <= 3
+    assert fired[2.5] <= scaled(3, of=100)
     if trials < 100:  # of many, what it takes is a small part of what tuning gained
-        assert fired[0] >= 90
+        assert fired[0] >= scaled(90, of=100)
 
 
 def test_percents_below_one_are_no_shares():

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from promise import studies
 
 from advisor.stats.importance import coordinates
 from advisor_rules.space import _scale_test
@@ -37,7 +38,7 @@ def test_tells_a_response_to_the_logarithm_from_one_to_the_value() -> None:
 @pytest.mark.parametrize("count", [12, 40])
 def test_keeps_its_level_for_responses_that_are_smooth_on_the_scale_used(declared: str, count: int) -> None:
     wrong = []
-    for seed in range(60):
+    for seed in studies(60):
         rng = np.random.default_rng(seed)
         used = rng.random(count)
         other = logarithmic(used) if declared == "linear" else linear(used)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from promise import studies
 from studies import make_study, verdict
 
 from advisor.model.change import SetRange
@@ -108,7 +109,7 @@ def test_keeps_its_promise_on_the_right_scale_with_failures_ties_and_conditions(
         "optimizer": Parameter(choices=("sgd", "adam")),
     }
     wrong = []
-    for seed in range(60):
+    for seed in studies(60):
         rng = np.random.default_rng(1000 + seed)
         best, noise, cliff = rng.random(), rng.choice([0.1, 0.5]), rng.choice([0.9, 2.0])
         params, costs = [], []

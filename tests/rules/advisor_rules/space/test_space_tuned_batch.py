@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from promise import studies
 from studies import make_study, verdict
 
 from advisor.model.spec import Parameter
@@ -107,7 +108,7 @@ def test_trials_that_failed_or_run_break_nothing() -> None:
 def test_keeps_its_promise_over_random_studies_with_enough_learning_rates() -> None:
     rng = np.random.default_rng(1)
     fired = 0
-    for _ in range(200):
+    for _ in studies(200):
         batches = [2**k for k in range(4, 4 + int(rng.integers(2, 6)))]
         count = 8 * len(batches)
         params = [{"batch_size": int(rng.choice(batches)), "lr": 10 ** rng.uniform(-4, -1)} for _ in range(count)]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from promise import scaled, studies
 from studies import make_study, verdict
 
 RNG = np.random.default_rng(23)
@@ -82,6 +83,6 @@ def test_it_keeps_its_promise(trials):
     fired = sum(
         verdict("residual-norm", study_of([losses(noise=0.1) for _ in range(trials)], lrs=[0.1] * trials)).status
         == "fired"
-        for _ in range(60)
+        for _ in studies(60)
     )
-    assert fired <= 6
+    assert fired <= scaled(6, of=60)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from promise import scaled, studies
 from studies import make_study, verdict
 
 from advisor.model.change import RunPlan, SetRange
@@ -110,13 +111,13 @@ def test_cannot_tell_without_a_learning_rate_or_a_result() -> None:
 def test_keeps_its_promise() -> None:
     rng = np.random.default_rng(5)
     fired = 0
-    for i in range(200):
+    for i in studies(200):
         n, m = (8, 2) if i % 2 else (14, 4)
         status = rng.permutation(["diverged"] * m + ["complete"] * (n - m)).tolist()
         params = [{"lr": float(r)} for r in 10 ** rng.uniform(-5, -1, n)]
         curves = [[3.0, np.nan if s == "diverged" else float(rng.random())] for s in status]
         fired += verdict("stability-edge", make_study(params, {"val/loss": curves}, status=status)).status == "fired"
-    assert fired / 200 <= 0.08
+    assert fired <= scaled(0.08 * 200, of=200)
 
 
 def test_the_same_in_any_order() -> None:

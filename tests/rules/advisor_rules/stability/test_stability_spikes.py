@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from promise import scaled, studies
 from studies import make_study, verdict
 
 from advisor.model.spec import Parameter
@@ -134,8 +135,10 @@ def test_it_keeps_its_promise(kind):
         "log-laplace": lambda: np.exp(0.3 * RNG.laplace(size=300)),
         "gamma": lambda: RNG.gamma(2, size=300),
     }[kind]
-    fired = sum(verdict("stability-spikes", study_of([draw() for _ in range(3)])).status == "fired" for _ in range(100))
-    assert fired <= 8
+    fired = sum(
+        verdict("stability-spikes", study_of([draw() for _ in range(3)])).status == "fired" for _ in studies(100)
+    )
+    assert fired <= scaled(8, of=100)
 
 
 def test_norms_that_end_in_early_training_are_missing() -> None:
