@@ -121,7 +121,7 @@ def by_priority(findings: Iterable[Finding], effects: Mapping[str, float]) -> li
     """
     goals, severities = get_args(Goal), get_args(Severity)
 
-    def key(finding: Finding) -> tuple[int, int, bool, float, str]:
+    def key(finding: Finding) -> tuple[int, int, bool, float, float, str]:
         only_advice = all(isinstance(c, Advise) for c in finding.changes)
         return (
             goals.index(finding.goal),

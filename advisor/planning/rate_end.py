@@ -62,7 +62,8 @@ def _end(study: Study, name: str) -> Side | None:
     ended = [t for t in study.trials if study.ended[t.index]]
     tried, failed = study.positions(name, ended), failures.failures(study).any[[t.index for t in ended]]
     best = study.positions(name, ranked[:BEST])
-    for side in get_args(Side):
+    sides: tuple[Side, ...] = get_args(Side)
+    for side in sides:
         outwards, reach = (best, tried) if side == "high" else (1 - best, 1 - tried)
         at_end = outwards >= 1 - OUTER
         searched = np.any((reach > 1 + 1e-9) | (failed & (reach >= outwards[0])))

@@ -179,8 +179,8 @@ def pruners() -> Mapping[str, Callable[[int], Any]]:
 
 
 def table(options: argparse.Namespace) -> None:
-    counts = ("studies", 8), ("saved", 7), ("lost", 8), ("> noise", 8), ("stopped", 9), ("false", 7)
-    print(f"{'source':11} {'way to stop':26} {'workers':>7} " + " ".join(f"{name:>{width}}" for name, width in counts))
+    columns = ("studies", 8), ("saved", 7), ("lost", 8), ("> noise", 8), ("stopped", 9), ("false", 7)
+    print(f"{'source':11} {'way to stop':26} {'workers':>7} " + " ".join(f"{name:>{width}}" for name, width in columns))
     for source in options.sources:
         folders = SOURCES[source]
         found = [task for folder in folders if (folder / "trials.parquet").is_file() for task in tasks(folder)]

@@ -125,7 +125,7 @@ def merged_changes(report: ReportData, finding: Finding) -> tuple[Message, ...]:
         return ()
     anew = any(isinstance(c, Advise) and c.new_scores for c in finding.changes)
     rows = _merged_rows(report, finding)
-    merged = (say("The next study has {name} {after}.", name=Name(row.name), after=row.after) for row in rows)
+    merged = (say("The next study has {name} {after}.", name=Name(row.name), after=str(row.after)) for row in rows)
     return (*(say(NOT_COMPARABLE) for _ in range(anew)), *merged)
 
 
@@ -134,7 +134,7 @@ def thing_to_do(report: ReportData, finding: Finding) -> Message:
     rows = _merged_rows(report, finding) if all(isinstance(c, SetRange) for c in finding.changes) else []
     if not rows or len(rows) != len(finding.changes):
         return joined((as_sentence(finding.action), *merged_changes(report, finding)), " ")
-    return joined((say("Search {name} in {after}.", name=Name(row.name), after=row.after) for row in rows), " ")
+    return joined((say("Search {name} in {after}.", name=Name(row.name), after=str(row.after)) for row in rows), " ")
 
 
 def _merged_rows(report: ReportData, finding: Finding) -> list[DiffRow]:

@@ -113,10 +113,10 @@ class StabilitySpikes(Rule):
 
     def _is_harmless(self, study: Study, spiky: Sequence[Trial]) -> bool:
         """Return whether the loss of all these trials is known, and none of it rises or jumps."""
-        unrest = loss_blowups.unrest(
+        loss = loss_blowups.study_instability(
             study, spiky, lasting=self.lasting, material=self.material, false_alarms=self.false_alarms
         )
-        return unrest.judged == len(spiky) and not unrest.unstable
+        return loss.judged == len(spiky) and not loss.unstable
 
     def _evidence(
         self,
