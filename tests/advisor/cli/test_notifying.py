@@ -1,0 +1,53 @@
+"""Messages on a study that others train, as `advisor watch --notify` sends them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from guarded import log_study
+from launches import wait_until
+from mlflow.tracking import MlflowClient
+
+from advisor import contract
+from advisor.cli.notifying import notifying_of_study
+from advisor.execution.guarding import GuardedStudy
+from advisor.model.errors import AdvisorError
+from advisor.system.notifier import Notifier
+from advisor.tracking.stores.location import locate
+
+
+def test_verdicts_failures_and_the_end_are_told(database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(Notifier.__init__.__kwdefaults__, "interval_s", 0.2)
+
+    def notices() -> list[tuple[str, str | None]]:
+        file = tmp_path / "notices"
+        messages = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return [(n["event"], n["trial"]) for message in messages for n in message.get("bundled", [message])]
+
+    run_id, client = log_study(database), MlflowClient(database)
+    guarded = GuardedStudy("e", locate(database), interval_s=0.1)
+    with notifying_of_study(f"tee -a '{tmp_path}/notices'", guarded, quiet=False):
+        wait_until(lambda: notices() == [("doomed", "trial-5")], 300.0)
+        client.set_tag(run_id, contract.TAG_STATUS, "infeasible")
+        client.set_terminated(run_id, "FAILED")
+        wait_until(lambda: len(notices()) == 3, 300.0)
+    assert notices()[1:] == [("failed", "trial-5"), ("ended", None)]
+
+
+def test_without_a_command_the_store_is_not_read(tmp_path: Path) -> None:
+    with notifying_of_study(None, GuardedStudy("e", locate(f"sqlite:///{tmp_path}/missing.db")), quiet=False):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_error_is_told_as_the_end(tmp_path: Path) -> None:
+    guarded = GuardedStudy("e", locate(f"sqlite:///{tmp_path}/missing.db"))
+    with (
+        pytest.raises(AdvisorError),
+        notifying_of_study(f"tee -a '{tmp_path}/notices'", guarded, quiet=False),
+    ):
+        raise AdvisorError("the first 3 trials all failed")
+    notice = json.loads((tmp_path / "notices").read_text())
+    assert (notice["event"], notice["message"]) == ("ended", "the first 3 trials all failed")
