@@ -76,6 +76,8 @@ class Rule(BaseModel):
     """The result that the rule's advice predicts for the next study."""
     before_exploitation: ClassVar[Settled | None] = None
     """Verdict of this rule that the study design `exploit` requires; None if `exploit` does not depend on this rule."""
+    while_running: ClassVar[bool] = False
+    """Whether the rule can judge a trial alone while it still runs, from what it has logged so far."""
     unmeasured: ClassVar[frozenset[str]] = frozenset()
     """Subjects of findings on which the rule's calibration was not measured; their stated confidences are not corrected."""
     id: ClassVar[str | None] = None

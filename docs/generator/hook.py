@@ -38,6 +38,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
                 "analyzing.md",
                 "running.md",
                 "rounds.md",
+                "guard.md",
                 "gate.md",
                 "agents.md",
                 "ci.md",

@@ -177,8 +177,10 @@ def _draw_axes(plot: _AxisPlot, report: ReportData, name: str) -> None:
 
 def _draw_trials(plot: _AxisPlot, report: ReportData) -> None:
     frame = plot.frame
-    if plot.drawn:
-        frame.add("path", "pts", d=dots_path(plot.spots[p.index] for p in plot.drawn), data_t=_indices_text(plot.drawn))
+    for cls, comparable in (("pts", True), ("pts cut", False)):
+        dots = [p for p in plot.drawn if p.row.comparable is comparable]
+        if dots:
+            frame.add("path", cls, d=dots_path(plot.spots[p.index] for p in dots), data_t=_indices_text(dots))
     if plot.outside_axis:
         edge, cls = (frame.y.end + 5, "over") if report.minimize else (frame.y.start - 5, "over low")
         frame.add(
@@ -245,8 +247,10 @@ def _plot_notes(plot: _AxisPlot, report: ReportData, name: str) -> tuple[Message
 
 def _plot_legend(report: ReportData, evidence: AxisEvidence, plot: _AxisPlot, own: bool) -> tuple[Key, ...]:
     keys, rows, named = [], [p.row for p in plot.placed], set(evidence.trials)
-    if any(r.feasible for r in rows):
+    if any(r.feasible and r.comparable for r in rows):
         keys.append(Key("k-dot", "trial"))
+    if any(not p.row.comparable for p in plot.drawn):
+        keys.append(Key("k-cut", "cut short: its result at full length is unknown"))
     if any(r.id in named and r.feasible for r in rows):
         keys.append(Key("k-hot", "trials of this finding"))
     if any(report.best is not None and r.id == report.best.trial for r in rows):

@@ -63,7 +63,9 @@ def _trial_positions(
     position = (
         position_on_scale(frame.x) if numeric else position_in_columns(frame, [s.label for s in isolation.slices])
     )
-    visible = ((i, r) for i, r in enumerate(rows) if r.feasible and r.best is not None and r.best in frame.y)
+    visible = (
+        (i, r) for i, r in enumerate(rows) if r.feasible and r.comparable and r.best is not None and r.best in frame.y
+    )
     return {i: (x, frame.y(r.best or 0.0)) for i, r in visible if (x := position(i, r.params.get(name))) is not None}
 
 

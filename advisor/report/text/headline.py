@@ -414,11 +414,11 @@ def _best_step_figure(report: ReportData) -> tuple[str, str, str]:
 
 
 def best_positions(report: ReportData) -> list[float]:
-    """Return the best step of each usable trial with several evaluations, as a position between 0 (start) and 1 (end)."""
+    """Return the best step of each comparable trial with several evaluations, as a position between 0 (start) and 1 (end)."""
     return [p for t in report.figures.trials if (p := _best_position(t)) is not None]
 
 
 def _best_position(row: TrialRow) -> float | None:
-    if not row.feasible or row.best_step is None or not row.last_step or row.evaluations < 2:
+    if not (row.feasible and row.comparable) or row.best_step is None or not row.last_step or row.evaluations < 2:
         return None
     return row.best_step / row.last_step

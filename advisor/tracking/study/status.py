@@ -10,9 +10,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from advisor import contract
+from advisor.model.guard_stop import GuardStop, read_guard_stop
 from advisor.model.reading import Decision
 from advisor.model.space import Value, words_of
 from advisor.model.spec import Objective
@@ -67,6 +68,10 @@ def find_ends(
         for i, run in enumerate(runs)
         if (end := _stated_end(run, objective.metric, i in errors, len(costs.curves[i]))) is not None
     }
+    stops = _guard_stops(runs)
+    ends |= {
+        i: replace(ends[i], reason=f"the guard stopped it at step {s.step:,}: {s.reason}") for i, s in stops.items()
+    }
     crashed = [i for i, end in ends.items() if end.status == "infeasible"]
     launches = find_launch_failures(runs, blocks, errors, crashed)
     ends |= {i: End("no_data", "its launch failed") for i in launches}
@@ -77,7 +82,7 @@ def find_ends(
     known = ends | failed | stopped
     each = tuple(known[i] if i in known else End(_plain(runs[i])) for i in range(len(runs)))
     decisions = (
-        *_decisions(each, set(failed), patience),
+        *_decisions(each, set(failed), patience, stops),
         *_launch_failures(len(runs), [errors.get(i, "") for i in launches]),
     )
     return Ends(each, errors, (*decisions, *_failed_evaluations(each, costs)))
@@ -109,6 +114,13 @@ def _stated_end(run: Run, objective: str, error: bool, evaluations: int) -> End 
     if not evaluations:
         return End("infeasible" if run.status == "FAILED" or error else "no_data")
     return None
+
+
+def _guard_stops(runs: Sequence[Run]) -> dict[int, GuardStop]:
+    """Return the records of the trials that the guard stopped, by trial. A trial that went on afterwards has another status."""
+    stopped = [i for i, run in enumerate(runs) if run.tags.get(contract.TAG_STATUS) in ("pruned", "diverged")]
+    records = ((i, read_guard_stop(runs[i].tags.get(contract.TAG_STOPPED, ""))) for i in stopped)
+    return {i: stop for i, stop in records if stop is not None}
 
 
 def _was_pruned(run: Run) -> bool:
@@ -169,19 +181,24 @@ def _short(
 # --- what the report says --------------------------------------------------------------------------------------------------------
 
 
-def _decisions(ends: Sequence[End], failed: set[int], patience: short_runs.Patience | None) -> list[Decision]:
-    """Return one decision for each kind of end that was read from the curves, and one for all pruned trials."""
+def _decisions(
+    ends: Sequence[End], failed: set[int], patience: short_runs.Patience | None, stops: Mapping[int, GuardStop]
+) -> list[Decision]:
+    """Return one decision for each kind of end that was read from the curves, one for all pruned trials, one for the guard's."""
     statuses = Counter(end.status for end in ends)
     decisions = []
     if pruned := statuses["pruned"]:
-        guessed = any(end.status == "pruned" and end.reason for end in ends)
+        guessed = any(end.status == "pruned" and end.reason and t not in stops for t, end in enumerate(ends))
         how = ": they ended behind the trials that went on, without an error" if guessed else ""
+        if guarded := sum(ends[t].status == "pruned" for t in stops):
+            how = " by the guard" if guarded == pruned else f", {guarded} of them by the guard"
         verb = "was" if pruned == 1 else "were"
         text = (
             f"{pruned} of {len(ends)} trials {verb} pruned{how}. Their results are not compared with those of complete trials. "
             "Pruning can hide settings that start slowly."
         )
         decisions.append(Decision(topic="status", text=text, overrule=_OVERRULE))
+    decisions += _stopped_by_guard(len(ends), list(stops.values()))
     if patience is not None:
         text = (
             f"{len(patience.trials)} of {len(ends)} trials stopped early, {patience.evaluations} evaluations after their best "
@@ -196,6 +213,18 @@ def _decisions(ends: Sequence[End], failed: set[int], patience: short_runs.Patie
             text = f"{len(reasons)} of {len(ends)} trials {words} by their curves: {example}."
             decisions.append(Decision(topic="status", text=text, overrule=_OVERRULE))
     return decisions
+
+
+def _stopped_by_guard(trials: int, stops: Sequence[GuardStop]) -> list[Decision]:
+    """Return the decision on the trials that the guard stopped, the most frequent reason first."""
+    if not stops:
+        return []
+    reasons = Counter(stop.predicate for stop in stops).most_common()
+    text = (
+        f"The guard stopped {len(stops)} of {trials} trials: {', '.join(f'{n} {predicate}' for predicate, n in reasons)}. "
+        "`advisor run … --continue TRIAL` takes up one of them again."
+    )
+    return [Decision(topic="status", text=text)]
 
 
 def _launch_failures(trials: int, errors: Sequence[str]) -> list[Decision]:

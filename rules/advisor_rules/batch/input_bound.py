@@ -43,6 +43,7 @@ class InputBound(Rule):
 
     playbook: ClassVar[str] = "Optimizing the input pipeline"
     goal: ClassVar[Goal] = "efficiency"
+    while_running: ClassVar[bool] = True
     probes: ClassVar[frozenset[str]] = frozenset({"batch-size"})
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(

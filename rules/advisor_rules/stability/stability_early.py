@@ -55,6 +55,7 @@ class StabilityEarly(Rule):
 
     playbook: ClassVar[str] = "How can optimization failures be debugged and mitigated?"
     goal: ClassVar[Goal] = "stability"
+    while_running: ClassVar[bool] = True
     probes: ClassVar[frozenset[str]] = frozenset({"learning-rate", "early-instability"})
     not_for: ClassVar[frozenset[Kind]] = frozenset({"reinforcement-learning"})
     before_exploitation: ClassVar[Settled | None] = "not-fired"

@@ -48,6 +48,7 @@ class StabilitySpikes(Rule):
 
     playbook: ClassVar[str] = "How can optimization failures be debugged and mitigated?"
     goal: ClassVar[Goal] = "stability"
+    while_running: ClassVar[bool] = True
 
     reach: Factor = 10.0
     """Maximum learning rate of the judged trials, as a multiple of the best trial's. The playbook looks at 5 and 10 times."""

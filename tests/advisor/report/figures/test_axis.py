@@ -33,6 +33,22 @@ def test_failed_trials_are_crosses_and_only_they(report: Report) -> None:
     assert "failed" in {k.label for k in figure.legend}
 
 
+def test_trials_that_were_cut_short_are_rings(report: Report) -> None:
+    best = report.ranked[0][0]
+    cut = [i for i, t in enumerate(report.figures.trials) if t.feasible and i != best][:3]
+    rows = tuple(
+        t.model_copy(update={"status": "pruned", "comparable": False}) if i in cut else t
+        for i, t in enumerate(report.figures.trials)
+    )
+    made = report.model_copy(update={"figures": report.figures.model_copy(update={"trials": rows})})
+    figure = axis_figure(made, AxisEvidence(parameter="learning_rate", caption="c"), own=True)
+    assert set(drawn(figure, "cut")) <= set(cut)
+    assert drawn(figure, "cut")
+    assert "cut short: its result at full length is unknown" in {k.label for k in figure.legend}
+    whole = axis_figure(report, AxisEvidence(parameter="learning_rate", caption="c"), own=True)
+    assert not any("cut short" in k.label for k in whole.legend)
+
+
 def test_the_declared_range_is_drawn_and_the_next_over_it(report: Report) -> None:
     figure = axis_figure(
         report, AxisEvidence(parameter="weight_decay", caption="c", next_low=1e-8, next_high=0.01), own=True

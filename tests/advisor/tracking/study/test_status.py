@@ -1,3 +1,4 @@
+import json
 import math
 
 import pytest
@@ -180,3 +181,39 @@ def test_optuna_prunes_by_an_exception(database, monkeypatch):
         assert {t.status for t in found.trials} == {"complete", "pruned"}
         assert sum(t.status == "pruned" for t in found.trials) == pruned
         assert found.spec.max_train_steps == 9
+
+
+def _guarded(state, status, step=5):
+    reason = f"trial cannot go on: {state}."
+    return {
+        "advisor.status": status,
+        "advisor.stopped": json.dumps({"state": state, "step": step, "reason": reason, "at": 1}),
+    }
+
+
+def test_trials_that_the_guard_stopped_are_named_with_their_reasons():
+    tags = {
+        6: _guarded("doomed", "pruned"),
+        7: _guarded("doomed", "pruned", 7),
+        8: {"advisor.status": "pruned"},
+        9: _guarded("not_finite", "diverged"),
+    }
+    study = _study([20] * 6 + [5, 7, 9, 4], _falling, tags=tags)
+    assert [t.status for t in study.trials[6:]] == ["pruned", "pruned", "pruned", "diverged"]
+    assert [t.reason for t in study.trials[7:9]] == ["the guard stopped it at step 7: trial cannot go on: doomed.", ""]
+    texts = [d.text for d in study.decisions if d.topic == "status"]
+    assert texts[0].startswith("3 of 10 trials were pruned, 2 of them by the guard. ")
+    assert texts[1] == (
+        "The guard stopped 3 of 10 trials: 2 could not become the best, 1 had an objective that was not finite. "
+        "`advisor run … --continue TRIAL` takes up one of them again."
+    )
+
+
+def test_a_trial_that_went_on_or_has_a_broken_record_is_no_stopped_trial():
+    finished = _guarded("doomed", "complete")
+    broken = [
+        {"advisor.status": "pruned", "advisor.stopped": text} for text in ("[1]", "{}", '{"state": 3, "step": 1}')
+    ]
+    study = _study([20] * 9, _falling, tags=dict(enumerate([finished, *broken])))
+    assert not any("guard" in d.text for d in study.decisions)
+    assert [t.status for t in study.trials[:4]] == ["complete", "pruned", "pruned", "pruned"]

@@ -1,0 +1,291 @@
+"""Whether stopping trials early would have been safe in a study that has ended: a replay of its trials with several stoppers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.computed.decision import repeats
+from advisor.computed.steps import schedules
+from advisor.guard.policy import Policy, Progress
+from advisor.guard.replay import Stopper, not_finite, replay
+from advisor.guard.verdicts import OUTLIVED, SAME_LENGTH
+from advisor.model.frozen import FrozenModel
+from advisor.model.message import Message, MessageField, Percent, say
+from advisor.model.study import Study, Trial
+
+MIN_TRIALS = 8
+"""Minimum number of complete trials."""
+BEST = 5
+"""Number of best trials that a stopper should not lose."""
+REPLAYED = 0.9
+"""Minimum share of the trained trials whose curves can be replayed: the others could change the result."""
+MAX_EVALUATIONS = 20_000
+"""Maximum number of evaluations to replay, which takes about two seconds."""
+WARMUPS = (0.25, 0.5, 0.75)
+"""Shares of the training before which the median pruner stops no trial."""
+ETA = 3
+"""Reduction factor of successive halving."""
+STARTUP_TRIALS = 5
+"""Number of complete trials before which Optuna's median pruner stops no trial, its default."""
+
+
+class Outcome(FrozenModel):
+    """What one way of stopping early would have saved and lost."""
+
+    name: str
+    saved: float
+    """Share of all training steps."""
+    kept: bool
+    """Whether the best trial, or one within the seed noise of it, would have run to its end."""
+    lost: int
+    """Number of the best trials that would have been stopped."""
+
+
+class Hindsight(FrozenModel):
+    """Whether stopping early would have been safe in a study, or why that cannot be told."""
+
+    reason: str = ""
+    """Why it cannot be told, as a clause; empty if it can."""
+    trials: int = 0
+    """Number of replayed trials."""
+    workers: int = 0
+    """Number of trials that ran at the same time."""
+    best: int = 0
+    """Number of best trials that `Outcome.lost` counts from."""
+    guard: Outcome | None = None
+    others: tuple[Outcome, ...] = ()
+    """Outcomes of other stoppers, for comparison."""
+    message: MessageField = Message(())
+    """The result in two or three sentences; empty if it cannot be told."""
+
+
+def hindsight(study: Study, policy: Policy | None = None) -> Hindsight | None:
+    """Return what stopping early would have done in the study; None if its trials have no curves."""
+    policy = policy or Policy()
+    if study.probe is not None or not any(len(study.cost_curve(t)) > 1 for t in study.trials):
+        return None
+    found = _runs(study, policy)
+    return Hindsight(reason=found) if isinstance(found, str) else _replayed(study, policy, found)
+
+
+# --- which trials can be replayed -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Run:
+    trial: Trial
+    progress: Progress
+    whole: bool
+    """Whether it trained to the planned end."""
+    began: float
+    ended: float
+
+
+def _runs(study: Study, policy: Policy) -> list[_Run] | str:
+    """Return the trials to replay in the order in which they began, or the reason why there are too few of them."""
+    own = [t for t in study.trials if t.round is None and t.status != "no_data"]
+    if any(t.status == "running" for t in own):
+        return "trials still run"
+    trained = [t for t in own if len(study.cost_curve(t))]
+    kinds = Counter((study.planned_steps(t), schedules.read(study, t).noted) for t in trained if _complete(t))
+    if not kinds:
+        return "no trial is complete"
+    length, kind = kinds.most_common(1)[0][0]
+    if not math.isfinite(length):
+        return "the planned length of the trials is unknown"
+    runs = [
+        run
+        for t in trained
+        if abs(study.planned_steps(t) - length) <= SAME_LENGTH * length and schedules.read(study, t).noted == kind
+        if (run := _run(study, t)) is not None
+    ]
+    return _obstacle(policy, runs, len(trained)) or sorted(runs, key=lambda r: (r.began, r.trial.index))
+
+
+def _complete(trial: Trial) -> bool:
+    return trial.status in ("complete", "not_learned")
+
+
+def _run(study: Study, trial: Trial) -> _Run | None:
+    """Return the trial for the replay; None if it was cut short, so that the rest of its curve is unknown."""
+    if not _complete(trial) and trial.status not in ("diverged", "infeasible"):
+        return None
+    curve = study.cost_curve(trial)
+    progress = Progress(curve.steps, curve.values, study.planned_steps(trial))
+    began, ended = (math.nan if time is None else time for time in (trial.started, trial.ended))
+    return _Run(trial, progress, _complete(trial) and bool(np.isfinite(progress.best[-1])), began, ended)
+
+
+def _obstacle(policy: Policy, runs: Sequence[_Run], trained: int) -> str:
+    """Return the reason why these trials cannot be replayed; empty if they can."""
+    whole = [r.progress for r in runs if r.whole]
+    if len(whole) < MIN_TRIALS or not policy.enough_evaluations(whole):
+        return f"fewer than {MIN_TRIALS} complete trials have {policy.evaluations} evaluations and the same length and schedule"
+    if len(runs) < REPLAYED * trained:
+        return f"{trained - len(runs)} of {trained} trials were cut short or have another length or schedule"
+    if any(p.steps[-1] > (1 + OUTLIVED) * p.length for p in whole):
+        return "trials went on beyond their planned length"
+    if not all(r.began < r.ended for r in runs):
+        return "the times at which trials began and ended are unknown"
+    if sum(len(r.progress.steps) for r in runs) > MAX_EVALUATIONS:
+        return f"the trials have more than {MAX_EVALUATIONS:,} evaluations"
+    return ""
+
+
+def concurrency(times: Sequence[tuple[float, float]]) -> int:
+    """Return how many of these (start, end) intervals overlap on average, while there is one; at least 1."""
+    busy, until = 0.0, -math.inf
+    for began, ended in sorted(times):
+        busy += max(0.0, ended - max(began, until))
+        until = max(until, ended)
+    return max(1, round(sum(ended - began for began, ended in times) / busy))
+
+
+# --- stoppers -------------------------------------------------------------------------------------------------------------------
+
+
+def median_stopper(warmup: float) -> Stopper:
+    """Return Optuna's median pruner (`optuna.pruners.MedianPruner`) that stops no trial before this share of the training.
+
+    It stops a trial whose best cost is above the median of the costs of complete trials at the same evaluation.
+    """
+
+    def stops(trial: Progress, at: int, completed: Sequence[Progress], _: float) -> bool:
+        if len(completed) < STARTUP_TRIALS or trial.steps[at] < warmup * trial.length:
+            return False
+        known = [cost for t in completed if at < len(t.costs) and not np.isnan(cost := t.costs[at])]
+        return bool(known) and not trial.best[at] <= np.median(known)
+
+    return stops
+
+
+def halving_stopper(eta: int) -> Stopper:
+    """Return asynchronous successive halving as in Optuna (`optuna.pruners.SuccessiveHalvingPruner`).
+
+    The rungs are at 1 / eta^3, 1 / eta^2 and 1 / eta of the training. At each, a trial goes on if its cost is among the best
+    1 / eta of the costs of all trials that have reached the rung. The stopper keeps these costs, so it replays one study only.
+    """
+    rungs = [eta**k for k in (3, 2, 1)]
+    costs: list[list[float]] = [[] for _ in rungs]
+    reached: dict[int, int] = {}
+
+    def stops(trial: Progress, at: int, _: Sequence[Progress], __: float) -> bool:
+        cost = float(trial.costs[at])
+        while (rung := reached.get(id(trial), 0)) < len(rungs) and trial.steps[at] >= trial.length / rungs[rung]:
+            if math.isnan(cost):
+                return True
+            costs[rung].append(cost)
+            if cost > sorted(costs[rung])[max(0, len(costs[rung]) // eta - 1)]:
+                return True
+            reached[id(trial)] = rung + 1
+        return False
+
+    return stops
+
+
+def _guard(policy: Policy, runs: Sequence[_Run]) -> Stopper:
+    """Return the guard as it judges running trials: a setting that runs with several seeds is stopped only if it is not finite."""
+    settings = [r.trial.params for r in runs]
+    repeated = {id(r.progress) for r in runs if settings.count(r.trial.params) > 1}
+
+    def stops(trial: Progress, at: int, completed: Sequence[Progress], incumbent: float) -> bool:
+        doomed = id(trial) not in repeated and policy.doom(trial, at, completed, incumbent) is not None
+        return doomed or not_finite(trial, at)
+
+    return stops
+
+
+def _among(whole: set[int], stopper: Stopper) -> Stopper:
+    """Return the stopper with whole trials as the only completed ones: a failed trial is no sibling."""
+    siblings: list[Progress] = []
+    seen = 0
+
+    def stops(trial: Progress, at: int, completed: Sequence[Progress], incumbent: float) -> bool:
+        nonlocal seen
+        siblings.extend(t for t in completed[seen:] if id(t) in whole)
+        seen = len(completed)
+        return stopper(trial, at, siblings, incumbent)
+
+    return stops
+
+
+# --- the result -----------------------------------------------------------------------------------------------------------------
+
+
+def _replayed(study: Study, policy: Policy, runs: Sequence[_Run]) -> Hindsight:
+    trials = [r.progress for r in runs]
+    whole = {id(r.progress) for r in runs if r.whole}
+    workers = concurrency([(r.began, r.ended) for r in runs])
+    ranked = sorted((i for i, r in enumerate(runs) if r.whole), key=lambda i: trials[i].best[-1])
+    best = ranked[:BEST]
+
+    def ends(stopper: Stopper) -> list[int]:
+        return replay(trials, _among(whole, stopper), workers)
+
+    limit = trials[best[0]].best[-1] + _seed_noise(study)
+    winners = [i for i in ranked if trials[i].best[-1] <= limit]
+
+    def outcome(name: str, after: Sequence[int]) -> Outcome:
+        steps = sum(float(t.steps[-1]) for t in trials)
+        left = sum(float(t.steps[-1] - t.steps[end - 1]) for t, end in zip(trials, after, strict=True))
+        finished = {i for i, end in enumerate(after) if end == len(trials[i].steps)}
+        return Outcome(
+            name=name,
+            saved=left / steps,
+            kept=not finished.isdisjoint(winners),
+            lost=len(best) - len(finished.intersection(best)),
+        )
+
+    others = {f"median pruner from {Percent(share)} of the training": median_stopper(share) for share in WARMUPS}
+    others[f"successive halving, eta {ETA}"] = halving_stopper(ETA)
+    guard = outcome("guard", ends(_guard(policy, runs)))
+    compared = tuple(outcome(name, ends(stopper)) for name, stopper in others.items())
+    return Hindsight(
+        trials=len(runs),
+        workers=workers,
+        best=len(best),
+        guard=guard,
+        others=compared,
+        message=_message(guard, compared, len(best)),
+    )
+
+
+def _seed_noise(study: Study) -> float:
+    """Return the standard deviation of results between seeds; 0 if the study does not show it."""
+    variance = repeats.trial_variance([s for s in repeats.settings(study) if len(s.trials) > 1])
+    return variance[0] if variance is not None else 0.0
+
+
+def _message(guard: Outcome, others: Sequence[Outcome], best: int) -> Message:
+    result = " and kept the best result" if guard.kept else ", but lost the best result"
+    if guard.kept and guard.lost:
+        result += f", but not all {best} best trials"
+    first = say(
+        "In this study, the guard (`advisor run --stop-doomed`) would have saved {saved} of all steps{result}.",
+        saved=Percent(guard.saved),
+        result=result,
+    )
+    if not guard.saved:
+        first = say("In this study, the guard (`advisor run --stop-doomed`) would have stopped no trial early.")
+    safe = sum(not o.lost for o in others)
+    named = "settings of the median pruner and of successive halving"
+    second = say(
+        "Of {count} {named}, {safe} would have kept all {best} best trials.",
+        count=len(others),
+        named=named,
+        safe=safe,
+        best=best,
+    )
+    if not safe:
+        second = say(
+            "None of {count} {named} would have been safe: each would have lost some of the {best} best trials.",
+            count=len(others),
+            named=named,
+            best=best,
+        )
+    return say("{first} {second}", first=first, second=second)

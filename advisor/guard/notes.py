@@ -1,0 +1,35 @@
+"""Findings that one running trial shows by itself, such as waiting for data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from advisor.engine.judge import judge
+from advisor.engine.rule import Rule
+from advisor.model.message import Message
+from advisor.model.study import CurveBlock, Study, Trial
+
+
+def running_notes(study: Study, trial: Trial, rules: Iterable[Rule]) -> tuple[Message, ...]:
+    """Return the messages of the rules with `while_running`, as if the trial were the whole study and had been stopped now."""
+    able = [rule for rule in rules if rule.while_running]
+    if not able:
+        return ()
+    verdicts = judge(_alone(study, trial), able, calibrate=False)
+    return tuple(finding.message for verdict in verdicts for finding in verdict.findings)
+
+
+def _alone(study: Study, trial: Trial) -> Study:
+    """Return a study of this trial only."""
+    curves = {name: study.metric(trial, name) for name in study.metrics}
+    blocks = {
+        name: CurveBlock(curve.steps, curve.values, curve.times, np.array([0, len(curve)]))
+        for name, curve in curves.items()
+        if len(curve)
+    }
+    signals = {signal: name for signal, name in study.signals.items() if name in blocks}
+    stopped = replace(trial, index=0, status="stopped")
+    return replace(study, trials=(stopped,), metrics=blocks, signals=signals, outside=(), decisions=(), warnings=())

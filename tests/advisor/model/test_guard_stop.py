@@ -1,0 +1,22 @@
+"""The record that the guard leaves on a trial."""
+
+import pytest
+
+from advisor.model.guard_stop import GuardStop, read_guard_stop
+
+
+def test_a_record_is_read():
+    text = '{"state": "doomed", "step": 1200, "reason": "too far behind", "at": 1.5}'
+    assert read_guard_stop(text) == GuardStop("doomed", 1200, "too far behind")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "null", "[]", "{", '{"state": "doomed"}', '{"state": 1, "step": 2}', '{"state": "doomed", "step": 1e999}'],
+)
+def test_anything_else_is_no_record(text):
+    assert read_guard_stop(text) is None
+
+
+def test_an_unknown_state_has_a_predicate():
+    assert GuardStop("new", 1, "").predicate == "had another reason"
