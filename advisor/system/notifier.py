@@ -1,0 +1,142 @@
+"""Runs a command of the user for each message of a launch or a live report, with the message as JSON on its standard input."""
+
+from __future__ import annotations
+
+import json
+import queue
+import shlex
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from advisor.contract.redact import redact
+from advisor.model.errors import AdvisorError
+from advisor.system.processes import KILL_SIGNAL, signal_group
+
+EVENTS = ("stopped", "not_finite", "doomed", "stuck", "diverging", "failed", "ended")
+"""Events to notify of. stopped: the guard stopped a trial · failed: a trial crashed or gave no result · ended: no trial is left to
+train, or the launch failed · the others are verdicts on a trial that goes on, as in `advisor.guard`."""
+INTERVAL_S = 60.0
+"""Minimum seconds between two messages. Messages in between are bundled into one."""
+TIMEOUT_S = 30.0
+"""Seconds after which the command is killed."""
+_MAX_MESSAGE_CHARS = 500
+_MAX_BUNDLED = 20
+"""Maximum number of messages of which a bundle holds the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One message."""
+
+    event: str
+    """One of `EVENTS`."""
+    study: str
+    trial: str | None
+    """Name of the trial; None if the message is about the study."""
+    step: int | None
+    message: str
+
+
+def parse_command(text: str) -> list[str]:
+    """Return the words of a notification command. Raises AdvisorError if they cannot be run. No shell interprets them."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise AdvisorError(f"--notify: the quotes of the command do not match ({error})") from None
+    if not words:
+        raise AdvisorError("--notify needs a command, such as: --notify ./notify.sh")
+    if shutil.which(words[0]) is None:
+        raise AdvisorError(f"--notify: there is no program {words[0]!r} that can be run")
+    return words
+
+
+class Notifier:
+    """Sends messages in the background, at most one for each event of a trial, and at most one each `interval_s` seconds.
+
+    A failure of the command is one line for `say`, and has no other effect.
+    """
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        say: Callable[[str], object],
+        *,
+        interval_s: float = INTERVAL_S,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._words, self._say, self._interval_s, self._timeout_s = words, say, interval_s, timeout_s
+        self._sent: set[tuple[str, str | None]] = set()
+        self._waiting: queue.SimpleQueue[Notice] = queue.SimpleQueue()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="advisor-notify", daemon=True)
+        self._thread.start()
+
+    def send(self, notice: Notice) -> None:
+        """Send a message soon, unless the same event of the same trial was sent before."""
+        if self._closing.is_set() or (notice.event, notice.trial) in self._sent:
+            return
+        self._sent.add((notice.event, notice.trial))
+        self._waiting.put(replace(notice, message=redact(notice.message)[:_MAX_MESSAGE_CHARS]))
+
+    def close(self) -> None:
+        """Send what waits as one last message at once, and end."""
+        self._closing.set()
+        self._thread.join(2 * self._timeout_s + 1.0)
+
+    def _work(self) -> None:
+        while not self._closing.wait(0.1):
+            if notices := self._take():
+                self._run(notices)
+                self._closing.wait(self._interval_s)
+        if notices := self._take():
+            self._run(notices)
+
+    def _take(self) -> list[Notice]:
+        notices = []
+        while not self._waiting.empty():
+            notices.append(self._waiting.get())
+        return notices
+
+    def _run(self, notices: Sequence[Notice]) -> None:
+        try:
+            status = self._run_command(json.dumps(as_message(notices)) + "\n")
+            failure = f"exit status {status}" if status else ""
+        except subprocess.TimeoutExpired:
+            failure = f"it took longer than {self._timeout_s:.0f} s"
+        except OSError as error:
+            failure = error.strerror or str(error)
+        if failure:  # neither the command nor its output is shown: they may hold a webhook's secret address
+            self._say(f"The command of --notify failed: {failure}.")
+
+    def _run_command(self, text: str) -> int:
+        """Run the command with this text as its standard input and return its exit status."""
+        process = subprocess.Popen(
+            list(self._words),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,  # Ctrl-C is for the launcher
+        )
+        try:
+            process.communicate(text, timeout=self._timeout_s)
+        finally:
+            if process.poll() is None:
+                signal_group(process.pid, KILL_SIGNAL)
+                process.wait()
+        return process.returncode
+
+
+def as_message(notices: Sequence[Notice]) -> dict[str, Any]:
+    """Return the JSON object for one message, or for several as one: the first one, with the texts of all, and all of them."""
+    first = asdict(notices[0])
+    if len(notices) == 1:
+        return first
+    shown = notices[:_MAX_BUNDLED]
+    more = [f"and {len(notices) - len(shown)} more"] if len(notices) > len(shown) else []
+    return {**first, "message": "\n".join([*(n.message for n in shown), *more]), "bundled": [asdict(n) for n in shown]}
