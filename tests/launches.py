@@ -74,14 +74,16 @@ def make_plan(project, spec=SPEC, uri="sqlite:///mlflow.db", engine=None, **more
 class Background:
     """A launch in a thread."""
 
-    def __init__(self, plan):
+    def __init__(self, plan, continued=()):
         self.news, self.summary = [], None
-        self._plan = plan
+        self._plan, self._continued = plan, continued
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self):
         ledger = Ledger(self._plan.location, "e", self._plan.spec)
+        for trial in self._continued:
+            ledger.continue_trial(trial)
         self.summary = launch(self._plan, ledger, lambda summary, news: self.news.append(news) if news else None)
 
     def reported(self, words):

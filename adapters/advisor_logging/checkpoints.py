@@ -43,12 +43,15 @@ class Checkpoints:
     While a checkpoint is saved, the disk needs room for `keep` + 2 checkpoints.
     """
 
-    def __init__(self, folder: Path, keep: int, about: RunInfo, suffix: str = ".pt", *, owner: bool = True) -> None:
+    def __init__(
+        self, folder: Path, keep: int, about: RunInfo, suffix: str = ".pt", *, owner: bool = True, resumes: bool = False
+    ) -> None:
         """Read the list in `folder` if it exists. The folder is only created with the first checkpoint.
 
         about: description of the run. suffix: suffix of the checkpoint files. owner: whether this process writes to the folder.
+        resumes: whether the training resumes from the last checkpoint.
         """
-        self.folder, self.keep, self.about, self._suffix = folder, keep, about, suffix
+        self.folder, self.keep, self.about, self._suffix, self.resumes = folder, keep, about, suffix, resumes
         self._sign = 1.0 if about.direction == "minimize" else -1.0
         self._current = (
             self._select_best(*manifest.read_checkpoints(folder, about.objective)) if keep else CheckpointSet()
@@ -140,6 +143,7 @@ class Checkpoints:
                 "policy": f"best-{self.keep}+last" if self.keep else "none",
                 "kept": [{"step": c.step, "value": c.value, "path": str(c.path)} for c in shown],
                 "chosen": best[0].step if best else None,
+                **({"resumes": True} if self.resumes else {}),
             }
         )
 

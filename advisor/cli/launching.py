@@ -12,7 +12,13 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from advisor.cli.options import dataclass_options, quiet_option, ray_address_option, tracking_option
+from advisor.cli.options import (
+    dataclass_options,
+    notify_option,
+    quiet_option,
+    ray_address_option,
+    tracking_option,
+)
 from advisor.contract.redact import redact
 from advisor.execution import LaunchPlan, Ledger, Summary, jobs, launch, queue
 from advisor.execution.command import command_fingerprint
@@ -21,6 +27,7 @@ from advisor.execution.engines.devices import find_gpus, make_slots
 from advisor.execution.engines.local import Local
 from advisor.execution.engines.ray import Ray
 from advisor.execution.engines.slurm import Slurm
+from advisor.execution.guarding import GuardedStudy
 from advisor.execution.job import job_name
 from advisor.execution.job_env import command_warnings, job_command
 from advisor.execution.ledger.retries import Retry
@@ -30,6 +37,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.spec import StudySpec
 from advisor.model.words import clean
 from advisor.system import shell
+from advisor.system.notifier import Notifier
 from advisor.tracking.stores.location import Location
 
 
@@ -49,6 +57,8 @@ class LaunchOptions:
     """Minutes."""
     no_args: bool
     keep_going: bool
+    stop_doomed: bool
+    notify: str | None
     quiet: bool
 
     @property
@@ -106,6 +116,12 @@ launch_options = dataclass_options(
         "--no-args", is_flag=True, help="Append no hyperparameters to the command; ADVISOR_PARAMS contains all of them."
     ),
     click.option("--keep-going", is_flag=True, help="Continue even if the first three trials all fail."),
+    click.option(
+        "--stop-doomed",
+        is_flag=True,
+        help="Stop trials that cannot become the best, or whose objective is not finite; checkpoints stay.",
+    ),
+    notify_option,
     quiet_option,
 )
 
@@ -170,11 +186,17 @@ class Launcher:
     """Whether to warn of values that the command does not pass to the training."""
     retry: Literal["none", "silent", "failed"] = "silent"
     """Which failed trials of earlier launches to restart; see `Retry`."""
+    continued: tuple[str, ...] = ()
+    """Names or numbers of trials to continue after the guard stopped them."""
+    earlier_rounds: bool = False
+    """Whether the guard also compares with the trials of earlier rounds."""
+    notifier: Notifier | None = None
 
     def train(self, spec: StudySpec, trials: int | None, first_seed: int, folder: Path) -> tuple[LaunchPlan, Summary]:
         """Train those trials of a study that have not ended yet. trials: number of trials in all; None for the study file's."""
         engine = _make_engine(spec, self.options, folder)
         ledger = Ledger(self.location, self.experiment, spec, Retry(command_fingerprint(self.words), self.retry))
+        watched = self.options.stop_doomed or self.notifier is not None
         plan = LaunchPlan(
             spec=spec,
             queue=queue.make_queue(spec, trials, first_seed=first_seed, read_earlier=ledger.earlier),
@@ -186,10 +208,30 @@ class Launcher:
             timeout_s=self.options.timeout_s,
             append=self.options.append,
             keep_going=self.options.keep_going,
+            guard=GuardedStudy(self.experiment, self.location, spec, self.earlier_rounds) if watched else None,
+            stop_doomed=self.options.stop_doomed,
+            notifier=self.notifier,
         )
+        continuing = [line for trial in self.continued for line in _continue_trial(ledger, plan, trial)]
         with _progress_bar(plan, first_seed, enabled=not self.options.quiet) as on_update:
+            for line in continuing if not self.options.quiet else ():
+                click.echo(line, err=True)
             unpassed = command_warnings(spec, self.words, append=self.options.append) if self.warns else ()
             return plan, launch(plan, ledger, _after_warnings(on_update, unpassed))
+
+
+def _continue_trial(ledger: Ledger, plan: LaunchPlan, trial: str) -> Iterator[str]:
+    """Open a trial that the guard stopped, and yield a line on each of its jobs."""
+    for name, entry in ledger.continue_trial(trial).items():
+        if entry.key[0] * (plan.spec.seeds or 1) >= plan.queue.total:
+            raise AdvisorError(f"{name} is not among the first {plan.queue.total} trainings; pass a larger --trials")
+        if entry.resumes:
+            yield f"{name} goes on in its run from its last checkpoint. The guard does not stop it again."
+        else:
+            yield (
+                f"{name} begins at step 0 in a new run, because its training recorded no checkpoint from which it resumes. "
+                "The guard does not stop it again."
+            )
 
 
 def print_commands(

@@ -39,6 +39,11 @@ quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print nothing b
 study_option = click.option(
     "--study", "study_file", type=click.Path(path_type=Path), help="Study file that declares the search space."
 )
+notify_option = click.option(
+    "--notify",
+    metavar="COMMAND",
+    help="Run a command for each trial that fails, is stopped or cannot win, and at the end; it reads one line of JSON.",
+)
 log_option = click.option(
     "--log-to-mlflow",
     is_flag=True,

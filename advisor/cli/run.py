@@ -16,11 +16,13 @@ from advisor.cli.launching import (
     print_warnings,
     state_text,
 )
+from advisor.cli.notifying import notifying
 from advisor.execution import LaunchPlan, Summary, queue
 from advisor.execution.job import default_seed
 from advisor.execution.job_env import check_command, command_warnings, study_folder
 from advisor.model.spec_yaml import load
 from advisor.model.words import spelled
+from advisor.system.notifier import Notice
 from advisor.tracking.stores.location import default_for_writing, locate
 
 
@@ -43,6 +45,13 @@ from advisor.tracking.stores.location import default_for_writing, locate
     type=click.Choice(["failed"]),
     help="Begin failed trials again, also those that logged metrics.  [default: those of earlier launches that logged nothing]",
 )
+@click.option(
+    "--continue",
+    "continued",
+    multiple=True,
+    metavar="TRIAL",
+    help="Go on with a trial that --stop-doomed stopped (name or number), and do not stop it again. Repeatable.",
+)
 @click.option("--dry-run", is_flag=True, help="Only print the commands.")
 def run(
     study: Path,
@@ -52,6 +61,7 @@ def run(
     options: LaunchOptions,
     out: Path | None,
     retry: str | None,
+    continued: tuple[str, ...],
     dry_run: bool,
 ) -> None:
     """Train every trial of STUDY (a YAML file): run COMMAND for each, with its hyperparameters filled in.
@@ -62,6 +72,8 @@ def run(
     advisor run study.yaml -- python train.py --config {json}  a JSON file with all of them
     advisor run study.yaml -- python train.py {args} --max-train-steps {max_train_steps} --schedule {schedule}
     advisor run study.yaml -j 4 --timeout 60 -- ./train.sh {args}
+    advisor run study.yaml --stop-doomed --notify ./notify.sh -- python train.py
+    advisor run study.yaml --continue trial-7 -- python train.py    go on with a trial that --stop-doomed stopped
     advisor run study.yaml --on ray --ray-address auto -- python train.py
     advisor run study.yaml --on slurm --timeout 60 --slurm partition=gpu --gpus-per-trial 1 -- python train.py
 
@@ -82,23 +94,33 @@ def run(
         return
     queue.check_trial_count(spec, trials)
     uri = options.tracking_uri
-    launcher = Launcher(
-        words=command,
-        location=locate(uri) if uri else default_for_writing(),
-        experiment=options.experiment or spec.study,
-        options=options,
-        retry="failed" if retry == "failed" else "silent",
-    )
-    plan, summary = launcher.train(spec, trials, first_seed, folder)
+    with notifying(options.notify, spec.study, quiet=options.quiet) as notifier:
+        launcher = Launcher(
+            words=command,
+            location=locate(uri) if uri else default_for_writing(),
+            experiment=options.experiment or spec.study,
+            options=options,
+            retry="failed" if retry == "failed" else "silent",
+            continued=continued,
+            notifier=notifier,
+        )
+        plan, summary = launcher.train(spec, trials, first_seed, folder)
+        if notifier is not None:
+            notifier.send(Notice("ended", spec.study, None, None, _ended_text(plan, summary, first_seed)))
     if not options.quiet:
         _print_summary(plan, summary, first_seed)
     if summary.failed:
         sys.exit(1)
 
 
+def _ended_text(plan: LaunchPlan, summary: Summary, seed: int) -> str:
+    state = state_text(plan, summary, seed)
+    return f"{len(summary.outcomes)} of {summary.total} trainings have ended{': ' + state if state else ''}."
+
+
 def _print_summary(plan: LaunchPlan, summary: Summary, seed: int) -> None:
-    state, left = state_text(plan, summary, seed), summary.total - len(summary.outcomes)
-    click.echo(f"{len(summary.outcomes)} of {summary.total} trainings have ended{': ' + state if state else ''}.")
+    left = summary.total - len(summary.outcomes)
+    click.echo(_ended_text(plan, summary, seed))
     if summary.failed:
         failed, them = spelled(summary.failed, "trial"), "it" if summary.failed == 1 else "them"
         click.echo(

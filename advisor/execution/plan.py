@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Protocol
 
 from advisor.execution.engines import Engine
+from advisor.execution.guarding import GuardedStudy
 from advisor.execution.job import Key
 from advisor.execution.ledger.record import Outcome
 from advisor.execution.ledger.retries import FAILED_STATUSES
 from advisor.execution.queue import JobQueue
 from advisor.model.spec import StudySpec
+from advisor.system.notifier import Notifier
 from advisor.tracking.stores.location import Location
 
 
@@ -35,6 +37,12 @@ class LaunchPlan:
     """If True, append the hyperparameters to a command without placeholders."""
     keep_going: bool = False
     """If True, continue even if all first trials fail."""
+    guard: GuardedStudy | None = None
+    """The study that a guard judges while trainings run; None for no guard."""
+    stop_doomed: bool = False
+    """If True, stop the trainings that the guard rules out."""
+    notifier: Notifier | None = None
+    """Receives verdicts and failures."""
 
 
 @dataclass

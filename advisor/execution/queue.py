@@ -111,7 +111,9 @@ class AdaptiveQueue:
             self._retry_at = time.monotonic() + _RETRY_INTERVAL_S
             return ()
         number, repeat = key
-        params = self._first_params(number, begun) if repeat else None
+        continued = key in begun and bool(begun[key].continued)
+        params = parse_params(self._spec, begun[key].params) if continued else None
+        params = self._first_params(number, begun) if params is None and repeat else params
         if params is None:
             history = [*self._earlier, *self._observations(begun, number)]
             (params,) = adaptive.suggest(self._spec, history, number=len(self._earlier) + number)
@@ -154,8 +156,11 @@ def as_observations(spec: StudySpec, entries: Iterable[Entry]) -> list[Observati
 
 
 def _mean_objective(outcomes: Sequence[Outcome]) -> float | None:
-    """Return the mean best value of a trial's trainings; None if a training failed, because such a setting is unsuitable."""
-    values = [o.best for o in outcomes if o.best is not None and o.status in ("complete", "stopped")]
+    """Return the mean best value of a trial's trainings; None if a training failed, because such a setting is unsuitable.
+
+    A training that was stopped or pruned counts with the best value that it reached: it would have ended at least as well.
+    """
+    values = [o.best for o in outcomes if o.best is not None and o.status in ("complete", "stopped", "pruned")]
     return fmean(values) if values and len(values) == len(outcomes) else None
 
 

@@ -25,7 +25,11 @@ class StopSignals:
             return
         # Signals that were ignored when the process started (by `nohup`, for example) stay ignored.
         used = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-        before = {number: signal.signal(number, self._count_signal) for number in used}
+        before: dict[int, Any] = {number: signal.signal(number, self._count_signal) for number in used}
+        if signal.SIGINT not in before:
+            # A script's `advisor run … &` ignores SIGINT. Trainings would inherit that and could not be requested to stop, but
+            # they do not inherit a handler.
+            before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
         try:
             yield
         finally:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from advisor.execution.engines import Exit, Task, Training
 from advisor.execution.engines.local import unwritable_folder_error
+from advisor.execution.guarding import StudyGuard
 from advisor.execution.job import Job, Key
 from advisor.execution.job_env import check_command, job_command, job_environment, make_private
 from advisor.execution.ledger import Ledger
@@ -21,13 +22,16 @@ from advisor.execution.ledger.record import (
     MAX_RETRY_PAUSE_S,
     MAX_STORE_WAIT_S,
     DeliveringError,
+    GuardStop,
     LaterError,
     Outcome,
     RefusedError,
 )
+from advisor.execution.ledger.retries import FAILED_STATUSES
 from advisor.execution.plan import LaunchPlan, OnUpdate, Summary
 from advisor.execution.stop_signals import StopSignals
 from advisor.model.errors import AdvisorError, TrialsFailed, UnansweredError
+from advisor.system.notifier import EVENTS, Notice
 
 _POLL_S = 0.1
 """Maximum seconds between two polls of the trainings."""
@@ -76,6 +80,8 @@ class _BegunJob:
     exit: Exit | None = None
     ended_at: float = 0.0
     retry_at: float = 0.0
+    stop: GuardStop | None = None
+    """The guard's decision to stop the training, which this launcher carried out."""
 
 
 class _Worker:
@@ -90,6 +96,8 @@ class _Worker:
         self._retry_at = 0.0
         self._lost: dict[Key, int] = {}
         self._new_outcomes: list[Outcome] = []
+        self._guard = None if plan.guard is None else StudyGuard(plan.guard)
+        self._guard_error: str | None = None
 
     def read_record(self) -> None:
         """Deliver the exit records that earlier launchers left, then read the outcomes recorded so far."""
@@ -125,6 +133,7 @@ class _Worker:
                 _MIN_POLL_S if self._record_ended_trainings() or len(self._begun) > began else min(2 * pause, _POLL_S)
             )
             self._send_due_heartbeats()
+            self._follow_guard()
             if not (more or self._begun or self._plan.queue.waits()):
                 self._read_outcomes()
                 return
@@ -199,6 +208,34 @@ class _Worker:
         environment = job_environment(plan.spec, job, run_id, plan.location, plan.experiment)
         return Task(job.name, words, environment, log.absolute(), file.absolute(), job.params_json(), plan.timeout_s)
 
+    # --- guarding ---------------------------------------------------------------------------------------------------------------
+
+    def _follow_guard(self) -> None:
+        """Stop the running trainings that the guard's latest reading rules out. Without a reading, stop none."""
+        running = [item for item in self._begun if item.exit is None]
+        if self._guard is None or not running or (reading := self._guard.latest()) is None:
+            return
+        if reading.error is not None:
+            if self._guard_error is None:
+                self._report_news(f"The guard cannot read the study, so it stops nothing: {reading.error}")
+            self._guard_error = reading.error
+            return
+        self._guard_error = None
+        verdicts = {verdict.run_id: verdict for verdict in reading.running}
+        for item in running:
+            verdict = verdicts.get(item.run_id)
+            if verdict is None or item.stop is not None:
+                continue
+            if verdict.stop and self._plan.stop_doomed:
+                item.stop = GuardStop(verdict.state, verdict.step, verdict.message, time.time(), verdict.length)
+                item.training.stop()
+            else:
+                self._notify(verdict.state, item.job.name, verdict.step, verdict.message)
+
+    def _notify(self, event: str, trial: str, step: int | None, message: str) -> None:
+        if self._plan.notifier is not None and event in EVENTS:
+            self._plan.notifier.send(Notice(event, self._plan.spec.study, trial, step, message))
+
     # --- keeping the record -----------------------------------------------------------------------------------------------------
 
     def _send_due_heartbeats(self) -> None:
@@ -234,7 +271,7 @@ class _Worker:
                 with suppress(
                     OSError
                 ):  # disk full: the end is only lost if this launcher is killed before it reaches MLflow
-                    self._records.keep(ExitRecord(item.job.name, item.run_id, item.exit))
+                    self._records.keep(ExitRecord(item.job.name, item.run_id, item.exit, stop=item.stop))
             if time.monotonic() >= max(item.retry_at, self._retry_at):
                 self._record_end(item, item.exit)
         return len(self._begun) < before
@@ -242,7 +279,9 @@ class _Worker:
     def _record_end(self, item: _BegunJob, exit: Exit) -> None:
         lost, since = self._lost.get(item.job.key, 0), time.monotonic() - item.ended_at
         try:
-            outcome = self._ledger.end(item.run_id, exit, since_s=since, final=lost >= MAX_RESTARTS_AFTER_LOSS)
+            outcome = self._ledger.end(
+                item.run_id, exit, since_s=since, final=lost >= MAX_RESTARTS_AFTER_LOSS, stop=item.stop
+            )
             self._store_answered()
         except RefusedError as error:
             self._report_news(f"{item.job.name} cannot be recorded; the next launch begins it again: {error}")
@@ -258,12 +297,21 @@ class _Worker:
         if outcome is not None:
             self._summary.outcomes[item.job.key] = outcome
             self._report_news(_describe_failure(item, outcome))
+            self._notify_of_end(item, outcome)
             self._new_outcomes.append(outcome)
             self._check_first_outcomes()
         elif exit.lost:
             self._lost[item.job.key] = lost + 1
             self._report_news(f"{item.job.name}: {exit.reason}; it is begun again.")
             self._plan.queue.again(item.job)
+
+    def _notify_of_end(self, item: _BegunJob, outcome: Outcome) -> None:
+        if _was_stopped(item, outcome) and item.stop is not None:
+            self._notify("stopped", item.job.name, item.stop.step, _describe_failure(item, outcome))
+        elif outcome.status in FAILED_STATUSES:
+            self._notify("failed", item.job.name, None, _describe_failure(item, outcome))
+        elif outcome.status == "diverged":
+            self._notify("not_finite", item.job.name, None, _describe_failure(item, outcome))
 
     def _store_answered(self) -> None:
         if self._unanswered_since is not None:
@@ -305,30 +353,40 @@ class _Worker:
 
     def stop(self, signals: StopSignals) -> None:
         """Stop all running jobs. The next launch begins the unfinished ones again."""
-        self._stop_trainings()
+        self._stop_trainings(kill=False)
         handled = signals.count
         while any(item.exit is None for item in self._begun) or (self._begun and self._unanswered_since is None):
             if signals.count > max(handled, 1):
                 handled = signals.count
-                self._stop_trainings()
+                self._stop_trainings(kill=True)
             with suppress(AdvisorError):  # continue to stop even if the first trials all failed
                 self._record_ended_trainings()
             time.sleep(_POLL_S)
         self._records.close()
         self._plan.engine.close()
+        if self._guard is not None:
+            self._guard.close()
 
-    def _stop_trainings(self) -> None:
+    def _stop_trainings(self, *, kill: bool) -> None:
+        """Request all running trainings to stop. kill: also those that were requested before, which kills them."""
         for item in self._begun:
-            if item.exit is None:
+            if item.exit is None and (kill or item.stop is None):
                 item.training.stop()
+
+
+def _was_stopped(item: _BegunJob, outcome: Outcome) -> bool:
+    """Return whether the guard's stop ended the job, and not its own end just before."""
+    return item.stop is not None and outcome.status == item.stop.status
 
 
 def _describe_failure(item: _BegunJob, outcome: Outcome) -> str:
     """Return one line about a failed job, or an empty string if the job did not fail."""
     if outcome.status == "complete":
         return ""
+    if item.stop is not None and _was_stopped(item, outcome):
+        return f"{item.job.name} was stopped at step {item.stop.step:,}: {item.stop.reason}"
     reason = f": {outcome.error}" if outcome.error else ""
-    verbs = {"infeasible": "failed", "no_data": "gave no result", "stopped": "was stopped"}
+    verbs = {"infeasible": "failed", "no_data": "gave no result", "stopped": "was stopped", "pruned": "was stopped"}
     return f"{item.job.name} {verbs.get(outcome.status, outcome.status)}{reason} ({item.log})"
 
 

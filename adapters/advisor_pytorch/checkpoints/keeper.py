@@ -185,7 +185,9 @@ class CheckpointSettings(NamedTuple):
         """Return the keeper of this run's checkpoints. Their folder is that of the run to continue, or a new one."""
         folder = before.folder if before is not None else self.root / identity
         keep = self.keep if leads or self.on_all_ranks else 0
-        checkpoints = Checkpoints(folder, keep, about, ".pt" if self.save is None else "", owner=leads)
+        checkpoints = Checkpoints(
+            folder, keep, about, ".pt" if self.save is None else "", owner=leads, resumes=bool(self.resume)
+        )
         save = self.save
         write: Write = state.save if save is None else lambda path, _metadata: save(path)
         return CheckpointKeeper(checkpoints, write, together=self.on_all_ranks, leads=leads, warn=warn)

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import click
 
-from advisor.cli.launching import Launcher, LaunchOptions, launch_options, print_commands, print_next
+from advisor.cli.launching import (
+    Launcher,
+    LaunchOptions,
+    launch_options,
+    print_commands,
+    print_next,
+)
+from advisor.cli.notifying import notifying
 from advisor.cli.options import rules_option
 from advisor.cli.tune import text
 from advisor.cli.tune.loop import Loop
@@ -24,6 +31,7 @@ from advisor.model.spec import Sampler, StudySpec
 from advisor.model.spec_yaml import load
 from advisor.planning.blocks import Search, leader
 from advisor.planning.blocks.policy import FIRST_BLOCKS
+from advisor.system.notifier import Notice
 from advisor.tracking.stores.location import default_for_writing, locate
 
 DEFAULT_FOLDER = Path("advisor-tune")
@@ -93,9 +101,12 @@ def tune(
         assert first is not None
         print_commands(first.spec, None, first_seed, command, folder, append=append)
         return
-    launcher = Launcher(words=command, location=location, experiment=name, options=options)
     say = (lambda _: None) if options.quiet else click.echo
-    blocks = Loop(search, record, launcher, folder, first_seed, say).run()
+    with notifying(options.notify, name, quiet=options.quiet) as notifier:
+        launcher = Launcher(command, location, name, options, earlier_rounds=True, notifier=notifier)
+        blocks = Loop(search, record, launcher, folder, first_seed, say).run()
+        if notifier is not None:
+            notifier.send(Notice("ended", name, None, None, " ".join(text.result_lines(start, blocks))))
     if not options.quiet:
         for line in text.result_lines(start, blocks):
             click.echo(line)

@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 
 from advisor.execution.engines.process import Exit
 from advisor.execution.job_env import make_private
+from advisor.execution.ledger.record import GuardStop
 from advisor.system.atomic import remove_unfinished_files, write_files
 from advisor.tracking.stores.location import Location
 
@@ -35,6 +36,8 @@ class ExitRecord:
     error: str | None = None
     points: Mapping[int, tuple[float, int]] = field(default_factory=dict)
     """By optimizer step: value of the objective and the time it was logged (ms since 1970)."""
+    stop: GuardStop | None = None
+    """The guard's decision to stop the training, if there was one."""
 
 
 class ExitRecords:
@@ -89,7 +92,11 @@ class ExitRecords:
                 if not file.exists():  # its launcher has since delivered it
                     continue
                 points = {int(step): (float(value), int(at)) for step, (value, at) in content.pop("points").items()}
-                yield ExitRecord(**{**content, "exit": Exit(**content["exit"]), "points": points})
+                stop = content.pop("stop", None)
+                yield ExitRecord(
+                    **{**content, "exit": Exit(**content["exit"]), "points": points},
+                    stop=None if stop is None else GuardStop(**stop),
+                )
 
     def _record_path(self, name: str) -> Path:
         return self.folder / f"{name}{self._suffix}"

@@ -32,10 +32,12 @@ from advisor.execution.ledger.record import (
     MAX_VALUE_CHARS,
     DeliveringError,
     Entry,
+    GuardStop,
     Outcome,
     RefusedError,
     attempt_once,
     logged_text,
+    read_stop,
 )
 from advisor.execution.ledger.retries import Retry
 from advisor.execution.ledger.runs import StudyRuns
@@ -156,11 +158,43 @@ class Ledger:
                 continue
             seeds = {e.seed for e in trainings[job.number] if e.key != job.key and e.state != "open"}
             seeds |= {str(other.seed) for other, _ in claimed.values() if other.number == job.number}
+            former = next((e for e in existing if e.continued), None)
+            resumed = former if former is not None and former.resumes else None
             for entry in existing:
-                self._delete_run(entry.run_id)
-            reseeded = self._with_unused_seed(job, seeds)
-            claimed[job.key] = reseeded, self._create_run(reseeded)
+                if entry is not resumed:
+                    self._delete_run(entry.run_id)
+            reseeded = self._with_unused_seed(job, seeds) if former is None else _with_seed_of(job, former)
+            if resumed is not None:
+                self._resume_run(resumed)
+                claimed[job.key] = reseeded, resumed.run_id
+            else:
+                claimed[job.key] = reseeded, self._create_run(reseeded, "" if former is None else former.continued)
         return claimed
+
+    def _resume_run(self, entry: Entry) -> None:
+        """Claim the run of a job that goes on in it. The run then looks as if the guard had never stopped it, but for one tag."""
+        self._client.set_tag(entry.run_id, contract.TAG_CONTINUED, entry.continued)
+        self._client.set_tag(entry.run_id, contract.TAG_LAUNCH, self._claimant.tag_text({}))
+        tags = self._client.get_run(entry.run_id).data.tags
+        for tag in (contract.TAG_STATUS, contract.TAG_ERROR, contract.TAG_STOPPED):
+            if tag in tags:
+                self._client.delete_tag(entry.run_id, tag)
+        self._client.update_run(entry.run_id, status="RUNNING")
+        self._claimant.held.add(entry.run_id)
+        self._runs.continued.discard(entry.run_id)
+
+    def continue_trial(self, trial: str) -> Mapping[str, Entry]:
+        """Open a trial that the guard stopped, so that its next beginning continues it. Return its jobs by the names of their runs.
+
+        trial: name or number. Raises AdvisorError if the guard did not stop the trial.
+        """
+        stopped = attempt_once(self._runs.stopped)
+        chosen = {name: e for name, e in stopped.items() if trial in (name, str(e.key[0]))}
+        if not chosen:
+            known = f"stopped are {', '.join(list(stopped)[:8])}" if stopped else "it stopped no trial of this study"
+            raise AdvisorError(f"the guard did not stop trial {trial!r}, so there is nothing to continue; {known}")
+        self._runs.continued |= {entry.run_id for entry in chosen.values()}
+        return chosen
 
     def _with_unused_seed(self, job: Job, used: Container[str]) -> Job:
         count = self._spec.seeds or 1
@@ -170,7 +204,7 @@ class Ledger:
         candidates = (job.seed, first, *range(first + count, first + SEEDS_PER_ROUND))
         return replace(job, seed=next((seed for seed in candidates if str(seed) not in used), job.seed))
 
-    def _create_run(self, job: Job) -> str:
+    def _create_run(self, job: Job, continued: str = "") -> str:
         from mlflow.entities import Param
 
         objective = self._spec.objective
@@ -183,6 +217,8 @@ class Ledger:
             contract.TAG_DIRECTION: objective.direction,
             contract.TAG_LAUNCH: self._claimant.tag_text({}),
         }
+        if continued:
+            tags[contract.TAG_CONTINUED] = continued
         if self._spec.max_train_steps is not None:
             tags[contract.TAG_MAX_TRAIN_STEPS] = str(self._spec.max_train_steps)
         run_id = str(self._client.create_run(self._id, tags=tags, run_name=job.name).info.run_id)
@@ -236,29 +272,44 @@ class Ledger:
         """Log all data of an exit record and end its run, with the result of `end`."""
         self.log(record.run_id, record.points)
         attempt_once(lambda: self._set_status(record.run_id, record.status, record.error))
-        return self.end(record.run_id, record.exit, since_s=since_s)
+        return self.end(record.run_id, record.exit, since_s=since_s, stop=record.stop)
 
     def _set_status(self, run_id: str, status: str | None, error: str | None) -> None:
         for tag, text in ((contract.TAG_STATUS, status), (contract.TAG_ERROR, error)):
             if text is not None:
                 self._client.set_tag(run_id, tag, text[:MAX_VALUE_CHARS])
 
-    def end(self, run_id: str, exit: Exit, *, since_s: float = math.inf, final: bool = False) -> Outcome | None:
+    def end(
+        self,
+        run_id: str,
+        exit: Exit,
+        *,
+        since_s: float = math.inf,
+        final: bool = False,
+        stop: GuardStop | None = None,
+    ) -> Outcome | None:
         """Record how a training ended. Return its outcome, or None if the job must be begun again.
 
-        since_s: seconds since the training ended. final: do not begin the job again, even if its machine was lost. Raises
-        DeliveringError while the hook may still be delivering data.
+        since_s: seconds since the training ended. final: do not begin the job again, even if its machine was lost. stop: the
+        guard's decision that this launcher carried out. Raises DeliveringError while the hook may still be delivering data.
         """
         with self._recording:
-            outcome = attempt_once(lambda: self._end_run(run_id, exit, since_s, final=final))
+            outcome = attempt_once(lambda: self._end_run(run_id, exit, since_s, final=final, stop=stop))
             self._claimant.held.discard(run_id)
         return outcome
 
-    def _end_run(self, run_id: str, exit: Exit, since_s: float, *, final: bool) -> Outcome | None:
+    def _end_run(
+        self, run_id: str, exit: Exit, since_s: float, *, final: bool, stop: GuardStop | None
+    ) -> Outcome | None:
         run = self._client.get_run(run_id)
         hooked = contract.TAG_SCHEMA in run.data.tags or contract.TAG_SPOOL in run.data.tags
         if hooked and run.info.status == "RUNNING" and since_s < MAX_DELIVERY_WAIT_S and not exit.lost:
             raise DeliveringError
+        if stop is not None and exit.code == 0 and self._reached(run, stop.length):
+            exit, stop = Exit(0), None  # the training ended by itself before the request to stop reached it
+        stop = read_stop(run.data.tags) or stop
+        if stop is not None:
+            return self._end_stopped_run(run, stop)
         if exit.lost and run.info.status == "FINISHED":
             exit = Exit(0)  # the training succeeded, and only its exit status was lost
         again = exit.interrupted or (exit.lost and not final)
@@ -275,6 +326,24 @@ class Ledger:
         command = claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH)).get("command")  # maybe of another launcher
         self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text({**details, "command": command}))
         return outcome
+
+    def _reached(self, run: Any, length: float | None) -> bool:
+        """Return whether the training evaluated its objective at its planned length."""
+        points = self._client.get_metric_history(run.info.run_id, self._spec.objective.metric) if length else ()
+        return length is not None and max((p.step for p in points), default=0) >= length
+
+    def _end_stopped_run(self, run: Any, stop: GuardStop) -> Outcome:
+        """Record that the guard stopped a training. It is not begun again, even if the launcher was interrupted meanwhile."""
+        run_id, best = run.info.run_id, self._runs.best(run.info.run_id)
+        if contract.TAG_STOPPED not in run.data.tags:  # the guard of the hook may have been faster
+            self._client.set_tag(run_id, contract.TAG_STOPPED, stop.tag_text())
+        self._set_status(run_id, stop.status, None)
+        if run.info.status != "KILLED":
+            self._client.set_terminated(run_id, "KILLED")
+        command = claims.read_claim(run.data.tags.get(contract.TAG_LAUNCH)).get("command")
+        details = {"state": "done", "best": best, "command": command}
+        self._client.set_tag(run_id, contract.TAG_LAUNCH, self._claimant.tag_text(details))
+        return Outcome(stop.status, best, stop.reason or None)
 
     def _status_and_error(self, run: Any, exit: Exit) -> tuple[str, str | None]:
         """Return the status and error of a job from its exit and from its own logs in MLflow."""
@@ -298,6 +367,10 @@ class Ledger:
                 self.end(run_id, Exit(-9, timed_out=True))
             elif self._claimant.state(run_id, claim, run.info.status) == "done":
                 self.end(run_id, Exit(0 if run.info.status == "FINISHED" else 1))
+
+
+def _with_seed_of(job: Job, former: Entry) -> Job:
+    return replace(job, seed=int(former.seed)) if former.seed.isdecimal() else job
 
 
 def _artifact_folder(location: Location, experiment: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from advisor import contract
 from advisor.execution.job import Job, Key
 from advisor.execution.ledger import claims
 from advisor.execution.ledger.claims import Claimant
-from advisor.execution.ledger.record import Entry, Outcome, quote_study_name
+from advisor.execution.ledger.record import Entry, Outcome, quote_study_name, read_stop
 from advisor.execution.ledger.retries import Retry, missing_objective_reason
 from advisor.model.spec import StudySpec
 from advisor.tracking.lineage import Place, find_study, places
@@ -31,6 +32,8 @@ class StudyRuns:
         self._retry = retry
         self._again: frozenset[str] | None = None
         """Ids of the runs whose trials are begun again; None before the first reading. Trials that fail later are excluded."""
+        self.continued: set[str] = set()
+        """Ids of the runs that the guard stopped and that this launch is to continue. A run that has been resumed is removed."""
 
     def runs(self, trial: int | None = None) -> list[Any]:
         """Return all runs of the study, or only those of one trial."""
@@ -78,10 +81,20 @@ class StudyRuns:
                 continue
             claim = _claim_of(run)
             state = self._claimant.state(run_id, claim, run.info.status)
-            if state == "done" and run_id in (self._again or ()):
+            if state == "done" and (run_id in (self._again or ()) or run_id in self.continued):
                 state = "open"
             outcome = self._outcome(run, claim) if state == "done" else None
-            yield Entry(run_id, key, state, run.data.params, tags.get(contract.TAG_SEED, ""), outcome)
+            continued = tags.get(contract.TAG_CONTINUED) or (
+                tags.get(contract.TAG_STOPPED, "") if run_id in self.continued else ""
+            )
+            seed = tags.get(contract.TAG_SEED, "")
+            yield Entry(run_id, key, state, run.data.params, seed, outcome, continued, _resumes(tags))
+
+    def stopped(self) -> dict[str, Entry]:
+        """Return the jobs that the guard stopped, by the name of their runs."""
+        runs = [run for run in self.runs() if contract.TAG_STOPPED in run.data.tags]
+        names = {str(run.info.run_id): str(run.info.run_name) for run in runs}
+        return {names[entry.run_id]: entry for entry in self._read_entries(runs) if entry.state == "done"}
 
     def _runs_to_retry(self, runs: Sequence[Any]) -> Iterator[str]:
         """Yield the ids of the runs whose trials this launch begins again, because they failed in an earlier launch."""
@@ -111,6 +124,9 @@ class StudyRuns:
 
     def error(self, run: Any, status: str) -> str | None:
         """Return the error that the run recorded. If there is none, return the reason why the objective has no value, else None."""
+        stop = read_stop(run.data.tags)
+        if stop is not None:
+            return stop.reason or None
         error: str | None = run.data.tags.get(contract.TAG_ERROR)
         if error is not None or status != "no_data":
             return error
@@ -194,6 +210,15 @@ class StudyRuns:
 def _has_schedule(spec: StudySpec, schedule: Mapping[str, Any]) -> bool:
     """Return whether a study has this schedule and is no probe, so that its trials may be comparable."""
     return spec.probe is None and dict(spec.schedule or {}) == schedule
+
+
+def _resumes(tags: Mapping[str, str]) -> bool:
+    """Return whether a training kept a checkpoint and resumes from it."""
+    try:
+        content = json.loads(tags.get(contract.TAG_CHECKPOINTS, ""))
+        return bool(content["resumes"] and content["kept"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return False
 
 
 def _claim_of(run: Any) -> dict[str, Any]:

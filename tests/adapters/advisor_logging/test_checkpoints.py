@@ -45,6 +45,8 @@ def test_the_best_and_the_last_are_kept(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "step-000000003.pt").read_text() == "3"
     tag = json.loads(kept.describe())
     assert (tag["policy"], tag["chosen"], [c["step"] for c in tag["kept"]]) == ("best-2+last", 1, [1, 3, 5])
+    assert "resumes" not in tag
+    assert json.loads(Checkpoints(tmp_path / "run", 2, ABOUT, resumes=True).describe()) == {**tag, "resumes": True}
     assert not Checkpoints(tmp_path / "none", 0, ABOUT).offer(1, 2, 0.0, write(""))
     assert not (tmp_path / "none").exists()
 

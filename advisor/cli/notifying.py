@@ -1,0 +1,82 @@
+"""The option `--notify` of `advisor run`, `advisor tune` and `advisor watch`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from advisor.execution.guarding import GuardedStudy, Reading, StudyGuard
+from advisor.model.errors import AdvisorError
+from advisor.system.notifier import EVENTS, Notice, Notifier, parse_command
+
+_POLL_S = 1.0
+"""Seconds between two looks for a new reading."""
+_READINGS_WITHOUT_RUNNING = 2
+"""Number of successive readings without a running trial after which a study has ended: between two trials there may be none."""
+
+
+@contextmanager
+def notifying(command: str | None, study: str, *, quiet: bool) -> Iterator[Notifier | None]:
+    """Yield a notifier that runs a command, or None without a command. If the block fails, notify of the error as the end."""
+    if command is None:
+        yield None
+        return
+    say = (lambda _: None) if quiet else (lambda line: click.echo(line, err=True))
+    notifier = Notifier(parse_command(command), say)
+    try:
+        yield notifier
+    except AdvisorError as error:
+        notifier.send(Notice("ended", study, None, None, str(error)))
+        raise
+    finally:
+        notifier.close()
+
+
+@contextmanager
+def notifying_of_study(command: str | None, guarded: GuardedStudy, *, quiet: bool) -> Iterator[None]:
+    """Notify of the running trials of a study that others train, from a thread during the block."""
+    with notifying(command, guarded.experiment, quiet=quiet) as notifier:
+        if notifier is None:
+            yield
+            return
+        guard, ended = StudyGuard(guarded), threading.Event()
+        follower = _Follower(guard, notifier)
+        thread = threading.Thread(target=follower.follow, args=(ended,), name="advisor-notify-study", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            guard.close()
+
+
+class _Follower:
+    def __init__(self, guard: StudyGuard, notifier: Notifier) -> None:
+        self._guard, self._notifier = guard, notifier
+        self._known_failures: set[str] | None = None
+        self._ran, self._without_running = False, 0
+
+    def follow(self, ended: threading.Event) -> None:
+        while not ended.wait(_POLL_S):
+            reading = self._guard.latest()
+            if reading is not None and reading.error is None:
+                for notice in self._notices(reading):
+                    self._notifier.send(notice)
+
+    def _notices(self, reading: Reading) -> Iterator[Notice]:
+        for verdict in reading.running:
+            if verdict.state in EVENTS:
+                yield Notice(verdict.state, reading.study, verdict.trial, verdict.step, verdict.message)
+        new = set(reading.failed) - (set(reading.failed) if self._known_failures is None else self._known_failures)
+        self._known_failures = set(reading.failed)
+        for trial in sorted(new):
+            reason = f": {reading.failed[trial]}" if reading.failed[trial] else ""
+            yield Notice("failed", reading.study, trial, None, f"{trial} failed{reason}")
+        self._ran = self._ran or bool(reading.running)
+        self._without_running = 0 if reading.running else self._without_running + 1
+        if self._ran and self._without_running == _READINGS_WITHOUT_RUNNING:
+            yield Notice("ended", reading.study, None, None, f"No trial of {reading.study} is running any more.")

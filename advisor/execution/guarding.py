@@ -1,0 +1,250 @@
+"""Judges the running trials of a study in a process of its own, so that neither trainings nor their launcher wait for it.
+
+The process reads the store again and again and writes one `Reading` after another to its standard output, as JSON. It ends when
+its standard input is closed, also because the launcher was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from advisor.contract.redact import redact
+from advisor.execution.ledger.record import LaterError, RefusedError, attempt_once
+from advisor.guard import running_verdicts
+from advisor.history.pool import pool
+from advisor.model.errors import AdvisorError, NothingToJudge
+from advisor.model.spec import StudySpec
+from advisor.model.study import Study
+from advisor.tracking import read_rounds, read_study
+from advisor.tracking.stores.client import open_client
+from advisor.tracking.stores.location import Location, absolute_uri, require_local
+
+INTERVAL_S = 10.0
+"""Minimum seconds between two readings of the store."""
+IDLE_FACTOR = 10.0
+"""Minimum pause between two readings, in durations of a reading, so that the guard takes at most a tenth of the store's time."""
+MAX_RESTART_PAUSE_S = 300.0
+"""Maximum seconds before a guard whose process has ended is started again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunVerdict:
+    """A verdict on one running trial, as plain values."""
+
+    run_id: str
+    trial: str
+    state: str
+    """As in `advisor.guard`."""
+    step: int
+    length: float | None
+    """Planned length in steps; None if unknown."""
+    stop: bool
+    """Whether to stop the training. False for a trial that was continued after a stop, or that has reached its length."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one reading of the store says of a study's trials."""
+
+    study: str = ""
+    running: tuple[RunVerdict, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """Reason of each failed trial, by the trial's name."""
+    error: str | None = None
+    """Reason why the store could not be read, in one line."""
+
+
+def pause_s(reading_s: float, interval_s: float = INTERVAL_S) -> float:
+    """Return the seconds to wait after a reading that took `reading_s` seconds."""
+    return max(interval_s, IDLE_FACTOR * reading_s)
+
+
+def judge(study: Study) -> tuple[RunVerdict, ...]:
+    """Return the verdicts on the running trials of a study."""
+    return tuple(
+        RunVerdict(
+            run_id=v.trial.id,
+            trial=v.trial.name,
+            state=v.state,
+            step=v.step,
+            length=v.length if v.length < float("inf") else None,
+            stop=v.stop and "continued" not in v.trial.facts and not v.step >= v.length,
+            message=str(v.message),
+        )
+        for v in running_verdicts(study)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedStudy:
+    """The study that a guard reads."""
+
+    experiment: str
+    location: Location
+    spec: StudySpec | None = None
+    """Study file; None for the one stored in the experiment."""
+    earlier_rounds: bool = False
+    """Whether trials of earlier rounds count, as in a search in blocks."""
+    objective: str | None = None
+    direction: Any = None
+    interval_s: float = INTERVAL_S
+    """Minimum seconds between two readings."""
+
+    def read(self) -> Reading:
+        """Read the store and judge the running trials. An error becomes the `error` of the reading."""
+        try:
+            study = self._study()
+        except NothingToJudge:
+            return Reading()
+        except Exception as error:
+            text = str(error) if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"
+            return Reading(error=" ".join(redact(text).split()))
+        failed = {t.name: t.reason or t.facts.get("error", "") for t in study.trials if t.status == "infeasible"}
+        return Reading(study.name, judge(study), failed)
+
+    def _study(self) -> Study:
+        named: dict[str, Any] = {"objective": self.objective, "direction": self.direction, "spec": self.spec}
+        uri = absolute_uri(self.location)
+        if not self.earlier_rounds:
+            return read_study(self.experiment, tracking_uri=uri, **named)
+        rounds = read_rounds(self.experiment, tracking_uri=uri, **named)
+        return pool(rounds.own, rounds.earlier).study
+
+    def to_json(self) -> str:
+        """Return the study as one line, without the store's URI, which may hold a password."""
+        spec = None if self.spec is None else self.spec.model_dump(mode="json")
+        rest = {n: getattr(self, n) for n in ("experiment", "earlier_rounds", "objective", "direction", "interval_s")}
+        return json.dumps({**rest, "spec": spec})
+
+
+class StudyGuard:
+    """The guard of a study: a process that reads and judges. Nothing here waits for it."""
+
+    def __init__(self, guarded: GuardedStudy) -> None:
+        self._guarded = guarded
+        self._readings: queue.SimpleQueue[Reading] = queue.SimpleQueue()
+        self._process: subprocess.Popen[str] | None = None
+        self._start_at, self._pause = 0.0, max(guarded.interval_s, 1.0)
+
+    def latest(self) -> Reading | None:
+        """Return the newest reading since the last call, or None. Start the guard's process if it does not run."""
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        latest = None
+        with suppress(queue.Empty):
+            while True:
+                latest = self._readings.get_nowait()
+        return latest
+
+    def _start(self) -> None:
+        now = time.monotonic()
+        if now < self._start_at:
+            return
+        self._start_at, self._pause = now + self._pause, min(2 * self._pause, MAX_RESTART_PAUSE_S)
+        if self._process is not None:
+            self.close()
+            self._readings.put(Reading(error="the guard's process ended; it is started again"))
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "advisor.execution.guard_process"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                encoding="utf-8",
+                env={**os.environ, **_environment(self._guarded.location)},
+                start_new_session=True,  # Ctrl-C is for the launcher
+            )
+            assert self._process.stdin is not None
+            self._process.stdin.write(self._guarded.to_json() + "\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            self._readings.put(Reading(error=f"the guard's process cannot be started: {error.strerror or error}"))
+            return
+        threading.Thread(target=self._receive, args=(self._process,), name="advisor-guard", daemon=True).start()
+
+    def _receive(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        with suppress(OSError, ValueError):  # closed
+            for line in process.stdout:
+                with suppress(ValueError, TypeError, KeyError):
+                    self._readings.put(reading_from_json(line))
+
+    def close(self) -> None:
+        """End the guard's process."""
+        process = self._process
+        if process is None:
+            return
+        self._process = None
+        with suppress(OSError):
+            process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            with suppress(OSError):
+                if stream is not None:
+                    stream.close()
+
+
+def _environment(location: Location) -> dict[str, str]:
+    return {
+        "MLFLOW_TRACKING_URI": absolute_uri(location),
+        "OMP_NUM_THREADS": "1",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
+
+
+def reading_to_json(reading: Reading) -> str:
+    """Return a reading as one line of JSON."""
+    return json.dumps({**asdict(reading), "failed": dict(reading.failed)})
+
+
+def reading_from_json(line: str) -> Reading:
+    """Return the reading that `reading_to_json` wrote. Raises ValueError, TypeError or KeyError if the line is damaged."""
+    content = json.loads(line)
+    return Reading(**{**content, "running": tuple(RunVerdict(**v) for v in content["running"])})
+
+
+class WatchedRun:
+    """One run of a store, of which only its state is read."""
+
+    def __init__(self, guarded: GuardedStudy, run_id: str) -> None:
+        self._location, self._experiment, self._run_id = guarded.location, guarded.experiment, run_id
+        self._client: Any = None
+
+    def check(self) -> None:
+        """Raise AdvisorError if the store has no such run in the experiment. An unreachable store is no error."""
+        if self._location.path is not None:
+            require_local(self._location)
+        with suppress(LaterError):
+            run = attempt_once(self._read)
+            experiment = self._client.get_experiment(run.info.experiment_id)
+            if self._experiment not in (experiment.name, experiment.experiment_id):
+                raise AdvisorError(
+                    f"the run {self._run_id} is of experiment {experiment.name!r}, not {self._experiment!r}"
+                )
+
+    def has_ended(self) -> bool:
+        """Return whether the run has ended or was deleted; False while the store is unreachable."""
+        try:
+            info = attempt_once(self._read).info
+        except LaterError:
+            return False
+        except RefusedError:
+            return True
+        return bool(info.status not in ("RUNNING", "SCHEDULED") or info.lifecycle_stage != "active")
+
+    def _read(self) -> Any:
+        if self._client is None:
+            self._client = open_client(replace(self._location, uri=absolute_uri(self._location)))
+        return self._client.get_run(self._run_id)

@@ -1,0 +1,251 @@
+"""Launches with a guard: it stops hopeless trainings, which a later launch can continue."""
+
+import json
+import time
+from dataclasses import replace
+
+import pytest
+from clusters import ray_cluster
+from guarded import EVALUATIONS, SPEC, TRAINING, guarded_plan, log_study
+from launches import Background, begun, claim, client_of, wait_until
+
+from advisor import contract
+from advisor.execution import Ledger, jobs
+from advisor.execution.engines import process
+from advisor.execution.engines.local import Local
+from advisor.execution.engines.process import Exit
+from advisor.execution.engines.slurm import Slurm
+from advisor.execution.guarding import GuardedStudy, StudyGuard, pause_s
+from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
+from advisor.execution.ledger.record import GuardStop, Outcome
+from advisor.model.errors import AdvisorError
+from advisor.model.spec import Sampler
+from advisor.tracking.stores.location import locate
+
+STOPPED = {(n, 0): "complete" for n in range(5)} | {(5, 0): "pruned", (6, 0): "diverged"}
+
+
+@pytest.fixture
+def trained(project, logs):
+    (project / "train.py").write_text(TRAINING)
+    return project
+
+
+def run_of(project, trial):
+    client = client_of(project)
+    experiment = client.get_experiment_by_name("e").experiment_id
+    (run,) = client.search_runs([experiment], f"tags.`advisor.trial` = '{trial}'")
+    return run
+
+
+def tag(run):
+    return json.loads(run.data.tags[contract.TAG_STOPPED])
+
+
+def test_hopeless_trainings_are_stopped_once_and_recorded(trained, monkeypatch):
+    monkeypatch.setattr(process, "STOP_GRACE_S", 1.0)
+    (trained / "stubborn").touch()  # they ignore Ctrl-C, so they are killed
+    running = Background(guarded_plan(trained))
+    assert running.end() == STOPPED
+    doomed, infinite = run_of(trained, 5), run_of(trained, 6)
+    steps = tag(doomed)["step"], tag(infinite)["step"]
+    assert running.reported(f"trial-5 was stopped at step {steps[0]}: trial-5 cannot become the best")
+    reason = "val/loss of trial-6 is not finite from step 1 on."
+    assert running.reported(f"trial-6 was stopped at step {steps[1]}: {reason}")
+    assert sum("was stopped" in line for line in running.news) == 2
+    assert (tag(doomed)["state"], tag(infinite)["state"], tag(infinite)["reason"]) == ("doomed", "not_finite", reason)
+    assert (5 <= steps[0] <= 8, 2 <= steps[1] <= 8) == (True, True)
+    assert abs(tag(doomed)["at"] - time.time()) < 300
+    assert (doomed.info.status, infinite.info.status) == ("KILLED", "KILLED")
+    assert doomed.data.tags[contract.TAG_STATUS] == "pruned"
+    again = Background(guarded_plan(trained))
+    assert again.end() == STOPPED
+    assert begun(trained) == [str(n) for n in range(7)]
+    assert running.summary.counts() == {"complete": 5, "pruned": 1, "diverged": 1}
+    assert running.summary.failed == 0
+
+
+def test_two_launchers_with_guards_agree(trained):
+    one, two = (Background(guarded_plan(trained, engine=Local([{}]))) for _ in range(2))
+    assert one.end() == two.end() == STOPPED
+    assert begun(trained) == [str(n) for n in range(7)]
+    assert sum("was stopped" in line for line in (*one.news, *two.news)) == 2
+
+
+def test_a_guard_that_only_reports_stops_nothing(trained):
+    running = Background(guarded_plan(trained, stop_doomed=False))
+    wait_until(lambda: len(begun(trained)) == 7)
+    time.sleep(10.0)
+    (trained / "go").touch()
+    assert set(running.end().values()) == {"complete"}
+
+
+def test_a_wrong_length_of_training_stops_nothing(trained):
+    spec = SPEC.model_copy(update={"max_train_steps": EVALUATIONS // 2, "trials": 6})
+    running = Background(guarded_plan(trained, spec))
+    wait_until(lambda: len(begun(trained)) == 6)
+    guarded = GuardedStudy("e", locate("sqlite:///mlflow.db"), spec)
+    wait_until(lambda: [v.step for v in guarded.read().running] == [8])
+    (verdict,) = guarded.read().running
+    assert (verdict.state, verdict.stop) == ("unknown", False)
+    assert "so the plan is wrong" in verdict.message
+    (trained / "go").touch()
+    assert set(running.end().values()) == {"complete"}
+
+
+def test_nothing_is_stopped_while_the_store_is_away(trained, proxy):
+    uri = f"http://127.0.0.1:{proxy.port}"
+    running = Background(guarded_plan(trained, SPEC.model_copy(update={"trials": 6}), uri, engine=Local([{}])))
+    wait_until(lambda: begun(trained) == list("012345"))
+    proxy.cut()
+    wait_until(lambda: running.reported("The guard cannot read the study, so it stops nothing"))
+    time.sleep(5.0)
+    assert sum("The guard cannot read" in line for line in running.news) == 1
+    assert not running.reported("was stopped")
+    (trained / "go").touch()
+    time.sleep(1.0)
+    proxy.restored()
+    statuses = running.end()
+    assert statuses[5, 0] != "pruned"
+
+
+@pytest.mark.parametrize(("last", "code", "status"), [(12, 0, "complete"), (11, 0, "pruned"), (12, -2, "pruned")])
+def test_a_training_that_ended_by_itself_just_before_counts_as_complete(project, last, code, status):
+    ledger = Ledger(locate("sqlite:///mlflow.db"), "e", SPEC)
+    run_id = claim(ledger, jobs(SPEC)[0])
+    for step in range(1, last + 1):
+        client_of(project).log_metric(run_id, "val/loss", 3.0, step=step)
+    stop = GuardStop("doomed", 8, "it cannot win", time.time(), float(EVALUATIONS))
+    outcome = ledger.end(run_id, Exit(code, interrupted=True), stop=stop)
+    assert (outcome.status, outcome.best) == (status, 3.0)
+    assert (contract.TAG_STOPPED in run_of(project, 0).data.tags) == (status == "pruned")
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_stop_by_the_guard_of_the_hook_is_no_failure(project, code):
+    ledger = Ledger(locate("sqlite:///mlflow.db"), "e", SPEC)
+    run_id = claim(ledger, jobs(SPEC)[0])
+    client_of(project).set_tag(run_id, contract.TAG_STOPPED, GuardStop("doomed", 8, "it cannot win", 1.0).tag_text())
+    assert ledger.end(run_id, Exit(code)) == Outcome("pruned", None, "it cannot win")
+    assert ledger.entries()[0].outcome == Outcome("pruned", None, "it cannot win")
+    assert run_of(project, 0).info.status == "KILLED"
+
+
+def test_a_stop_outlives_its_launcher(project):
+    """A launcher that is killed before the store has the stop leaves a record that the next one delivers."""
+    location, folder = locate("sqlite:///mlflow.db"), project / "out"
+    ledger = Ledger(location, "e", SPEC)
+    run_id = claim(ledger, jobs(SPEC)[0])
+    stop = GuardStop("doomed", 8, "it cannot win", 1.0, 12.0)
+    records = ExitRecords(folder, location, "e")
+    records.keep(ExitRecord("trial-0", run_id, Exit(-2, interrupted=True), stop=stop))
+    records.close()
+    Ledger(location, "e", SPEC).deliver_left_records(ExitRecords(folder, location, "e"))
+    assert tag(run_of(project, 0)) == {"state": "doomed", "step": 8, "reason": "it cannot win", "at": 1.0}
+
+
+@pytest.mark.parametrize("kind", ["halton", "adaptive"])
+def test_a_stopped_trial_is_continued_in_a_new_run(trained, kind):
+    spec = SPEC.model_copy(update={"trials": 6, "sampler": Sampler(kind=kind)})
+    assert Background(guarded_plan(trained, spec)).end()[5, 0] == "pruned"
+    before = run_of(trained, 5)
+    running = Background(guarded_plan(trained, spec), continued=("trial-5",))
+    wait_until(lambda: begun(trained) == list("0123455"))
+    guarded = GuardedStudy("e", locate("sqlite:///mlflow.db"), spec)
+    wait_until(lambda: [(v.state, v.stop) for v in guarded.read().running] == [("doomed", False)])
+    time.sleep(5.0)  # the guard of the launch has judged it as well
+    (trained / "go").touch()
+    assert running.end() == {(n, 0): "complete" for n in range(6)}
+    after = run_of(trained, 5)
+    assert after.info.run_id != before.info.run_id
+    assert after.data.params == before.data.params
+    assert after.data.tags[contract.TAG_SEED] == before.data.tags[contract.TAG_SEED]
+    assert after.data.tags[contract.TAG_CONTINUED] == before.data.tags[contract.TAG_STOPPED]
+    assert contract.TAG_STOPPED not in after.data.tags
+
+
+def test_a_training_that_resumes_is_continued_in_its_run(project):
+    ledger = Ledger(locate("sqlite:///mlflow.db"), "e", SPEC)
+    job, client = jobs(SPEC)[3], client_of(project)
+    run_id = claim(ledger, job)
+    client.log_metric(run_id, "val/loss", 3.0, step=1)
+    client.set_tag(run_id, contract.TAG_CHECKPOINTS, json.dumps({"kept": [{"step": 0}], "resumes": True}))
+    ledger.end(run_id, Exit(-2, interrupted=True), stop=GuardStop("doomed", 1, "it cannot win", 1.0))
+    later = Ledger(locate("sqlite:///mlflow.db"), "e", SPEC)
+    assert claim(later, job) == "done"
+    assert [e.resumes for e in later.continue_trial("3").values()] == [True]
+    assert claim(later, job) == run_id
+    run = client.get_run(run_id)
+    assert run.info.status == "RUNNING"
+    assert not {contract.TAG_STOPPED, contract.TAG_STATUS} & run.data.tags.keys()
+    client.log_metric(run_id, "val/loss", 2.0, step=12)
+    assert later.end(run_id, Exit(0)) == Outcome("complete", 2.0)
+    assert claim(Ledger(locate("sqlite:///mlflow.db"), "e", SPEC), job) == "done"
+
+
+def test_only_a_stopped_trial_can_be_continued(project):
+    ledger = Ledger(locate("sqlite:///mlflow.db"), "e", SPEC)
+    with pytest.raises(AdvisorError, match=r"did not stop trial '3', .*; it stopped no trial of this study"):
+        ledger.continue_trial("3")
+    run_id = claim(ledger, jobs(SPEC)[2])
+    ledger.end(run_id, Exit(-2, interrupted=True), stop=GuardStop("doomed", 1, "", 1.0))
+    with pytest.raises(AdvisorError, match=r"did not stop trial '3', .*; stopped are trial-2"):
+        ledger.continue_trial("3")
+
+
+@pytest.mark.parametrize("clock_s", [-86400.0, 86400.0])
+def test_clocks_that_differ_change_no_verdict(database, clock_s):
+    run_id = log_study(database, clock_s=clock_s)
+    (verdict,) = GuardedStudy("e", locate(database)).read().running
+    assert (verdict.run_id, verdict.state, verdict.stop, verdict.length) == (run_id, "doomed", True, EVALUATIONS)
+
+
+def test_the_guard_ends_with_its_launcher(database):
+    """A launcher that is killed closes the pipe; close() ends the process as well."""
+    log_study(database)
+    guard = StudyGuard(GuardedStudy("e", locate(database), interval_s=0.1))
+    readings = []
+    wait_until(lambda: readings.append(guard.latest()) or readings[-1])
+    assert [v.state for v in readings[-1].running] == ["doomed"]
+    first = guard._process
+    first.stdin.close()
+    assert first.wait(60) == 0
+    wait_until(lambda: (reading := guard.latest()) is not None and reading.error is not None)
+    wait_until(lambda: (reading := guard.latest()) is not None and reading.running)  # it is started again
+    second = guard._process
+    guard.close()
+    assert second.poll() is not None
+
+
+def test_a_password_of_the_store_is_no_argument_of_the_guard(database):
+    guarded = GuardedStudy("e", replace(locate(database), uri="http://user:s3cret@127.0.0.1:9"))
+    assert "s3cret" not in guarded.to_json()
+    guard = StudyGuard(guarded)
+    guard.latest()
+    assert "s3cret" not in " ".join(guard._process.args)
+    guard.close()
+
+
+def test_the_pause_grows_with_the_time_of_a_reading():
+    assert pause_s(0.2) == 10.0
+    assert pause_s(3.0) == 30.0
+
+
+def test_a_doomed_job_of_slurm_is_stopped(trained):
+    options = {"cluster": "local", "options": {}}
+    engine = Slurm(trained / "slurm", gpus_per_trial=0, parallel=None, timeout_s=300.0, **options)
+    spec = SPEC.model_copy(update={"trials": 6})
+    running = Background(guarded_plan(trained, spec, engine=engine))
+    assert running.end()[5, 0] == "pruned"
+    assert begun(trained) == list("012345")
+
+
+@pytest.mark.slow
+def test_a_doomed_training_on_ray_is_stopped(trained):
+    from advisor.execution.engines.ray import Ray
+
+    with ray_cluster({"num_cpus": 2}) as cluster:
+        engine = Ray(cluster.address, gpus_per_trial=0, cpus_per_trial=1.0, parallel=2)
+        running = Background(guarded_plan(trained, SPEC.model_copy(update={"trials": 6}), engine=engine))
+        assert running.end()[5, 0] == "pruned"
+        assert begun(trained) == list("012345")
