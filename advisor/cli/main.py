@@ -26,6 +26,7 @@ _COMMAND_SUMMARIES = {
     "explain": "Print the page of a rule.",
     "export": "Write a study in the format of another tool.",
     "gate": "Decide whether to keep a proposal, discard it, or run more seeds.",
+    "guard": "Judge the trials that still run.",
     "history": "Show the rounds of studies and how often the advice was right.",
     "import": "Import results of other tools into MLflow.",
     "init": "Write the first study of a project.",

@@ -1,0 +1,146 @@
+"""The command `advisor guard`."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import click
+import psutil
+
+from advisor.cli.options import direction_option, objective_option, study_option, tracking_option
+from advisor.contract.guard_file import FileVerdict, write_verdict
+from advisor.execution.guard_process import lower_priority
+from advisor.execution.guarding import GuardedStudy, Reading, RunVerdict, WatchedRun, pause_s
+from advisor.model.errors import AdvisorError
+from advisor.model.spec_yaml import load
+from advisor.model.words import clean, count
+from advisor.tracking.stores.location import locate
+
+_PARENT_POLL_S = 1.0
+"""Seconds between two checks whether the parent process still runs."""
+
+
+@click.command()
+@click.argument("experiment")
+@tracking_option
+@study_option
+@objective_option
+@direction_option
+@click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON.")
+@click.option(
+    "--watch",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Keep the verdict on one run in a file, until the run or the calling process ends; with --run.",
+)
+@click.option("--run", "run_id", metavar="RUN_ID", help="MLflow run for --watch.")
+def guard(
+    experiment: str,
+    tracking_uri: str | None,
+    study_file: Path | None,
+    objective: str | None,
+    direction: Literal["minimize", "maximize"] | None,
+    as_json: bool,
+    file: Path | None,
+    run_id: str | None,
+) -> None:
+    """Say of each running trial of EXPERIMENT whether it can still become the best. Nothing is stopped.
+
+    \b
+    advisor guard cifar
+    advisor guard cifar --json
+    advisor guard cifar --watch verdict.json --run 4f0c…    for a training that reads its own verdict
+
+    A trial is doomed if it would have to gain more than any completed trial gained after this step, and more than it gains at
+    its own pace. Verdicts: doomed, not_finite, diverging, stuck, fine, unknown. `advisor run --stop-doomed` acts on them.
+    """
+    if (file is None) != (run_id is None):
+        raise AdvisorError("--watch FILE and --run RUN_ID belong together: --watch verdict.json --run RUN_ID")
+    if file is not None and as_json:
+        raise AdvisorError("--json prints one reading, and --watch keeps a file; leave one of them out")
+    location = locate(tracking_uri)
+    spec = None if study_file is None else load(study_file)
+    guarded = GuardedStudy(experiment, location, spec, objective=objective, direction=direction)
+    if file is not None and run_id is not None:
+        _watch(guarded, file, run_id)
+        return
+    reading = guarded.read()
+    if reading.error is not None:
+        raise AdvisorError(reading.error)
+    if as_json:
+        click.echo(json.dumps(_as_json(reading), ensure_ascii=True, indent=1))
+        return
+    for line in _table(reading.running):
+        click.echo(line)
+
+
+def _as_json(reading: Reading) -> dict[str, object]:
+    trials = [
+        {name: getattr(v, name) for name in ("trial", "run_id", "state", "step", "length", "stop", "message")}
+        for v in reading.running
+    ]
+    return {"study": reading.study, "trials": trials}
+
+
+def _table(verdicts: Sequence[RunVerdict]) -> list[str]:
+    if not verdicts:
+        return ["No trial is running."]
+    rows = [(clean(v.trial), v.state, _step_text(v), clean(v.message)) for v in verdicts]
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    lines = ["  ".join((*(cell.ljust(w) for cell, w in zip(row[:3], widths, strict=True)), row[3])) for row in rows]
+    stoppable = sum(v.stop for v in verdicts)
+    end = f"{count(stoppable, 'trial')} can be stopped without loss." if stoppable else "None needs to be stopped."
+    return [*lines, "", end]
+
+
+def _step_text(verdict: RunVerdict) -> str:
+    planned = "" if verdict.length is None else f" of {verdict.length:,.0f}"
+    return f"step {verdict.step:,}{planned}"
+
+
+def _watch(guarded: GuardedStudy, file: Path, run_id: str) -> None:
+    """Keep the verdict on one run in the file. End when the run has ended or was deleted, or when the calling process has ended."""
+    if not file.absolute().parent.is_dir():
+        raise AdvisorError(f"there is no folder {str(file.absolute().parent)!r} for --watch; create it first")
+    parent = os.getppid()
+    run = WatchedRun(guarded, run_id)
+    run.check()
+    lower_priority()
+    pause = 0.0
+    while _sleep_with_parent(pause, parent):
+        began = time.monotonic()
+        if run.has_ended():
+            return
+        verdict = next((v for v in guarded.read().running if v.run_id == run_id), None)
+        if verdict is not None:
+            _write(file, verdict)
+        pause = pause_s(time.monotonic() - began, guarded.interval_s)
+
+
+def _write(file: Path, verdict: RunVerdict) -> None:
+    try:
+        write_verdict(
+            file,
+            FileVerdict(
+                state=verdict.state, step=verdict.step, stop=verdict.stop, message=verdict.message, at=time.time()
+            ),
+        )
+    except OSError as error:
+        raise AdvisorError(f"cannot write {str(file)!r}: {error.strerror or error}") from None
+
+
+def _sleep_with_parent(seconds: float, parent: int) -> bool:
+    """Sleep. Return False as soon as the calling process has ended."""
+    until = time.monotonic() + seconds
+    while os.getppid() == parent and psutil.pid_exists(parent):
+        left = until - time.monotonic()
+        if left <= 0:
+            return True
+        time.sleep(min(left, _PARENT_POLL_S))
+    return False
