@@ -9,13 +9,17 @@ from pathlib import Path
 import click
 
 from advisor.cli.analyze import make_report, print_summary, write_report
-from advisor.cli.options import AnalysisOptions, analysis_options, log_option, study_option
+from advisor.cli.notifying import notifying_of_study
+from advisor.cli.options import AnalysisOptions, analysis_options, log_option, notify_option, study_option
 from advisor.contract.redact import redact
+from advisor.execution.guarding import GuardedStudy
 from advisor.model.errors import AdvisorError, NothingToJudge
 from advisor.model.progress import no_progress
+from advisor.model.spec_yaml import load
 from advisor.report import Report
 from advisor.report.live import LiveReport
 from advisor.report.text.report_diff import report_diff
+from advisor.tracking.stores.location import locate
 
 INTERVAL_S = 10.0
 """Minimum seconds between two analyses. The pause is at least as long as an analysis, which leaves the store idle for half of
@@ -27,8 +31,16 @@ the time."""
 @study_option
 @analysis_options
 @log_option
+@notify_option
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port of the page.  [default: a free port]")
-def watch(experiment: str, options: AnalysisOptions, study_file: Path | None, log_to_mlflow: bool, port: int) -> None:
+def watch(
+    experiment: str,
+    options: AnalysisOptions,
+    study_file: Path | None,
+    log_to_mlflow: bool,
+    notify: str | None,
+    port: int,
+) -> None:
     """Analyze EXPERIMENT again while trials come in, and serve a page that follows, on this machine only.
 
     Writes the same files as `advisor analyze`, each time the data change. If no trial has a result yet, it waits for the first one.
@@ -37,23 +49,34 @@ def watch(experiment: str, options: AnalysisOptions, study_file: Path | None, lo
     \b
     advisor watch cifar
     advisor watch cifar --port 8080 --log-to-mlflow
+    advisor watch cifar --notify ./notify.sh
     """
 
     def write(report: Report) -> str | None:
         return write_report(report, experiment, options, study_file, log_to_mlflow)
 
     echo = no_progress if options.quiet else click.echo
-    report = first_report(lambda: make_report(experiment, options, study_file, show_progress=not options.quiet), echo)
-    location = write(report)
-    if not options.quiet:
-        print_summary(report, options.out, location)
-    serve_live_report(
-        report,
-        analyze=lambda: make_report(experiment, options, study_file, show_progress=False),
-        write=write,
-        port=port,
-        echo=echo,
+    guarded = GuardedStudy(
+        experiment,
+        locate(options.tracking_uri),
+        None if study_file is None else load(study_file),
+        objective=options.objective,
+        direction=options.direction,
     )
+    with notifying_of_study(notify, guarded, quiet=options.quiet):
+        report = first_report(
+            lambda: make_report(experiment, options, study_file, show_progress=not options.quiet), echo
+        )
+        location = write(report)
+        if not options.quiet:
+            print_summary(report, options.out, location)
+        serve_live_report(
+            report,
+            analyze=lambda: make_report(experiment, options, study_file, show_progress=False),
+            write=write,
+            port=port,
+            echo=echo,
+        )
 
 
 def first_report(
