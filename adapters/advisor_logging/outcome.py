@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Literal
 
 from advisor import contract
+from advisor.contract.guard_file import FileVerdict
 from advisor_logging.table import Table
 
 Direction = Literal["minimize", "maximize"]
@@ -62,3 +64,10 @@ class Outcome:
         if max_train_steps is not None and steps_done < max_train_steps:
             return "stopped"
         return "complete"
+
+
+def stopped_tags(verdict: FileVerdict, status: str, step: int) -> dict[str, str]:
+    """Return the tags of a training that ended because of the guard's verdict. status: without the guard. step: the last one."""
+    diverged = status == "diverged" or verdict["state"] == "not_finite"
+    why = {"state": verdict["state"], "step": step, "reason": verdict["message"], "at": verdict["at"]}
+    return {contract.TAG_STATUS: "diverged" if diverged else "pruned", contract.TAG_STOPPED: json.dumps(why)}
