@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import threading
-import time
 from collections.abc import Callable, Mapping
 from io import RawIOBase
 from pathlib import Path
@@ -24,8 +22,6 @@ FILE_NAME = "guard.json"
 """Name of the file in the spool into which the process writes its verdicts."""
 MAX_ENDING_S = 1.0
 """Maximum seconds to wait until a terminated process has ended."""
-PARENT_POLL_S = 1.0
-"""Seconds between two checks whether the trainer still runs."""
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -104,18 +100,11 @@ class GuardProcess(HelperProcess):
 
 
 def main(trainer: Mapping[str, Any], _lines: RawIOBase) -> None:
-    """Run the command in this process, until the trainer exits. trainer: {"process": its id, "tracking_uri", "arguments"}."""
+    """Run the command in this process. It ends with the run or the trainer. trainer: {"tracking_uri", "arguments"}."""
     if hasattr(os, "nice"):
         os.nice(10)
     # The address is no argument: other users can read command lines, and it can contain a password.
     os.environ.update({**_THREADS, "MLFLOW_TRACKING_URI": trainer["tracking_uri"]})
-    threading.Thread(target=_exit_with, args=(trainer["process"],), daemon=True).start()
     from advisor.cli.main import main as run_command  # a slow import, which the trainer does not need
 
     run_command(trainer["arguments"])
-
-
-def _exit_with(trainer: int) -> None:
-    while not has_exited(trainer):
-        time.sleep(PARENT_POLL_S)
-    os._exit(0)

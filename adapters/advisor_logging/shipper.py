@@ -26,7 +26,6 @@ from advisor.contract.redact import error_reason, one_line
 from advisor_logging import sidecar
 from advisor_logging.limits import clean_time
 from advisor_logging.reproduction import gather_reproduction
-from advisor_logging.shipper_process import has_exited
 from advisor_logging.spool import (
     EVENT,
     STEPS,
@@ -118,7 +117,7 @@ class Shipper:
             time.sleep(back_off)
 
     def _has_trainer_exited(self) -> bool:
-        return self._trainer is None or has_exited(self._trainer)
+        return self._trainer is None or _has_exited(self._trainer)
 
     def _deliver_more(self, has_exited: bool) -> bool:
         """Send new points. Return whether the run has ended and has been delivered."""
@@ -336,12 +335,21 @@ def _next_job(jobs: queue.SimpleQueue[dict[str, Any] | None], trainer: Mapping[s
     leave_at = time.monotonic() + trainer["standby_s"]
     while True:
         # Checked before reading, so that a job sent just before the trainer's exit is still read.
-        is_last = has_exited(trainer["process"]) or time.monotonic() > leave_at
+        is_last = _has_exited(trainer["process"]) or time.monotonic() > leave_at
         try:
             return jobs.get(timeout=LAST_POLL_S if is_last else STANDBY_POLL_S)
         except queue.Empty:
             if is_last:
                 return None
+
+
+def _has_exited(parent: int) -> bool:
+    """Return whether the parent process has exited. On Windows, the parent's id does not change when it exits."""
+    if os.name != "nt":
+        return os.getppid() != parent
+    import psutil
+
+    return not psutil.pid_exists(parent)
 
 
 def _deliver_locked(folder: Path, script_folder: Path, trainer: Mapping[str, Any]) -> None:

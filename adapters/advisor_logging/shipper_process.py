@@ -213,12 +213,3 @@ def _file_identity(tracking_uri: str) -> tuple[int, int] | None:
     except (OSError, ValueError):
         return None
     return status.st_dev, status.st_ino
-
-
-def has_exited(parent: int) -> bool:
-    """Return whether the parent process has exited. On Windows, the parent's id does not change when it exits."""
-    if os.name != "nt":
-        return os.getppid() != parent
-    import psutil
-
-    return not psutil.pid_exists(parent)

@@ -215,8 +215,7 @@ class TuningLogger:
 
         self._model, self._objective, self._state = model, objective, state
         self._max_train_steps, self._close_timeout_s = max_train_steps, close_timeout_s
-        self._closed = False
-        self._blocks = 0
+        self._closed, self._blocks = False, 0
         self._refusals = Refusals(self.warn)
         self._observations: Observations | None = None
         self._user_tags = {tag for tag, number in counts.items() if number is not None}
