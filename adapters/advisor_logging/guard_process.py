@@ -16,7 +16,7 @@ from typing import Any
 
 from advisor.contract.guard_file import FileVerdict, read_verdict
 from advisor.contract.redact import one_line
-from advisor_logging.shipper_process import HelperProcess, ShipperSettings, has_exited
+from advisor_logging.shipper_process import HelperProcess, ShipperSettings
 
 FILE_NAME = "guard.json"
 """Name of the file in the spool into which the process writes its verdicts."""
@@ -51,7 +51,7 @@ class Guard:
             return
         if reason := self._process.exit_reason():
             self._ended = True
-            self._warn("guard ended", f"the guard failed with {reason}; training goes on without it")
+            self._warn("guard ended", f"the guard ended with {reason}; training goes on without it")
             return
         with contextlib.suppress(OSError):  # there is no verdict yet
             found = os.stat(folder / FILE_NAME)
