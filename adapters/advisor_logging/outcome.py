@@ -66,8 +66,8 @@ class Outcome:
         return "complete"
 
 
-def stopped_tags(verdict: FileVerdict, status: str, step: int) -> dict[str, str]:
-    """Return the tags of a training that ended because of the guard's verdict. status: without the guard. step: the last one."""
-    diverged = status == "diverged" or verdict["state"] == "not_finite"
+def stopped_tags(verdict: FileVerdict, step: int) -> dict[str, str]:
+    """Return the status and the reason of a training that ended because of the guard's verdict. step: the last one made."""
+    status = "diverged" if verdict["state"] == "not_finite" else "pruned"
     why = {"state": verdict["state"], "step": step, "reason": verdict["message"], "at": verdict["at"]}
-    return {contract.TAG_STATUS: "diverged" if diverged else "pruned", contract.TAG_STOPPED: json.dumps(why)}
+    return {contract.TAG_STATUS: status, contract.TAG_STOPPED: json.dumps(why)}

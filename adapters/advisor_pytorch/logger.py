@@ -398,7 +398,7 @@ class TuningLogger:
         exit_status = failed or exit_status_without_exception(trained_to, self._capture.missing())
         stopped = {}
         if stopped_by and not (status or failed or (self._max_train_steps and steps >= self._max_train_steps)):
-            stopped = stopped_tags(stopped_by, trained_to, max(self.steps - 1, 0))
+            stopped = stopped_tags(stopped_by, max(self.steps - 1, 0))
         status = status or stopped.get(contract.TAG_STATUS) or exit_status.status
         if error is None and status != "diverged":
             self._keeper.on_end(max(self.steps - 1, 0), self.steps)
