@@ -37,7 +37,8 @@ def begin(uri: str, start: Start) -> Callable[..., TuningLogger]:
     """Start a trial with a setting of its own."""
 
     def make(rate: float, **settings: Any) -> TuningLogger:
-        return start(uri, params={"learning_rate": rate}, max_train_steps=STEPS, **settings)
+        known = {"max_train_steps": STEPS, "close_timeout_s": 300.0}
+        return start(uri, params={"learning_rate": rate}, **known, **settings)
 
     return make
 
