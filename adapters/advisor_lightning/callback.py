@@ -36,7 +36,8 @@ class TuningCallback(FrameworkCallback, Callback):
 
     If the trainer has an `MLFlowLogger`, everything is logged to that logger's run and `experiment` is ignored, unless `run_id` or
     another `tracking_uri` is set. A second `fit` of the same trainer continues the same run. A training resumed from a checkpoint
-    starts a new run, unless `run_id` is set.
+    starts a new run, unless `run_id` is set. With `guard="stop"`, a training that cannot become the best of its study ends after a
+    validation (`TuningLogger.should_stop`).
     """
 
     _last_trainer: Trainer | None = None
@@ -159,6 +160,8 @@ class TuningCallback(FrameworkCallback, Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.sanity_checking:
             self._log_evaluation(trainer)
+        if self._log is not None and self._log.should_stop:
+            trainer.should_stop = True
 
     def _log_evaluation(self, trainer: Trainer) -> None:
         if self._log is None:

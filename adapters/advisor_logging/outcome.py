@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Literal
 
 from advisor import contract
+from advisor.contract.guard_file import FileVerdict
 from advisor_logging.table import Table
 
 Direction = Literal["minimize", "maximize"]
@@ -62,3 +64,10 @@ class Outcome:
         if max_train_steps is not None and steps_done < max_train_steps:
             return "stopped"
         return "complete"
+
+
+def stopped_tags(verdict: FileVerdict, step: int) -> dict[str, str]:
+    """Return the status and the reason of a training that ended because of the guard's verdict. step: the last one made."""
+    status = "diverged" if verdict["state"] == "not_finite" else "pruned"
+    why = {"state": verdict["state"], "step": step, "reason": verdict["message"], "at": verdict["at"]}
+    return {contract.TAG_STATUS: status, contract.TAG_STOPPED: json.dumps(why)}

@@ -20,6 +20,7 @@ from advisor.contract import TAG_LOST_POINTS
 from advisor.contract.redact import learn_address, learn_arguments, one_line, redact, redact_value
 from advisor_logging.backlog import Backlog
 from advisor_logging.disk_quota import DEFAULT_QUOTA_MB, QUOTA_VARIABLE, DiskQuota, read_quota_bytes
+from advisor_logging.guard_process import Guard
 from advisor_logging.limits import clean_name, clean_table, clean_text, clean_time
 from advisor_logging.run_description import RunSettings, describe_run, resolve_tracking_uri
 from advisor_logging.shipper import MAX_RETRY_S
@@ -104,6 +105,8 @@ class Recorder:
         self._points_a_row = 1
         self._last_step = self._sampled_step = -1
         self.sampler: Sampler | None = None
+        self.guard: Guard | None = None
+        """Judges the run while it trains; the writer thread looks at its verdicts."""
         self._status: dict[str, Any] = {}
         self._watched_at = self._replaced_at = -math.inf
         self._shipper: ShipperProcess | None = None
@@ -151,6 +154,8 @@ class Recorder:
     def close(self, mlflow_status: str, tags: Mapping[str, str], timeout_s: float) -> None:
         """End the run after `drain`. Wait at most `timeout_s` for the store. If it then still lacks data, log where the data is."""
         deadline = time.monotonic() + timeout_s
+        if self.guard is not None:
+            self.guard.stop()
         tags = {clean_name(name): redact(clean_text(value)) for name, value in tags.items()}
         if not self._thread.is_alive():
             self._wait_for_disk(deadline)
@@ -300,7 +305,8 @@ class Recorder:
             return int(DEFAULT_QUOTA_MB * 2**20)
 
     def _watch_shipper(self) -> None:
-        """Once a second, spool the sampler's values, log problems that the shipper reports, and replace an exited shipper."""
+        """Once a second: spool the sampler's values, log problems that the shipper reports, replace an exited shipper, and look at
+        the guard's verdict."""
         if time.monotonic() - self._watched_at < 1.0:
             return
         self._watched_at = time.monotonic()
@@ -314,6 +320,8 @@ class Recorder:
                 "store",
                 f"MLflow at {self._uri} fails ({error}); training goes on, points are kept in {self.folder} and sent later",
             )
+        if self.guard is not None:
+            self.guard.look(self.folder, self._uri, self._status)
 
     def _has_shipper(self) -> bool:
         """Return whether a shipper runs. An exited shipper is replaced, at most every ten seconds."""

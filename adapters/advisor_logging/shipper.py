@@ -198,7 +198,7 @@ class Shipper:
             store = Store(self._uri)
             store.refused.update(self._state.get("refused", {}))
             run_id = store.open_run(self._run, self._state.get("run_id"))
-            self._update_status(run_id=run_id)
+            self._update_status(run_id=run_id, experiment_id=store.experiment_id)
             self._log_reproduction(store)
             self._store = store
         return self._store

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -39,12 +40,12 @@ for name, folder in trainer["packages"].items():
     __import__(name)
     sys.path.remove(folder)
 sys.path[:] = trainer["path"] + [p for p in sys.path if p not in trainer["path"] + trainer["path_last"]] + trainer["path_last"]
-from advisor_logging.shipper import main
+from advisor_logging.{module} import main
 main(trainer, lines)
 """
 _PACKAGE_FOLDERS = {package.__name__: str(Path(package.__path__[0]).parent) for package in (advisor, advisor_logging)}
-"""Folder from which this process imported each of our packages. The shipper imports the same versions from there."""
-# The shipper has its own retries; MLflow's seven retries would block it for minutes.
+"""Folder from which this process imported each of our packages. Helper processes import the same versions from there."""
+# Helper processes have their own retries; MLflow's seven retries would block them for minutes.
 MLFLOW_DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -81,19 +82,20 @@ class ShipperSettings(NamedTuple):
 
 class _OutlivingProcess(subprocess.Popen[str]):
     def __del__(self) -> None:
-        """Suppress Python's resource warning: the shipper may outlive its trainer."""
+        """Suppress Python's resource warning: the process may outlive its trainer."""
 
 
-class ShipperProcess:
-    """A handle for one shipper in the process that started it."""
+class HelperProcess:
+    """A handle for one background process of ours in the process that started it."""
 
-    def __init__(self, settings: ShipperSettings) -> None:
-        """Start the shipper process. Raises OSError if the system cannot start it."""
-        self._settings = settings
-        self._database: tuple[int, int] | None = None
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - a file, because an unread pipe would block the shipper
+    def __init__(self, module: str, settings: ShipperSettings, details: Mapping[str, object]) -> None:
+        """Start `main` of a module of this package. Raises OSError if the system cannot start it.
+
+        details: further values in the mapping that `main` gets.
+        """
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - a file, because an unread pipe would block the process
         self._process = _OutlivingProcess(
-            [sys.executable, "-P", "-c", _BOOTSTRAP_CODE],
+            [sys.executable, "-P", "-c", _BOOTSTRAP_CODE.format(module=module)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._stderr,
@@ -109,16 +111,17 @@ class ShipperProcess:
                 "packages": _PACKAGE_FOLDERS,
                 "path": settings.path,
                 "path_last": settings.path_last,
-                "standby_s": STANDBY_S,
+                **details,
             }
         )
 
     def is_alive(self) -> bool:
-        """Return whether the shipper process is still running."""
+        """Return whether the process is still running."""
         return self._process.poll() is None
 
     def exit_reason(self) -> str | None:
-        """Return the exit status or signal, and the last line of standard error; None while it runs. Not for use after `stop`."""
+        """Return the exit status or signal, and the last line of standard error; None while it runs. Not for use after it was
+        stopped."""
         status = self._process.poll()
         if status is None:
             return None
@@ -126,6 +129,19 @@ class ShipperProcess:
         lines = [line for line in self._stderr.read().decode(errors="replace").splitlines() if line.strip()]
         cause = f"exit status {status}" if status >= 0 else signal.strsignal(-status) or f"signal {-status}"
         return f"{cause}: {one_line(lines[-1])}" if lines else cause
+
+    def _send_line(self, line: object) -> None:
+        print(json.dumps(line), file=self._process.stdin, flush=True)
+
+
+class ShipperProcess(HelperProcess):
+    """A handle for one shipper."""
+
+    def __init__(self, settings: ShipperSettings) -> None:
+        """Start the shipper process. Raises OSError if the system cannot start it."""
+        super().__init__("shipper", settings, {"standby_s": STANDBY_S})
+        self._settings = settings
+        self._database: tuple[int, int] | None = None
 
     def deliver(self, folder: Path) -> None:
         """Send the shipper the spool in `folder` as its next job. Raises OSError if the shipper has exited."""
@@ -153,9 +169,6 @@ class ShipperProcess:
             self._process.stdin.close()
         self._stderr.close()
         _stopped.append(self)
-
-    def _send_line(self, line: object) -> None:
-        print(json.dumps(line), file=self._process.stdin, flush=True)
 
 
 _idle: list[ShipperProcess] = []

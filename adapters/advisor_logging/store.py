@@ -58,8 +58,10 @@ class Store:
             self._client = MlflowClient(tracking_uri)
             self._client.search_experiments(max_results=1)
         self._run_id = ""
-        self._experiment_id = ""
-        """Id of the experiment in which the run was found or created; empty if the run's id was known before."""
+        self.experiment_id = ""
+        """Id of the run's experiment; empty before `open_run`."""
+        self._may_have_twins = False
+        """Whether the run was found or created by its spool, and its id was not known before."""
         self._is_file_store = "://" not in tracking_uri or tracking_uri.startswith("file:")
         self.refused: Counter[str] = Counter()
         """Number of values that the store refused, by name such as "metric val/error"."""
@@ -74,12 +76,13 @@ class Store:
         """
         known = run.get("run_id")
         if known:
-            self._client.get_run(known)
+            self.experiment_id = str(self._client.get_run(known).info.experiment_id)
             if run["ends_run"]:
                 self._client.update_run(known, status="RUNNING")
             self._run_id = str(known)
             return self._run_id
-        experiment = self._experiment_id = self._find_or_create_experiment(run)
+        experiment = self.experiment_id = self._find_or_create_experiment(run)
+        self._may_have_twins = True
         matches = self._find_by_spool(experiment, run)
         matches.sort(key=lambda match: match.info.run_id != remembered)
         if not matches:
@@ -115,7 +118,7 @@ class Store:
 
     def delete_twins(self, run: Mapping[str, Any]) -> None:
         """Delete empty further runs of this spool, which repeated requests have created."""
-        for twin in self._find_by_spool(self._experiment_id, run) if self._experiment_id else ():
+        for twin in self._find_by_spool(self.experiment_id, run) if self._may_have_twins else ():
             if twin.info.run_id != self._run_id and not (twin.data.metrics or twin.data.params):
                 self._client.delete_run(twin.info.run_id)
 

@@ -9,22 +9,24 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import torch
 
 from advisor import contract
+from advisor.contract.guard_file import FileVerdict
 from advisor.contract.redact import one_line
+from advisor_logging.guard_process import Guard
 from advisor_logging.limits import clean_name, clean_text
 from advisor_logging.manifest import RunInfo
-from advisor_logging.outcome import Direction, Outcome
+from advisor_logging.outcome import Direction, Outcome, stopped_tags
 from advisor_logging.recorder import Recorder
 from advisor_logging.run_description import NEW_RUN, RunSettings
 from advisor_logging.spool import working_directory
 from advisor_logging.table import Table
 from advisor_pytorch.checkpoints.keeper import CheckpointSettings, Load, Save
 from advisor_pytorch.checkpoints.state import Stateful, TrainingState
-from advisor_pytorch.distributed.rank_facts import loader_facts
+from advisor_pytorch.distributed.rank_facts import loader_facts, own_world_size
 from advisor_pytorch.distributed.ranks import Ranks
 from advisor_pytorch.evaluation import MissingObjective, check_metrics
 from advisor_pytorch.exit_status import exit_status_of, exit_status_without_exception, last_exception
@@ -38,7 +40,15 @@ from advisor_pytorch.steps.device import Value
 from advisor_pytorch.steps.loader import MeasuredLoader
 from advisor_pytorch.steps.rows import PendingChunk, evaluation_chunk
 from advisor_pytorch.steps.sharding import choose_norm_measure
-from advisor_pytorch.validation import check_count, check_objective, check_step, check_training, count_classes
+from advisor_pytorch.validation import (
+    check_count,
+    check_counts,
+    check_guard,
+    check_objective,
+    check_step,
+    check_training,
+    count_classes,
+)
 
 Batch = TypeVar("Batch")
 
@@ -68,6 +78,8 @@ class TuningLogger:
                 log.step(loss)  # after optimizer.step(); no .item()
                 if log.steps % 100 == 0:
                     log.evaluate({"val/error": ...})
+                if log.should_stop:  # only with guard="stop"
+                    break
         print(log.best)
 
     A step is an optimizer step, counted from 0 by the optimizer's hooks. The first 500 are logged individually, later
@@ -88,6 +100,12 @@ class TuningLogger:
     all shards and the examples of all ranks. A rank that has exited or has no logger blocks nothing
     (`advisor_pytorch.distributed.ranks`).
     """
+
+    verdict: FileVerdict | None = None
+    """The guard's latest verdict on this run, with the keys state, step, stop, message and at; None before the first."""
+    should_stop: bool = False
+    """Whether the guard asks to end the training: with `guard="stop"`, once it cannot become the best of its study, or its
+    objective is no longer finite. A plain attribute: reading it costs nothing."""
 
     def __init__(
         self,
@@ -118,6 +136,7 @@ class TuningLogger:
         tracking_uri: str | None = None,
         spool: str | os.PathLike[str] | None = None,
         close_timeout_s: float = 30.0,
+        guard: Literal["warn", "stop"] | None = None,
     ) -> None:
         """Begin to record.
 
@@ -156,6 +175,10 @@ class TuningLogger:
             tracking_uri: MLflow's store; None: MLflow's setting, or `sqlite:///mlflow.db` in the working directory.
             spool: folder for points that wait for the store; None: ADVISOR_SPOOL, or the user's state folder.
             close_timeout_s: maximum seconds for which `close` waits for the store.
+            guard: let a background process compare this run with its study while it trains. "warn" logs one line if the run cannot
+                become the best, is not finite, diverges or is stuck. "stop" also sets `should_stop`; if the training then ends
+                before `max_train_steps`, the run is recorded as pruned (or diverged), with the reason. Several ranks would have
+                to stop at the same step, so "stop" only warns in distributed training.
 
         Raises:
             TypeError, ValueError: an argument is invalid.
@@ -167,12 +190,11 @@ class TuningLogger:
         check_training(model, optimizers)
         direction = check_objective(params, objective, direction)
         check_count("start_step", start_step, 0)
+        check_guard(guard)
         classes = count_classes(classes)
         self._ranks = Ranks(model, self._log_tags, self.warn)
         counts = {contract.TAG_MAX_TRAIN_STEPS: max_train_steps, contract.TAG_BATCH_SIZE: batch_size}
-        for tag, number in counts.items():
-            if number is not None:
-                check_count(tag.removeprefix(contract.TAG_PREFIX), number, 1)
+        check_counts(counts)
         if batch_size is not None:
             counts[contract.TAG_BATCH_SIZE] = batch_size * self._ranks.world_size
         trained = [p for one in optimizers for group in one.param_groups for p in group["params"]]
@@ -193,8 +215,7 @@ class TuningLogger:
 
         self._model, self._objective, self._state = model, objective, state
         self._max_train_steps, self._close_timeout_s = max_train_steps, close_timeout_s
-        self._closed = False
-        self._blocks = 0
+        self._closed, self._blocks = False, 0
         self._refusals = Refusals(self.warn)
         self._observations: Observations | None = None
         self._user_tags = {tag for tag, number in counts.items() if number is not None}
@@ -214,6 +235,7 @@ class TuningLogger:
             self._observations.describe_setup(scheduler, classes)
             self._observations.loaders(valid=valid_loader)
         self._ranks.begin(seed, checkpoints=checkpoints > 0 and (self._ranks.leads or save_on_all_ranks))
+        self._start_guard(guard)
         atexit.register(self._close_at_exit)
         _open_loggers.add(self)
 
@@ -223,6 +245,12 @@ class TuningLogger:
             if earlier._is_active() and not self._parameters.isdisjoint(earlier._parameters):
                 earlier.warn("second", "the run ends here: another TuningLogger now records its model")
                 earlier.close()
+
+    def _start_guard(self, guard: Literal["warn", "stop"] | None) -> None:
+        self._guard = guard
+        if guard is not None and self._recorder is not None:
+            self._may_stop()  # with several ranks, it warns at once
+            self._recorder.guard = Guard(lambda: self._outcome.evaluated, self._on_verdict, self.warn)
 
     @property
     def steps(self) -> int:
@@ -347,6 +375,7 @@ class TuningLogger:
             raise ValueError(f"status must be one of {', '.join(contract.STATUSES)}, not {status!r}")
         if not self._is_active():
             return
+        stopped_by = self.verdict if self.should_stop else None  # later verdicts did not end this training
         try:
             self._capture.stop()
             self._closed = True
@@ -354,22 +383,29 @@ class TuningLogger:
             atexit.unregister(self._close_at_exit)
             _open_loggers.discard(self)
             if self._recorder is not None:
-                self._end_run(self._recorder, status, error)
+                self._end_run(self._recorder, status, error, stopped_by)
             self._ranks.close()
         except Exception as problem:
             self.warn("close", f"the run could not be ended properly ({one_line(problem)})")
 
-    def _end_run(self, recorder: Recorder, status: str | None, error: BaseException | None) -> None:
+    def _end_run(
+        self, recorder: Recorder, status: str | None, error: BaseException | None, stopped_by: FileVerdict | None
+    ) -> None:
         recorder.drain(MAX_DRAIN_S)  # the last values determine the status
-        trained_to = self._outcome.final_status(self.steps + self._capture.skipped, self._max_train_steps)
-        exit_status = exit_status_of(error) or exit_status_without_exception(trained_to, self._capture.missing())
-        status = status or exit_status.status
+        steps = self.steps + self._capture.skipped
+        trained_to = self._outcome.final_status(steps, self._max_train_steps)
+        failed = exit_status_of(error)
+        exit_status = failed or exit_status_without_exception(trained_to, self._capture.missing())
+        stopped = {}
+        if stopped_by and not (status or failed or (self._max_train_steps and steps >= self._max_train_steps)):
+            stopped = stopped_tags(stopped_by, max(self.steps - 1, 0))
+        status = status or stopped.get(contract.TAG_STATUS) or exit_status.status
         if error is None and status != "diverged":
             self._keeper.on_end(max(self.steps - 1, 0), self.steps)
         self._keeper.note(run_id=recorder.run_id, status=status)
         observed = {} if self._observations is None else self._observations.tags()
         tags = {tag: value for tag, value in observed.items() if tag not in self._user_tags}
-        tags |= {contract.TAG_STATUS: status, **self._ranks.tags()}
+        tags |= {contract.TAG_STATUS: status, **stopped, **self._ranks.tags()}
         if contract.TAG_CHECKPOINTS not in self._user_tags:
             tags[contract.TAG_CHECKPOINTS] = self._keeper.checkpoints.describe()
         if exit_status.message:
@@ -402,6 +438,25 @@ class TuningLogger:
         if self._observations is not None:
             self._observations.on_rows(table)
         self._outcome.add_rows(table)
+
+    def _on_verdict(self, verdict: FileVerdict) -> None:
+        """Keep the guard's verdict; the writer thread calls this."""
+        if self.should_stop:
+            return  # the verdict that asked to stop is the reason that will be recorded
+        self.verdict = verdict
+        stop = verdict["stop"] and self._may_stop()
+        if verdict["state"] not in ("fine", "unknown"):
+            self.warn(f"guard {verdict['state']}", verdict["message"] + " The training should stop." * stop)
+        self.should_stop = stop
+
+    def _may_stop(self) -> bool:
+        """Return whether the guard may stop the training. If one of several ranks stopped alone, the others would hang."""
+        if self._guard == "stop" and own_world_size() > 1:
+            self.warn(
+                "guard ranks", "with several ranks, guard='stop' only warns: all would have to stop at the same step"
+            )
+            return False
+        return self._guard == "stop"
 
     def hand_over(self, chunk: PendingChunk) -> None:
         """Queue values that may still be on their way from the device."""

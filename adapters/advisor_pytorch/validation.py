@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from advisor.contract import TAG_PREFIX
 from advisor.contract.metric_direction import Direction, contradicts_direction, direction_of
 from advisor_logging.limits import MAX_STEP
 
@@ -78,6 +79,19 @@ def check_count(name: str, value: object, least: int) -> None:
         raise TypeError(f"{name} must be a whole number, not {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, not {value}")
+
+
+def check_counts(counts: Mapping[str, int | None]) -> None:
+    """Raise TypeError or ValueError unless each value is a positive integer or None. counts: by tag."""
+    for tag, number in counts.items():
+        if number is not None:
+            check_count(tag.removeprefix(TAG_PREFIX), number, 1)
+
+
+def check_guard(guard: object) -> None:
+    """Raise ValueError unless `guard` is a mode of the guard."""
+    if guard not in (None, "warn", "stop"):
+        raise ValueError(f'guard must be None, "warn" or "stop", not {guard!r}')
 
 
 def check_step(step: object) -> int:

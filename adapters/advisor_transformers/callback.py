@@ -41,6 +41,8 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
 
         with TuningCallback("eval_loss") as tuning:
             Trainer(model, arguments, ..., callbacks=[tuning]).train()
+
+    With `guard="stop"`, a training that cannot become the best of its study ends after a step (`TuningLogger.should_stop`).
     """
 
     _is_training = False
@@ -128,6 +130,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
             with guard_training("the loss"):
                 examples = args.train_batch_size * len(losses)
                 self._log.step(sum(losses[1:], start=losses[0]), examples=examples)
+        self._stop_if_asked(control)
         self._waiting_since = time.perf_counter()
 
     @override
@@ -147,7 +150,12 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
             results = {name: value for name, value in metrics.items() if name != "epoch"}
             self._evaluations.add(state.global_step, results)
             self._log.evaluate(results, step=state.global_step)
+        self._stop_if_asked(control)
         self._waiting_since = time.perf_counter()
+
+    def _stop_if_asked(self, control: TrainerControl) -> None:
+        if self._log is not None and self._log.should_stop:
+            control.should_training_stop = True
 
     @override
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 from advisor import contract
 from advisor.contract.redact import redact
 from advisor.execution.engines.process import Exit, is_out_of_memory
+from advisor.execution.guarding import GuardedStudy, RunVerdict, StudyGuard
 from advisor.execution.job import Job, default_seed
 from advisor.execution.job_env import job_environment, study_folder
 from advisor.execution.ledger import Ledger
@@ -23,6 +24,7 @@ from advisor.execution.ledger.claims import HEARTBEAT_S
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
 from advisor.execution.ledger.ledger import TAKEN_STATES
 from advisor.execution.ledger.record import (
+    GuardStop,
     LaterError,
     Outcome,
     RefusedError,
@@ -36,6 +38,8 @@ from advisor.model.spec_yaml import load
 from advisor.tracking.stores.location import Location, absolute_uri, default_for_writing, locate
 
 _MAX_ERROR_CHARS = 500
+GUARD_POLL_S = 1.0
+"""Seconds between two looks at the guard's latest verdicts. They cost no reading of the store."""
 
 Result = TypeVar("Result")
 
@@ -46,12 +50,14 @@ def open_study(
     tracking_uri: str | None = None,
     experiment: str | None = None,
     out: str | Path | None = None,
+    guard: bool = False,
 ) -> OpenStudy:
     """Open a study to train its trials in this process. study: a study file, or a `StudySpec`.
 
     tracking_uri, out: as for `advisor run`. experiment: name of the experiment (None: the study's name). While the store is
-    unreachable, results are saved under `out`; the next loop or `advisor run` records them. Raises AdvisorError if the file is
-    invalid, the store is unreachable, or the experiment has trials of another search space under this study's name.
+    unreachable, results are saved under `out`; the next loop or `advisor run` records them. guard: let a background process judge
+    the trial in training by the values that it has logged; see `Trial.should_stop`. Raises AdvisorError if the file is invalid,
+    the store is unreachable, or the experiment has trials of another search space under this study's name.
     """
     spec = study if isinstance(study, StudySpec) else load(Path(study))
     location = locate(tracking_uri) if tracking_uri else default_for_writing()
@@ -61,7 +67,8 @@ def open_study(
     def environment(job: Job, run_id: str) -> dict[str, str]:
         return job_environment(spec, job, run_id, location, name)
 
-    return OpenStudy(spec, Ledger(location, name, spec), records, location, environment)
+    guarded = GuardedStudy(name, location, spec) if guard else None
+    return OpenStudy(spec, Ledger(location, name, spec), records, location, environment, guarded)
 
 
 class OpenStudy:
@@ -74,8 +81,10 @@ class OpenStudy:
         records: ExitRecords,
         location: Location,
         environment: Callable[[Job, str], dict[str, str]],
+        guarded: GuardedStudy | None = None,
     ) -> None:
         self.spec = spec
+        self._guard = None if guarded is None else StudyGuard(guarded)
         self._ledger, self._records, self._location, self._environment = ledger, records, location, environment
         self._current: Trial | None = None
 
@@ -86,6 +95,13 @@ class OpenStudy:
         hook log to the run of the current trial. If the loop ends or crashes during a trial, the next iteration restarts that
         trial. Raises AdvisorError if the store is unreachable for ten minutes.
         """
+        try:
+            yield from self._all_trials(count, seed)
+        finally:
+            if self._guard is not None:
+                self._guard.close()
+
+    def _all_trials(self, count: int | None, seed: int | None) -> Iterator[Trial]:
         check_trial_count(self.spec, count)
         if self._current is not None:
             self._current.record(Exit(1, interrupted=True))  # a loop that an exception ended may still be open
@@ -112,7 +128,8 @@ class OpenStudy:
     def _yield_trial(self, trial: Trial, job: Job) -> Iterator[Trial]:
         self._current = trial
         variables = self._environment(job, trial.run_id)
-        with _logging_to_run(absolute_uri(self._location), variables), _heartbeat(self._ledger, trial.run_id):
+        uri = absolute_uri(self._location)
+        with _logging_to_run(uri, variables), _heartbeat(self._ledger, trial.run_id), _guarding(self._guard, trial):
             try:
                 yield trial
             except GeneratorExit:
@@ -132,6 +149,10 @@ class Trial:
         self.seed, self.number, self.name, self.run_id = job.seed, job.number, job.name, run_id
         self.outcome: Outcome | None = None
         """Result of the trial; None until it has been reported."""
+        self.should_stop = False
+        """Whether the guard asks to end this training; see `open_study`. A trial that then ends early is recorded as pruned, or as
+        diverged if its objective was not finite."""
+        self._stop: GuardStop | None = None
         self._spec, self._ledger, self._records, self._ended = spec, ledger, records, False
         self._points: dict[int, tuple[float, int]] = {}
         """Objective values not yet logged to MLflow, in the form of `ExitRecord.points`."""
@@ -157,13 +178,20 @@ class Trial:
             self._ledger.log(self.run_id, self._points)
             self._points = {}
 
+    def judge(self, verdict: RunVerdict) -> None:
+        """Ask the training to stop if the guard's verdict on this trial says so."""
+        if verdict.run_id == self.run_id and verdict.stop and not self.should_stop:
+            self._stop = GuardStop(verdict.state, verdict.step, verdict.message, time.time(), verdict.length)
+            self.should_stop = True
+
     def record(self, exit: Exit, status: str | None = None, error: str | None = None) -> None:
         """Record how the trial ended. Only the first call has an effect."""
         if self._ended:
             return
         self._ended = True
         _end_active_run(self.run_id, exit)
-        at, record = time.monotonic(), ExitRecord(self.name, self.run_id, exit, status, error, self._points)
+        stop = self._stop if exit.ok and status is None else None
+        at, record = time.monotonic(), ExitRecord(self.name, self.run_id, exit, status, error, self._points, stop)
         try:
             self.outcome = retry_while_unreachable(
                 lambda: self._ledger.deliver(record, since_s=time.monotonic() - at),
@@ -251,6 +279,29 @@ def _end_active_run(run_id: str, exit: Exit) -> None:
     active = mlflow.active_run()
     if active is not None and active.info.run_id == run_id:
         mlflow.end_run("FINISHED" if exit.ok else "KILLED" if exit.interrupted else "FAILED")
+
+
+@contextmanager
+def _guarding(guard: StudyGuard | None, trial: Trial) -> Iterator[None]:
+    """Pass the guard's verdicts on to the trial from a background thread during the block."""
+    if guard is None:
+        yield
+        return
+    ended = threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(GUARD_POLL_S):
+            reading = guard.latest()
+            for verdict in () if reading is None else reading.running:
+                trial.judge(verdict)
+
+    thread = threading.Thread(target=follow, name="advisor-verdicts", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextmanager

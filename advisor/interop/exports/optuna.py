@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from advisor.interop.exports.exporter import (
     Export,
@@ -17,6 +17,11 @@ from advisor.interop.exports.exporter import (
 )
 from advisor.model import formula
 from advisor.model.spec import Bounds, Parameter, Region, StudySpec
+
+if TYPE_CHECKING:
+    from advisor.interop.exports.optuna_pruner import GuardPruner
+
+__all__ = ["GuardPruner", "render"]
 
 _SAMPLERS = {
     "halton": 'QMCSampler(qmc_type="halton", scramble=True, seed={seed})',
@@ -57,6 +62,14 @@ if __name__ == "__main__":
     # or store the trials by create("sqlite:///optuna.db") and run `advisor import optuna.db`.
     create().optimize(objective, n_trials={trials})
 '''
+
+
+def __getattr__(name: str) -> Any:
+    if name == "GuardPruner":  # an export must not need Optuna itself
+        from advisor.interop.exports.optuna_pruner import GuardPruner
+
+        return GuardPruner
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def render(export: Export) -> str:

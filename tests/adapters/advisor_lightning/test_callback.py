@@ -350,3 +350,32 @@ def test_a_missing_framework_is_said_in_one_line(module: str, missing: tuple[str
     code = f"import sys; sys.modules.update(dict.fromkeys({missing!r})); import {module}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1].startswith(f"ImportError: {message}: pip install")
+
+
+class Verdict(pl.Callback):
+    """Gives the logger a verdict, as the guard's process does, in the first batch of the second epoch."""
+
+    def __init__(self, tuning: TuningCallback) -> None:
+        self.tuning = tuning
+
+    def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, index: int) -> None:
+        if trainer.current_epoch == 1 and index == 0:
+            assert self.tuning.recording is not None
+            self.tuning.recording._on_verdict(
+                {"state": "doomed", "step": 7, "stop": True, "message": "It cannot become the best.", "at": 1e9}
+            )
+
+
+@pytest.mark.parametrize(("guard", "steps", "status"), [("stop", 12, "pruned"), ("warn", 24, "complete")])
+def test_the_guard_ends_a_training_after_a_validation(
+    guard: str, steps: int, status: str, loaders: Any, start: Any, only_run: OnlyRun
+) -> None:
+    callback, module = start(guard=guard), Module()
+    trained = trainer(callback, Verdict(callback), val_check_interval=4)
+    trained.fit(module, *loaders)
+    assert trained.global_step == steps
+    tags = only_run().data.tags
+    assert tags[contract.TAG_STATUS] == status
+    assert (contract.TAG_STOPPED in tags) == (status == "pruned")
+    if status == "pruned":
+        assert json.loads(tags[contract.TAG_STOPPED])["step"] == steps - 1

@@ -244,3 +244,53 @@ def test_a_plain_loop_with_accelerate(uri: str, only_run: OnlyRun, history: Hist
     assert list(history(run, contract.TRAIN_LOSS)) == list(range(6))
     assert run.data.tags[contract.TAG_BATCH_SIZE] == "8"
     assert run.data.tags[contract.TAG_STATUS] == "complete"
+
+
+class Verdict(TrainerCallback):
+    """Gives the logger a verdict, as the guard's process does, before step 4, or before the evaluation after it."""
+
+    def __init__(self, tuning: TuningCallback, at_evaluation: bool) -> None:
+        self.tuning, self.at_evaluation = tuning, at_evaluation
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        if state.global_step == 3 and not self.at_evaluation:
+            self.give()
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        if state.global_step == 4 and self.at_evaluation:
+            self.give()
+
+    def give(self) -> None:
+        assert self.tuning.recording is not None
+        self.tuning.recording._on_verdict(
+            {"state": "doomed", "step": 1, "stop": True, "message": "It cannot become the best.", "at": 1e9}
+        )
+
+
+@pytest.mark.parametrize("at_evaluation", [True, False])
+@pytest.mark.parametrize(("guard", "steps", "status"), [("stop", 4, "pruned"), ("warn", 8, "complete")])
+def test_the_guard_ends_a_training_after_a_step(
+    guard: str,
+    steps: int,
+    status: str,
+    at_evaluation: bool,
+    arguments: Any,
+    model: Any,
+    data: Any,
+    start: Any,
+    only_run: OnlyRun,
+) -> None:
+    callback = start(guard=guard)
+    settings = arguments(eval_strategy="steps", eval_steps=2)
+    trainer = Trainer(
+        model,
+        settings,
+        train_dataset=data,
+        eval_dataset=data[:8],
+        callbacks=[callback, Verdict(callback, at_evaluation)],
+    )
+    trainer.train()
+    assert trainer.state.global_step == steps
+    tags = only_run().data.tags
+    assert tags[contract.TAG_STATUS] == status
+    assert (contract.TAG_STOPPED in tags) == (status == "pruned")

@@ -1,9 +1,11 @@
 """A study's trials in a Python loop: recorded with their status, resumable, shared with other launchers."""
 
+import json
 import math
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import mlflow
 import pytest
@@ -12,6 +14,7 @@ import advisor
 from advisor import contract, open_study, report_trial
 from advisor.execution import Ledger
 from advisor.execution.engines import Exit
+from advisor.execution.guarding import RunVerdict
 from advisor.execution.queue import AdaptiveQueue, as_observations
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Objective, Parameter, Sampler, StudySpec
@@ -244,3 +247,54 @@ def test_importing_the_package_loads_no_slow_library():
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
     assert {"open_study", "report_trial"} <= set(advisor.__all__)
+
+
+def train_guarded(trial, *, obeys=True):
+    """Train until the trial's planned length; trial 5 is hopeless, and waits for the guard. Return the last step."""
+    hopeless = trial.number == 5
+    with mlflow.start_run():
+        for step in range(1, 13):
+            mlflow.log_metric("val/loss", 3.0 if hopeless else 1 / step + 0.01 * trial.number, step=step)
+            if hopeless and step == 8:
+                until = time.monotonic() + 120
+                while not trial.should_stop and time.monotonic() < until:
+                    time.sleep(0.05)
+            if trial.should_stop and obeys:
+                return step
+    return 12
+
+
+@pytest.mark.parametrize(("obeys", "status"), [(True, "pruned"), (False, "complete")])
+def test_the_guard_asks_a_hopeless_training_to_stop(obeys, status, project):
+    spec = SPEC.model_copy(update={"max_train_steps": 12, "evaluate_every": 1})
+    study = open_study(spec, guard=True)
+    study._guard._guarded = replace(study._guard._guarded, interval_s=0.2)
+    steps = [train_guarded(trial, obeys=obeys) for trial in study.trials()]
+    assert steps == [12] * 5 + [8 if obeys else 12]
+    assert list(statuses().values()) == ["complete"] * 5 + [status]
+    assert study._guard._process is None
+    tags = runs()["trial-5"].tags
+    if obeys:
+        stopped = json.loads(tags[contract.TAG_STOPPED])
+        assert (stopped["state"], stopped["step"]) == ("doomed", 8)
+        assert stopped["reason"].startswith("trial-5 cannot become the best")
+    else:
+        assert contract.TAG_STOPPED not in tags
+
+
+def test_a_trial_ends_as_reported_even_after_a_verdict(project):
+    for trial in open_study(SPEC).trials(3):
+        assert trial.should_stop is False
+        trial.judge(RunVerdict("another", "t", "doomed", 10, 100.0, stop=True, message="It is hopeless."))
+        trial.judge(RunVerdict(trial.run_id, "t", "diverging", 10, 100.0, stop=False, message="It diverges."))
+        assert trial.should_stop is False
+        trial.judge(RunVerdict(trial.run_id, "t", "not_finite", 10, 100.0, stop=True, message="It is not finite."))
+        assert trial.should_stop is True
+        if trial.number == 0:
+            report_trial(trial, {10: math.nan})
+        if trial.number == 1:
+            report_trial(trial, {10: 0.5}, status="stopped")
+        if trial.number == 2:
+            report_trial(trial, error="lost its data")
+    assert list(statuses().values()) == ["diverged", "stopped", "infeasible"]
+    assert [contract.TAG_STOPPED in runs()[f"trial-{n}"].tags for n in range(3)] == [True, False, False]

@@ -1,0 +1,110 @@
+"""Judges one run while it trains: a process of `advisor guard` writes its verdicts into a file, which the writer thread reads.
+
+The process is separate and has a low priority, so that a training step pays nothing for it. It judges what was delivered to the
+store. Without the store there is no verdict.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from io import RawIOBase
+from pathlib import Path
+from typing import Any
+
+from advisor.contract.guard_file import FileVerdict, read_verdict
+from advisor.contract.redact import one_line
+from advisor_logging.shipper_process import HelperProcess, ShipperSettings
+
+FILE_NAME = "guard.json"
+"""Name of the file in the spool into which the process writes its verdicts."""
+MAX_ENDING_S = 1.0
+"""Maximum seconds to wait until a terminated process has ended."""
+_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+class Guard:
+    """The guard of one run. The writer thread calls `look`; it starts the process as soon as there is something to judge."""
+
+    def __init__(
+        self,
+        is_evaluated: Callable[[], bool],
+        on_verdict: Callable[[FileVerdict], None],
+        warn: Callable[[str, str], None],
+    ) -> None:
+        """is_evaluated: returns whether the objective has a value. on_verdict: receives each new verdict. warn: logs a line, once
+        per key."""
+        self._is_evaluated, self._on_verdict, self._warn = is_evaluated, on_verdict, warn
+        self._process: GuardProcess | None = None
+        self._seen: tuple[int, int] | None = None
+        self._ended = False
+
+    def look(self, folder: Path, tracking_uri: str, status: Mapping[str, Any]) -> None:
+        """Start the process, or pass on a new verdict. status: the shipper's `status.json`, which names the run once it is open."""
+        if self._ended:
+            return
+        if self._process is None:
+            if "experiment_id" in status and self._is_evaluated():
+                self._start(folder, tracking_uri, status)
+            return
+        if reason := self._process.exit_reason():
+            self._ended = True
+            self._warn("guard ended", f"the guard ended with {reason}; training goes on without it")
+            return
+        with contextlib.suppress(OSError):  # there is no verdict yet
+            found = os.stat(folder / FILE_NAME)
+            seen = found.st_ino, found.st_mtime_ns
+            if seen != self._seen and (verdict := read_verdict(folder / FILE_NAME)) is not None:
+                self._seen = seen
+                self._on_verdict(verdict)
+
+    def stop(self) -> None:
+        """End the process."""
+        self._ended = True
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+
+    def _start(self, folder: Path, tracking_uri: str, status: Mapping[str, Any]) -> None:
+        watch = ["--watch", str(folder / FILE_NAME), "--run", str(status["run_id"])]
+        try:
+            self._process = GuardProcess(tracking_uri, ["guard", str(status["experiment_id"]), *watch])
+        except OSError as error:
+            self._ended = True
+            self._warn(
+                "guard ended", f"the guard could not be started ({one_line(error)}); training goes on without it"
+            )
+
+
+class GuardProcess(HelperProcess):
+    """A handle for one process of `advisor guard`."""
+
+    def __init__(self, tracking_uri: str, arguments: list[str]) -> None:
+        """Start the process. arguments: its command line. Raises OSError if the system cannot start it."""
+        super().__init__("guard_process", ShipperSettings.from_this_process(tracking_uri), {"arguments": arguments})
+
+    def stop(self) -> None:
+        """End the process at once. It only reads the store."""
+        self._process.terminate()
+        try:
+            self._process.wait(MAX_ENDING_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self._stderr.close()
+
+
+def main(trainer: Mapping[str, Any], _lines: RawIOBase) -> None:
+    """Run the command in this process. It ends with the run or the trainer. trainer: {"tracking_uri", "arguments"}."""
+    if hasattr(os, "nice"):
+        os.nice(10)
+    # The address is no argument: other users can read command lines, and it can contain a password.
+    os.environ.update({**_THREADS, "MLFLOW_TRACKING_URI": trainer["tracking_uri"]})
+    from advisor.cli.main import main as run_command  # a slow import, which the trainer does not need
+
+    run_command(trainer["arguments"])

@@ -1,0 +1,69 @@
+"""`GuardPruner`, which lets the guard prune the trials of an Optuna study."""
+
+from __future__ import annotations
+
+import numpy as np
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from advisor.guard.policy import Policy, Progress
+from advisor.guard.replay import guard_stopper
+
+
+class GuardPruner(optuna.pruners.BasePruner):
+    """Prunes a trial that cannot become the best of its study, judged by two bounds of what it can still gain.
+
+        from advisor.interop.exports.optuna import GuardPruner
+
+        def objective(trial):
+            rate = trial.suggest_float("learning_rate", 1e-4, 1.0, log=True)
+            for epoch in range(50):
+                error = train_one_epoch(rate)
+                trial.report(error, epoch)
+                if trial.should_prune():
+                    raise optuna.TrialPruned
+            return error
+
+        study = optuna.create_study(direction="minimize", pruner=GuardPruner(max_steps=50))
+
+    A trial is pruned if its lowest value so far is behind the best of all trials by more than 1.5 times what any completed trial
+    gained after this step, and by more than 1.5 times what it would gain itself at its own recent pace; both at three reports in
+    a row. So a slow starter goes on, other than with a median or a halving pruner. The bounds need four completed trials with
+    at least ten reports each. A trial whose last two reports are NaN or infinite is pruned in any case.
+
+    All trials must have the same length. A completed trial that ended early is ignored, and if any trial reports at a step
+    beyond `max_steps`, no trial is ruled out by the bounds.
+    """
+
+    def __init__(self, max_steps: int, *, policy: Policy | None = None) -> None:
+        """max_steps: number of steps of a whole training, in the unit of the steps passed to `trial.report`.
+
+        policy: thresholds of the guard. Raises ValueError if `max_steps` is not positive.
+        """
+        if max_steps < 1:
+            raise ValueError(f"max_steps must be at least 1, not {max_steps}")
+        self._max_steps, self._policy = max_steps, policy or Policy()
+
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        """Return whether to prune the trial. Optuna calls this in `trial.should_prune()`."""
+        own = self._progress(study, trial)
+        if not len(own.steps):
+            return False
+        at = len(own.steps) - 1
+        others = [t for t in study.get_trials(deepcopy=False) if t.number != trial.number and t.intermediate_values]
+        progress = [(t, self._progress(study, t)) for t in others]
+        completed = [p for t, p in progress if t.state == TrialState.COMPLETE and self._is_whole(p)]
+        if any(p.steps[-1] > self._max_steps for p in (own, *(p for _, p in progress))):
+            completed = []
+        incumbent = float(min(p.best[-1] for p in (own, *(p for _, p in progress))))
+        return guard_stopper(self._policy)(own, at, completed, incumbent)
+
+    def _progress(self, study: optuna.Study, trial: FrozenTrial) -> Progress:
+        reports = sorted(trial.intermediate_values.items())
+        sign = -1.0 if study.direction == optuna.study.StudyDirection.MAXIMIZE else 1.0
+        steps, values = np.array([s for s, _ in reports]), np.array([sign * v for _, v in reports], float)
+        return Progress(steps, values, float(self._max_steps))
+
+    def _is_whole(self, trial: Progress) -> bool:
+        """Return whether another report, as far from the last one as that is from the one before, would exceed the length."""
+        return len(trial.steps) > 1 and bool(2 * trial.steps[-1] - trial.steps[-2] >= self._max_steps)
