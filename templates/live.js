@@ -34,6 +34,33 @@
     (again || (was.id && page.document.getElementById(was.id)))?.focus?.({ preventScroll: true });
   };
 
+  // The running trials: a trial's row opens to the reason for its verdict, and stays open while newer verdicts come.
+  const panel = document.getElementById("running"), trials = panel.querySelector("ul");
+  const element = (tag, text, name = "") => Object.assign(document.createElement(tag), { textContent: text, className: name });
+  const rowOf = (trial, open) => {
+    const row = element("li", "", trial.state), box = document.createElement("details"), head = document.createElement("summary");
+    row.dataset.id = trial.id;
+    const name = element("span", ""), bar = document.createElement("progress");
+    name.append(element("bdi", trial.name));
+    bar.setAttribute("aria-label", "Share of the training");
+    if (trial.done !== null) bar.value = trial.done;
+    bar.style.visibility = trial.done === null ? "hidden" : "visible";
+    head.append(name, bar, element("span", trial.progress, "done"), element("span", trial.word, "word"));
+    head.title = trial.message;
+    box.append(head, element("p", trial.message), ...trial.notes.map((note) => element("p", note, "note")));
+    box.open = open;
+    row.append(box);
+    return row;
+  };
+  const listRunning = (state) => {
+    const open = new Set([...trials.children].filter((row) => row.querySelector("details").open).map((row) => row.dataset.id));
+    const focused = document.activeElement.closest("#running li")?.dataset.id;
+    panel.querySelector("summary").textContent = state.summary;
+    panel.hidden = !state.summary;
+    trials.replaceChildren(...state.running.map((trial) => rowOf(trial, open.has(trial.id))));
+    if (focused) [...trials.children].find((row) => row.dataset.id === focused)?.querySelector("summary").focus({ preventScroll: true });
+  };
+
   const load = () => {
     const was = version && frame.contentDocument && frame.contentWindow ? place(frame.contentWindow) : null;
     frame.addEventListener("load", () => { if (was) restore(frame.contentWindow, was); }, { once: true });
@@ -46,6 +73,7 @@
       if (state.version !== version) {
         load();
         version = state.version;
+        listRunning(state);
         list.replaceChildren(...state.changes.map((change) => {
           const item = document.createElement("li");
           item.textContent = change;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -14,8 +14,9 @@ from advisor.contract.redact import redact
 from advisor.model.errors import AdvisorError, NothingToJudge
 from advisor.model.progress import no_progress
 from advisor.report import Report
-from advisor.report.live import LiveReport
+from advisor.report.live import LiveReport, rows
 from advisor.report.text.report_diff import report_diff
+from advisor.report.text.running import alarms, summary_line
 
 INTERVAL_S = 10.0
 """Minimum seconds between two analyses. The pause is at least as long as an analysis, which leaves the store idle for half of
@@ -89,9 +90,11 @@ def serve_live_report(
         live = LiveReport(port)
     except OSError as error:
         raise AdvisorError(f"cannot serve on port {port}: {error.strerror}; choose another --port") from None
+    known: set[tuple[str, str]] = set()
     with live:
-        live.show(report.to_html(), _clock_time())
+        _show(live, report)
         echo(f"Live at {live.url} (this machine only). Ctrl+C ends it.")
+        _announce(report, known, echo)
         duration_s, failure = 0.0, None
         try:
             while True:
@@ -99,6 +102,7 @@ def serve_live_report(
                 began = time.monotonic()
                 try:
                     report, failure = _update_report(report, live, analyze, write, echo), None
+                    _announce(report, known, echo)
                 except Exception as error:
                     if (reason := _one_line(error)) != failure:
                         failure = reason
@@ -121,10 +125,21 @@ def _update_report(
         return before
     write(after)
     news = report_diff(before, after)
-    live.show(after.to_html(), _clock_time(), news)
+    _show(live, after, news)
     for line in news or ("More values were logged; the findings are the same.",):
         echo(f"{_clock_time()} {line}")
     return after
+
+
+def _show(live: LiveReport, report: Report, news: Sequence[str] = ()) -> None:
+    live.show(report.to_html(), _clock_time(), news, rows(report), summary_line(report))
+
+
+def _announce(report: Report, known: set[tuple[str, str]], echo: Callable[[str], object]) -> None:
+    """Print a line for each running trial in trouble, once per trial and verdict. known: the pairs that were printed before."""
+    for key, line in alarms(report, known):
+        known.add(key)
+        echo(f"{_clock_time()} {line}")
 
 
 def _one_line(error: Exception) -> str:

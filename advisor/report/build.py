@@ -19,6 +19,7 @@ from advisor.computed.pipeline.reproduction import reproduction
 from advisor.computed.space import rerun, settings
 from advisor.engine.measured import measured, rates_in_words
 from advisor.engine.rule import Rule
+from advisor.guard.hindsight import hindsight
 from advisor.history.model import History
 from advisor.model.evidence import CurveEvidence
 from advisor.model.finding import Verdict
@@ -34,6 +35,7 @@ from advisor.report.plot_data.compact_curves import compact_curves
 from advisor.report.plot_data.curves import curve_set, norm_histogram
 from advisor.report.plot_data.model import CurveSet, Figures, JustAbove, TrialRow
 from advisor.report.report import Report
+from advisor.report.running import running_trials, stopped_trials
 from advisor.report.text.run_command import new_options, training_command
 from advisor.report.text.unlocks import unlocks
 
@@ -84,6 +86,9 @@ def build_report(
         figures=_figures(study, ranked, verdicts),
         provenance=_provenance(study, command),
         history=history,
+        running=running_trials(study, rules),
+        stopped=stopped_trials(study),
+        hindsight=hindsight(study),
     )
 
 

@@ -13,7 +13,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from typing import Any
 
+from advisor.model.message import Percent
+from advisor.model.words import clean
 from advisor.report.formats.html import render_live
+from advisor.report.model import ReportData
+from advisor.report.text.running import STATE_WORDS
 
 ADDRESS = "127.0.0.1"
 """The server listens on the loopback address only, because reports may be confidential and it has no authentication."""
@@ -29,6 +33,39 @@ _TYPES = {"/": "text/html", "/report.html": "text/html", "/state": "application/
 
 
 @dataclass(frozen=True, slots=True)
+class Row:
+    """A running trial as the page shows it. The page inserts all texts as text, never as markup."""
+
+    id: str
+    name: str
+    done: float | None
+    """Share of the planned training that is done; None if the length is unknown."""
+    progress: str
+    """The same in words: `40 %`, or the last step."""
+    state: str
+    word: str
+    message: str
+    notes: tuple[str, ...]
+
+
+def rows(report: ReportData) -> tuple[Row, ...]:
+    """Return the report's running trials for the page."""
+    return tuple(
+        Row(
+            id=t.id,
+            name=clean(t.name),
+            done=t.done,
+            progress=f"step {t.step:,}" if t.done is None else str(Percent(t.done)),
+            state=t.state,
+            word=STATE_WORDS[t.state],
+            message=clean(str(t.message)),
+            notes=tuple(clean(str(note)) for note in t.notes),
+        )
+        for t in report.running
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """The server's response to the page, which polls every few seconds."""
 
@@ -38,6 +75,10 @@ class State:
     """Local time at which the current report was made."""
     changes: tuple[str, ...] = ()
     """Differences between the current report and the previous one, one sentence each."""
+    running: tuple[Row, ...] = ()
+    """The running trials, those to act on first."""
+    summary: str = ""
+    """The number of running trials and what the guard has saved, in a sentence or two; empty without either."""
     error: str | None = None
     """Reason that the latest analysis failed; the previous report stays visible. None after a success."""
 
@@ -98,11 +139,13 @@ class LiveReport:
         self._server.shutdown()
         self._server.server_close()
 
-    def show(self, page: str, at: str, changes: Sequence[str] = ()) -> None:
-        """Serve this page as the current report."""
+    def show(
+        self, page: str, at: str, changes: Sequence[str] = (), running: Sequence[Row] = (), summary: str = ""
+    ) -> None:
+        """Serve this page as the current report, with the running trials above it."""
         with self._lock:
             self._page = page.encode()
-            self._state = State(self._state.version + 1, at, tuple(changes))
+            self._state = State(self._state.version + 1, at, tuple(changes), tuple(running), summary)
 
     def fail(self, error: str | None) -> None:
         """Show that the latest analysis failed; None clears the error."""

@@ -7,6 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from advisor.engine.explain import first_cause
+from advisor.guard.hindsight import Hindsight
+from advisor.guard.verdicts import State
 from advisor.history.advice import AdviceRecord
 from advisor.history.model import History
 from advisor.model.finding import Finding, Goal, Verdict, by_priority
@@ -103,6 +105,37 @@ class NextStudy(FrozenModel):
     """Options of that command that no trial had."""
 
 
+class RunningTrial(FrozenModel):
+    """A trial that still runs, and the guard's verdict on it."""
+
+    id: str
+    name: str
+    state: State
+    step: int
+    """Last evaluated step; 0 without an evaluation."""
+    length: float | None
+    """Planned length in steps; None if unknown."""
+    message: MessageField
+    """The verdict with its evidence, or the reason why nothing can be told."""
+    stop: bool
+    """Whether the evidence suffices to stop the trial."""
+    notes: tuple[MessageField, ...] = ()
+    """Findings that this trial shows by itself, such as waiting for data."""
+
+    @property
+    def done(self) -> float | None:
+        """Share of the planned training that is done; None if the length is unknown."""
+        return min(1.0, self.step / self.length) if self.length else None
+
+
+class StoppedTrials(FrozenModel):
+    """The trials that the guard stopped."""
+
+    trials: int = 0
+    saved_steps: int = 0
+    """Planned steps that these trials did not train."""
+
+
 class Provenance(FrozenModel):
     """Origin of a report: its data, software versions and command."""
 
@@ -149,6 +182,12 @@ class ReportData(FrozenModel):
     """What following the advice of each rule has gained so far in this store."""
     runs_url: str | None = None
     """URL prefix of run pages in the MLflow UI, to which a run id is appended; None if the store is not a server."""
+
+    running: tuple[RunningTrial, ...] = ()
+    """The running trials with the guard's verdicts, those to act on first."""
+    stopped: StoppedTrials = StoppedTrials()
+    hindsight: Hindsight | None = None
+    """Whether stopping early would have been safe in this study; None if its trials have no curves."""
 
     folder: str = "advisor-report"
     """Folder of the report, as the commands in it name it."""

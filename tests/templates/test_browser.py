@@ -296,6 +296,44 @@ def test_a_live_page_shows_the_newer_report_at_the_same_position(
     assert [t for t in trouble if not t.startswith(live.url) and "ERR_CONNECTION_REFUSED" not in t] == []
 
 
+@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_live_page_lists_the_running_trials_above_the_report(
+    open_page: Open, report: Report, page_file: Path, theme: str, width: int
+) -> None:
+    from advisor.report.live import LiveReport, Row
+
+    def trial(id: str, state: str, message: str, done: float | None = 0.4) -> Row:
+        return Row(id, f"<b>{id}</b>" * 6, done, "40 %" if done else "step 30", state, state, message, ("It waits.",))
+
+    first = [trial("a", "doomed", "It is <i>far</i> behind."), trial("b", "unknown", "No plan.", None)]
+    with LiveReport() as live:
+        live.show(report.to_html(), "10:00:00", (), first, "2 running trials.")
+        page, trouble = open_page(page_file, color_scheme=theme, viewport={"width": width, "height": 800})
+        page.goto(live.url)
+        page.locator("#running > summary", has_text="2 running trials.").wait_for(timeout=10_000)
+        rows = page.locator("#running li")
+        assert rows.count() == 2
+        assert page.locator("#running b, #running i").count() == 0
+        rows.first.locator("summary").click()
+        assert rows.first.locator("p").first.inner_text() == "It is <i>far</i> behind."
+        assert rows.first.locator("summary").get_attribute("title") == "It is <i>far</i> behind."
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.locator("#report").bounding_box()["height"] > 300
+        axe = pytest.importorskip(
+            "axe_playwright_python.sync_playwright", reason="needs the package axe-playwright-python"
+        )
+        assert [v["id"] for v in axe.Axe().run(page, context="#running").response["violations"]] == []
+        live.show(report.to_html(), "10:00:10", (), [trial("a", "doomed", "Later.", 0.5)], "1 running trial.")
+        page.locator("#running > summary", has_text="1 running trial.").wait_for(timeout=10_000)
+        assert rows.count() == 1
+        assert rows.first.locator("p", has_text="Later.").is_visible()
+        assert page.evaluate("document.activeElement.closest('li')?.dataset.id") == "a"
+        live.show(report.to_html(), "10:00:20")
+        page.locator("#running").wait_for(state="hidden", timeout=10_000)
+    assert [t for t in trouble if not t.startswith(live.url) and "ERR_CONNECTION_REFUSED" not in t] == []
+
+
 def test_names_link_to_their_runs_if_the_store_is_a_server(open_page: Open, report: Report, tmp_path: Path) -> None:
     linked = report.model_copy(update={"runs_url": "http://localhost:5000/#/experiments/1/runs/"})
     page, trouble = open_page(write(tmp_path, linked.to_html()))

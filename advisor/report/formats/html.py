@@ -45,6 +45,7 @@ def render_html(report: ReportData) -> str:
         best_sentence=headline.best_sentence(report),
         certainty=headline.certainty(report),
         decisions=view.decisions(report),
+        stoppers=view.stopper_rows(report),
         run_command=run_command(report),
         missing_options=missing_options(report),
         waits=headline.before_study(report) is not None,

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from advisor.guard.hindsight import Hindsight
 from advisor.history.model import History
 from advisor.model.finding import Verdict
 from advisor.model.frozen import FrozenModel
@@ -17,7 +18,7 @@ from advisor.model.reading import Decision
 from advisor.model.spec import Objective
 from advisor.model.words import encodable
 from advisor.planning import Deferred
-from advisor.report.model import Best, Provenance, ReportData, TrialCounts, Unlock
+from advisor.report.model import Best, Provenance, ReportData, RunningTrial, StoppedTrials, TrialCounts, Unlock
 
 
 class NextEntry(FrozenModel):
@@ -51,6 +52,12 @@ class FindingsFile(BaseModel):
     provenance: Provenance
     history: History | None = None
     """All rounds up to this study, with their predictions; None for a first round."""
+    running: tuple[RunningTrial, ...] = ()
+    """The running trials with the guard's verdicts, those to act on first."""
+    stopped: StoppedTrials = StoppedTrials()
+    """The trials that the guard stopped."""
+    hindsight: Hindsight | None = None
+    """Whether stopping early would have been safe in this study; None if its trials have no curves."""
 
 
 def findings_file(report: ReportData) -> FindingsFile:
@@ -69,6 +76,9 @@ def findings_file(report: ReportData) -> FindingsFile:
         unlocks=report.unlocks,
         provenance=report.provenance,
         history=report.history,
+        running=report.running,
+        stopped=report.stopped,
+        hindsight=report.hindsight,
     )
 
 

@@ -17,6 +17,7 @@ from advisor.report.formats.view import (
     explanation_sentence,
     merged_changes,
     steps,
+    stopper_rows,
     study_sheet,
 )
 from advisor.report.model import ReportData
@@ -175,6 +176,17 @@ def _reading_lines(report: ReportData) -> Iterator[str]:
         for decision in every:
             overrule = f" Overrule: `{_code_text(decision.overrule)}`" if decision.overrule else ""
             yield f"- {escape_markdown(sentence(decision.text))}{overrule}"
+        yield ""
+    if rows := stopper_rows(report):
+        assert report.hindsight is not None
+        yield "### Would stopping early have been safe?"
+        yield ""
+        yield escape_markdown(report.hindsight.message)
+        yield ""
+        yield f"| Way to stop | Steps saved | Best result | Lost of the {report.hindsight.best} best trials |"
+        yield "|---|---|---|---|"
+        for row in rows:
+            yield f"| {' | '.join(map(escape_markdown, row))} |"
         yield ""
 
 

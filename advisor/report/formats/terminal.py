@@ -21,7 +21,7 @@ from advisor.report.formats.view import (
     steps,
 )
 from advisor.report.model import ReportData
-from advisor.report.text import headline, history
+from advisor.report.text import headline, history, running
 from advisor.report.text.run_command import missing_options, run_command
 
 MAX_FINDINGS = 8
@@ -56,8 +56,12 @@ def print_report(report: ReportData, console: Console) -> None:
         *history.track_record(report),
     ):
         out(line)
+    if doomed := running.doomed_line(report):
+        out(str(doomed), "yellow")
     for line in (*report.warnings, *decision_lines(report, MAX_DECISIONS)):
         out(sentence(line), "dim")
+    if report.hindsight is not None and report.hindsight.message:
+        out(f"Would stopping early have been safe? {report.hindsight.message}", "dim")
     for head, below in report.headed[:MAX_FINDINGS]:
         _print_finding(out, report, head)
         for finding in below:

@@ -10,7 +10,7 @@ from typing import Any
 from advisor.model.change import Advise, SetField, SetRange, SetSchedule
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, HistogramEvidence
 from advisor.model.finding import Finding, Verdict
-from advisor.model.message import Message, Name, as_sentence, joined, say
+from advisor.model.message import Message, Name, Percent, as_sentence, joined, say
 from advisor.model.reading import Decision
 from advisor.model.spec import SAME, Parameter
 from advisor.model.words import capital, clean, confidence, count, number, sentence, setting, shorten
@@ -357,6 +357,18 @@ def decision_lines(report: ReportData, limit: int) -> tuple[str, ...]:
     lines = [f"{sentence(d.text)}{f' Overrule: {d.overrule}' if d.overrule else ''}" for d in every[:limit]]
     rest = len(every) - limit
     return (*lines, f"And {count(rest, 'more decision')} in the report.") if rest > 0 else tuple(lines)
+
+
+def stopper_rows(report: ReportData) -> tuple[tuple[str, str, str, str], ...]:
+    """Return (way to stop early, share of steps saved, fate of the best result, best trials lost) rows, the guard first.
+
+    Empty if it cannot be told.
+    """
+    found = report.hindsight
+    if found is None or found.guard is None:
+        return ()
+    outcomes = (found.guard, *found.others)
+    return tuple((capital(o.name), str(Percent(o.saved)), "kept" if o.kept else "lost", str(o.lost)) for o in outcomes)
 
 
 def _inference_text(reason: str) -> str:

@@ -14,6 +14,7 @@ from mlflow_studies import log_study
 
 from advisor import analyze
 from advisor.cli.watch import first_report, serve_live_report
+from advisor.report.model import RunningTrial
 
 RATES = [10 ** (-5 + 0.25 * i) for i in range(12)]
 
@@ -39,7 +40,7 @@ def test_watch_serves_each_new_report_and_says_what_changed(uri, tmp_path):
                 found[1] for line in process.stdout if (found := re.match(r"Live at (http://127\.0\.0\.1:\d+/) ", line))
             )
             state = json.load(urllib.request.urlopen(url + "state"))
-            assert (state["version"], state["changes"], state["error"]) == (1, [], None)
+            assert (state["version"], state["changes"], state["running"], state["error"]) == (1, [], [], None)
             log_two_more(uri)
             # The analysis may also run between the two trials, so the last of its lines counts.
             assert any(re.match(r"\d\d:\d\d:\d\d Best val_loss: 0\.19", line) for line in process.stdout)
@@ -99,6 +100,29 @@ def test_watch_waits_for_the_first_result(uri):
     )
     assert len(reasons) == 4
     assert all(part in reason for part, reason in zip(ends, reasons, strict=True)), reasons
+
+
+def test_watch_says_once_that_a_running_trial_is_in_trouble(uri):
+    report = analyze("plain", tracking_uri=uri, settings={})
+    plain = {"id": "r", "name": "trial-1", "step": 40, "length": 100.0, "stop": False}
+    states = ("stuck", "fine", "stuck", "doomed", "doomed")
+    running = [RunningTrial(**plain, state=state, message=f"trial-1 is {state}.") for state in states]
+    steps = iter(
+        report.model_copy(
+            update={"running": (trial,), "provenance": report.provenance.model_copy(update={"data": str(i)})}
+        )
+        for i, trial in enumerate(running)
+    )
+    first, lines = next(steps), []
+
+    def next_result():
+        if (step := next(steps, None)) is None:
+            raise KeyboardInterrupt
+        return step
+
+    serve_live_report(first, analyze=next_result, write=lambda _: None, port=0, echo=lines.append, interval_s=0.01)
+    told = [line.split(" ", 1)[1] for line in lines if "trial-1 is" in line]
+    assert told == ["Stuck: trial-1 is stuck.", "Doomed: trial-1 is doomed."]
 
 
 def test_watch_outlives_every_failure_of_an_analysis(uri):

@@ -12,7 +12,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from advisor.report.live import ADDRESS, MAX_CONNECTIONS, LiveReport
+from advisor.model.message import Name, say
+from advisor.model.words import clean
+from advisor.report import Report
+from advisor.report.live import ADDRESS, MAX_CONNECTIONS, LiveReport, rows
+from advisor.report.model import RunningTrial
 
 
 @pytest.fixture
@@ -36,10 +40,31 @@ def test_it_serves_the_latest_report_and_its_changes(live: LiveReport) -> None:
     assert get(live, "/report.html?1")[:2] == (200, "<p>one</p>")
     live.show("<p>two ü</p>", "10:00:10", ["2 new trials"])
     assert get(live, "/report.html")[1] == "<p>two ü</p>"
-    state = {"version": 2, "at": "10:00:10", "changes": ["2 new trials"], "error": None}
+    state = {"version": 2, "at": "10:00:10", "changes": ["2 new trials"], "running": [], "summary": "", "error": None}
     assert json.loads(get(live, "/state")[1]) == state
     live.fail("no such experiment")
     assert json.loads(get(live, "/state")[1]) == {**state, "error": "no such experiment"}
+
+
+def test_it_serves_the_running_trials_as_plain_text(live: LiveReport, report: Report) -> None:
+    trial = {"id": "r", "name": "a\x1b<b>\u202e", "state": "doomed", "step": 30, "length": 120.0, "stop": True}
+    running = RunningTrial(**trial, message=say("{name} is far behind.", name=Name("<i>")), notes=("It waits.",))
+    made = report.model_copy(update={"running": (running, running.model_copy(update={"length": None}))})
+    live.show("<p>one</p>", "10:00:00", (), rows(made), "2 running trials.")
+    state = json.loads(get(live, "/state")[1])
+    first, second = state["running"]
+    assert first == {
+        "id": "r",
+        "name": clean(trial["name"]),
+        "done": 0.25,
+        "progress": "25 %",
+        "state": "doomed",
+        "word": "doomed",
+        "message": "<i> is far behind.",
+        "notes": ["It waits."],
+    }
+    assert (second["done"], second["progress"]) == (None, "step 30")
+    assert state["summary"] == "2 running trials."
 
 
 def test_its_frame_may_only_request_this_server(live: LiveReport) -> None:

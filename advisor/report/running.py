@@ -1,0 +1,48 @@
+"""What a report says of the trials that still run, and of those that the guard stopped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from advisor.engine.rule import Rule
+from advisor.guard import TrialVerdict, running_verdicts
+from advisor.guard.notes import running_notes
+from advisor.model.guard_stop import read_guard_stop
+from advisor.model.study import Study
+from advisor.model.words import encodable
+from advisor.report.model import RunningTrial, StoppedTrials
+
+MAX_NOTED = 32
+"""Maximum number of running trials that rules judge one by one."""
+_ORDER = ("doomed", "not_finite", "diverging", "stuck", "fine", "unknown")
+
+
+def running_trials(study: Study, rules: Sequence[Rule]) -> tuple[RunningTrial, ...]:
+    """Return the running trials with their verdicts, those to act on first."""
+    verdicts = sorted(running_verdicts(study), key=lambda v: (_ORDER.index(v.state), v.trial.index))
+    return tuple(_row(study, v, rules if i < MAX_NOTED else ()) for i, v in enumerate(verdicts))
+
+
+def _row(study: Study, verdict: TrialVerdict, rules: Sequence[Rule]) -> RunningTrial:
+    return RunningTrial(
+        id=encodable(verdict.trial.id),
+        name=encodable(verdict.trial.name),
+        state=verdict.state,
+        step=verdict.step,
+        length=verdict.length if math.isfinite(verdict.length) else None,
+        message=verdict.message,
+        stop=verdict.stop,
+        notes=running_notes(study, verdict.trial, rules),
+    )
+
+
+def stopped_trials(study: Study) -> StoppedTrials:
+    """Return how many trials of the study the guard stopped, and the steps that this saved."""
+    saved = []
+    for trial in study.trials:
+        stop = read_guard_stop(trial.facts.get("stopped", ""))
+        if stop is not None and trial.round is None and trial.status in ("pruned", "diverged"):
+            left = study.planned_steps(trial) - stop.step
+            saved.append(max(0, int(left)) if math.isfinite(left) else 0)
+    return StoppedTrials(trials=len(saved), saved_steps=sum(saved))

@@ -1,0 +1,58 @@
+"""Sentences about the trials that still run."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from advisor.model.message import Message, Name, listed, say
+from advisor.model.words import clean, count, sentence
+from advisor.report.model import ReportData
+
+STATE_WORDS = {
+    "doomed": "doomed",
+    "not_finite": "not finite",
+    "diverging": "diverging",
+    "stuck": "stuck",
+    "fine": "fine",
+    "unknown": "cannot tell",
+}
+"""Verdicts on running trials in a word or two."""
+ALARMS = frozenset({"doomed", "not_finite", "diverging", "stuck"})
+"""Verdicts that someone who watches a study wants to hear of."""
+
+
+def doomed_line(report: ReportData) -> Message | None:
+    """Return a sentence that names the running trials that need not go on; None if there are none."""
+    doomed = [Name(t.name) for t in report.running if t.stop]
+    if not doomed:
+        return None
+    return say(
+        "{doomed} of {running} cannot become the best: {names}. `advisor guard` says why.",
+        doomed=len(doomed),
+        running=count(len(report.running), "running trial"),
+        names=listed(doomed),
+    )
+
+
+def summary_line(report: ReportData) -> str:
+    """Return a sentence that counts the running trials and what the guard has saved; empty without either."""
+    parts = []
+    if report.running:
+        doomed = sum(t.stop for t in report.running)
+        tail = f", {doomed} of them cannot become the best" if doomed else ""
+        parts.append(sentence(f"{count(len(report.running), 'running trial')}{tail}"))
+    if report.stopped.trials:
+        stopped = report.stopped
+        parts.append(
+            f"The guard stopped {count(stopped.trials, 'trial')} and saved {stopped.saved_steps:,} steps so far."
+        )
+    return " ".join(parts)
+
+
+def alarms(report: ReportData, known: Set[tuple[str, str]]) -> tuple[tuple[tuple[str, str], str], ...]:
+    """Return (key, sentence) for each running trial in trouble whose key, its trial and verdict, is not known yet."""
+    return tuple(
+        ((t.id, t.state), sentence(f"{STATE_WORDS[t.state].capitalize()}: {clean(str(t.message))}"))
+        for t in report.running
+        if t.state in ALARMS and (t.id, t.state) not in known
+    )
