@@ -330,7 +330,7 @@ def test_a_live_page_lists_the_running_trials_above_the_report(
         assert rows.first.locator("p", has_text="Later.").is_visible()
         assert page.evaluate("document.activeElement.closest('li')?.dataset.id") == "a"
         live.show(report.to_html(), "10:00:20")
-        page.wait_for_function("document.getElementById('running').hidden", timeout=10_000)
+        page.locator("#running").wait_for(state="hidden", timeout=10_000)
     assert [t for t in trouble if not t.startswith(live.url) and "ERR_CONNECTION_REFUSED" not in t] == []
 
 
