@@ -155,7 +155,7 @@ def median_stopper(warmup: float) -> Stopper:
     It stops a trial whose best cost is above the median of the costs of complete trials at the same evaluation.
     """
 
-    def stops(trial: Progress, at: int, completed: Sequence[Progress], _: float) -> bool:
+    def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
         if len(completed) < STARTUP_TRIALS or trial.steps[at] < warmup * trial.length:
             return False
         known = [cost for t in completed if at < len(t.costs) and not np.isnan(cost := t.costs[at])]
@@ -174,7 +174,7 @@ def halving_stopper(eta: int) -> Stopper:
     costs: list[list[float]] = [[] for _ in rungs]
     reached: dict[int, int] = {}
 
-    def stops(trial: Progress, at: int, _: Sequence[Progress], __: float) -> bool:
+    def stops(trial: Progress, at: int, _: Sequence[Progress]) -> bool:
         cost = float(trial.costs[at])
         while (rung := reached.get(id(trial), 0)) < len(rungs) and trial.steps[at] >= trial.length / rungs[rung]:
             if math.isnan(cost):
@@ -193,8 +193,8 @@ def _guard(policy: Policy, runs: Sequence[_Run]) -> Stopper:
     settings = [r.trial.params for r in runs]
     repeated = {id(r.progress) for r in runs if settings.count(r.trial.params) > 1}
 
-    def stops(trial: Progress, at: int, completed: Sequence[Progress], incumbent: float) -> bool:
-        doomed = id(trial) not in repeated and policy.doom(trial, at, completed, incumbent) is not None
+    def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
+        doomed = id(trial) not in repeated and policy.doom(trial, at, completed) is not None
         return doomed or not_finite(trial, at)
 
     return stops
@@ -205,11 +205,11 @@ def _among(whole: set[int], stopper: Stopper) -> Stopper:
     siblings: list[Progress] = []
     seen = 0
 
-    def stops(trial: Progress, at: int, completed: Sequence[Progress], incumbent: float) -> bool:
+    def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
         nonlocal seen
         siblings.extend(t for t in completed[seen:] if id(t) in whole)
         seen = len(completed)
-        return stopper(trial, at, siblings, incumbent)
+        return stopper(trial, at, siblings)
 
     return stops
 

@@ -48,7 +48,7 @@ class Bounds:
     best: float
     """The trial's lowest cost so far."""
     incumbent: float
-    """Lowest cost of all trials so far."""
+    """Lowest cost of the completed siblings. Their later gains include its own, so the bounds know how it got there."""
     later: float
     """Largest gain that a completed sibling achieved after this step, from this trial's cost or its own if that was lower."""
     own: float
@@ -73,15 +73,16 @@ class Policy:
     margin: float = 1.5
     """Factor on both bounds: the trial needs more than this times the gain that its siblings or its own pace make plausible."""
 
-    def doom(self, trial: Progress, at: int, siblings: Sequence[Progress], incumbent: float) -> Bounds | None:
+    def doom(self, trial: Progress, at: int, siblings: Sequence[Progress]) -> Bounds | None:
         """Return the bounds at evaluation `at` (0-based) if they rule the trial out there and at the evaluations just before it.
 
-        siblings: completed trials. incumbent: lowest cost of all trials so far.
+        siblings: completed trials.
         """
         first = at - self.in_a_row + 1
         if first < 0 or at + 1 < reach.MIN_POINTS or len(siblings) < self.siblings:
             return None
         completed = [(s.steps, s.best) for s in siblings]
+        incumbent = min(float(s.best[-1]) for s in siblings)
         bounds = None
         for k in range(at, first - 1, -1):
             best, own = float(trial.best[k]), float(trial.own_gain[k])

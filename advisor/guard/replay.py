@@ -10,20 +10,20 @@ import numpy as np
 
 from advisor.guard.policy import Policy, Progress
 
-Stopper: TypeAlias = Callable[[Progress, int, Sequence[Progress], float], bool]
-"""Whether to stop a trial after an evaluation (0-based), given the completed trials and the lowest cost so far."""
+Stopper: TypeAlias = Callable[[Progress, int, Sequence[Progress]], bool]
+"""Whether to stop a trial after an evaluation (0-based), given the completed trials."""
 
 
 def guard_stopper(policy: Policy) -> Stopper:
     """Return the guard as a stopper: it stops trials that are not finite, and those that it rules out."""
 
-    def stops(trial: Progress, at: int, completed: Sequence[Progress], incumbent: float) -> bool:
+    def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
         if not_finite(trial, at):
             return True
         siblings = [s for s in completed if np.isfinite(s.best[-1])]
         if len(siblings) < policy.siblings or not policy.enough_evaluations(siblings):
             return False
-        return policy.doom(trial, at, siblings, incumbent) is not None
+        return policy.doom(trial, at, siblings) is not None
 
     return stops
 
@@ -40,7 +40,7 @@ def replay(trials: Sequence[Progress], stops: Stopper, workers: int = 1) -> list
     """
     ends = [len(t.steps) for t in trials]
     completed: list[Progress] = []
-    incumbent, waiting = np.inf, iter(range(len(trials)))
+    waiting = iter(range(len(trials)))
     events: list[tuple[float, int, int, float]] = []
 
     def begin(at: float) -> None:
@@ -52,8 +52,7 @@ def replay(trials: Sequence[Progress], stops: Stopper, workers: int = 1) -> list
     while events:
         now, trial, k, began = heapq.heappop(events)
         run = trials[trial]
-        incumbent = min(incumbent, float(run.best[k]))
-        if stops(run, k, completed, incumbent):
+        if stops(run, k, completed):
             ends[trial] = k + 1
         elif k + 1 == len(run.steps):
             completed.append(run)

@@ -26,7 +26,7 @@ OUTLIVED = 0.02
 STUCK_FROM = 0.2
 """Share of the planned length from which a trial may be called stuck."""
 MOVED = 0.05
-"""Minimum gain that counts as learning, as a share of the distance from the first evaluation to the incumbent."""
+"""Minimum gain that counts as learning, as a share of the distance from the first evaluation to the best complete trial."""
 LOST = 0.8
 """Minimum share of its own gain that a diverging trial has lost."""
 BEYOND_NOISE = 5.0
@@ -60,10 +60,8 @@ def running_verdicts(study: Study, policy: Policy | None = None) -> tuple[TrialV
     """Return a verdict on each trial of the study that still runs."""
     policy = policy or Policy()
     progress = {t.index: _progress(study, t) for t in study.trials}
-    best = [p.best[-1] for p in progress.values() if len(p.steps)]
-    incumbent = float(min(best, default=np.inf))
     running = [t for t in study.trials if t.status == "running"]
-    return tuple(_Judge(study, policy, progress, incumbent).verdict(t) for t in running)
+    return tuple(_Judge(study, policy, progress).verdict(t) for t in running)
 
 
 def _progress(study: Study, trial: Trial) -> Progress:
@@ -76,7 +74,6 @@ class _Judge:
     study: Study
     policy: Policy
     progress: dict[int, Progress]
-    incumbent: float
 
     def verdict(self, trial: Trial) -> TrialVerdict:
         own = self.progress[trial.index]
@@ -91,7 +88,7 @@ class _Judge:
         if (reason := next(self._obstacles(trial, own, siblings), None)) is not None:
             return made("unknown", reason)
         last = len(own.steps) - 1
-        bounds = self.policy.doom(own, last, siblings, self.incumbent)
+        bounds = self.policy.doom(own, last, siblings)
         if bounds is not None:
             return made("doomed", self._doomed_text(trial, own, bounds), stop=True, bounds=bounds)
         if (text := self._stuck_text(trial, own, siblings)) is not None:
@@ -158,9 +155,9 @@ class _Judge:
     def _doomed_text(self, trial: Trial, own: Progress, bounds: Bounds) -> Message:
         value = self.study.objective_value
         return say(
-            "{trial} cannot become the best: after {done} of its training its best {metric} is {best}, {needed} from {incumbent}, "
-            "the best so far. From here on, no completed trial gained more than {later}, and at its own recent pace it would gain "
-            "{own}.",
+            "{trial} cannot become the best: after {done} of its training its best {metric} is {best}, and the best complete "
+            "trial has {incumbent}. It needs a gain of {needed}. From here on, no complete trial gained more than {later}, and at "
+            "its own recent pace it would gain {own}.",
             trial=Name(trial.name),
             done=Percent(min(1.0, bounds.step / own.length)),
             metric=Name(self.study.spec.objective.metric),
@@ -172,10 +169,11 @@ class _Judge:
         )
 
     def _stuck_text(self, trial: Trial, own: Progress, siblings: Sequence[Progress]) -> Message | None:
-        if own.steps[-1] < STUCK_FROM * own.length or not self._on_plateau(own, len(own.steps) - 1):
+        best = min(float(s.best[-1]) for s in siblings)
+        if own.steps[-1] < STUCK_FROM * own.length or not _on_plateau(own, len(own.steps) - 1, best):
             return None
-        learned = [s for s in siblings if not self._on_plateau(s, len(s.steps) - 1)]
-        left = [s for s in learned if not self._on_plateau(s, _at(s, own.steps[-1]))]
+        learned = [s for s in siblings if not _on_plateau(s, len(s.steps) - 1, best)]
+        left = [s for s in learned if not _on_plateau(s, _at(s, own.steps[-1]), best)]
         if not learned or len(left) < 0.5 * len(siblings):
             return None
         return say(
@@ -186,11 +184,6 @@ class _Judge:
             left=len(left),
             count=len(siblings),
         )
-
-    def _on_plateau(self, trial: Progress, at: int) -> bool:
-        """Return whether the trial had gained almost nothing by evaluation `at`."""
-        first = float(trial.costs[0])
-        return at < 0 or not first - trial.best[at] > MOVED * (first - self.incumbent)
 
     def _diverging_text(self, trial: Trial, own: Progress) -> Message | None:
         finite = own.costs[np.isfinite(own.costs)]
@@ -208,6 +201,12 @@ class _Judge:
             best=Objective(self.study.objective_value(float(own.best[-1]))),
             now=Objective(self.study.objective_value(float(own.level[-1]))),
         )
+
+
+def _on_plateau(trial: Progress, at: int, best: float) -> bool:
+    """Return whether the trial had gained almost nothing by evaluation `at`. best: cost of the best complete trial."""
+    first = float(trial.costs[0])
+    return at < 0 or not first - trial.best[at] > MOVED * (first - best)
 
 
 def _at(trial: Progress, step: float) -> int:

@@ -12,7 +12,7 @@ Trials begin one after another on each worker and take a time proportional to th
     lost     share of studies whose best result is worse than without stopping
     > noise  the same if it is worse by more than the median difference of the winner's last evaluations
     stopped  trials that were stopped
-    false    share of these that would have become better than the best result at that moment
+    false    share of these that would have become better than the best completed trial at that moment
 """
 
 from __future__ import annotations
@@ -112,12 +112,12 @@ def measure(trials: list[Progress], make: Callable[[], Stopper], workers: int) -
     stopper, false = make(), 0
     stopped: list[Progress] = []
 
-    def stops(trial: Progress, at: int, completed: Sequence[Progress], incumbent: float) -> bool:
+    def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
         nonlocal false
-        stop = stopper(trial, at, completed, incumbent)
+        stop = stopper(trial, at, completed)
         if stop and at + 1 < len(trial.steps):
             stopped.append(trial)
-            false += bool(trial.best[-1] < incumbent)
+            false += bool(trial.best[-1] < min((t.best[-1] for t in completed), default=np.inf))
         return stop
 
     ends = replay(trials, stops, workers)
@@ -134,7 +134,7 @@ def measure(trials: list[Progress], make: Callable[[], Stopper], workers: int) -
 # --- other ways to stop ----------------------------------------------------------------------------------------------------------
 
 
-def only_not_finite(trial: Progress, at: int, completed: Sequence[Progress], incumbent: float) -> bool:  # noqa: ARG001
+def only_not_finite(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:  # noqa: ARG001
     return not_finite(trial, at)
 
 
@@ -146,7 +146,7 @@ def optuna_stopper(make_pruner: Callable[[int], Any], evaluations: int) -> Stopp
     study = optuna.create_study(pruner=make_pruner(evaluations), sampler=optuna.samplers.RandomSampler(seed=0))
     begun: dict[int, Any] = {}
 
-    def stops(trial: Progress, at: int, completed: Sequence[Progress], incumbent: float) -> bool:  # noqa: ARG001
+    def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:  # noqa: ARG001
         if id(trial) not in begun:
             begun[id(trial)] = study.ask()
         mine = begun[id(trial)]

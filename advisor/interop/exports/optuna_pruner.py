@@ -55,8 +55,7 @@ class GuardPruner(optuna.pruners.BasePruner):
         completed = [p for t, p in progress if t.state == TrialState.COMPLETE and self._is_whole(p)]
         if any(p.steps[-1] > self._max_steps for p in (own, *(p for _, p in progress))):
             completed = []
-        incumbent = float(min(p.best[-1] for p in (own, *(p for _, p in progress))))
-        return guard_stopper(self._policy)(own, at, completed, incumbent)
+        return guard_stopper(self._policy)(own, at, completed)
 
     def _progress(self, study: optuna.Study, trial: FrozenTrial) -> Progress:
         reports = sorted(trial.intermediate_values.items())

@@ -160,7 +160,7 @@ def optuna_stopper(pruner):
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     search, begun = optuna.create_study(pruner=pruner), {}
 
-    def stops(trial, at, completed, incumbent):
+    def stops(trial, at, completed):
         mine = begun.setdefault(id(trial), None) or search.ask()
         begun[id(trial)] = mine
         mine.report(float(trial.costs[at]), at + 1)

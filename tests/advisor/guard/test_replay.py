@@ -35,7 +35,7 @@ def test_without_stopping_all_trials_end_by_themselves():
 def test_workers_begin_the_next_trial_when_one_ends():
     seen = []
 
-    def note(trial, at, completed, incumbent):
+    def note(trial, at, completed):
         seen.append((trials.index(trial), len(completed)))
         return False
 
@@ -55,7 +55,7 @@ def test_two_values_that_are_not_finite_stop_a_trial_and_one_does_not():
 def test_a_stopped_trial_is_no_sibling():
     counts = []
 
-    def stops(trial, at, completed, incumbent):
+    def stops(trial, at, completed):
         counts.append(len(completed))
         return at == 3
 

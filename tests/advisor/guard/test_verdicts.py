@@ -42,8 +42,9 @@ def test_a_trial_that_is_flat_and_far_behind_is_doomed():
     verdict = only(study([1.3, 1.2, *[1.15] * 8]))
     assert (verdict.state, verdict.stop, verdict.step, verdict.saved) == ("doomed", True, 500, 500)
     assert str(verdict.message) == (
-        "trial-5 cannot become the best: after 50 % of its training its best val/loss is 1.150, 1.05 from 0.1003, the best so far. "
-        "From here on, no completed trial gained more than 0.018, and at its own recent pace it would gain 0."
+        "trial-5 cannot become the best: after 50 % of its training its best val/loss is 1.150, and the best complete trial has "
+        "0.1003. It needs a gain of 1.05. From here on, no complete trial gained more than 0.018, and at its own recent pace it "
+        "would gain 0."
     )
 
 
