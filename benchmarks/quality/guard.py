@@ -12,7 +12,7 @@ Trials begin one after another on each worker and take a time proportional to th
     lost     share of studies whose best result is worse than without stopping
     > noise  the same if it is worse by more than the median difference of the winner's last evaluations
     stopped  trials that were stopped
-    false    share of these that would have become better than the best completed trial at that moment
+    false    share of these that were finite and would have become better than the best completed trial at that moment
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def measure(trials: list[Progress], make: Callable[[], Stopper], workers: int) -
         stop = stopper(trial, at, completed)
         if stop and at + 1 < len(trial.steps):
             stopped.append(trial)
-            false += bool(trial.best[-1] < min((t.best[-1] for t in completed), default=np.inf))
+            best = min((float(t.best[-1]) for t in completed), default=-np.inf)
+            false += not not_finite(trial, at) and bool(trial.best[-1] < best)
         return stop
 
     ends = replay(trials, stops, workers)
