@@ -16,7 +16,7 @@ class FileVerdict(TypedDict):
     """A verdict on one run."""
 
     state: str
-    """State of the trial, as in `advisor.guard`: doomed, not_finite, diverging, stuck, fine or unknown."""
+    """State of the trial, as in `advisor.engine.guard`: doomed, not_finite, diverging, stuck, fine or unknown."""
     step: int
     """Last evaluated step; 0 without an evaluation."""
     stop: bool

@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from advisor.contract.redact import redact
+from advisor.engine.guard import running_verdicts
 from advisor.execution.ledger.record import LaterError, RefusedError, attempt_once
-from advisor.guard import running_verdicts
 from advisor.history.pool import pool
 from advisor.model.errors import AdvisorError, NothingToJudge
 from advisor.model.spec import StudySpec
@@ -44,7 +44,7 @@ class RunVerdict:
     run_id: str
     trial: str
     state: str
-    """As in `advisor.guard`."""
+    """As in `advisor.engine.guard`."""
     step: int
     length: float | None
     """Planned length in steps; None if unknown."""

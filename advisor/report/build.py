@@ -17,9 +17,9 @@ from advisor.computed.decision import repeats
 from advisor.computed.pipeline import validation
 from advisor.computed.pipeline.reproduction import reproduction
 from advisor.computed.space import rerun, settings
+from advisor.engine.guard.hindsight import hindsight
 from advisor.engine.measured import measured, rates_in_words
 from advisor.engine.rule import Rule
-from advisor.guard.hindsight import hindsight
 from advisor.history.model import History
 from advisor.model.evidence import CurveEvidence
 from advisor.model.finding import Verdict

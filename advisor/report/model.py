@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from advisor.engine.explain import first_cause
-from advisor.guard.hindsight import Hindsight
-from advisor.guard.verdicts import State
+from advisor.engine.guard.hindsight import Hindsight
+from advisor.engine.guard.verdicts import State
 from advisor.history.advice import AdviceRecord
 from advisor.history.model import History
 from advisor.model.finding import Finding, Goal, Verdict, by_priority

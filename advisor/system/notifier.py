@@ -18,7 +18,7 @@ from advisor.system.processes import KILL_SIGNAL, signal_group
 
 EVENTS = ("stopped", "not_finite", "doomed", "stuck", "diverging", "failed", "ended")
 """Events to notify of. stopped: the guard stopped a trial · failed: a trial crashed or gave no result · ended: no trial is left to
-train, or the launch failed · the others are verdicts on a trial that goes on, as in `advisor.guard`."""
+train, or the launch failed · the others are verdicts on a trial that goes on, as in `advisor.engine.guard`."""
 INTERVAL_S = 60.0
 """Minimum seconds between two messages. Messages in between are bundled into one."""
 TIMEOUT_S = 30.0

@@ -31,8 +31,8 @@ import numpy as np
 import pyarrow.parquet as pq
 from cases import REAL, RECORDED
 
-from advisor.guard.policy import Policy, Progress
-from advisor.guard.replay import Stopper, guard_stopper, not_finite, replay
+from advisor.engine.guard.policy import Policy, Progress
+from advisor.engine.guard.replay import Stopper, guard_stopper, not_finite, replay
 
 SOURCES: Mapping[str, Sequence[Path]] = {
     "TaskSet": [REAL.folder / "taskset"],

@@ -6,8 +6,8 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from advisor.guard.policy import Policy, Progress
-from advisor.guard.replay import guard_stopper
+from advisor.engine.guard.policy import Policy, Progress
+from advisor.engine.guard.replay import guard_stopper
 
 
 class GuardPruner(optuna.pruners.BasePruner):

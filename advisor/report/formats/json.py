@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from advisor.guard.hindsight import Hindsight
+from advisor.engine.guard.hindsight import Hindsight
 from advisor.history.model import History
 from advisor.model.finding import Verdict
 from advisor.model.frozen import FrozenModel

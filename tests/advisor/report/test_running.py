@@ -7,8 +7,8 @@ import jsonschema
 import numpy as np
 import pytest
 
+from advisor.engine.guard.hindsight import Hindsight, Outcome
 from advisor.engine.registry import load_rules
-from advisor.guard.hindsight import Hindsight, Outcome
 from advisor.model.message import say
 from advisor.model.study import Study
 from advisor.report import Report, build_report, findings_schema

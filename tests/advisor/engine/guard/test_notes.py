@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from advisor.engine.guard.notes import running_notes
 from advisor.engine.registry import load_rules
-from advisor.guard.notes import running_notes
 from tests.studies import make_study
 
 

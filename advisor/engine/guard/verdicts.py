@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from advisor.computed.steps import schedules
-from advisor.guard.policy import Bounds, Policy, Progress
-from advisor.guard.replay import not_finite
+from advisor.engine.guard.policy import Bounds, Policy, Progress
+from advisor.engine.guard.replay import not_finite
 from advisor.model.message import Message, Name, Number, Objective, Percent, say
 from advisor.model.study import Study, Trial
 

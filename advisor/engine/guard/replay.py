@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from advisor.guard.policy import Policy, Progress
+from advisor.engine.guard.policy import Policy, Progress
 
 Stopper: TypeAlias = Callable[[Progress, int, Sequence[Progress]], bool]
 """Whether to stop a trial after an evaluation (0-based), given the completed trials."""

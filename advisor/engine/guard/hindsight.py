@@ -11,9 +11,9 @@ import numpy as np
 
 from advisor.computed.decision import repeats
 from advisor.computed.steps import schedules
-from advisor.guard.policy import Policy, Progress
-from advisor.guard.replay import Stopper, not_finite, replay
-from advisor.guard.verdicts import OUTLIVED, SAME_LENGTH
+from advisor.engine.guard.policy import Policy, Progress
+from advisor.engine.guard.replay import Stopper, not_finite, replay
+from advisor.engine.guard.verdicts import OUTLIVED, SAME_LENGTH
 from advisor.model.frozen import FrozenModel
 from advisor.model.message import Message, MessageField, Percent, say
 from advisor.model.study import Study, Trial

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor.guard import running_verdicts
-from advisor.guard.verdicts import TrialVerdict
+from advisor.engine.guard import running_verdicts
+from advisor.engine.guard.verdicts import TrialVerdict
 from advisor.model.study import Study
 from tests.studies import make_study
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from advisor.guard.policy import Policy, Progress
-from advisor.guard.replay import guard_stopper, not_finite, replay
+from advisor.engine.guard.policy import Policy, Progress
+from advisor.engine.guard.replay import guard_stopper, not_finite, replay
 
 STEPS = np.arange(1, 31) * 10
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from advisor.guard.policy import Policy, Progress
+from advisor.engine.guard.policy import Policy, Progress
 
 STEPS = np.arange(1, 21) * 10
 

@@ -7,7 +7,7 @@ import numpy as np
 import optuna
 import pytest
 
-from advisor.guard.hindsight import (
+from advisor.engine.guard.hindsight import (
     MAX_EVALUATIONS,
     STARTUP_TRIALS,
     concurrency,
@@ -15,8 +15,8 @@ from advisor.guard.hindsight import (
     hindsight,
     median_stopper,
 )
-from advisor.guard.policy import Progress
-from advisor.guard.replay import replay
+from advisor.engine.guard.policy import Progress
+from advisor.engine.guard.replay import replay
 from advisor.model.study import Study
 from tests.studies import make_study
 
