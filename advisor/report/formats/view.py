@@ -165,8 +165,9 @@ def explained_changes(report: ReportData) -> tuple[DiffRow, ...]:
         if isinstance(change, SetField | SetSchedule):
             asked[change.field if isinstance(change, SetField) else "schedule"] = change.why
     rows = [replace(r, why=capital(r.why or asked.get(r.name) or "") or None) for r in steps(report)[0].diff]
-    following = [row.why for row in rows[1:]] + [None]
-    return tuple(replace(r, why=None) if r.why == after else r for r, after in zip(rows, following, strict=True))
+    return tuple(
+        replace(r, why=None) if i + 1 < len(rows) and r.why == rows[i + 1].why else r for i, r in enumerate(rows)
+    )
 
 
 def cards_to_act_on(made: tuple[Card, ...], first: Finding | None) -> list[Card]:
