@@ -217,7 +217,7 @@ def reading_from_json(line: str) -> Reading:
 
 
 class WatchedRun:
-    """One run of a store, of which only its state is read."""
+    """The state of one run of a store."""
 
     def __init__(self, guarded: GuardedStudy, run_id: str) -> None:
         self._location, self._experiment, self._run_id = guarded.location, guarded.experiment, run_id

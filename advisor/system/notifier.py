@@ -25,7 +25,7 @@ TIMEOUT_S = 30.0
 """Seconds after which the command is killed."""
 _MAX_MESSAGE_CHARS = 500
 _MAX_BUNDLED = 20
-"""Maximum number of messages of which a bundle holds the text."""
+"""Maximum number of messages whose text a bundle contains."""
 
 
 @dataclass(frozen=True, slots=True)

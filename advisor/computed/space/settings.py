@@ -32,7 +32,7 @@ class Settings:
     costs: FloatArray
     """Lower median cost of each setting's successful trials, shape (n,); NaN if at least half of the setting's trials failed."""
     failed: BoolArray
-    """Mask of the settings of which at least half of the trials diverged, crashed or learned nothing; shape (n,)."""
+    """Mask of settings with at least half of their trials diverged, crashed or stuck at chance; shape (n,)."""
     numeric: dict[str, FloatArray]
     """Position of each setting in the range of each examined number, shape (n,); NaN if a setting lacks that number."""
     choices: dict[str, FloatArray]

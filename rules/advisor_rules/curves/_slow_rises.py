@@ -32,7 +32,7 @@ class SlowRise:
     p: float
     """Larger of the p-values of the size of the rise and of its steadiness."""
     steepest: float
-    """Largest share of the rise between two neighbouring segments, of which there are up to 12; near 1 for a jump."""
+    """Largest share of the rise between two neighbours of up to 12 segments; near 1 for a jump."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ def test_trials_without_curves_have_no_hindsight():
 
 
 def test_a_trial_that_diverged_takes_its_steps_and_is_no_sibling():
-    """It ended early by itself. As a sibling it would say that nobody gains anything after its end."""
+    """It ended early by itself. As a sibling, it would suggest that no trial gains anything after its end."""
     broken = np.concatenate([falling(0.3)[:5], [np.nan] * 2])
     found = hindsight(_as(study([*CURVES, broken]), {10: "diverged"}))
     assert (found.trials, found.guard.kept) == (11, True)
