@@ -72,3 +72,11 @@ def test_what_the_headline_says_is_the_first_thing_to_do_and_advice_follows_the_
         "Draw fewer trials there.",
     ]
     assert headline.lead(report) is to_do[0].finding
+
+
+def test_a_next_study_that_changes_nothing_has_no_rows() -> None:
+    report = make_report(make_study(trials=5))
+    same = report.next_studies[0].model_copy(update={"spec": view.as_run(report)})
+    unchanged = report.model_copy(update={"next_studies": (same,)})
+    assert not view.steps(unchanged)[0].diff
+    assert view.explained_changes(unchanged) == ()
