@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -65,8 +66,13 @@ def wait_until(condition: Callable[[], bool]) -> bool:
 
 
 def guards() -> list[psutil.Process]:
-    """Return the guards' processes of this process."""
-    return [p for p in psutil.Process().children() if any("guard_process" in word for word in p.cmdline())]
+    """Return the guards' processes of this process that run."""
+    found = []
+    for process in psutil.Process().children():
+        with suppress(psutil.Error):  # another child has just ended
+            if any("guard_process" in word for word in process.cmdline()):
+                found.append(process)
+    return found
 
 
 def test_a_doomed_training_that_stops_is_pruned(
