@@ -287,36 +287,38 @@ def _guarding(guard: StudyGuard | None, trial: Trial) -> Iterator[None]:
     if guard is None:
         yield
         return
-    ended = threading.Event()
 
     def follow() -> None:
-        while not ended.wait(GUARD_POLL_S):
-            reading = guard.latest()
-            for verdict in () if reading is None else reading.running:
-                trial.judge(verdict)
+        reading = guard.latest()
+        for verdict in () if reading is None else reading.running:
+            trial.judge(verdict)
 
-    thread = threading.Thread(target=follow, name="advisor-verdicts", daemon=True)
-    thread.start()
-    try:
+    with _every(GUARD_POLL_S, follow, "advisor-verdicts", waits=True):
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 @contextmanager
 def _heartbeat(ledger: Ledger, run_id: str) -> Iterator[None]:
     """Send heartbeats for the run from a background thread during the block."""
-    ended = threading.Event()
     ledger.send_heartbeat_from_thread(run_id)
+    with _every(HEARTBEAT_S, lambda: ledger.send_heartbeat_from_thread(run_id), "advisor-heartbeat"):
+        yield
 
-    def beat() -> None:
-        while not ended.wait(HEARTBEAT_S):
-            ledger.send_heartbeat_from_thread(run_id)
 
-    thread = threading.Thread(target=beat, name="advisor-heartbeat", daemon=True)
+@contextmanager
+def _every(seconds: float, work: Callable[[], None], name: str, *, waits: bool = False) -> Iterator[None]:
+    """Repeat `work` in a background thread during the block. waits: whether to wait at the end until a last call has returned."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            work()
+
+    thread = threading.Thread(target=repeat, name=name, daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
+        if waits:
+            thread.join()

@@ -142,20 +142,7 @@ def largest_jump(
         return None
     y, log = _scaled(values, first)
     jumps = [j for width in _WIDTHS if (j := _largest_rise(y, width, first, rates, explained)) is not None]
-    if not jumps:
-        return None
-    p, index, level_before, level_after, limit, width, share = min(jumps)
-    to_unit = _bounded_exp if log else float
-    return Jump(
-        index,
-        to_unit(level_before),
-        to_unit(level_after),
-        width,
-        share,
-        min(1.0, len(jumps) * p),
-        to_unit(level_before + limit),
-        log,
-    )
+    return _most_significant(jumps, log=log)
 
 
 def lasting_jump(values: FloatArray, first: int, explained: Sequence[Jump] = ()) -> Jump | None:
@@ -168,9 +155,14 @@ def lasting_jump(values: FloatArray, first: int, explained: Sequence[Jump] = ())
         return None
     y, log = _scaled(values, first)
     jumps = [j for width in _WIDTHS[:3] if (j := _lasting_rise(y, width, first, explained)) is not None]
-    if not jumps:
+    return _most_significant(jumps, log=log)
+
+
+def _most_significant(rises: Sequence[tuple[float, int, float, float, float, int, float]], *, log: bool) -> Jump | None:
+    """Return the rise with the lowest p-value, corrected for their number, in the unit of the loss; None if there is none."""
+    if not rises:
         return None
-    p, index, level_before, level_after, limit, width, share = min(jumps)
+    p, index, level_before, level_after, limit, width, share = min(rises)
     to_unit = _bounded_exp if log else float
     return Jump(
         index,
@@ -178,7 +170,7 @@ def lasting_jump(values: FloatArray, first: int, explained: Sequence[Jump] = ())
         to_unit(level_after),
         width,
         share,
-        min(1.0, len(jumps) * p),
+        min(1.0, len(rises) * p),
         to_unit(level_before + limit),
         log,
     )
