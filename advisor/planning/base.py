@@ -91,6 +91,11 @@ def learning_rate(spec: StudySpec) -> str | None:
     return next((n for n in names if spec.parameters[n].searched), names[0] if names else None)
 
 
+def searches(spec: StudySpec) -> bool:
+    """Return whether each trial of the study has a setting of its own, drawn from the space."""
+    return bool(spec.searched) and spec.probe is None and not spec.settings and (spec.seeds or 1) == 1
+
+
 def validate(spec: StudySpec, before: StudySpec | None = None) -> StudySpec:
     """Validate the spec, because `model_copy` does not, except for parameters of `before`, a valid spec. Raises ValidationError."""
     valid = before.parameters if before is not None else {}

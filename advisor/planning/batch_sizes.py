@@ -28,7 +28,7 @@ def in_next_study(study: Study, name: str, best: Value | None) -> Parameter:
     if parameter.role == "scientific" or best is None:
         return _listed(parameter, study, name)
     fastest = throughput.recommended(study, name)
-    size = fastest or as_number(best)
+    size = fastest or throughput.largest_of_good(study, name) or as_number(best)
     if not size > 0:  # a word such as "auto"
         return parameter.fixed_at(best, why="as in the best trial")
     value = throughput.usable(study, name, size)
@@ -45,8 +45,8 @@ def _reason(study: Study, name: str, fastest: float | None, value: float, size: 
     if fastest is None:
         near = "" if value == size else f", the power of two nearest to {size:g}"
         return (
-            f"as in the best trial{near}, until you have measured the throughput: it decides, because validation quality hardly "
-            "depends on the batch size if the optimizer is tuned for it"
+            f"the largest in the better half of the trials{near}, until you have measured the throughput: it decides, because "
+            "validation quality hardly depends on the batch size if the optimizer is tuned for it"
         )
     limit = throughput.smallest_out_of_memory(study)
     memory = f"; {limit:g} ran out of memory" if math.isfinite(limit) else ""

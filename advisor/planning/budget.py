@@ -20,11 +20,12 @@ from advisor.computed.space.extension import changed_ranges
 from advisor.computed.space.inside import trials_inside
 from advisor.model.errors import AdvisorError
 from advisor.model.optimizers import RATE_TRIALS
+from advisor.model.space import is_learning_rate
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import count, listed
 from advisor.planning import new_scores, price
-from advisor.planning.base import MIN_TRIALS, base
+from advisor.planning.base import MIN_TRIALS, base, searches
 from advisor.planning.designs.ladder import enough, narrowed
 from advisor.planning.merge import Plan
 from advisor.planning.states import effect_of, settings_needed, trials_needed
@@ -45,16 +46,11 @@ def sized(study: Study, following: Plan) -> tuple[StudySpec, ...]:
     made: list[StudySpec] = []
     for spec in following.specs:
         explores = spec.study in following.unsized and study.spec.baseline is None and bool(study.ranked())
-        if explores and _searches(spec) and (spec.trials or 0) >= carried:
+        if explores and searches(spec) and (spec.trials or 0) >= carried:
             made.append(_sized(study, spec, carried, anew=following.new_scores, first=not made))
         else:
             made.append(spec)
     return tuple(made)
-
-
-def _searches(spec: StudySpec) -> bool:
-    """Return whether each trial of the study has a setting of its own, drawn from the space."""
-    return bool(spec.searched) and spec.probe is None and not spec.settings and (spec.seeds or 1) == 1
 
 
 def _sized(study: Study, spec: StudySpec, carried: int, *, anew: bool, first: bool) -> StudySpec:
@@ -94,7 +90,7 @@ def size_reason(study: Study, spec: StudySpec) -> str:
     """Return the reason for the number of trials of a search, as a clause; empty for a study of another kind."""
     if spec.settings and any(p.numeric for p in spec.searched.values()):
         return new_scores.FIRST
-    if not _searches(spec) or spec.sampler.kind == "adaptive" or spec.trials is None:
+    if not searches(spec) or spec.sampler.kind == "adaptive" or spec.trials is None:
         return ""
     needed, counted = trials_needed(effect_of(study), len(spec.searched)), _counted(study, spec)
     reason = f"about {needed} trials show the best values of {count(len(spec.searched), 'hyperparameter')}"
@@ -104,7 +100,9 @@ def size_reason(study: Study, spec: StudySpec) -> str:
 
 
 def _fewest(spec: StudySpec) -> int:
-    """Return the minimum number of trials of a search, at least one for each choice."""
+    """Return the minimum number of trials of a search: enough for a learning rate alone, and at least one for each choice."""
+    if len(spec.searched) == 1 and is_learning_rate(next(iter(spec.searched))):
+        return RATE_TRIALS
     return max([MIN_TRIALS, *(len(p.options) for p in spec.searched.values())])
 
 

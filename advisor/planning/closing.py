@@ -18,8 +18,8 @@ from advisor.model.change import Change, PlanName, RunPlan
 from advisor.model.finding import MissingData, Verdict
 from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
-from advisor.planning import price
-from advisor.planning.base import name_of_round, validate
+from advisor.planning import gain, price
+from advisor.planning.base import name_of_round, searches, validate
 from advisor.planning.designs.catalogue import DESIGNS
 from advisor.planning.designs.explore import asks, explore
 from advisor.planning.designs.ladder import ladder
@@ -29,11 +29,10 @@ from advisor.planning.states import EFFECT, Evidence, assess
 from advisor.stats import power
 
 MAX_GAIN = 0.05
-"""Maximum probability that a search finds a better setting for it to be left out."""
+"""Maximum probability, by a model of a settled space, that a search finds a better setting for it to be left out."""
 SETTLED = (
     "Searching on would hardly help: the probability that {count} more trials find a setting that is better than the best one "
-    "by more than noise is at most {chance:.0%}, by a model of all trials. If these runs agree, measure their setting on {data}, "
-    "once, and ship it."
+    "by more than noise is at most {chance:.0%}. If these runs agree, measure their setting on {data}, once, and ship it."
 )
 
 
@@ -73,23 +72,31 @@ def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule
 def repeated_if_settled(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> StudySpec:
     """Return repeats of the best setting instead of a search that would hardly find a better one.
 
-    Only for a search of a settled space after the question of the study was answered; other studies ask for a search.
+    Only for a search in the space of the study that compares nothing and is not known to be wrong.
     """
-    if not asks(study, study.spec) or asks(study, spec):
-        return spec
-    if not spec.searched or spec.probe or spec.settings or spec.sampler.kind == "adaptive":
-        return spec
-    if promising.trains_otherwise(study, spec) or assess(study, verdicts, rules).state != "fine":
-        return spec
-    best = trials_inside(spec, study.ranked()[:1])
-    gain = promising.chance_of_gain(study, list(sample(spec, spec.trials or 1))) if best else None
-    again = reseed(study, spec) if gain is not None and gain <= MAX_GAIN else None
+    chance = None if asks(study, spec) else _chance_of_gain(study, verdicts, rules, spec)
+    again = None if chance is None else reseed(study, spec)
     if again is None:
         return spec
     why = {n: p.why for n, p in spec.parameters.items() if p.role == "fixed"}
     parameters = {n: p.model_copy(update={"why": why.get(n) or p.why}) for n, p in again.parameters.items()}
-    note = SETTLED.format(count=spec.trials or 1, chance=MAX_GAIN, data=spec.objective.final_data)
-    return again.model_copy(update={"parameters": parameters, "notes": (note,)})
+    note = SETTLED.format(count=spec.trials or 1, chance=chance, data=spec.objective.final_data)
+    goal = f"Stop searching and {again.goal[0].lower()}{again.goal[1:]}"
+    return again.model_copy(update={"goal": goal, "parameters": parameters, "notes": (note,)})
+
+
+def _chance_of_gain(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> float | None:
+    """Return the maximum probability that the search finds a better setting, if it would hardly find one; else None."""
+    best = trials_inside(spec, study.ranked()[:1])
+    if not searches(spec) or spec.sampler.kind == "adaptive" or promising.trains_otherwise(study, spec) or not best:
+        return None
+    state = assess(study, verdicts, rules).state
+    if state != "wrong" and gain.hopeless(study, spec):
+        return gain.HOPELESS
+    if state != "fine" or not asks(study, study.spec):
+        return None
+    chance = promising.chance_of_gain(study, list(sample(spec, spec.trials or 1)))
+    return MAX_GAIN if chance is not None and chance <= MAX_GAIN else None
 
 
 def _candidates(

@@ -107,7 +107,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(merger.specs))
     if not merger.broken:
         specs = tuple(narrowed(study, spec, merger.draft.owners.keys()) for spec in specs)
-    if len(specs) == 1 and merger.drafted:
+    if len(specs) == 1:
         specs = (repeated_if_settled(study, verdicts, rules, specs[0]),)
     anew = bool(specs) and new_scores.asked(specs[0], findings)
     if anew and not merger.drafted and specs[0].probe is None:
@@ -317,6 +317,9 @@ class _Merger:
         """Apply the finding's changes to the draft, or defer the finding."""
         if finding.confidence < MIN_CONFIDENCE:
             self._defer(finding, f"this advice is right with a probability of only {100 * finding.confidence:.0f} %")
+            return
+        if finding.severity == "note" and finding.goal in REGULARISATION and not only_advice(finding):
+            self._defer(finding, "it hardly harms the best trials, so no study is spent on it")
             return
         if (cause := self._waits_for(finding)) is not None:
             self._defer(finding, f"it probably goes away if you follow the finding of {cause.rule}")

@@ -14,6 +14,7 @@ from advisor.model.prediction import significant
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import clean, count, trimmed
+from advisor.planning import gain
 from advisor.stats import power
 
 
@@ -58,9 +59,14 @@ def cost(study: Study, spec: StudySpec) -> Cost:
     return Cost((spec.trials or 1) * (spec.seeds or 1), steps, seconds, gpus, study.unit)
 
 
+def summary(study: Study, spec: StudySpec) -> str:
+    """Return what the study costs and what it may gain, in sentences."""
+    return " ".join(filter(None, (cost(study, spec).sentence, gain.sentence(study, spec))))
+
+
 def priced(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the study with its cost as the first note."""
-    return spec.model_copy(update={"notes": (cost(study, spec).sentence, *spec.notes)})
+    """Return the study with its cost and its expected gain as the first note."""
+    return spec.model_copy(update={"notes": (summary(study, spec), *spec.notes)})
 
 
 def hours(seconds: float) -> str:

@@ -23,6 +23,22 @@ def chance_of_better(costs: FloatArray, n: int, level: float) -> float:
     return 1 - chance_of_none(len(costs), min(n, len(costs)), int(np.sum(costs < level)))
 
 
+def record(costs: FloatArray, more: int, margin: float = 0.0) -> tuple[float, float]:
+    """Return (probability, size) of a gain from `more` further trials that are exchangeable with those of costs (n,), n >= 1.
+
+    A gain is a cost that is lower than the best one so far by more than `margin`; its size is the expected difference. Both are
+    exact for a random part of the n trials, as large a part as the n trials are of all n + more. Gains fade, so the size is rather
+    an upper bound.
+    """
+    ordered = _ordered(costs)
+    total, gaps = len(ordered), ordered - ordered[0]
+    drawn = max(round(total * total / (total + more)), 1)
+    alike = int(np.sum(gaps <= margin))
+    none = np.array([chance_of_none(total, drawn, rank) for rank in range(total + 1)])
+    chance, best = float(none[alike]), -np.diff(none)
+    return chance, float(best[alike:] @ gaps[alike:]) / chance if chance > 0 else 0.0
+
+
 def chance_of_none(total: int, drawn: int, marked: int) -> float:
     """Return the probability that `drawn` of `total` items include none of the `marked` items (hypergeometric distribution)."""
     if drawn > total - marked:

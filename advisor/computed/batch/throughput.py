@@ -93,6 +93,16 @@ def recommended(study: Study, name: str, material: float = MATERIAL, alpha: floa
     return values.pop() if len(values) == 1 else recommendation.size
 
 
+def largest_of_good(study: Study, name: str) -> float | None:
+    """Return the largest value of the batch size `name` in the better half of the trials; None if there is none.
+
+    Without a throughput it is the best guess: larger batches rarely take longer per example, and results hardly depend on the size.
+    """
+    ranked = study.ranked()
+    good = [as_number(t.params.get(name)) for t in ranked[: math.ceil(len(ranked) / 2)]]
+    return max((size for size in good if size > 0), default=None)
+
+
 def usable(study: Study, name: str, size: float) -> float:
     """Return a batch size that the study can use: `size` itself if it tried a list of sizes, else the nearest power of two.
 

@@ -5,23 +5,20 @@ Playbook: "How should Adam's hyperparameters be tuned?": the number of trials de
 *When.* Even twice as many trials would not show a quadratic response of all searched hyperparameters: 12 trials of six.
 
 *What.* As many hyperparameters as the trials can show, at least two and every learning rate: learning rates first, then those that
-matter most, if an effect was found. The others are fixed at the best trial's values. If no effect was found, the best trial may
-just be lucky, so numbers are fixed at the middle of the better half of the trials. The final adaptive search opens them again. The
-notes state the effect that would be found, and the alternative of searching all of them.
+matter most, if an effect was found. With fewer trials than tune a learning rate alone, only learning rates are searched. The others
+are fixed at the best trial's values, which were good together; medians of several good trials were never tried together. The final
+adaptive search opens them again. The notes state the effect that would be found, and the alternative of searching all of them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
-
-import numpy as np
 
 from advisor.computed.space import importance, settings
 from advisor.model import parameter_kinds
 from advisor.model.change import FixParameter
-from advisor.model.prediction import significant
-from advisor.model.space import Value, is_learning_rate
+from advisor.model.optimizers import RATE_TRIALS
+from advisor.model.space import is_learning_rate
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import count, listed
@@ -29,9 +26,8 @@ from advisor.planning import price
 from advisor.planning.base import best_setting
 from advisor.planning.states import settings_needed
 
-MIDDLE = "nothing shows which value is best, so this is the middle of the better half of the trials"
 MIN_SEARCHED = 2
-"""Minimum number of hyperparameters that the ladder keeps."""
+"""Minimum number of hyperparameters that the ladder keeps, unless there are too few trials for more than a learning rate."""
 
 
 def ladder(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySpec | None:
@@ -40,11 +36,12 @@ def ladder(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySp
     keep: hyperparameters that stay in any case.
     """
     tried = settings.read(study)
-    trials = max(len(tried), settings_needed(MIN_SEARCHED))
     if enough(tried.successes, base) or study.spec.sampler.kind == "adaptive":
         return None
+    rate_only = len(tried) < RATE_TRIALS and any(map(is_learning_rate, base.searched))
+    trials = RATE_TRIALS if rate_only else max(len(tried), settings_needed(MIN_SEARCHED))
     why = f"fixed for now: {tried.successes} trials are too few to search {len(base.searched)} hyperparameters"
-    spec = narrowed(study, base, trials, why, keep)
+    spec = narrowed(study, base, trials, why, keep, least=1 if rate_only else MIN_SEARCHED)
     if spec is None:
         return None
     spec = spec.model_copy(update={"trials": trials})
@@ -64,8 +61,10 @@ def enough(trials: int, spec: StudySpec) -> bool:
     return 2 * trials >= settings_needed(len(spec.searched))
 
 
-def narrowed(study: Study, spec: StudySpec, trials: int, why: str, keep: Collection[str] = ()) -> StudySpec | None:
-    """Return the study with only as many hyperparameters as `trials` show; None if there is none to fix.
+def narrowed(
+    study: Study, spec: StudySpec, trials: int, why: str, keep: Collection[str] = (), least: int = MIN_SEARCHED
+) -> StudySpec | None:
+    """Return the study with only as many hyperparameters as `trials` show, at least `least`; None if there is none to fix.
 
     why: the reason to fix the others. keep: hyperparameters that stay in any case.
     """
@@ -73,24 +72,14 @@ def narrowed(study: Study, spec: StudySpec, trials: int, why: str, keep: Collect
     names = [n for n in spec.searched if n in setting and n not in keep and spec.parameters[n].role == "nuisance"]
     others = len(spec.searched) - len(names)
     number = max((k for k in range(len(names)) if settings_needed(k + others) <= trials), default=0)
+    if least == 1:
+        number = 0
     rates = sum(is_learning_rate(n) for n in names)
-    shares = importance.shares(study)
-    fixed = _by_relevance(names, shares)[max(number, MIN_SEARCHED - others, rates) :]
+    fixed = _by_relevance(names, importance.shares(study))[max(number, least - others, rates) :]
     for name in (n for n in names if n in fixed):
-        middle = None if shares else _middle(study, name)
-        value, source = (setting[name], "the best trial's value") if middle is None else (middle, MIDDLE)
-        spec = FixParameter(parameter=name, value=value, why=f"{why}; {source}", for_now=True).apply(spec)
+        reason = f"{why}; the best trial's value"
+        spec = FixParameter(parameter=name, value=setting[name], why=reason, for_now=True).apply(spec)
     return spec if fixed else None
-
-
-def _middle(study: Study, name: str) -> Value | None:
-    """Return the median of a number in the better half of the trials; None for other hyperparameters and conditional ones."""
-    parameter, ranked = study.spec.parameters[name], study.ranked()
-    if not parameter.numeric or parameter.when:
-        return None
-    at = study.positions(name, ranked[: math.ceil(len(ranked) / 2)])
-    middle = parameter.from_unit(float(np.median(at)))
-    return significant(middle, 3) if isinstance(middle, float) else middle
 
 
 def _by_relevance(names: list[str], shares: Mapping[str, float]) -> list[str]:

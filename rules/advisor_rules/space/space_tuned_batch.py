@@ -38,9 +38,9 @@ class SpaceTunedBatch(Rule):
 
     ## What to do
     Fix the batch size by throughput: use the largest one that still processes 10 % more examples per second than a smaller one, as
-    in `batch-throughput`. To compare batch sizes, tune the optimizer and the regularisation in a separate study for each size, with
-    equally many steps. With equally many epochs, a larger batch takes fewer steps, so the comparison shows at most that it needs no
-    more examples.
+    in `batch-throughput`. Until the throughput is measured, use the largest size in the better half of the trials. To compare batch
+    sizes, tune the optimizer and the regularisation in a separate study for each size, with equally many steps. With equally many
+    epochs, a larger batch takes fewer steps, so the comparison shows at most that it needs no more examples.
 
     ## How sure
     The rule only counts and needs no estimate. Confidence is the share of the batch sizes with too few learning rates.
@@ -92,10 +92,9 @@ class SpaceTunedBatch(Rule):
 
     def _finding(self, study: Study, name: str, sizes: FloatArray, tuned: IntArray) -> Finding:
         values = np.unique(sizes[np.isfinite(sizes)])
-        best = study.ranked()[:1]
         fastest = throughput.recommended(study, name, self.material, self.false_alarms)
-        size = fastest or (as_number(best[0].params.get(name)) if best else math.nan)
-        size = throughput.usable(study, name, size if math.isfinite(size) else float(values[-1]))
+        good = throughput.largest_of_good(study, name)
+        size = throughput.usable(study, name, fastest or good or float(values[-1]))
         number = max(int(np.median(tuned)), 1)
         rates = CountOf(number, "learning rate")
         each = "each" if len(values) <= self.values else "for each doubling"
@@ -108,9 +107,9 @@ class SpaceTunedBatch(Rule):
             rates=rates,
         )
         reason = "Larger batches hardly raise the throughput" if size < values[-1] else "It has the highest throughput"
-        same = bool(best) and size == as_number(best[0].params.get(name))
-        own = "the size of the best trial" if same else "the power of two next to the best trial's size"
-        why = f"{compared} {reason if fastest else f'We use {own} until throughput is measured'}"
+        near = "" if size == good else "the power of two next to "
+        own = f"We use {near}the largest in the better half of the trials until throughput is measured"
+        why = f"{compared} {reason if fastest else own}"
         changes: list[Change] = [FixParameter(parameter=name, value=int(size) if size.is_integer() else size, why=why)]
         if not fastest:
             changes.append(Advise(text="Log the throughput (examples per second) and choose the batch size by it."))

@@ -35,15 +35,22 @@ LOW, HIGH = [0.2, 0.1, 0.05, 0.9, 0.3], [0.8, 0.9, 0.95, 0.1, 0.7]
 REST = [0.5, 0.4, 0.6, 0.45, 0.55, 0.35, 0.65]
 
 
-@pytest.mark.parametrize("severity", ["note", "warning"])
 @pytest.mark.parametrize(("best", "expected"), [(LOW, (3.3e-5, 0.1)), (HIGH, (1e-4, 0.3))])
-def test_it_comes_before_a_comparison_of_regularisers(best: list[float], expected: Any, severity: str) -> None:
-    first, second = plan(study(best, REST), [found("overfit", "regularisation", DROPOUT, severity=severity)]).specs
+def test_it_comes_before_a_comparison_of_regularisers(best: list[float], expected: Any) -> None:
+    first, second = plan(study(best, REST), [found("overfit", "regularisation", DROPOUT)]).specs
     assert first.goal.startswith("Widen lr: ")
     assert (first.parameters["lr"].low, first.parameters["lr"].high) == pytest.approx(expected)
     assert "dropout" not in first.parameters
     assert "dropout" in second.searched
     assert second.parameters["lr"].domain == first.parameters["lr"].domain
+
+
+def test_a_note_on_regularisation_leads_to_no_study() -> None:
+    made = plan(study(LOW, REST), [found("overfit", "regularisation", DROPOUT, severity="note")])
+    assert all("dropout" not in spec.parameters for spec in made.specs)
+    assert [(d.rule, d.reason) for d in made.deferred] == [
+        ("overfit", "it hardly harms the best trials, so no study is spent on it")
+    ]
 
 
 def test_a_range_that_is_cut_at_one_end_is_moved_at_the_other() -> None:

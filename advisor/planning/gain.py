@@ -1,0 +1,82 @@
+"""The probability that a search finds a better setting, and by how much it would be better.
+
+Trials of a random or quasi-random search are exchangeable: the best of n + m trials is one of the m new ones with probability
+m / (n + m). The same argument on the results so far also tells how often the new best one leads by more than noise, and by how much
+(`advisor.stats.best_of.record`). It needs no model of the response. On searches of tables of trained networks it was better
+calibrated than a Gaussian process; see `docs/decisions.md`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from advisor.computed.decision import repeats
+from advisor.computed.space import promising, sampler, settings
+from advisor.model.finding import MissingData
+from advisor.model.prediction import significant
+from advisor.model.spec import StudySpec
+from advisor.model.study import Study
+from advisor.model.words import clean, share, trimmed
+from advisor.planning.base import searches
+from advisor.stats import best_of, difference
+
+MIN_TRIALS = 8
+"""Minimum number of settings that were tried; with fewer, the sizes of gains are not known. Our choice."""
+HOPELESS = 0.1
+"""Maximum probability of a gain beyond noise at which a search is not worth its trials. Our choice."""
+NOISE_LEVEL = 0.05
+"""One-sided significance level of a difference between two single runs."""
+
+
+class Gain(NamedTuple):
+    """What a search is expected to gain."""
+
+    chance: float
+    """Probability of a setting that is better than the best one so far, by more than noise if `beyond_noise`."""
+    size: float
+    """Expected improvement of the objective in that case. Gains fade, so it is rather an upper bound."""
+    beyond_noise: bool
+    """Whether the variation between seeds is known, so that luck does not count as a gain."""
+
+
+def hopeless(study: Study, spec: StudySpec) -> bool:
+    """Return whether the search, even with as many trials as were tried so far, would hardly gain more than noise."""
+    gain = of(study, spec.model_copy(update={"trials": max(spec.trials or 1, len(settings.read(study)))}))
+    return gain is not None and gain.beyond_noise and gain.chance <= HOPELESS
+
+
+def of(study: Study, spec: StudySpec) -> Gain | None:
+    """Return what the search `spec` is expected to gain.
+
+    None if its trials are not exchangeable with those of the study: another space, length or schedule of training, a sampler that
+    used results, pruned trials, or too few trials.
+    """
+    if study.probe is not None or not searches(spec) or spec.sampler.kind == "adaptive":
+        return None
+    if not spec.searches_within(study.spec) or promising.trains_otherwise(study, spec) or sampler.learned(study):
+        return None
+    try:
+        settings.require_unpruned(study)
+    except MissingData:
+        return None
+    tried = settings.read(study)
+    if len(tried) < MIN_TRIALS or not tried.successes:
+        return None
+    variance = repeats.trial_variance(repeats.settings(study))
+    margin = 0.0 if variance is None else difference.prediction_margin(variance, 1, NOISE_LEVEL)
+    chance, size = best_of.record(tried.costs, spec.trials or 1, margin)
+    return Gain(chance, size, variance is not None)
+
+
+def sentence(study: Study, spec: StudySpec) -> str:
+    """Return the gain as a sentence; empty if nothing is known about it."""
+    gain = of(study, spec)
+    if gain is None:
+        return ""
+    better = "a result that is better by more than noise" if gain.beyond_noise else "a better result"
+    text = f"The probability of {better} is about {share(significant(gain.chance, 2))}"
+    return (
+        f"{text}, by at most about {trimmed(gain.size, 2)} in {clean(study.spec.objective.metric)}."
+        if gain.size > 0
+        else f"{text}."
+    )
