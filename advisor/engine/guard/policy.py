@@ -70,7 +70,7 @@ class Policy:
     """Minimum number of evaluations in a whole training."""
     in_a_row: int = 3
     """Number of successive evaluations at which both bounds must rule the trial out."""
-    exceedance: float = 0.06
+    exceedance: float = 0.1
     """Accepted probability that a trial still gains more than `margin` times the largest later gain of its siblings."""
 
     def margin(self, siblings: int) -> float:
