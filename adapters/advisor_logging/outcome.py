@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Literal
 
 from advisor import contract
 from advisor.contract.guard_file import FileVerdict
+from advisor.contract.guard_stop import GuardStop
 from advisor_logging.table import Table
 
 Direction = Literal["minimize", "maximize"]
@@ -68,6 +68,5 @@ class Outcome:
 
 def stopped_tags(verdict: FileVerdict, step: int) -> dict[str, str]:
     """Return the status and the reason of a training that ended because of the guard's verdict. step: the last one made."""
-    status = "diverged" if verdict["state"] == "not_finite" else "pruned"
-    why = {"state": verdict["state"], "step": step, "reason": verdict["message"], "at": verdict["at"]}
-    return {contract.TAG_STATUS: status, contract.TAG_STOPPED: json.dumps(why)}
+    stop = GuardStop(verdict["state"], step, verdict["message"], verdict["at"])
+    return {contract.TAG_STATUS: stop.status, contract.TAG_STOPPED: stop.tag_text()}

@@ -181,8 +181,9 @@ several studies, the tag of each is TAG_STUDY_FILE.of-<digest of its name>."""
 TAG_LOST_POINTS = "advisor.lost_points"
 """Number of points that could not be delivered; absent if there are none."""
 TAG_STOPPED = "advisor.stopped"
-"""JSON: {"state": "doomed" | "not_finite", "step", "reason", "at": seconds since 1970}: the guard ended the training at this step.
-Its status is then `pruned`, or `diverged` if the objective was not finite."""
+"""JSON: {"state": "doomed" | "not_finite", "step", "reason", "at": seconds since 1970, "length"}: the guard ended the training
+at this step, or is about to. The status is then `pruned`, or `diverged` if the objective was not finite, unless the training
+reached its end before: its status is then `complete`. See `advisor.contract.guard_stop`."""
 TAG_CONTINUED = "advisor.continued"
 """The value that TAG_STOPPED had: the training goes on in spite of the guard's stop, and the guard does not stop it again."""
 TAG_ERROR = "advisor.error"

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from advisor import contract
+from advisor.contract.guard_stop import GuardStop
 from advisor.contract.redact import redact
 from advisor.execution.engines.process import Exit, is_out_of_memory
 from advisor.execution.guarding import GuardedStudy, RunVerdict, StudyGuard
@@ -24,7 +25,6 @@ from advisor.execution.ledger.claims import HEARTBEAT_S
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
 from advisor.execution.ledger.ledger import TAKEN_STATES
 from advisor.execution.ledger.record import (
-    GuardStop,
     LaterError,
     Outcome,
     RefusedError,

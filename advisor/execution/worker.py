@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from advisor.contract.guard_stop import GuardStop
 from advisor.execution.engines import Exit, Task, Training
 from advisor.execution.engines.local import unwritable_folder_error
 from advisor.execution.guarding import StudyGuard
@@ -22,7 +23,6 @@ from advisor.execution.ledger.record import (
     MAX_RETRY_PAUSE_S,
     MAX_STORE_WAIT_S,
     DeliveringError,
-    GuardStop,
     LaterError,
     Outcome,
     RefusedError,
@@ -227,10 +227,23 @@ class _Worker:
             if verdict is None or item.stop is not None:
                 continue
             if verdict.stop and self._plan.stop_doomed:
-                item.stop = GuardStop(verdict.state, verdict.step, verdict.message, time.time(), verdict.length)
-                item.training.stop()
+                self._stop_doomed(
+                    item, GuardStop(verdict.state, verdict.step, verdict.message, time.time(), verdict.length)
+                )
             else:
                 self._notify(verdict.state, item.job.name, verdict.step, verdict.message)
+
+    def _stop_doomed(self, item: _BegunJob, stop: GuardStop) -> None:
+        """Mark the run and end its training. While the store is unreachable, the training goes on."""
+        try:
+            self._ledger.mark_stop(item.run_id, stop)
+        except LaterError:
+            self._store_unreachable()
+            return
+        except RefusedError:
+            return  # the run was deleted, which is reported when the job ends
+        item.stop = stop
+        item.training.stop()
 
     def _notify(self, event: str, trial: str, step: int | None, message: str) -> None:
         if self._plan.notifier is not None and event in EVENTS:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from advisor.contract.guard_stop import read_guard_stop
 from advisor.engine.guard import TrialVerdict, running_verdicts
 from advisor.engine.guard.notes import running_notes
 from advisor.engine.rule import Rule
-from advisor.model.guard_stop import read_guard_stop
 from advisor.model.study import Study
 from advisor.model.words import encodable
 from advisor.report.model import RunningTrial, StoppedTrials

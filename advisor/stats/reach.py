@@ -48,16 +48,21 @@ def own_gain(steps: IntArray | FloatArray, level: FloatArray, until: float, at: 
     return max(0.0, steepest) * left if left else 0.0
 
 
-def later_gain(step: float, best: float, siblings: Sequence[tuple[IntArray | FloatArray, FloatArray]]) -> float:
-    """Return the largest fall below `best` or below their own best that completed curves achieved after a step.
+def costs_by(step: float, curves: Sequence[tuple[IntArray | FloatArray, FloatArray]]) -> FloatArray:
+    """Return the lowest cost of each curve up to a step, shape (curves,); inf if it has none by then.
 
-    siblings: steps and `best_so_far` of each. If a sibling was worse than `best` at the step, only its fall below `best` counts.
-    inf if a sibling has no cost by then.
+    curves: steps and `best_so_far` of each.
     """
-    gain = 0.0
-    for steps, costs in siblings:
-        i = int(np.searchsorted(steps, step, "right")) - 1
-        if i < 0 or not np.isfinite(costs[i]):
-            return np.inf
-        gain = max(gain, min(float(costs[i]), best) - float(costs[-1]))
-    return gain
+    ends = (int(np.searchsorted(steps, step, "right")) - 1 for steps, _ in curves)
+    return np.array([costs[end] if end >= 0 else np.inf for end, (_, costs) in zip(ends, curves, strict=True)])
+
+
+def later_gain(best: float, costs: FloatArray, finals: FloatArray) -> float:
+    """Return the largest fall below `best` or below their own cost that completed curves achieved after a step.
+
+    costs: `costs_by` that step. finals: lowest cost of each whole curve. If a curve was worse than `best` at the step, only its
+    fall below `best` counts. inf if a curve had no cost by then.
+    """
+    if not np.isfinite(costs).all():
+        return np.inf
+    return max(0.0, float((np.minimum(costs, best) - finals).max()))

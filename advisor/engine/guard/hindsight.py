@@ -15,7 +15,7 @@ from advisor.engine.guard.policy import Policy, Progress
 from advisor.engine.guard.replay import Stopper, not_finite, replay
 from advisor.engine.guard.verdicts import OUTLIVED, SAME_LENGTH
 from advisor.model.frozen import FrozenModel
-from advisor.model.message import Message, MessageField, Percent, say
+from advisor.model.message import Message, MessageField, Percent, joined, say
 from advisor.model.study import Study, Trial
 
 MIN_TRIALS = 8
@@ -241,8 +241,8 @@ def _replayed(study: Study, policy: Policy, runs: Sequence[_Run]) -> Hindsight:
             lost=len(best) - len(finished.intersection(best)),
         )
 
-    others = {f"median pruner from {Percent(share)} of the training": median_stopper(share) for share in WARMUPS}
-    others[f"successive halving, eta {ETA}"] = halving_stopper(ETA)
+    others = {f"median pruning from {Percent(share)} of the training": median_stopper(share) for share in WARMUPS}
+    others[f"successive halving (eta {ETA})"] = halving_stopper(ETA)
     guard = outcome("guard", ends(_guard(policy, runs)))
     compared = tuple(outcome(name, ends(stopper)) for name, stopper in others.items())
     return Hindsight(
@@ -272,20 +272,13 @@ def _message(guard: Outcome, others: Sequence[Outcome], best: int) -> Message:
     )
     if not guard.saved:
         first = say("In this study, the guard (`advisor run --stop-doomed`) would have stopped no trial early.")
-    safe = sum(not o.lost for o in others)
-    named = "settings of the median pruner and of successive halving"
     second = say(
-        "Of {count} {named}, {safe} would have kept all {best} best trials.",
-        count=len(others),
-        named=named,
-        safe=safe,
+        "Of the {best} best trials, {losses}.",
         best=best,
+        losses=joined(f"{o.name}{'' if i else ' would have lost'} {o.lost}" for i, o in enumerate(others)),
     )
-    if not safe:
-        second = say(
-            "None of {count} {named} would have been safe: each would have lost some of the {best} best trials.",
-            count=len(others),
-            named=named,
-            best=best,
-        )
+    if not any(o.lost for o in others):
+        second = say("Median pruning and successive halving would have kept all {best} best trials.", best=best)
+    elif all(o.lost for o in others):
+        second = say("{second} None of these settings would have been safe.", second=second)
     return say("{first} {second}", first=first, second=second)

@@ -70,26 +70,37 @@ class Policy:
     """Minimum number of evaluations in a whole training."""
     in_a_row: int = 3
     """Number of successive evaluations at which both bounds must rule the trial out."""
-    margin: float = 1.5
-    """Factor on both bounds: the trial needs more than this times the gain that its siblings or its own pace make plausible."""
+    exceedance: float = 0.1
+    """Accepted probability that a trial still gains more than `margin` times the largest later gain of its siblings."""
+
+    def margin(self, siblings: int) -> float:
+        """Return the factor on the largest later gain of so many siblings; at least 1.
+
+        If gains are exchangeable, a trial exceeds the largest of n others with probability 1 / (n + 1), and exceeds m times that
+        with at most 1 / (m (n + 1)), unless the tail of gains is heavier than 1 / x. So the fewer siblings, the larger the factor.
+        """
+        return max(1.0, 1 / (self.exceedance * (siblings + 1)))
 
     def doom(self, trial: Progress, at: int, siblings: Sequence[Progress]) -> Bounds | None:
         """Return the bounds at evaluation `at` (0-based) if they rule the trial out there and at the evaluations just before it.
 
+        A trial that is ahead of half of its siblings at the same step is never ruled out: few of them show how a leader goes on.
         siblings: completed trials.
         """
         first = at - self.in_a_row + 1
         if first < 0 or at + 1 < reach.MIN_POINTS or len(siblings) < self.siblings:
             return None
         completed = [(s.steps, s.best) for s in siblings]
-        incumbent = min(float(s.best[-1]) for s in siblings)
+        finals = np.array([s.best[-1] for s in siblings])
+        incumbent, margin = float(finals.min()), self.margin(len(siblings))
         bounds = None
         for k in range(at, first - 1, -1):
             best, own = float(trial.best[k]), float(trial.own_gain[k])
-            if not best - incumbent > self.margin * own:
+            if not best - incumbent > own:
                 return None
-            later = reach.later_gain(float(trial.steps[k]), best, completed)
-            if not best - incumbent > self.margin * later:
+            costs = reach.costs_by(float(trial.steps[k]), completed)
+            later = reach.later_gain(best, costs, finals)
+            if not best - incumbent > margin * later or best <= np.median(costs):
                 return None
             bounds = bounds or Bounds(int(trial.steps[k]), best, incumbent, later, own)
         return bounds

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from advisor.contract.guard_stop import GuardStop
 from advisor.execution.engines.process import Exit
 from advisor.execution.job_env import make_private
-from advisor.execution.ledger.record import GuardStop
 from advisor.system.atomic import remove_unfinished_files, write_files
 from advisor.tracking.stores.location import Location
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor import contract
+from advisor.contract.guard_stop import GuardStop, read_guard_stop
 from advisor.execution.engines.process import Exit
 from advisor.execution.job import SEEDS_PER_ROUND, Job, Key
 from advisor.execution.ledger import claims
@@ -32,12 +33,10 @@ from advisor.execution.ledger.record import (
     MAX_VALUE_CHARS,
     DeliveringError,
     Entry,
-    GuardStop,
     Outcome,
     RefusedError,
     attempt_once,
     logged_text,
-    read_stop,
 )
 from advisor.execution.ledger.retries import Retry
 from advisor.execution.ledger.runs import StudyRuns
@@ -259,6 +258,10 @@ class Ledger:
         for i in range(0, len(metrics), _MAX_METRICS_PER_REQUEST):
             attempt_once(partial(self._client.log_batch, run_id, metrics=metrics[i : i + _MAX_METRICS_PER_REQUEST]))
 
+    def mark_stop(self, run_id: str, stop: GuardStop) -> None:
+        """Record that the guard stops a training, before it is ended: whoever reads the store meanwhile sees no crash."""
+        attempt_once(lambda: self._client.set_tag(run_id, contract.TAG_STOPPED, stop.tag_text()))
+
     # --- ending -----------------------------------------------------------------------------------------------------------------
 
     def deliver_left_records(self, records: ExitRecords) -> None:
@@ -305,9 +308,12 @@ class Ledger:
         hooked = contract.TAG_SCHEMA in run.data.tags or contract.TAG_SPOOL in run.data.tags
         if hooked and run.info.status == "RUNNING" and since_s < MAX_DELIVERY_WAIT_S and not exit.lost:
             raise DeliveringError
+        marked = run.data.tags.get(contract.TAG_STOPPED)
+        stop = read_guard_stop(marked) or stop  # the guard of the hook may have been faster
         if stop is not None and self._reached(run, stop.length):
             exit, stop = Exit(0), None  # the training reached its length before the request to stop reached it
-        stop = read_stop(run.data.tags) or stop
+            if marked is not None:
+                self._client.delete_tag(run_id, contract.TAG_STOPPED)
         if stop is not None:
             return self._end_stopped_run(run, stop)
         if exit.lost and run.info.status == "FINISHED":
@@ -335,7 +341,7 @@ class Ledger:
     def _end_stopped_run(self, run: Any, stop: GuardStop) -> Outcome:
         """Record that the guard stopped a training. It is not begun again, even if the launcher was interrupted meanwhile."""
         run_id, best = run.info.run_id, self._runs.best(run.info.run_id)
-        if contract.TAG_STOPPED not in run.data.tags:  # the guard of the hook may have been faster
+        if contract.TAG_STOPPED not in run.data.tags:  # the store was unreachable when the training was stopped
             self._client.set_tag(run_id, contract.TAG_STOPPED, stop.tag_text())
         self._set_status(run_id, stop.status, None)
         if run.info.status != "KILLED":

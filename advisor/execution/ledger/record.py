@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TypeVar
 
-from advisor import contract
 from advisor.execution.job import Key
 from advisor.execution.ledger.claims import State
 from advisor.model.errors import AdvisorError, UnansweredError
@@ -75,46 +73,6 @@ class Entry:
     """The stop by the guard after which the job is continued, as its tag's text; empty for other jobs."""
     resumes: bool = False
     """Whether the training resumes from its last checkpoint."""
-
-
-@dataclass(frozen=True, slots=True)
-class GuardStop:
-    """The guard's decision to stop a training."""
-
-    state: str
-    """State of the verdict: doomed or not_finite."""
-    step: int
-    """Last evaluated step."""
-    reason: str
-    at: float
-    """Time of the decision in seconds since 1970."""
-    length: float | None = None
-    """Planned length in steps; None if unknown."""
-
-    @property
-    def status(self) -> str:
-        """The trial's status, one of `contract.STATUSES`."""
-        return "diverged" if self.state == "not_finite" else "pruned"
-
-    def tag_text(self) -> str:
-        """Return the text of the tag `contract.TAG_STOPPED`. A long reason is shortened to fit."""
-        content = asdict(self)
-        del content["length"]
-        return json.dumps({**content, "reason": self.reason[: MAX_VALUE_CHARS // 8]})
-
-
-def read_stop(tags: Mapping[str, str]) -> GuardStop | None:
-    """Return the stop that a run's tags record, or None if there is none. A damaged tag still says that the guard stopped it."""
-    text = tags.get(contract.TAG_STOPPED)
-    if text is None:
-        return None
-    try:
-        content = json.loads(text)
-        return GuardStop(
-            str(content["state"]), int(content["step"]), str(content.get("reason", "")), float(content["at"])
-        )
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
-        return GuardStop("doomed", 0, "", 0.0)
 
 
 def attempt_once(call: Callable[[], Result]) -> Result:

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from advisor import contract
+from advisor.contract.guard_stop import read_guard_stop
 from advisor.execution.job import Job, Key
 from advisor.execution.ledger import claims
 from advisor.execution.ledger.claims import Claimant
-from advisor.execution.ledger.record import Entry, Outcome, quote_study_name, read_stop
+from advisor.execution.ledger.record import Entry, Outcome, quote_study_name
 from advisor.execution.ledger.retries import Retry, missing_objective_reason
 from advisor.model.spec import StudySpec
 from advisor.tracking.lineage import Place, find_study, places
@@ -124,7 +125,7 @@ class StudyRuns:
 
     def error(self, run: Any, status: str) -> str | None:
         """Return the error that the run recorded. If there is none, return the reason why the objective has no value, else None."""
-        stop = read_stop(run.data.tags)
+        stop = read_guard_stop(run.data.tags.get(contract.TAG_STOPPED))
         if stop is not None:
             return stop.reason or None
         error: str | None = run.data.tags.get(contract.TAG_ERROR)

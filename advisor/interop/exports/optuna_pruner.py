@@ -26,10 +26,11 @@ class GuardPruner(optuna.pruners.BasePruner):
 
         study = optuna.create_study(direction="minimize", pruner=GuardPruner(max_steps=50))
 
-    A trial is pruned if its lowest value so far is behind the best of all trials by more than 1.5 times what any completed trial
-    gained after this step, and by more than 1.5 times what it would gain itself at its own recent pace; both at three reports in
-    a row. So a slow starter goes on, other than with a median or a halving pruner. The bounds need four completed trials with
-    at least ten reports each. A trial whose last two reports are NaN or infinite is pruned in any case.
+    A trial is pruned if its lowest value so far is behind the best of all trials by more than a margin times what any completed
+    trial gained after this step, by more than what it would gain itself at its own recent pace, and behind the median at this
+    step; all at three reports in a row. The margin is `Policy.margin`. So a slow starter goes on, other than with a median or a
+    halving pruner. The bounds need four completed trials with at least ten reports each. A trial whose last two reports are NaN
+    or infinite is pruned in any case.
 
     All trials must have the same length. A completed trial that ended early is ignored, and if any trial reports at a step
     beyond `max_steps`, no trial is ruled out by the bounds.

@@ -10,10 +10,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from advisor import contract
-from advisor.model.guard_stop import GuardStop, read_guard_stop
+from advisor.contract.guard_stop import GuardStop, read_guard_stop
 from advisor.model.reading import Decision
 from advisor.model.space import Value, words_of
 from advisor.model.spec import Objective
@@ -69,9 +69,7 @@ def find_ends(
         if (end := _stated_end(run, objective.metric, i in errors, len(costs.curves[i]))) is not None
     }
     stops = _guard_stops(runs)
-    ends |= {
-        i: replace(ends[i], reason=f"the guard stopped it at step {s.step:,}: {s.reason}") for i, s in stops.items()
-    }
+    ends |= {i: _stopped_end(runs[i], stop) for i, stop in stops.items()}
     crashed = [i for i, end in ends.items() if end.status == "infeasible"]
     launches = find_launch_failures(runs, blocks, errors, crashed)
     ends |= {i: End("no_data", "its launch failed") for i in launches}
@@ -117,10 +115,17 @@ def _stated_end(run: Run, objective: str, error: bool, evaluations: int) -> End 
 
 
 def _guard_stops(runs: Sequence[Run]) -> dict[int, GuardStop]:
-    """Return the records of the trials that the guard stopped, by trial. A trial that went on afterwards has another status."""
-    stopped = [i for i, run in enumerate(runs) if run.tags.get(contract.TAG_STATUS) in ("pruned", "diverged")]
-    records = ((i, read_guard_stop(runs[i].tags.get(contract.TAG_STOPPED, ""))) for i in stopped)
+    """Return the records of the trials that the guard stopped, by trial. A trial that reached its end all the same is complete."""
+    stopped = [i for i, run in enumerate(runs) if run.tags.get(contract.TAG_STATUS) != "complete"]
+    records = ((i, read_guard_stop(runs[i].tags.get(contract.TAG_STOPPED))) for i in stopped)
     return {i: stop for i, stop in records if stop is not None}
+
+
+def _stopped_end(run: Run, stop: GuardStop) -> End:
+    """Return the end of a trial that the guard stopped. Until its launcher has recorded the end, the run may look like a crash."""
+    tag = run.tags.get(contract.TAG_STATUS)
+    status: Status = "diverged" if "diverged" in (tag, stop.status) else "pruned"
+    return End(status, f"the guard stopped it at step {stop.step:,}: {stop.reason}")
 
 
 def _was_pruned(run: Run) -> bool:

@@ -11,6 +11,7 @@ from guarded import EVALUATIONS, SPEC, TRAINING, guarded_plan, log_study
 from launches import Background, begun, claim, client_of, wait_until
 
 from advisor import contract
+from advisor.contract.guard_stop import GuardStop
 from advisor.execution import Ledger, jobs
 from advisor.execution.engines import process
 from advisor.execution.engines.local import Local
@@ -18,9 +19,10 @@ from advisor.execution.engines.process import Exit
 from advisor.execution.engines.slurm import Slurm
 from advisor.execution.guarding import GuardedStudy, StudyGuard, pause_s
 from advisor.execution.ledger.exit_records import ExitRecord, ExitRecords
-from advisor.execution.ledger.record import GuardStop, Outcome
+from advisor.execution.ledger.record import Outcome
 from advisor.model.errors import AdvisorError
 from advisor.model.spec import Sampler
+from advisor.tracking import read_study
 from advisor.tracking.stores.location import locate
 
 STOPPED = {(n, 0): "complete" for n in range(5)} | {(5, 0): "pruned", (6, 0): "diverged"}
@@ -64,6 +66,19 @@ def test_hopeless_trainings_are_stopped_once_and_recorded(trained, monkeypatch):
     assert begun(trained) == [str(n) for n in range(7)]
     assert running.summary.counts() == {"complete": 5, "pruned": 1, "diverged": 1}
     assert running.summary.failed == 0
+
+
+def test_a_stopped_trial_is_marked_before_its_process_ends(trained):
+    (trained / "stubborn").touch()  # it ignores Ctrl-C, so its process goes on for a while
+    spec = SPEC.model_copy(update={"trials": 6})
+    running = Background(guarded_plan(trained, spec))
+    wait_until(lambda: len(begun(trained)) == 6)
+    wait_until(lambda: contract.TAG_STOPPED in run_of(trained, 5).data.tags)
+    assert run_of(trained, 5).info.status == "RUNNING"
+    trial = read_study("e", tracking_uri="sqlite:///mlflow.db", spec=spec).trials[5]
+    assert trial.status == "pruned"
+    assert "the guard stopped it at step" in trial.reason
+    assert running.end()[5, 0] == "pruned"
 
 
 def test_two_launchers_with_guards_agree(trained):
@@ -110,13 +125,16 @@ def test_nothing_is_stopped_while_the_store_is_away(training, proxy):
     assert running.end() == {(0, 0): "complete", (1, 0): "complete"}
 
 
+@pytest.mark.parametrize("marked", [False, True])
 @pytest.mark.parametrize(("last", "code", "status"), [(12, 0, "complete"), (11, 0, "pruned"), (12, -2, "complete")])
-def test_a_training_that_ended_by_itself_just_before_counts_as_complete(project, last, code, status):
+def test_a_training_that_ended_by_itself_just_before_counts_as_complete(project, last, code, status, marked):
     ledger = Ledger(locate("sqlite:///mlflow.db"), "e", SPEC)
     run_id = claim(ledger, jobs(SPEC)[0])
     for step in range(1, last + 1):
         client_of(project).log_metric(run_id, "val/loss", 3.0, step=step)
     stop = GuardStop("doomed", 8, "it cannot win", time.time(), float(EVALUATIONS))
+    if marked:
+        ledger.mark_stop(run_id, stop)
     outcome = ledger.end(run_id, Exit(code, interrupted=True), stop=stop)
     assert (outcome.status, outcome.best) == (status, 3.0)
     assert (contract.TAG_STOPPED in run_of(project, 0).data.tags) == (status == "pruned")
@@ -142,7 +160,13 @@ def test_a_stop_outlives_its_launcher(project):
     records.keep(ExitRecord("trial-0", run_id, Exit(-2, interrupted=True), stop=stop))
     records.close()
     Ledger(location, "e", SPEC).deliver_left_records(ExitRecords(folder, location, "e"))
-    assert tag(run_of(project, 0)) == {"state": "doomed", "step": 8, "reason": "it cannot win", "at": 1.0}
+    assert tag(run_of(project, 0)) == {
+        "state": "doomed",
+        "step": 8,
+        "reason": "it cannot win",
+        "at": 1.0,
+        "length": 12.0,
+    }
 
 
 @pytest.mark.parametrize("kind", ["halton", "adaptive"])

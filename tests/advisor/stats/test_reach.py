@@ -39,19 +39,20 @@ def test_nothing_is_known_before_three_values():
     assert reach.own_gain(STEPS, reach.levels(np.ones(10)), 2000, 1) == np.inf
 
 
-def curve(*costs):
-    return STEPS[: len(costs)], reach.best_so_far(np.array(costs))
+def later_gain(step, best, *curves):
+    pairs = [(STEPS[: len(costs)], reach.best_so_far(np.array(costs))) for costs in curves]
+    return reach.later_gain(best, reach.costs_by(step, pairs), np.array([costs[-1] for _, costs in pairs]))
 
 
 def test_the_later_gain_is_the_largest_of_the_siblings():
-    assert reach.later_gain(200, 5.0, [curve(3, 2, 1.5), curve(4, 3, 1.0)]) == pytest.approx(2.0)
+    assert later_gain(200, 5.0, (3, 2, 1.5), (4, 3, 1.0)) == pytest.approx(2.0)
 
 
 def test_a_worse_sibling_counts_only_below_the_trial():
     """It fell from 100 to 4, but a trial at 5 is already there."""
-    assert reach.later_gain(200, 5.0, [curve(1000, 100, 4.0)]) == pytest.approx(1.0)
-    assert reach.later_gain(200, 5.0, [curve(1000, 100, 6.0)]) == 0.0
+    assert later_gain(200, 5.0, (1000, 100, 4.0)) == pytest.approx(1.0)
+    assert later_gain(200, 5.0, (1000, 100, 6.0)) == 0.0
 
 
 def test_a_sibling_without_a_value_by_then_excludes_nothing():
-    assert reach.later_gain(50, 5.0, [curve(3, 2, 1)]) == np.inf
+    assert later_gain(50, 5.0, (3, 2, 1)) == np.inf

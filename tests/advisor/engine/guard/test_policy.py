@@ -54,6 +54,24 @@ def test_three_siblings_are_too_few():
     assert Policy().doom(progress([1.2] * 8), 7, SIBLINGS[:3]) is None
 
 
+def test_the_fewer_siblings_the_larger_the_margin():
+    """The trial needs 0.8, and every sibling gained 0.5 later."""
+    late = [progress([0.8] * 19 + [0.3]) for _ in range(15)]
+    trial = progress([1.1] * 18)
+    assert Policy().doom(trial, 17, late[:5]) is None
+    assert Policy().doom(trial, 17, late) is not None
+    assert [Policy(exceedance=0.1).margin(count) for count in (4, 9, 99)] == [2, 1, 1]
+
+
+def test_a_trial_ahead_of_half_of_its_siblings_is_not_ruled_out():
+    """The best sibling was ahead of the trial, but most siblings were not: nobody knows how the trial goes on."""
+    behind = [progress([2.0] * 20) for _ in range(4)]
+    ahead = [falling(0.1 + i / 100) for i in range(4)]
+    flat = progress([1.2] * 8)
+    assert Policy().doom(flat, 7, behind[:3] + ahead) is not None
+    assert Policy().doom(flat, 7, behind + ahead[:3]) is None
+
+
 def test_the_best_trial_is_never_ruled_out():
     assert Policy().doom(progress([0.05] * 8), 7, SIBLINGS) is None
 

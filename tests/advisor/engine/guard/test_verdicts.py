@@ -67,7 +67,7 @@ def test_two_values_that_are_not_finite_suffice_to_stop_and_one_is_only_said():
 
 
 def test_a_trial_that_never_left_its_first_value_is_stuck():
-    pace = [2.0, 1.91, 1.999, 1.91, 1.999, 1.92]  # its noise could be a slope, so the bounds do not rule it out
+    pace = [2.0, 1.91, 2.2, 1.91, 2.2, 1.92]  # its noise could be a slope, so the bounds do not rule it out
     verdict = only(study(pace))
     assert (verdict.state, verdict.stop) == ("stuck", False)
     assert "5 of 5 completed trials had left their first value by then" in str(verdict.message)

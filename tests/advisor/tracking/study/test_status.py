@@ -209,6 +209,16 @@ def test_trials_that_the_guard_stopped_are_named_with_their_reasons():
     )
 
 
+@pytest.mark.parametrize("status", [None, "running", "stopped", "infeasible", "no_data"])
+@pytest.mark.parametrize("process", ["RUNNING", "KILLED", "FAILED"])
+def test_a_trial_that_the_guard_has_just_stopped_did_not_crash(status, process):
+    """Its launcher marks it, ends its process, and records the end last."""
+    tags = {k: v for k, v in _guarded("doomed", status).items() if v is not None}
+    study = _study([20] * 6 + [5], _falling, ["FINISHED"] * 6 + [process], tags={6: tags})
+    assert study.trials[6].status == "pruned"
+    assert study.trials[6].reason == "the guard stopped it at step 5: trial cannot go on: doomed."
+
+
 def test_a_trial_that_went_on_or_has_a_broken_record_is_no_stopped_trial():
     finished = _guarded("doomed", "complete")
     broken = [

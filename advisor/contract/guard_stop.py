@@ -1,0 +1,62 @@
+"""The record that the guard leaves on a run it stops. Only the standard library is used."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+_MAX_REASON_CHARS = 600
+"""Maximum characters of a reason in a tag; servers of all versions accept the tag's text then."""
+_PREDICATES = {"doomed": "could not become the best", "not_finite": "had an objective that was not finite"}
+
+
+@dataclass(frozen=True, slots=True)
+class GuardStop:
+    """The guard's decision to stop a training, see `contract.TAG_STOPPED`."""
+
+    state: str
+    """State of the verdict: doomed or not_finite."""
+    step: int
+    """Last evaluated step."""
+    reason: str
+    """The guard's message; empty if it is missing."""
+    at: float = 0.0
+    """Time of the decision in seconds since 1970; 0 if it is missing."""
+    length: float | None = None
+    """Planned length in steps; None if unknown."""
+
+    @property
+    def status(self) -> str:
+        """The trial's status, one of `contract.STATUSES`."""
+        return "diverged" if self.state == "not_finite" else "pruned"
+
+    @property
+    def predicate(self) -> str:
+        """The reason without its numbers, as a predicate: "could not become the best"."""
+        return _PREDICATES.get(self.state, "had another reason")
+
+    def tag_text(self) -> str:
+        """Return the text of the tag `contract.TAG_STOPPED`. A long reason is cut."""
+        content = asdict(self)
+        if self.length is None:
+            del content["length"]
+        return json.dumps({**content, "reason": self.reason[:_MAX_REASON_CHARS]})
+
+
+def read_guard_stop(text: str | None) -> GuardStop | None:
+    """Return the record in the text of the tag `contract.TAG_STOPPED`; None without a tag or if the text is no such record."""
+    try:
+        found = json.loads(text or "")
+        state, step, at, length = found["state"], int(found["step"]), float(found.get("at", 0.0)), found.get("length")
+        if not isinstance(state, str):
+            return None
+        reason = found.get("reason", "")
+        return GuardStop(
+            state,
+            max(0, step),
+            reason if isinstance(reason, str) else "",
+            at,
+            None if length is None else float(length),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        return None
