@@ -123,7 +123,16 @@ def analyze_study(
         report_progress("Judging predictions", 0, 1)
         past = history([*earlier, study], rules, pooled=pooled, notes=notes, open_findings=_asks_for_changes(verdicts))
     report_progress("Drawing the report", 0, 1)
-    return build_report(pooled.study, verdicts, specs, next_round.deferred, rules=rules, command=command, history=past)
+    return build_report(
+        pooled.study,
+        verdicts,
+        specs,
+        next_round.deferred,
+        rules=rules,
+        stop=next_round.stop,
+        command=command,
+        history=past,
+    )
 
 
 def first_study(

@@ -21,6 +21,8 @@ VALIDATE = (
 SHORTER = 0.9
 """Ratio of a trial's last step to the study's length below which it trained for another length."""
 
+AFTER_FIX = "Search again once this is done: "
+"""Start of the goal of a study that waits for a fix by hand."""
 MIN_TRIALS = 5
 """Minimum number of trials of a search; with fewer, no rule about the space has enough data."""
 

@@ -30,6 +30,8 @@ from advisor.planning.designs.ladder import enough, narrowed
 from advisor.planning.merge import Plan
 from advisor.planning.states import effect_of, settings_needed, trials_needed
 
+PER_VALUE = 6
+"""Minimum number of trials of each value of a scientific hyperparameter if others are tuned for it. Our choice."""
 MAX_GROWTH = 2
 """Maximum ratio of the next study's trials to the last one's. More trials at once are not worth it: look at half of them first."""
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "hours": 3600.0, "d": 86400.0, "days": 86400.0}
@@ -100,10 +102,15 @@ def size_reason(study: Study, spec: StudySpec) -> str:
 
 
 def _fewest(spec: StudySpec) -> int:
-    """Return the minimum number of trials of a search: enough for a learning rate alone, and at least one for each choice."""
+    """Return the minimum number of trials of a search.
+
+    They are enough for a learning rate alone, at least one for each choice, and for each compared value enough to tune the others.
+    """
     if len(spec.searched) == 1 and is_learning_rate(next(iter(spec.searched))):
         return RATE_TRIALS
-    return max([MIN_TRIALS, *(len(p.options) for p in spec.searched.values())])
+    tunes = any(p.numeric and p.role == "nuisance" for p in spec.searched.values())
+    compared = [PER_VALUE * len(p.options) for p in spec.searched.values() if tunes and p.role == "scientific"]
+    return max([MIN_TRIALS, *compared, *(len(p.options) for p in spec.searched.values())])
 
 
 def _ladder_note(study: Study, spec: StudySpec, trials: int) -> str:

@@ -30,10 +30,11 @@ from advisor.stats import power
 
 MAX_GAIN = 0.05
 """Maximum probability, by a model of a settled space, that a search finds a better setting for it to be left out."""
-SETTLED = (
+HARDLY = (
     "Searching on would hardly help: the probability that {count} more trials find a setting that is better than the best one "
-    "by more than noise is at most {chance:.0%}. If these runs agree, measure their setting on {data}, once, and ship it."
+    "by more than noise is at most {chance:.0%}."
 )
+SHIP = "If these runs agree, measure their setting on {data}, once, and ship it."
 
 
 def closing_study(
@@ -69,20 +70,26 @@ def more_telling(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule
     return spec.model_copy(update={"notes": (found, *spec.notes)})
 
 
-def repeated_if_settled(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> StudySpec:
-    """Return repeats of the best setting instead of a search that would hardly find a better one.
+def stopped_if_settled(
+    study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec
+) -> tuple[StudySpec | None, str]:
+    """Return (repeats of the best setting, "") instead of a search that would hardly find a better one.
 
-    Only for a search in the space of the study that compares nothing and is not known to be wrong.
+    If the best setting was repeated already: (None, the reason to stop). Only for a search in the space of the study that compares
+    nothing and is not known to be wrong; any other study is returned as it is, with "".
     """
     chance = None if asks(study, spec) else _chance_of_gain(study, verdicts, rules, spec)
-    again = None if chance is None else reseed(study, spec)
+    if chance is None:
+        return spec, ""
+    again = reseed(study, spec)
+    reason = HARDLY.format(count=spec.trials or 1, chance=chance)
     if again is None:
-        return spec
+        return None, reason
     why = {n: p.why for n, p in spec.parameters.items() if p.role == "fixed"}
     parameters = {n: p.model_copy(update={"why": why.get(n) or p.why}) for n, p in again.parameters.items()}
-    note = SETTLED.format(count=spec.trials or 1, chance=chance, data=spec.objective.final_data)
+    note = f"{reason} {SHIP.format(data=spec.objective.final_data)}"
     goal = f"Stop searching and {again.goal[0].lower()}{again.goal[1:]}"
-    return again.model_copy(update={"goal": goal, "parameters": parameters, "notes": (note,)})
+    return again.model_copy(update={"goal": goal, "parameters": parameters, "notes": (note,)}), ""
 
 
 def _chance_of_gain(study: Study, verdicts: Sequence[Verdict], rules: Sequence[Rule], spec: StudySpec) -> float | None:

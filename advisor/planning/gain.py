@@ -11,13 +11,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from advisor.computed.decision import repeats
+from advisor.computed.pipeline import validation
 from advisor.computed.space import promising, sampler, settings
 from advisor.model.finding import MissingData
 from advisor.model.prediction import significant
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import clean, share, trimmed
-from advisor.planning.base import searches
+from advisor.planning.base import AFTER_FIX, searches
 from advisor.stats import best_of, difference
 
 MIN_TRIALS = 8
@@ -48,10 +49,15 @@ def hopeless(study: Study, spec: StudySpec) -> bool:
 def of(study: Study, spec: StudySpec) -> Gain | None:
     """Return what the search `spec` is expected to gain.
 
-    None if its trials are not exchangeable with those of the study: another space, length or schedule of training, a sampler that
-    used results, pruned trials, or too few trials.
+    None if its trials are not exchangeable with those of the study: a fix by hand before it, another space, length or schedule of
+    training, a sampler that used results, pruned trials, or too few trials.
     """
-    if study.probe is not None or not searches(spec) or spec.sampler.kind == "adaptive":
+    if (
+        study.probe is not None
+        or not searches(spec)
+        or spec.sampler.kind == "adaptive"
+        or spec.goal.startswith(AFTER_FIX)
+    ):
         return None
     if not spec.searches_within(study.spec) or promising.trains_otherwise(study, spec) or sampler.learned(study):
         return None
@@ -62,10 +68,13 @@ def of(study: Study, spec: StudySpec) -> Gain | None:
     tried = settings.read(study)
     if len(tried) < MIN_TRIALS or not tried.successes:
         return None
+    room = validation.headroom(study)
+    if room <= 0:
+        return Gain(0.0, 0.0, beyond_noise=True)
     variance = repeats.trial_variance(repeats.settings(study))
     margin = 0.0 if variance is None else difference.prediction_margin(variance, 1, NOISE_LEVEL)
     chance, size = best_of.record(tried.costs, spec.trials or 1, margin)
-    return Gain(chance, size, variance is not None)
+    return Gain(chance, min(size, room), variance is not None)
 
 
 def sentence(study: Study, spec: StudySpec) -> str:

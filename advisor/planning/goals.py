@@ -25,6 +25,7 @@ from advisor.model.change import (
 from advisor.model.space import counts_training
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import clean, count, listed, setting, trimmed
+from advisor.planning.base import AFTER_FIX
 from advisor.planning.designs import explore
 from advisor.planning.designs.reseed import repeat_goal
 
@@ -63,8 +64,16 @@ def _sentence(verb: str, subject: str, numbers: str) -> str:
 
 
 def manual_goal(action: str) -> str:
-    """Return the goal of a study that waits for a fix by hand, such as `Search again once this is done: Shuffle the data`."""
-    return f"Search again once this is done: {action.rstrip('.')}"
+    """Return the goal of a study that waits for a fix by hand, such as `Search again once this is done: Shuffle the data`.
+
+    The goal has the first clause of the action; the notes of the study have all of it.
+    """
+    return f"{AFTER_FIX}{re.split(r'[:,.](?= |$)', action, maxsplit=1)[0]}"
+
+
+def comparison_goal(name: str, parameter: Parameter) -> str:
+    """Return the goal of a study that compares the values of a hyperparameter again, with more trials."""
+    return f"Compare {clean(name)} again{'' if parameter.numeric else ': ' + domain(parameter)}"
 
 
 def slug(text: str) -> str:

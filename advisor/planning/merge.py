@@ -38,18 +38,19 @@ from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.planning import new_scores, rate_end
 from advisor.planning.base import base, name_of_round, validate, with_lengths
-from advisor.planning.closing import closing_study, more_telling, repeated_if_settled
+from advisor.planning.closing import closing_study, more_telling, stopped_if_settled
 from advisor.planning.designs import per_optimizer
 from advisor.planning.designs.catalogue import DESIGNS
 from advisor.planning.designs.rate_sweep import of_one_setting, rate_sweep
 from advisor.planning.draft import Conflict, Draft
-from advisor.planning.goals import goal_of, manual_goal, slug
+from advisor.planning.goals import comparison_goal, goal_of, manual_goal, slug
 from advisor.planning.ranges import narrowed
 from advisor.planning.stage_edits import StageEdits
 from advisor.planning.stages import (
     MIN_CONFIDENCE,
     REGULARISATION,
     SPACE,
+    STABILITY,
     Stage,
     ends_tuning,
     in_order,
@@ -58,6 +59,8 @@ from advisor.planning.stages import (
 )
 from advisor.planning.states import assess
 
+RELIABLE: tuple[Stage, ...] = (STABILITY, SPACE)
+"""Stages whose studies may follow the sweep of a learning rate: their findings hold at its best rate, too."""
 HARMLESS: frozenset[Goal] = frozenset({"pipeline", "efficiency"})
 """Goals whose advice does not change what a training learns, so it can be followed together with any other change."""
 
@@ -79,6 +82,8 @@ class Plan(FrozenModel):
     """Names of the studies with the number of trials of the analysed study; designs chose the number of the others."""
     new_scores: bool = False
     """Whether the validation data change before the studies, so that earlier trials do not count."""
+    stop: str = ""
+    """Why there is no next study although findings ask for one: a further search is not worth its trials."""
 
 
 def file_names(specs: Sequence[StudySpec]) -> list[str]:
@@ -98,7 +103,10 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     for number, stage in enumerate(in_order(study, findings)):
         if number == 1 and of_one_setting(study):
             merger.add_sweep()
-        merger.add_stage(stage)
+        if merger.sweeps and stage not in RELIABLE:
+            merger.put_off(stage)
+        else:
+            merger.add_stage(stage)
     merger.add_savings()
     merger.tell_more()
     if not merger.specs and (last := closing_study(study, verdicts, rules, merger.draft.current)) is not None:
@@ -107,12 +115,16 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(merger.specs))
     if not merger.broken:
         specs = tuple(narrowed(study, spec, merger.draft.owners.keys()) for spec in specs)
+    stop = ""
     if len(specs) == 1:
-        specs = (repeated_if_settled(study, verdicts, rules, specs[0]),)
+        instead, stop = stopped_if_settled(study, verdicts, rules, specs[0])
+        specs = () if instead is None else (instead,)
+    if stop:
+        merger.put_off_for_good()
     anew = bool(specs) and new_scores.asked(specs[0], findings)
     if anew and not merger.drafted and specs[0].probe is None:
         specs, unsized = (merger.trained_again(specs[0]),), frozenset()
-    return Plan(specs=specs, deferred=tuple(merger.deferred), unsized=unsized, new_scores=anew)
+    return Plan(specs=specs, deferred=tuple(merger.deferred), unsized=unsized, new_scores=anew, stop=stop)
 
 
 @dataclass
@@ -136,6 +148,8 @@ class _Merger:
     """Stages that only save trials or only give advice, and are not part of a study yet."""
     early: list[Advise] = field(default_factory=list)
     """Advice in the first study that comes from stages before its own."""
+    sweeps: bool = False
+    """Whether the study is the sweep of the learning rate after a single setting: what else to change depends on its result."""
     first: tuple[StageEdits, StudySpec] | None = None
     """The edits that made the first study, and the draft before them."""
 
@@ -151,11 +165,20 @@ class _Merger:
         spec = rate_sweep(self.study, self.draft.current)
         if spec is not None:
             self.specs.append(self._noted(self._in_its_round(spec), self.savings))
-            self.savings = []
+            self.savings, self.sweeps = [], True
 
     def add_last(self, spec: StudySpec) -> None:
         """Add the study that follows if no rule recommends a change."""
         self.specs.append(self._noted(spec, self.savings))
+
+    def put_off(self, stage: Stage) -> None:
+        """Defer the stage's findings; advice that changes nothing about the training joins the sweep."""
+        findings = [f for f in self.findings if f.goal in stage]
+        notes = [c for f in findings for c in f.changes if isinstance(c, Advise) and only_advice(f)]
+        self._place_notes(StageEdits("", findings, notes=notes))
+        for finding in findings:
+            if not only_advice(finding):
+                self._defer(finding, _reason_to_wait(self.specs[0]))
 
     def add_stage(self, stage: Stage) -> None:
         """Apply the changes of the stage's findings; add a study if there are enough changes for one."""
@@ -176,6 +199,8 @@ class _Merger:
             if edits.changes or by_hand is None
             else manual_goal(str(by_hand.action))
         )
+        compared = self._compared_again(edits)
+        edits.goal = edits.goal if compared is None else compared
         idle = bool(self.study.searched) and not self.draft.current.searched and not edits.only_repeats
         idle = idle or (ends_tuning(self.findings) and only_narrows(edits.changes, before, self.draft.current))
         saves = (edits.only_fixes or idle) and by_hand is None and edits.request is None
@@ -187,6 +212,14 @@ class _Merger:
             if not self.specs and edits.request is None and by_hand is None:
                 self.first = (edits, before)
             self._add_study(edits)
+
+    def _compared_again(self, edits: StageEdits) -> str | None:
+        """Return the goal of a stage that only asks for more trials to compare the values of a hyperparameter; else None."""
+        leads = [f.subject for f in edits.findings if any(c in edits.changes for c in f.changes)]
+        name = leads[0] if leads and edits.only_trials else None
+        parameter = self.draft.current.searched.get(name or "")
+        tuned = parameter is None or (parameter.numeric and parameter.role != "scientific")
+        return None if tuned or name is None or parameter is None else comparison_goal(name, parameter)
 
     def _add_rate_end(self) -> None:
         """Add a study with a wider range of the learning rate, if the best trials lie at its end and no study comes before it."""
@@ -227,6 +260,12 @@ class _Merger:
             if spec is not self.specs[0]:
                 goal = spec.goal if edits.only_trials else edits.goal
                 self.specs, self.drafted = [spec.model_copy(update={"goal": goal})], []
+
+    def put_off_for_good(self) -> None:
+        """Defer the findings whose changes were in the study that is not worth its trials."""
+        for finding in self.settled:
+            if not only_advice(finding):
+                self._defer(finding, "searching on would hardly gain more than noise")
 
     def trained_again(self, spec: StudySpec) -> StudySpec:
         """Return the study that trains the best settings again instead of this one; findings that this one follows wait."""

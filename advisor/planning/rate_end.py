@@ -22,6 +22,8 @@ BEST = 5
 """Number of best settings to look at; the study needs twice as many."""
 AT_END = 4
 """Minimum number of them, including the best one, in the outer part of the range. Our choice."""
+PASSED = 2
+"""Number of settings further out, all worse, that show the optimum if nothing else was searched. Our choice."""
 OUTER = 1 / 3
 """Share of the range, on its scale, that counts as its outer part. Our choice."""
 
@@ -68,7 +70,8 @@ def _end(study: Study, name: str) -> Side | None:
         at_end = outwards >= 1 - OUTER
         searched = np.any((reach > 1 + 1e-9) | (failed & (reach >= outwards[0])))
         further = study.positions(name, ranked) > best[0] if side == "high" else study.positions(name, ranked) < best[0]
-        turns = 2 * further[:BEST].sum() < further.sum()
+        alone = len(study.searched) == 1 and further.sum() >= PASSED
+        turns = alone or 2 * further[:BEST].sum() < further.sum()
         if at_end[0] and at_end.sum() >= AT_END and not searched and not turns:
             return side
     return None

@@ -31,14 +31,14 @@ MIN_FEASIBLE = 5
 Stage: TypeAlias = tuple[Goal, ...]
 """A possible goal of a study: the kinds of findings that require it."""
 
-_STABILITY: Stage = ("stability",)
+STABILITY: Stage = ("stability",)
 SPACE: Stage = ("infeasible", "boundary", "sampling")
 _STEPS: Stage = ("steps",)
 REGULARISATION: Stage = ("regularisation",)
 
 STAGES: tuple[Stage, ...] = (
     ("pipeline",),
-    _STABILITY,
+    STABILITY,
     SPACE,
     _STEPS,
     REGULARISATION,
@@ -64,7 +64,7 @@ def in_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
     if limits and not wants_lower and not few_feasible:
         ordered = list(STAGES)
     else:
-        ordered = [SPACE if s is _STABILITY else _STABILITY if s is SPACE else s for s in STAGES]
+        ordered = [SPACE if s is STABILITY else STABILITY if s is SPACE else s for s in STAGES]
     if {f.severity for f in findings if f.goal in REGULARISATION} == {"note"}:
         ordered.sort(key=lambda stage: stage is REGULARISATION)
     return _length_first(ordered) if _sure_only_of_length(findings) else ordered
@@ -80,7 +80,7 @@ def _length_first(stages: Sequence[Stage]) -> list[Stage]:
 def _sure_only_of_length(findings: Sequence[Finding]) -> bool:
     """Return whether a finding on the length of training is sure, and all that would come before it are unsure range ends."""
     causes = [f for f in findings if f.explained_by is None and not only_advice(f) and not _only_saves(f)]
-    earlier = [f for f in causes if f.goal in (*_STABILITY, *SPACE)]
+    earlier = [f for f in causes if f.goal in (*STABILITY, *SPACE)]
     length = any(f.goal == "steps" and f.severity == "warning" and f.confidence >= SURE for f in causes)
     return length and bool(earlier) and all(f.goal == "boundary" and f.confidence < SURE for f in earlier)
 

@@ -23,6 +23,7 @@ from advisor.engine.rule import Rule
 from advisor.history.model import History
 from advisor.model.evidence import CurveEvidence
 from advisor.model.finding import Verdict
+from advisor.model.message import say
 from advisor.model.space import Value
 from advisor.model.spec import StudySpec
 from advisor.model.spec_yaml import dump
@@ -62,10 +63,15 @@ def build_report(
     deferred: Sequence[Deferred],
     *,
     rules: Sequence[Rule],
+    stop: str = "",
     command: str | None = None,
     history: History | None = None,
 ) -> Report:
-    """Build the report on a study. `specs` are the next studies in run order; `command` is the command line of the analysis."""
+    """Build the report on a study.
+
+    specs: the next studies in run order. stop: the reason why there is none although findings ask for one. command: the command
+    line of the analysis.
+    """
     ranked = study.ranked()
     return Report(
         spec=study.spec,
@@ -83,6 +89,7 @@ def build_report(
         rules=tuple(rule_info(rule) for rule in rules),
         next_studies=_next_studies(study, specs),
         deferred=tuple(deferred),
+        stop=say("{stop}", stop=stop) if stop else None,
         figures=_figures(study, ranked, verdicts),
         provenance=_provenance(study, command),
         history=history,

@@ -174,6 +174,8 @@ class ReportData(FrozenModel):
     rules: tuple[RuleInfo, ...]
     next_studies: tuple[NextStudy, ...]
     deferred: tuple[Deferred, ...]
+    stop: MessageField | None = None
+    """Why there is no next study although findings ask for one; None if there is one, or if nothing is left to do."""
     figures: Figures
     provenance: Provenance
     history: History | None = None

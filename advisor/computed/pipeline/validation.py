@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -103,6 +104,21 @@ def class_counts(trial: Trial) -> list[int]:
     except ValueError:
         return []
     return fact if isinstance(fact, list) and all(isinstance(n, int) for n in fact) else []
+
+
+_BOUNDED_WORDS = _SHARE_WORDS | {"auc", "auroc", "f1", "dice", "iou"}
+"""Words in names of metrics that are at most 1, or 100 as percentages."""
+
+
+def headroom(study: Study) -> float:
+    """Return by how much the best result can still improve: its distance from a perfect score; infinite if that is unknown."""
+    best, words = study.ranked()[:1], set(words_of(study.spec.objective.metric))
+    bounded = words & (_ERROR_WORDS - _NO_SHARE_WORDS if study.minimize else _BOUNDED_WORDS)
+    if not best or not bounded:
+        return math.inf
+    cost, unit = float(study.costs[best[0].index]), unit_of_shares(study)
+    room = cost if study.minimize else unit + cost
+    return room if 0 <= room <= unit else math.inf
 
 
 MIN_PERFECT = 3

@@ -15,8 +15,9 @@ from advisor.model.prediction import significant
 from advisor.model.space import is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import capital, clean, count, number, setting, share, shorten, spelled
+from advisor.planning.goals import manual_goal
 from advisor.planning.new_scores import NOT_COMPARABLE, asked
-from advisor.planning.stages import MIN_FEASIBLE, ends_tuning
+from advisor.planning.stages import MIN_FEASIBLE, SURE, ends_tuning
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
 from advisor.report.text.study_diff import ROUNDING, alike, as_run, diff_changes, diff_specs
@@ -24,6 +25,8 @@ from advisor.report.text.study_diff import ROUNDING, alike, as_run, diff_changes
 _PARAMETERS = 4
 """Maximum number of hyperparameters that the sentence on the best trial mentions."""
 
+STOP = "Stop searching: measure the best setting on {data}, once, and ship it."
+"""Headline if a further search is not worth its trials and the best setting was repeated."""
 MIN_LENGTH = 0.5
 """Minimum length of the best trial, as a share of the other trials' median length, for results to be of the same training."""
 
@@ -41,6 +44,8 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
     if counts.total == counts.running + counts.no_data:
         none = f"None of the {counts.total:,} trials logged" if counts.total > 1 else "The only trial did not log"
         return (say("No trial has ended yet.") if counts.running else say("{none} the objective.", none=none)), nothing
+    if report.stop is not None:
+        return say("{stop}", stop=STOP.format(data=report.spec.objective.final_data)), report.stop
     urgent = _urgent(report)
     if counts.feasible == 0:
         action = say("{action}", action=as_sentence(urgent[0].action)) if urgent else nothing
@@ -66,6 +71,8 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
 
 def lead(report: ReportData) -> Finding | None:
     """Return the finding that the headline states; None if it follows no finding."""
+    if report.stop is not None:
+        return None
     if not report.next_studies:
         return next(iter([*_urgent(report), *report.heads]), None)
     return before_study(report) or _followed(report, report.next_studies[0].spec)
@@ -79,9 +86,21 @@ def before_study(report: ReportData) -> Finding | None:
     lead = _followed(report, spec)
     if lead is not None and _is_by_hand(spec, lead):
         return lead
-    # A study that follows a note does not come before a problem that it leaves as it is.
+    # A study that follows a note does not come before a problem that it leaves as it is, if that problem is certain enough.
     only_note = lead is None or lead.severity == "note"
-    return urgent[0] if urgent and only_note and not _is_followed(report, spec, urgent[0]) else None
+    first = next((f for f in urgent if _comes_first(report, spec, f)), None)
+    return first if only_note and first is not None and not _is_followed(report, spec, first) else None
+
+
+def _comes_first(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
+    """Return whether a person should act on the finding before a study that leaves it as it is.
+
+    After a single setting, the short sweep of the learning rate shows more than anything else, unless the results mean nothing.
+    """
+    if finding.severity == "critical" or asked(spec, [finding]):
+        return True
+    of_one_setting = not report.spec.searched and bool(spec.searched)
+    return finding.confidence >= SURE and not of_one_setting
 
 
 def _urgent(report: ReportData) -> list[Finding]:
@@ -144,7 +163,7 @@ def _is_goal(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
 
 def _is_by_hand(spec: StudySpec, finding: Finding) -> bool:
     """Return whether the study waits for the finding's action, which a person must carry out."""
-    return str(finding.action).rstrip(".") in spec.goal
+    return spec.goal == manual_goal(str(finding.action))
 
 
 def _is_followed(report: ReportData, spec: StudySpec, finding: Finding) -> bool:

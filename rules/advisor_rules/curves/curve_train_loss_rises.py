@@ -11,9 +11,12 @@ from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
 from advisor.model.finding import Finding, Goal, MissingData, Severity
 from advisor.model.message import Message, Name, Number, Percent, Probability, limited, say
 from advisor.model.reading import Kind
+from advisor.model.space import is_learning_rate
 from advisor.model.study import Study, Trial
 from advisor.stats.curve import MIN_POINTS
 from advisor_rules.curves._slow_rises import TrainingRise, read_rises
+
+_COMPARE = "compare batches, labels and loss before {step} with those at the end."
 
 
 class CurveTrainLossRises(Rule):
@@ -93,12 +96,15 @@ class CurveTrainLossRises(Rule):
     def _report(self, study: Study, rising: list[TrainingRise], trials: list[Trial], judged_count: int) -> Finding:
         top = rising[0]
         of_best = top.trial == study.ranked()[0]
-        advice = say(
-            "Check whether the loss measures something else after {step}: augmentation, harder examples, weights."
-            if top.improving
-            else "Look for a bug before you tune: compare batches, labels and loss before {step} with those at the end.",
-            step=study.at(top.step),
-        )
+        if top.improving:
+            text = (
+                "Check whether the loss measures something else after {step}: augmentation, harder examples, weights."
+            )
+        elif not study.searched and any(map(is_learning_rate, top.trial.params)):
+            text = "Sweep the learning rate first. If the loss rises at lower rates, too, look for a bug: " + _COMPARE
+        else:
+            text = "Look for a bug before you tune: " + _COMPARE
+        advice = say(text, step=study.at(top.step))
         return self.finding(
             _message(study, top, len(trials) - 1, judged_count, of_best=of_best),
             action=advice,

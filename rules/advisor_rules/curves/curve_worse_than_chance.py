@@ -16,7 +16,7 @@ from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Objective, Percent, Probability, limited, say
 from advisor.model.space import rounded
-from advisor.model.study import Study
+from advisor.model.study import Study, Trial
 from advisor.model.words import setting
 from advisor_rules.curves._chance_level import Skill, learned, skills, training
 
@@ -40,9 +40,9 @@ class CurveWorseThanChance(Rule):
     ## What to do
     If training runs smoothly but learns next to nothing, the learning rates may be far too low, so the next study also searches up
     to a decade above them. Otherwise, or if that does not help, train on one batch until its loss is near zero. If that fails,
-    check the loss, the gradients and the learning rates. If the best trial's loss blew up, the learning rates are probably too
-    high, so the next study searches the two decades below them. If one batch works, check the data: labels that belong to other
-    examples, inputs that are all alike, validation data prepared differently.
+    check the loss, the gradients and the learning rates. If the loss of the best trial, or of half of the trials, blew up, the
+    learning rates are probably too high, so the next study searches the two decades below them. If one batch works, check the data:
+    labels that belong to other examples, inputs that are all alike, validation data prepared differently.
 
     ## How sure
     Confidence is the probability, given the noise and the number of validation examples, that the best trial's true gain is below
@@ -137,7 +137,7 @@ class CurveWorseThanChance(Rule):
 
     def _report(self, study: Study, top: Skill, judged_count: int, alpha: float) -> Finding:
         metric, guessed = study.spec.objective.metric, study.objective_value(top.guess.cost)
-        small_gain, unstable = top.above(0.0, alpha), unstable_loss(study, top.trial)
+        small_gain, unstable = top.above(0.0, alpha), _unstable(study, top.trial)
         changes = _lower_rates(study) if unstable else _higher_rates(study, top, hardly=small_gain)
         advice = "train on a single batch until its loss is near zero, then check labels, inputs and evaluation."
         if unstable:
@@ -179,7 +179,17 @@ class CurveWorseThanChance(Rule):
         )
 
 
-def _message(study: Study, top: Skill, judged_count: int, *, unstable: bool) -> Message:
+def _unstable(study: Study, best: Trial) -> str:
+    """Return what blew up, as the start of a sentence: the best trial's loss, or most trials; empty if training was stable."""
+    if unstable_loss(study, best):
+        return "Its loss"
+    ended = [t for t in study.trials if study.ended[t.index]]
+    diverged = failures.failures(study).diverged
+    bad = sum(bool(diverged[t.index]) or unstable_loss(study, t) for t in ended)
+    return f"The loss of {bad} of {len(ended)} trials" if 2 * bad >= len(ended) else ""
+
+
+def _message(study: Study, top: Skill, judged_count: int, *, unstable: str) -> Message:
     metric, trial, loss = Name(study.spec.objective.metric), Name(top.trial.name), training(study, top.trial)
     falls = "falls" if learned(study, top.trial) else "hardly falls either"
     inside = "" if trials_inside(study.spec, study.ranked()[:1]) else " in the searched ranges"
@@ -197,7 +207,7 @@ def _message(study: Study, top: Skill, judged_count: int, *, unstable: bool) -> 
         training=say(" The training loss, {loss}, {falls}.", loss=Name(loss[0]), falls=falls)
         if loss and not unstable
         else "",
-        unstable=" Its loss blew up, so the learning rates are probably too high." if unstable else "",
+        unstable=f" {unstable} blew up, so the learning rates are probably too high." if unstable else "",
     )
 
 

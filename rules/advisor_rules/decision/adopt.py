@@ -14,6 +14,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count as CountOf
 from advisor.model.message import Message, Name, Number, Objective, Probability, listed, say
 from advisor.model.study import Study
+from advisor.model.words import setting as value_words
 from advisor.stats import difference
 from advisor_rules.decision import _evaluation_luck
 
@@ -192,7 +193,8 @@ class Adopt(Rule):
             lead.gain, lead.sd, level=self.false_alarms, power=self.power, max_repeats=self.most
         )
         needed = max(needed, self.first)
-        one, other = Name(best.trials[0].name), Name(rival.trials[0].name)
+        one = _value(study, best, rival) or Name(best.trials[0].name)
+        other = _value(study, rival, best) or Name(rival.trials[0].name)
         noun = repeats.noun(repeats.settings(study))
         gap = Number(abs(lead.gain))
         why = f"The difference of {gap} is within the variation between {noun}s (standard deviation {Number(lead.sd)})"
@@ -259,22 +261,33 @@ def _rival(best: repeats.Setting, others: Sequence[repeats.Setting]) -> repeats.
     return best_first[0] if ahead or (not repeated and best_first) else repeated[0] if repeated else None
 
 
+def _value(study: Study, own: repeats.Setting, other: repeats.Setting) -> Message | None:
+    """Return the one hyperparameter in which a setting differs from the other, with its value; None if there are several."""
+    differing = [n for n in study.searched if own.params.get(n) != other.params.get(n)]
+    if len(differing) != 1 or differing[0] not in own.params:
+        return None
+    return say("{name} {value}", name=Name(differing[0]), value=value_words(own.params[differing[0]]))
+
+
 def _message(
     study: Study, best: repeats.Setting, rival: repeats.Setting, lead: difference.Difference, noun: str
 ) -> Message:
     """Return sentences about the lead of the best setting and the variation between repeats."""
     own, other = (Objective(study.objective_value(s.mean)) for s in (best, rival))
     if abs(lead.gain) <= 0.01 * lead.sd:
-        ahead = say("is as good as that of {rival}", rival=Name(rival.trials[0].name))
+        ahead = say(
+            "is as good as {rival}",
+            rival=_value(study, rival, best) or say("that of {name}", name=Name(rival.trials[0].name)),
+        )
     elif lead.gain > 0:
         ahead = say("leads by {gain}", gain=Number(lead.gain))
     else:
         ahead = say("has the best run but is {gain} behind on average", gain=Number(-lead.gain))
     chance = say("The probability of such a difference by chance is {p}.", p=Probability(lead.p))
     return say(
-        "The setting of {name} {ahead}: {own} against {other}, with {runs} and {repeats}{fresh}. "
+        "{who} {ahead}: {own} against {other}, with {runs} and {repeats}{fresh}. "
         f"The standard deviation between {noun}s is {{sd}}. {{chance}}",
-        name=Name(best.trials[0].name),
+        who=_value(study, best, rival) or say("The setting of {name}", name=Name(best.trials[0].name)),
         ahead=ahead,
         own=own,
         other=other,

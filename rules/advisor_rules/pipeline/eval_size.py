@@ -42,8 +42,8 @@ class EvalSize(Rule):
     number determines the error; for a loss or a score, the standard deviation over the examples must be logged. The range of the
     best trials, one per setting, is compared with the range that equal trials would have. The rule fires if it is no wider, and if
     the detectable difference is a large part of the distance from the best to the median trial. It also fires if at least three
-    settings reach a perfect score: an accuracy of 1 or 100, an error of 0. If most settings do, no other result of the study means
-    anything, so this must be fixed first.
+    settings reach a perfect score: an accuracy of 1 or 100, an error of 0. No search can improve on that, so this comes before any
+    other change.
 
     ## Why it matters
     The choice between these trials depends on the examples that happen to be in the set. If a class has few examples, apparent
@@ -124,8 +124,6 @@ class EvalSize(Rule):
             score=score,
         )
         rows = (("settings with a perfect score", say("{k} of {settings}", k=len(perfect), settings=settings)),)
-        if 2 * len(perfect) <= settings:
-            return self._finding(study, message, _HARDER_ADVICE, "warning", _CONFIDENCE, perfect, rows)
         finding = self._finding(study, message, _HARDER_ADVICE, "critical", _CONFIDENCE, perfect, rows)
         return finding.model_copy(update={"goal": "pipeline"})
 

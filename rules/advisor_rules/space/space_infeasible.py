@@ -9,10 +9,11 @@ import numpy as np
 
 from advisor.computed.space import failures
 from advisor.computed.stability import instability
+from advisor.engine.rule import Count as CountOf
 from advisor.engine.rule import Expectation, Relation, Rule, Settled, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.finding import Finding, Goal, MissingData, Severity
 from advisor.model.message import Count, Message, Number, Probability, listed, say
 from advisor.model.space import BoolArray
 from advisor.model.study import Study
@@ -99,6 +100,8 @@ class SpaceInfeasible(Rule):
     """
     everywhere: Share = 0.5
     """Minimum share of failed trials that suggests a bug if no region explains the failures."""
+    few: CountOf = 2
+    """Maximum number of failed trials that is only a note if no region explains them. Our choice."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which chance alone shows a region of failures."""
 
@@ -116,7 +119,7 @@ class SpaceInfeasible(Rule):
         yield self.finding(
             _message(failed, count, ended_count, cut),
             action=_action(changes[0], cut),
-            severity="critical" if cut is None and count >= self.everywhere * ended_count else "warning",
+            severity=self._severity(cut is not None, count, ended_count),
             confidence=outliers.chance_of_share(count, ended_count, self.share),
             subject=cut.subject if cut is not None else None,
             side=cut.side if cut is not None else None,
@@ -141,6 +144,11 @@ class SpaceInfeasible(Rule):
             ),
             changes=changes,
         )
+
+    def _severity(self, explained: bool, count: int, ended_count: int) -> Severity:
+        if not explained and count >= self.everywhere * ended_count:
+            return "critical"
+        return "note" if not explained and count <= self.few else "warning"
 
     def _without_region(
         self, study: Study, failed: failures.Failures, count: int, ended_count: int

@@ -9,6 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from advisor.computed.curves import noise
+from advisor.computed.pipeline import validation
 from advisor.computed.space import rerun, sampler, settings
 from advisor.engine.rule import Count, Relation, Rule, Settled, Share
 from advisor.model.change import Advise, SetField
@@ -97,6 +98,8 @@ class SpaceUndersampled(Rule):
         lead = max(self.little * _lead(tried.costs, 1 / 3), self.little_of_all * _lead(tried.costs, 1 / 2))
         limit = max(lead, seeds if known else max(seeds, noise.of_steps(study)))
         on_grid = rerun.on_grid(tried)
+        if validation.headroom(study) <= limit:
+            return
         if not math.isfinite(limit) or not (on_grid or halves.chance_above(limit) >= self.certainty):
             return
         if not known and noise.p_of_noise(tried, self.seed_noise) > self.false_alarms:
@@ -184,9 +187,10 @@ def _gain(study: Study, limit: float, *, known: bool) -> _Gain:
     between seeds.
     """
     more = rerun.more(study)
-    low, high = np.quantile(more.gains, [0.1, 0.9])
+    gains = np.minimum(more.gains, validation.headroom(study))
+    low, high = np.quantile(gains, [0.1, 0.9])
     matters = limit if known else np.maximum(limit, more.noise)
-    return _Gain(float(more.gains.mean()), float(low), float(high), float(np.mean(more.gains > matters)))
+    return _Gain(float(gains.mean()), float(low), float(high), float(np.mean(gains > matters)))
 
 
 def _lead(costs: FloatArray, share: float) -> float:

@@ -15,6 +15,8 @@ from advisor.model.study import Study
 from advisor.planning import closing, plan
 from advisor.planning.designs.reseed import REPEAT_GOAL
 from advisor.planning.states import Evidence
+from advisor.report.build import build_report
+from advisor.report.text.headline import headline
 
 
 def test_exploitation_comes_before_repeats_that_a_note_asks_for() -> None:
@@ -95,3 +97,28 @@ def test_where_the_best_trial_is_not_at_the_optimum_the_search_goes_on(seed: int
 def test_an_unsettled_space_is_searched_on_although_a_model_expects_no_gain() -> None:
     wide = found("space-infeasible", "infeasible", SetRange(parameter="lr", low=1e-4, high=5e-3, scale="log", why="w"))
     assert only_study(compared(0), ANSWERED, wide, *QUIET).searched
+
+
+def test_a_hopeless_search_whose_best_setting_was_repeated_is_no_study() -> None:
+    """24 settings without any difference beyond the variation between seeds, the best one repeated 5 times."""
+    rng = np.random.default_rng(5)
+    space = {
+        "lr": Parameter(low=1e-4, high=1e-1, scale="log"),
+        "weight_decay": Parameter(low=1e-6, high=1e-2, scale="log"),
+    }
+    params = [{n: p.from_unit(float(rng.random())) for n, p in space.items()} for _ in range(24)]
+    ends = [0.5 + 0.01 * float(rng.random()) for _ in params]
+    best = int(np.argmin(ends))
+    ends += [ends[best] + 0.02 * (1 + i % 2) for i in range(5)]
+    data = make_study(
+        params + [params[best]] * 5, {"val/loss": [[2.0, 1.0, end] for end in ends]}, seeds=list(range(29))
+    )
+    spec = StudySpec(study="s", objective=AIM, parameters=space, trials=24, max_train_steps=2000)
+    made = replace(data, spec=spec, inferred={})
+    more = found("under", "sampling", SetField(field="trials", value=48, why="w"), severity="note")
+    planned = plan(made, [more], RULES)
+    assert planned.specs == ()
+    assert planned.stop.startswith("Searching on would hardly help")
+    assert [d.rule for d in planned.deferred] == ["under"]
+    report = build_report(made, [more], (), planned.deferred, rules=RULES, stop=planned.stop)
+    assert str(headline(report)).startswith("Stop searching: measure the best setting on ")

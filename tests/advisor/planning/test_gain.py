@@ -13,6 +13,7 @@ from advisor.model.change import SetField
 from advisor.model.spec import Parameter, Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.planning import gain, price
+from advisor.planning.goals import manual_goal
 from advisor.stats import best_of
 
 SPACE = {"lr": Parameter(low=1e-4, high=1e-1, scale="log"), "weight_decay": Parameter(low=1e-6, high=1e-2, scale="log")}
@@ -73,3 +74,27 @@ def test_on_a_plateau_with_known_noise_the_search_ends() -> None:
     spec = only_study(flat, more, *QUIET)
     assert spec.goal == "Stop searching and repeat the best setting: 5 seeds, to measure the variation between them"
     assert dict(spec.searched) == {}
+
+
+def test_no_gain_beyond_a_perfect_score_is_promised() -> None:
+    """An accuracy of 1 cannot be improved, and from 0.98 only by 0.02."""
+    rng = np.random.default_rng(1)
+    params = [{n: p.from_unit(float(rng.random())) for n, p in SPACE.items()} for _ in range(24)]
+    for best in (0.98, 1.0):
+        data = make_study(
+            params,
+            {"val/accuracy": [[0.1, best - 0.03 * i] for i in range(24)]},
+            objective="val/accuracy",
+            direction="maximize",
+        )
+        spec = StudySpec(study="s", objective=data.spec.objective, parameters=SPACE, trials=24, max_train_steps=2000)
+        expected = gain.of(replace(data, spec=spec, inferred={}), spec)
+        assert expected is not None
+        assert expected.size <= 1 - best + 1e-9
+        assert (expected.chance == 0) == (best == 1.0)
+
+
+def test_a_search_after_a_fix_by_hand_has_no_known_gain() -> None:
+    made = study([0.5 + 0.02 * i for i in range(24)])
+    assert gain.of(made, made.spec) is not None
+    assert gain.of(made, made.spec.model_copy(update={"goal": manual_goal("Shuffle the data.")})) is None

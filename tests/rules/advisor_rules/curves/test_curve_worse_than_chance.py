@@ -7,6 +7,7 @@ import pytest
 from promise import scaled, studies
 from studies import make_study, verdict
 
+from advisor.model.change import SetRange
 from advisor.model.spec import Parameter
 
 N = 20
@@ -192,6 +193,24 @@ def test_searches_lower_rates_if_every_trial_of_the_range_blew_up(outside):
     advice, change = finding.changes
     assert "orders of magnitude lower" in advice.text
     assert (change.low, change.high) == (0.005, 0.5)
+
+
+def test_searches_lower_rates_if_half_of_the_trials_blew_up_and_the_others_stand_still():
+    """As at rates from 1.6 to 40: at the lower ones nothing is learned, at the higher ones the loss explodes."""
+    steps, rng = np.arange(0, 2001, 20), np.random.default_rng(0)
+    still = [np.log(10) + rng.normal(0, 0.002, len(steps)) for _ in range(8)]
+    curves = [x if i < 4 else np.r_[x[:2], np.full(len(steps) - 2, 1e6)] for i, x in enumerate(still)]
+    study = make_study(
+        [{"learning_rate": 1.6 * 1.5**i} for i in range(8)],
+        {"val/loss": curves, "train/loss": curves},
+        steps={"val/loss": [steps] * 8, "train/loss": [steps] * 8},
+        tags=[{"classes": "10"}] * 8,
+    )
+    (finding,) = verdict(RULE, study).findings
+    assert "The loss of 4 of 8 trials blew up" in finding.message
+    (change,) = [c for c in finding.changes if isinstance(c, SetRange)]
+    assert change.high == pytest.approx(1.6)
+    assert change.low == pytest.approx(0.016)
 
 
 def test_too_few_examples_to_tell():

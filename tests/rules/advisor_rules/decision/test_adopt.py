@@ -37,7 +37,7 @@ def test_a_lead_within_the_trial_variance_is_no_lead():
 
 def test_settings_with_a_lead_too_small_to_find_out_about_are_equally_good():
     found = verdict("adopt", repeated(CLOSE)).findings[0]
-    assert str(found.action).startswith("Treat trial-0 and trial-4 as equally good")
+    assert str(found.action).startswith("Treat lr 0.1 and lr 0.2 as equally good")
     assert [c.kind for c in found.changes] == ["advise"]
 
 
@@ -56,7 +56,7 @@ def test_a_higher_objective_leads_where_it_is_maximized():
 def test_a_winner_by_luck_of_one_seed_is_found_out():
     found = verdict("adopt", repeated({0.1: [0.40, 0.60, 0.61, 0.59], 0.2: [0.50, 0.51, 0.52, 0.50]})).findings[0]
     assert "behind on average" in found.message
-    assert "trial-4" in found.action
+    assert "lr 0.2" in found.action
 
 
 def test_a_best_setting_of_which_a_seed_fails_does_not_repeat():
@@ -147,7 +147,7 @@ def test_repeats_that_noted_no_seed_are_runs_and_a_tie_is_no_lead():
     params = [{"lr": lr} for lr in (0.1, 0.1, 0.2, 0.2)]
     tied = make_study(params, {"val/loss": [0.50, 0.54, 0.51, 0.53]})
     (finding,) = verdict("adopt", tied).findings
-    assert "is as good as that of trial-2" in finding.message
+    assert "is as good as lr 0.2" in finding.message
     assert "between runs" in finding.message
     assert "seed" not in f"{finding.message}{finding.action}"
 
@@ -169,4 +169,4 @@ def test_a_significant_lead_that_is_too_small_to_matter_is_no_lead():
     params = [{"lr": 0.1}] * 5 + [{"lr": 0.2}] * 5
     study = make_study(params, {"val/loss": [[4.0, y] for y in values]}, seeds=list(range(10)))
     (found,) = verdict("adopt", study).findings
-    assert str(found.action) == "Treat trial-0 and trial-5 as equally good: the lead is too small to matter."
+    assert str(found.action) == "Treat lr 0.1 and lr 0.2 as equally good: the lead is too small to matter."

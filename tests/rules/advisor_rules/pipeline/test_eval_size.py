@@ -146,7 +146,7 @@ def test_perfect_scores_of_several_settings_cannot_be_told_apart():
     (finding,) = verdict(RULE, shown).findings
     assert "3 of 4 settings reach a best success_rate of 1" in str(finding.message)
     assert (finding.severity, finding.goal) == ("critical", "pipeline"), (
-        "most settings are perfect: fix it before any study"
+        "no study can improve on a perfect score: fix it before any"
     )
     assert shown.ranked()[0].name == "trial-1", "of equal trials, the one that stays good comes first"
     assert [t.name for t in shown.ranked(shown.trials[2:])] == ["trial-2", "trial-3"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -119,6 +120,17 @@ def test_cuts_nothing_where_failures_have_no_place() -> None:
         (finding,) = verdict("space-infeasible", make_study(params, {"val/loss": curves}, status=status)).findings
         cut += any(isinstance(c, SetRange) for c in finding.changes)
     assert kept(cut, len(studies(150)))
+
+
+def test_two_failures_without_a_pattern_are_a_note() -> None:
+    params = [{"lr": 10 ** -(1 + 0.1 * i)} for i in range(16)]
+    curves: list[Any] = [[2.0, 1.0, 0.5 + 0.01 * i] for i in range(16)]
+    severities = []
+    for failing in ((3, 12), (3, 8, 12)):
+        shown = [[2.0, math.nan, math.nan] if i in failing else curve for i, curve in enumerate(curves)]
+        (finding,) = verdict("space-infeasible", make_study(params, {"val/loss": shown})).findings
+        severities.append(finding.severity)
+    assert severities == ["note", "warning"]
 
 
 def test_cannot_tell_while_all_trials_run() -> None:
