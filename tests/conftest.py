@@ -17,6 +17,24 @@ os.environ["ADVISOR_CACHE"] = "off"  # tests of the cache set their own folder
 _STARTS: dict[str, Any] = {}
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Run all tests of a file, or of a group of files, in one worker."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from scheduling import ByFile
+
+    return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Move short files to the end."""
+    if hasattr(config, "workerinput"):
+        from scheduling import is_last
+
+        items.sort(key=lambda item: is_last(item.path, Path(__file__).parent))
+
+
 @pytest.fixture(autouse=True)
 def same_random_numbers_in_any_order(request: pytest.FixtureRequest) -> None:
     """Reset a module's generator `RNG` before each test, so that results do not depend on the order of tests."""

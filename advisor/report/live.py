@@ -87,6 +87,8 @@ class _Server(ThreadingHTTPServer):
     """A server that limits its open connections and reports no error if a browser disconnects."""
 
     daemon_threads = True
+    request_queue_size = MAX_CONNECTIONS
+    """Connections that wait to be accepted; the default, 5, makes a browser try again after a second if several come at once."""
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._open: dict[Any, None] = {}

@@ -109,12 +109,12 @@ class House:
         """
         ids = {files[0].stem.replace("_", "-") for files in self.rules.values()}
         patterns = {rule: re.compile(rf"(?<![\w-]){rule}(?![\w-])") for rule in sorted(ids) if "-" in rule}
+        texts = {name: list(_strings(path)) for name, path in self.modules.items() if name.startswith("advisor.")}
         return [
             f"{name}: {rule}"
-            for name, path in self.modules.items()
-            if name.startswith("advisor.")
+            for name, strings in texts.items()
             for rule, pattern in patterns.items()
-            if any(pattern.search(text) for text in _strings(path))
+            if any(rule in text and pattern.search(text) for text in strings)
         ]
 
     def circles(self) -> int:

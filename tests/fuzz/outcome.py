@@ -18,11 +18,12 @@ from typing import Any
 
 from commands import status_of
 from hypothesis import HealthCheck, settings
+from promise import ALL
 
 from advisor.model.errors import AdvisorError
 
-FACTOR = float(os.environ.get("ADVISOR_FUZZ", "1"))
-"""Factor for the number of cases; other than 1, the cases differ from run to run."""
+FACTOR = float(os.environ.get("ADVISOR_FUZZ", "1" if ALL else "0.3"))
+"""Factor for the number of cases; if it is above 1, the cases differ from run to run."""
 DEADLINE_S = 120.0
 """Seconds per case. A case takes well below a second on an idle machine."""
 MAX_ERROR_CHARACTERS = 1500
@@ -36,7 +37,7 @@ def cases(number: int) -> settings:
     """Return settings for `number` cases of a property, times `FACTOR`."""
     return settings(
         max_examples=max(1, round(number * FACTOR)),
-        derandomize=FACTOR == 1,
+        derandomize=FACTOR <= 1,
         deadline=None,
         database=None,
         print_blob=True,

@@ -115,8 +115,9 @@ def test_a_browser_that_leaves_is_not_reported(live: LiveReport, capfd: pytest.C
 
 
 def test_half_open_connections_are_bounded_and_lock_nobody_out(live: LiveReport) -> None:
+    live._server.RequestHandlerClass.timeout = 120.0  # so that the timeout closes none
     before = threading.active_count()
-    idle = [connected(live) for _ in range(900)]
+    idle = [connected(live) for _ in range(5 * MAX_CONNECTIONS)]
     assert get(live, "/state")[0] == 200
     deadline = time.monotonic() + 20
     while threading.active_count() - before > MAX_CONNECTIONS + 2 and time.monotonic() < deadline:
