@@ -98,7 +98,7 @@ class SpaceUndersampled(Rule):
         lead = max(self.little * _lead(tried.costs, 1 / 3), self.little_of_all * _lead(tried.costs, 1 / 2))
         limit = max(lead, seeds if known else max(seeds, noise.of_steps(study)))
         on_grid = rerun.on_grid(tried)
-        if validation.headroom(study) <= limit:
+        if validation.headroom(study) <= 0:
             return
         if not math.isfinite(limit) or not (on_grid or halves.chance_above(limit) >= self.certainty):
             return
