@@ -22,7 +22,7 @@ from advisor.model.change import (
     SetSchedule,
     only_saves,
 )
-from advisor.model.space import counts_training
+from advisor.model.space import counts_training, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import clean, count, listed, setting, trimmed
 from advisor.planning.base import AFTER_FIX
@@ -41,7 +41,7 @@ def goal_of(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> s
 
     Other changes with the same verb share the goal; the study's file says the rest. A hyperparameter that is fixed because it
     hardly matters only saves trials, so its change comes last. A single fixed value is followed by the first other change:
-    `Fix batch_size at 256 and add learning_rate: 0.01 to 1`.
+    `Fix batch_size at 256 and add learning_rate: 0.01 to 1`. A new batch size needs a new learning rate, which the goal names, too.
     """
     parts = [p for c in sorted(changes, key=only_saves) if (p := _part(c, before, after)) is not None]
     if not parts:
@@ -54,9 +54,18 @@ def goal_of(changes: Sequence[Change], before: StudySpec, after: StudySpec) -> s
     if len(numbers) == 1:
         goal = _sentence(verb, *next(iter(numbers.items())))
         also = [_sentence(*p) for p in parts if p[0] != "Fix"][:1] if verb == "Fix" else []
+        also = also or _tuned_rate(next(iter(numbers)), after)
         return " and ".join([goal, *(f"{text[0].lower()}{text[1:]}" for text in also)])
     shown = [f"{s} {n}" for s, n in list(numbers.items())[:MAX_NAMES]]
     return f"{verb} {listed(numbers, limit=MAX_NAMES)}: {'; '.join(shown)}"
+
+
+def _tuned_rate(fixed: str, after: StudySpec) -> list[str]:
+    """Return what is tuned for a new batch size: the learning rate."""
+    new = after.parameters.get(fixed)
+    if not parameter_kinds.is_batch_size(fixed) or new is None or new.role != "fixed":
+        return []
+    return [f"Tune {clean(name)}" for name in after.searched if is_learning_rate(name)][:1]
 
 
 def _sentence(verb: str, subject: str, numbers: str) -> str:

@@ -41,7 +41,7 @@ from advisor.planning.base import base, name_of_round, validate, with_lengths
 from advisor.planning.closing import closing_study, more_telling, stopped_if_settled
 from advisor.planning.designs import per_optimizer
 from advisor.planning.designs.catalogue import DESIGNS
-from advisor.planning.designs.rate_sweep import of_one_setting, rate_sweep
+from advisor.planning.designs.rate_sweep import of_one_setting, rate_sweep, too_high
 from advisor.planning.draft import Conflict, Draft
 from advisor.planning.goals import comparison_goal, goal_of, manual_goal, slug
 from advisor.planning.ranges import narrowed
@@ -103,7 +103,7 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     for number, stage in enumerate(in_order(study, findings)):
         if number == 1 and of_one_setting(study):
             merger.add_sweep()
-        if merger.sweeps and stage not in RELIABLE:
+        if merger.sweeps and (stage not in RELIABLE or too_high(study)):
             merger.put_off(stage)
         else:
             merger.add_stage(stage)

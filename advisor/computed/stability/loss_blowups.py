@@ -262,8 +262,16 @@ def _is_material(study: Study, metric: str, rise: float) -> bool:
 
 def unstable(study: Study, trial: Trial) -> bool:
     """Return True if the trial's loss blew up early in training or jumped later."""
-    both = at_start(study, trial, _MIN_DURATION), in_mid_training(study, trial)
-    return any(b is not None and b.p <= _MAX_P and b.share >= _MATERIAL for b in both)
+    return unstable_early(study, trial) or _is_clear(in_mid_training(study, trial))
+
+
+def unstable_early(study: Study, trial: Trial) -> bool:
+    """Return True if the trial's loss blew up early in training, as at a learning rate that is too high."""
+    return _is_clear(at_start(study, trial, _MIN_DURATION))
+
+
+def _is_clear(blowup: Blowup | None) -> bool:
+    return blowup is not None and blowup.p <= _MAX_P and blowup.share >= _MATERIAL
 
 
 def _late_divergence(study: Study, trial: Trial) -> Blowup | None:

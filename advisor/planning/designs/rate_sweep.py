@@ -4,9 +4,10 @@ Playbook: "Choosing the initial configuration", "Deciding how long to train when
 
 *When.* Only one setting was trained, once or with several seeds, so nothing can be told about any hyperparameter.
 
-*What.* Ten learning rates, log-spaced over a decade on each side of the one used, each trained for a tenth of the steps. Everything
-else is fixed. Several learning rates (of a generator and a discriminator, for example) keep their ratio. Without a known learning
-rate, the setting is repeated, and a note asks to log the learning rate.
+*What.* Ten learning rates, log-spaced over a decade on each side of the one used, each trained for a tenth of the steps. If the
+loss blew up early, they lie in the three decades below it. Everything else is fixed. Several learning rates (of a generator and a
+discriminator, for example) keep their ratio. Without a known learning rate, the setting is repeated, and a note asks to log the
+learning rate.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from advisor.computed.curves.curve_tails import round_up
+from advisor.computed.stability.loss_blowups import unstable_early
 from advisor.model.change import SetField
 from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.prediction import significant
@@ -42,6 +44,12 @@ def of_one_setting(study: Study) -> bool:
     return first and study.probe is None and not study.searched and bool(study.ranked())
 
 
+def too_high(study: Study) -> bool:
+    """Return whether the loss of the only setting blew up early in most of its runs, so that its learning rate is too high."""
+    runs = study.ranked()
+    return 2 * sum(unstable_early(study, t) for t in runs) > len(runs)
+
+
 def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
     """Return the sweep; without a known learning rate, the repeats with a note, or None if they were run already."""
     setting = best_setting(study, base)
@@ -50,9 +58,12 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
         again = reseed(study, base, unnamed=True)
         return None if again is None else again.model_copy(update={"notes": (LOG_RATE, *again.notes)})
     name, used = rates[0], as_number(setting[rates[0]])
-    low, high = significant(used / DECADE, 3), significant(used * DECADE, 3)
+    below, above, why = DECADE, DECADE, f"a decade on each side of {trimmed(used)}, the only rate that was tried"
+    if too_high(study):
+        below, above = DECADE**3, 1.0
+        why = f"the three decades below {trimmed(used)}, the only rate that was tried: its loss blew up early"
+    low, high = significant(used / below, 3), significant(used * above, 3)
     parameters = fixed_parameters(setting, base)
-    why = f"a decade on each side of {trimmed(used)}, the only rate that was tried"
     parameters[name] = Parameter(type="float", low=low, high=high, scale="log", why=why)
     for other in rates[1:]:
         ratio = significant(as_number(setting[other]) / used, 6)

@@ -9,7 +9,7 @@ import pytest
 from planning_studies import found, only_study
 from studies import make_study
 
-from advisor.model.change import Advise, SetField
+from advisor.model.change import Advise, RunPlan, SetField
 from advisor.model.study import Study
 from advisor.planning import plan, price
 from advisor.planning.designs.reseed import REPEAT_GOAL
@@ -32,6 +32,21 @@ def test_one_setting_is_followed_by_a_sweep_at_a_tenth_of_the_length(name: str, 
     assert (list(spec.searched), spec.searched[name].scale) == ([name], "log")
     assert (spec.parameters["batch_size"].value, spec.parameters["epochs"].value) == (64, 3)
     assert price.cost(study, spec).sentence.startswith("This costs 20,000 steps: 10 runs of 2,000 steps")
+
+
+def test_where_the_loss_blew_up_early_lower_rates_are_swept_and_nothing_else_is_planned() -> None:
+    steps = list(range(200))
+    loss = [2.3, 2.4, *[90.0] * 40, *[2.3] * 158]
+    made = make_study(
+        [{"lr": 10.0}],
+        {"val/loss": [loss], "train/loss": [loss]},
+        steps={"val/loss": [steps], "train/loss": [steps]},
+    )
+    study = replace(made, spec=made.spec.model_copy(update={"max_train_steps": 200}))
+    warmup = found("early", "stability", RunPlan(plan="warmup", why="w"), severity="critical")
+    planned = plan(study, [warmup])
+    assert [s.goal for s in planned.specs] == ["Sweep lr: 0.01 to 10, 20 steps each"]
+    assert [d.rule for d in planned.deferred] == ["early"]
 
 
 def test_several_rates_keep_their_ratio() -> None:
