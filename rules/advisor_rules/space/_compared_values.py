@@ -86,3 +86,8 @@ def _settings(tried: Settings, name: str) -> Compared:
         choices={n: u[having] for n, u in tried.choices.items() if n != name},
         trials=tuple(tried.trials[i] for i in having),
     )
+
+
+def varied(positions: FloatArray) -> bool:
+    """Return True if the positions (n,) have several values; NaN is a missing value."""
+    return len(np.unique(positions[np.isfinite(positions)])) > 1

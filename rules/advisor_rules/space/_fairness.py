@@ -11,6 +11,7 @@ from scipy import stats
 from advisor.model.space import BoolArray, FloatArray, IntArray
 from advisor.stats import best_of, boundaries
 from advisor.stats.outliers import Side
+from advisor_rules.space._compared_values import varied
 
 DOUBT = 0.1
 """Maximum probability that the best value lies at an end of the range at which it counts as not lying there."""
@@ -139,18 +140,18 @@ def cut_short(
     if len(labels) < 2 or not is_finite.any():
         return []
     won = groups == groups[np.nanargmin(costs)]
-    own = [np.where(_varied(u[won]), u[won], np.nan) for u in numeric]
-    if not any(_varied(u) for u in own):
+    own = [np.where(varied(u[won]), u[won], np.nan) for u in numeric]
+    if not any(varied(u) for u in own):
         return []
     theirs = boundaries.responses(own, [], boundaries.scores(costs[won]), edge)
     lost = [g for g in labels if not won[groups == g].any() and is_finite[groups == g].sum() >= _MIN_POINTS]
     found = []
     for group in lost:
         in_group = groups == group
-        own = [np.where(_varied(u[in_group]), u[in_group], np.nan) for u in numeric]
+        own = [np.where(varied(u[in_group]), u[in_group], np.nan) for u in numeric]
         ends = (
             boundaries.crowded(own, [], costs[in_group], edge, certainty, level / len(lost))
-            if any(map(_varied, own))
+            if any(map(varied, own))
             else []
         )
         for end in ends:
@@ -176,10 +177,6 @@ def _leans_more(positions: FloatArray, costs: FloatArray, one: BoolArray, other:
     labels = np.vstack([label, np.random.default_rng(SEED).permuted(np.tile(label, (_SHUFFLES, 1)), axis=1)])
     ahead = (labels @ pull) / labels[0].sum() - (~labels @ pull) / (~labels[0]).sum()
     return float(np.mean(ahead >= ahead[0] - 1e-9))
-
-
-def _varied(positions: FloatArray) -> bool:
-    return len(np.unique(positions[np.isfinite(positions)])) > 1
 
 
 class Outnumbered(NamedTuple):

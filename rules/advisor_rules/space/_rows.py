@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.computed.space.settings import Settings
-from advisor.model.message import Item, Message, Name, Percent, Probability, Setting, say
+from advisor.model.message import Message, Name, Percent, Probability, Setting, limited, say
 from advisor.model.study import Study
 
 
@@ -35,11 +35,6 @@ def probability(what: str, value: float, limit: float) -> tuple[str, Message]:
 def share(what: str, value: float, limit: float) -> tuple[str, Message]:
     """Return the evidence row with a share and its threshold."""
     return what, limited(Percent(value), Percent(limit))
-
-
-def limited(value: Item, limit: Item) -> Message:
-    """Return a measured value with its threshold."""
-    return say("{value} (limit {limit})", value=value, limit=limit)
 
 
 def range_of(study: Study, name: str) -> Message:

@@ -16,10 +16,11 @@ from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count as CountOf
 from advisor.model.message import Message, Name, Number, Objective, Percent, Setting, listed, say
-from advisor.model.space import FloatArray, counts_training
+from advisor.model.space import counts_training
 from advisor.model.study import Study
 from advisor.stats import difference, group_effect, screening
 from advisor_rules.space import _compared_values
+from advisor_rules.space._compared_values import varied
 
 _Gap: TypeAlias = tuple[float, float, float]
 """Distance of a value's best result from that of the best value: (estimate, low, high)."""
@@ -194,8 +195,8 @@ def _question(these: _compared_values.Compared, groups: list[int], *, asked: int
     mine = np.isfinite(these.costs) & np.isin(these.groups, groups)
     index = np.searchsorted(groups, these.groups[mine]).astype(np.int64)
     costs = these.costs[mine]
-    numeric = [u[mine] for n, u in these.numeric.items() if _varied(u[mine]) and not counts_training(n)]
-    choices = [u[mine] for u in these.choices.values() if _varied(u[mine])]
+    numeric = [u[mine] for n, u in these.numeric.items() if varied(u[mine]) and not counts_training(n)]
+    choices = [u[mine] for u in these.choices.values() if varied(u[mine])]
     if len(numeric) + len(choices) > others:
         strongest = np.argsort(screening.log_p_values(numeric, choices, costs), kind="stable")[:others]
         choices = [u for i, u in enumerate(choices, len(numeric)) if i in strongest]
@@ -221,10 +222,6 @@ def _of_repeats(study: Study, tried: settings.Settings, levels: int) -> _Questio
             effect = group_effect.of_repeats([costs[these.values[g]] for g in groups])
             return _Question(these, tuple(groups), effect, asked=1)
     return None
-
-
-def _varied(positions: FloatArray) -> bool:
-    return len(np.unique(positions[np.isfinite(positions)])) > 1
 
 
 def _difference(question: _Question, lead: int, behind: list[tuple[int, _Gap]], share: Percent) -> Message:

@@ -14,7 +14,7 @@ from advisor.engine.rule import Expectation, Relation, Rule, Settled, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Severity
-from advisor.model.message import Count, Message, Number, Probability, listed, say
+from advisor.model.message import Count, Message, Number, Probability, limited, listed, say
 from advisor.model.space import BoolArray
 from advisor.model.study import Study
 from advisor.stats import outliers
@@ -133,7 +133,7 @@ class SpaceInfeasible(Rule):
                         _rows.share("share that failed", count / ended_count, self.share),
                         (
                             "probability of so clear a region by chance",
-                            _rows.limited(Probability(cut.p), Probability(self.false_alarms))
+                            limited(Probability(cut.p), Probability(self.false_alarms))
                             if cut is not None and cut.p < 1
                             else "no test"
                             if cut is not None

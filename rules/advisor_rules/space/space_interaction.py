@@ -13,7 +13,7 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Advise
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Name, Percent, Probability, say
+from advisor.model.message import Name, Percent, Probability, limited, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
 from advisor.stats import interaction
@@ -139,7 +139,7 @@ class SpaceInteraction(Rule):
                 ),
                 FigureEvidence(
                     rows=(
-                        ("variation explained by the interaction", _rows.limited(interval, Percent(self.material))),
+                        ("variation explained by the interaction", limited(interval, Percent(self.material))),
                         _rows.share(f"interaction as a share of the effect of {little}", ratio, self.dependent),
                         _rows.probability("probability of this without interaction", p, self.false_alarms),
                     )

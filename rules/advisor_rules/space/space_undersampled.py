@@ -15,7 +15,7 @@ from advisor.engine.rule import Count, Relation, Rule, Settled, Share
 from advisor.model.change import Advise, SetField
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Message, Name, Number, Objective, Percent, say
+from advisor.model.message import Message, Name, Number, Objective, Percent, limited, say
 from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
@@ -159,9 +159,9 @@ class SpaceUndersampled(Rule):
         return (
             _rows.tried_row(tried),
             *((f"mean of the best of {k}", say("{best}", best=Objective(v))) for k, v in means.items()),
-            ("loss with half of the trials", _rows.limited(loss, Number(limit))),
+            ("loss with half of the trials", limited(loss, Number(limit))),
             ("80 % interval of the loss", say("{low} to {high}", low=low, high=high)),
-            ("expected gain of another doubling", _rows.limited(Number(gain.expected, 2), Number(limit, 2))),
+            ("expected gain of another doubling", limited(Number(gain.expected, 2), Number(limit, 2))),
             ("probability of a gain that matters", say("{sure}", sure=Percent(gain.sure))),
         )
 
