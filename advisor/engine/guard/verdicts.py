@@ -169,38 +169,56 @@ class _Judge:
         )
 
     def _stuck_text(self, trial: Trial, own: Progress, siblings: Sequence[Progress]) -> Message | None:
-        best = min(float(s.best[-1]) for s in siblings)
-        if own.steps[-1] < STUCK_FROM * own.length or not _on_plateau(own, len(own.steps) - 1, best):
-            return None
-        learned = [s for s in siblings if not _on_plateau(s, len(s.steps) - 1, best)]
-        left = [s for s in learned if not _on_plateau(s, _at(s, own.steps[-1]), best)]
-        if not learned or len(left) < 0.5 * len(siblings):
+        left = siblings_that_left(own, len(own.steps) - 1, siblings)
+        if left is None:
             return None
         return say(
             "{trial} is still where it began after {done} of its training; {left} of {count} completed trials had left their first "
             "value by then.",
             trial=Name(trial.name),
             done=Percent(min(1.0, own.steps[-1] / own.length)),
-            left=len(left),
+            left=left,
             count=len(siblings),
         )
 
     def _diverging_text(self, trial: Trial, own: Progress) -> Message | None:
-        finite = own.costs[np.isfinite(own.costs)]
-        if len(finite) < 2 * self.policy.in_a_row:
-            return None
-        gained, lost = float(finite[0] - own.best[-1]), float(own.level[-1] - own.best[-1])
-        noise = float(np.median(np.abs(np.diff(finite))))
-        if not (lost > LOST * gained > 0 and lost > BEYOND_NOISE * noise):
+        share = lost_share(own, len(own.steps) - 1, 2 * self.policy.in_a_row)
+        if share is None:
             return None
         return say(
             "{trial} lost {share} of what it had gained: {metric} went from {best} to {now}.",
             trial=Name(trial.name),
-            share=Percent(min(1.0, lost / gained)),
+            share=Percent(min(1.0, share)),
             metric=Name(self.study.spec.objective.metric),
             best=Objective(self.study.objective_value(float(own.best[-1]))),
             now=Objective(self.study.objective_value(float(own.level[-1]))),
         )
+
+
+# --- stuck and diverging trials -------------------------------------------------------------------------------------------------
+
+
+def siblings_that_left(trial: Progress, at: int, siblings: Sequence[Progress]) -> int | None:
+    """Return how many siblings had left their first value by evaluation `at`, if the trial is stuck there; None if it is not."""
+    if trial.steps[at] < STUCK_FROM * trial.length:
+        return None
+    best = min(float(s.best[-1]) for s in siblings)
+    if not _on_plateau(trial, at, best):
+        return None
+    learned = [s for s in siblings if not _on_plateau(s, len(s.steps) - 1, best)]
+    left = sum(not _on_plateau(s, _at(s, trial.steps[at]), best) for s in learned)
+    return left if learned and left >= 0.5 * len(siblings) else None
+
+
+def lost_share(trial: Progress, at: int, min_points: int) -> float | None:
+    """Return the share of its gain that a trial has lost by evaluation `at`, if it is diverging there; None if it is not."""
+    costs = trial.costs[: at + 1]
+    finite = costs[np.isfinite(costs)]
+    if len(finite) < min_points:
+        return None
+    gained, lost = float(finite[0] - trial.best[at]), float(trial.level[at] - trial.best[at])
+    noise = float(np.median(np.abs(np.diff(finite))))
+    return lost / gained if lost > LOST * gained > 0 and lost > BEYOND_NOISE * noise else None
 
 
 def _on_plateau(trial: Progress, at: int, best: float) -> bool:
