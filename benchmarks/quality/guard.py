@@ -43,7 +43,7 @@ from cases import REAL, RECORDED
 from advisor.engine.guard import hindsight
 from advisor.engine.guard.policy import Policy, Progress
 from advisor.engine.guard.replay import Stopper, guard_stopper, not_finite, replay
-from advisor.engine.guard.verdicts import lost_share, siblings_that_left
+from advisor.engine.guard.verdicts import lost_share, steps_left
 
 SOURCES: Mapping[str, Sequence[Path]] = {
     "TaskSet": [REAL.folder / "taskset"],
@@ -169,8 +169,7 @@ class Alarms:
 
     def _is_diverging(self, trial: Progress, at: int) -> bool:
         if id(trial) not in self._diverging:
-            points = 2 * self._policy.in_a_row
-            found = [lost_share(trial, k, points) is not None for k in range(len(trial.steps))]
+            found = [lost_share(trial, k, self._policy) is not None for k in range(len(trial.steps))]
             self._diverging[id(trial)] = found
         return self._diverging[id(trial)][at]
 
@@ -178,7 +177,7 @@ class Alarms:
         siblings = [s for s in completed if np.isfinite(s.best[-1])]
         if len(siblings) < self._policy.siblings or not self._policy.enough_evaluations(siblings):
             return False
-        return siblings_that_left(trial, at, siblings) is not None
+        return steps_left(trial, at, siblings, self._policy) is not None
 
 
 # --- other ways to stop ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from advisor.computed.steps import schedules
-from advisor.engine.guard.policy import Bounds, Policy, Progress
+from advisor.engine.guard.policy import Bounds, Policy, Progress, margin
 from advisor.engine.guard.replay import not_finite
 from advisor.model.message import Message, Name, Number, Objective, Percent, say
 from advisor.model.study import Study, Trial
@@ -169,20 +169,21 @@ class _Judge:
         )
 
     def _stuck_text(self, trial: Trial, own: Progress, siblings: Sequence[Progress]) -> Message | None:
-        left = siblings_that_left(own, len(own.steps) - 1, siblings)
+        left = steps_left(own, len(own.steps) - 1, siblings, self.policy)
         if left is None:
             return None
         return say(
-            "{trial} is still where it began after {done} of its training; {left} of {count} completed trials had left their first "
-            "value by then.",
+            "{trial} is still where it began after {done} of its training; {left} of {count} completed trials left their first "
+            "value, the last of them after {last}.",
             trial=Name(trial.name),
             done=Percent(min(1.0, own.steps[-1] / own.length)),
-            left=left,
+            left=len(left),
             count=len(siblings),
+            last=Percent(max(left) / own.length),
         )
 
     def _diverging_text(self, trial: Trial, own: Progress) -> Message | None:
-        share = lost_share(own, len(own.steps) - 1, 2 * self.policy.in_a_row)
+        share = lost_share(own, len(own.steps) - 1, self.policy)
         if share is None:
             return None
         return say(
@@ -198,35 +199,40 @@ class _Judge:
 # --- stuck and diverging trials -------------------------------------------------------------------------------------------------
 
 
-def siblings_that_left(trial: Progress, at: int, siblings: Sequence[Progress]) -> int | None:
-    """Return how many siblings had left their first value by evaluation `at`, if the trial is stuck there; None if it is not."""
+def steps_left(trial: Progress, at: int, siblings: Sequence[Progress], policy: Policy) -> list[float] | None:
+    """Return the steps at which siblings left their first value, if the trial is stuck at evaluation `at`; None if it is not.
+
+    It is stuck if it has not left its own for longer than a margin times the longest of them, and half of the siblings did.
+    """
     if trial.steps[at] < STUCK_FROM * trial.length:
         return None
     best = min(float(s.best[-1]) for s in siblings)
-    if not _on_plateau(trial, at, best):
+    if _left_at(trial, best) <= trial.steps[at]:
         return None
-    learned = [s for s in siblings if not _on_plateau(s, len(s.steps) - 1, best)]
-    left = sum(not _on_plateau(s, _at(s, trial.steps[at]), best) for s in learned)
-    return left if learned and left >= 0.5 * len(siblings) else None
+    left = [step for s in siblings if (step := _left_at(s, best)) < math.inf]
+    if len(left) < max(1.0, 0.5 * len(siblings)):
+        return None
+    return left if trial.steps[at] >= margin(len(left), policy.stuck_exceedance) * max(left) else None
 
 
-def lost_share(trial: Progress, at: int, min_points: int) -> float | None:
-    """Return the share of its gain that a trial has lost by evaluation `at`, if it is diverging there; None if it is not."""
-    costs = trial.costs[: at + 1]
+def _left_at(trial: Progress, best: float) -> float:
+    """Return the step of the first evaluation with more than a minimum gain; inf if none has. best: cost of the best sibling."""
+    first = float(trial.costs[0])
+    moved = np.flatnonzero(first - trial.best > MOVED * (first - best))
+    return float(trial.steps[moved[0]]) if len(moved) else math.inf
+
+
+def lost_share(trial: Progress, at: int, policy: Policy) -> float | None:
+    """Return the share of its gain that a trial has lost, if it is diverging at evaluation `at` and just before; None if not."""
+    shares = [_lost_share_once(trial, k, 2 * policy.in_a_row) for k in range(at, at - policy.in_a_row, -1)]
+    return None if None in shares else shares[0]
+
+
+def _lost_share_once(trial: Progress, at: int, min_points: int) -> float | None:
+    costs = trial.costs[: max(at, -1) + 1]
     finite = costs[np.isfinite(costs)]
     if len(finite) < min_points:
         return None
     gained, lost = float(finite[0] - trial.best[at]), float(trial.level[at] - trial.best[at])
     noise = float(np.median(np.abs(np.diff(finite))))
     return lost / gained if lost > LOST * gained > 0 and lost > BEYOND_NOISE * noise else None
-
-
-def _on_plateau(trial: Progress, at: int, best: float) -> bool:
-    """Return whether the trial had gained almost nothing by evaluation `at`. best: cost of the best complete trial."""
-    first = float(trial.costs[0])
-    return at < 0 or not first - trial.best[at] > MOVED * (first - best)
-
-
-def _at(trial: Progress, step: float) -> int:
-    """Return the index of the last evaluation up to a step; -1 if there is none."""
-    return int(np.searchsorted(trial.steps, step, "right")) - 1
