@@ -81,7 +81,7 @@ class Policy:
     """Number of successive evaluations at which both bounds must rule the trial out."""
     exceedance: float = 0.1
     """Accepted probability that a trial still gains more than `margin` times the largest later gain of its siblings."""
-    stuck_exceedance: float = 0.02
+    stuck_exceedance: float = 0.01
     """Accepted probability that a trial that learns leaves its first value so late that it is called stuck."""
 
     def margin(self, siblings: int) -> float:
