@@ -43,7 +43,7 @@ from cases import REAL, RECORDED
 from advisor.engine.guard import hindsight
 from advisor.engine.guard.policy import Policy, Progress
 from advisor.engine.guard.replay import Stopper, guard_stopper, not_finite, replay
-from advisor.engine.guard.verdicts import lost_share, steps_left
+from advisor.engine.guard.verdicts import MOVED, lost_share, steps_left
 
 SOURCES: Mapping[str, Sequence[Path]] = {
     "TaskSet": [REAL.folder / "taskset"],
@@ -126,7 +126,8 @@ def measure(trials: list[Progress], make: Callable[[], Stopper], workers: int, a
     stopper, false = make(), 0
     stopped: list[Progress] = []
     alarmed: set[int] = set()
-    middle = float(np.median([t.best[-1] for t in trials]))
+    finals = [float(t.best[-1]) for t in trials]
+    middle, lowest = float(np.median(finals)), min(finals)
 
     def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
         nonlocal false
@@ -138,7 +139,8 @@ def measure(trials: list[Progress], make: Callable[[], Stopper], workers: int, a
             if not not_finite(trial, at) and trial.best[-1] < best:
                 false += 1
                 alarmed.add(id(trial))
-        if alarms is not None and healthy and id(trial) not in alarmed and alarms.false_alarm(trial, at, completed):
+        unknown = alarms is not None and healthy and id(trial) not in alarmed
+        if unknown and alarms.false_alarm(trial, at, completed, lowest):
             alarmed.add(id(trial))
         return stop
 
@@ -161,11 +163,14 @@ class Alarms:
         self._policy = policy
         self._diverging: dict[int, list[bool]] = {}
 
-    def false_alarm(self, trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
-        """Return whether the trial gets such a verdict although it improves later."""
+    def false_alarm(self, trial: Progress, at: int, completed: Sequence[Progress], lowest: float) -> bool:
+        """Return whether the trial gets such a verdict although it improves later. lowest: cost of the best trial of the study."""
         if not trial.best[-1] < trial.best[at]:
             return False
-        return not_finite(trial, at) or self._is_diverging(trial, at) or self._is_stuck(trial, at, completed)
+        first = float(trial.costs[0])
+        if not first - trial.best[at] > MOVED * (first - lowest) and self._is_stuck(trial, at, completed):
+            return True  # the condition above is weaker and fast
+        return not_finite(trial, at) or self._is_diverging(trial, at)
 
     def _is_diverging(self, trial: Progress, at: int) -> bool:
         if id(trial) not in self._diverging:

@@ -234,5 +234,7 @@ def _lost_share_once(trial: Progress, at: int, min_points: int) -> float | None:
     if len(finite) < min_points:
         return None
     gained, lost = float(finite[0] - trial.best[at]), float(trial.level[at] - trial.best[at])
+    if not lost > LOST * gained > 0:
+        return None
     noise = float(np.median(np.abs(np.diff(finite))))
-    return lost / gained if lost > LOST * gained > 0 and lost > BEYOND_NOISE * noise else None
+    return lost / gained if lost > BEYOND_NOISE * noise else None

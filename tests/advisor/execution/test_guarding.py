@@ -281,6 +281,13 @@ def test_clocks_that_differ_change_no_verdict(database, clock_s):
     assert (verdict.run_id, verdict.state, verdict.stop, verdict.length) == (run_id, "doomed", True, EVALUATIONS)
 
 
+def test_evaluations_out_of_order_stop_nothing(database):
+    log_study(database, backwards=True)
+    (verdict,) = GuardedStudy("e", locate(database)).read().running
+    assert (verdict.state, verdict.stop) == ("unknown", False)
+    assert "out of order" in verdict.message
+
+
 def test_the_guard_ends_with_its_launcher(database):
     """A launcher that is killed closes the pipe; close() ends the process as well."""
     log_study(database)
