@@ -126,6 +126,7 @@ def measure(trials: list[Progress], make: Callable[[], Stopper], workers: int, a
     stopper, false = make(), 0
     stopped: list[Progress] = []
     alarmed: set[int] = set()
+    false_alarm = (lambda *_: False) if alarms is None else alarms.false_alarm
     finals = [float(t.best[-1]) for t in trials]
     middle, lowest = float(np.median(finals)), min(finals)
 
@@ -139,8 +140,7 @@ def measure(trials: list[Progress], make: Callable[[], Stopper], workers: int, a
             if not not_finite(trial, at) and trial.best[-1] < best:
                 false += 1
                 alarmed.add(id(trial))
-        unknown = alarms is not None and healthy and id(trial) not in alarmed
-        if unknown and alarms.false_alarm(trial, at, completed, lowest):
+        if healthy and id(trial) not in alarmed and false_alarm(trial, at, completed, lowest):
             alarmed.add(id(trial))
         return stop
 
@@ -161,7 +161,7 @@ class Alarms:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._diverging: dict[int, list[bool]] = {}
+        self._diverging: dict[Progress, list[bool]] = {}
 
     def false_alarm(self, trial: Progress, at: int, completed: Sequence[Progress], lowest: float) -> bool:
         """Return whether the trial gets such a verdict although it improves later. lowest: cost of the best trial of the study."""
@@ -173,10 +173,10 @@ class Alarms:
         return not_finite(trial, at) or self._is_diverging(trial, at)
 
     def _is_diverging(self, trial: Progress, at: int) -> bool:
-        if id(trial) not in self._diverging:
+        if trial not in self._diverging:
             found = [lost_share(trial, k, self._policy) is not None for k in range(len(trial.steps))]
-            self._diverging[id(trial)] = found
-        return self._diverging[id(trial)][at]
+            self._diverging[trial] = found
+        return self._diverging[trial][at]
 
     def _is_stuck(self, trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
         siblings = [s for s in completed if np.isfinite(s.best[-1])]

@@ -109,9 +109,10 @@ def start(folder: Path, words: Sequence[str], trials: int, parallel: int) -> sub
 def trained(folder: Path) -> Mapping[int, Trained]:
     """Return the trials in the store of a launch, by number."""
     client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name("digits").experiment_id
+    experiment = client.get_experiment_by_name("digits")
+    assert experiment is not None, "the launch began no trial"
     found = {}
-    for run in client.search_runs([experiment], max_results=1000):
+    for run in client.search_runs([experiment.experiment_id], max_results=1000):
         tags = run.data.tags
         points = client.get_metric_history(run.info.run_id, OBJECTIVE)
         found[int(tags[contract.TAG_TRIAL])] = Trained(
