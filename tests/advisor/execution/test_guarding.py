@@ -126,7 +126,9 @@ def test_nothing_is_stopped_while_the_store_is_away(training, proxy):
 
 
 @pytest.mark.parametrize("marked", [False, True])
-@pytest.mark.parametrize(("last", "code", "status"), [(12, 0, "complete"), (11, 0, "pruned"), (12, -2, "complete")])
+@pytest.mark.parametrize(
+    ("last", "code", "status"), [(12, 0, "complete"), (11, -2, "complete"), (10, 0, "pruned"), (12, -2, "complete")]
+)
 def test_a_training_that_ended_by_itself_just_before_counts_as_complete(project, last, code, status, marked):
     ledger = Ledger(locate("sqlite:///mlflow.db"), "e", SPEC)
     run_id = claim(ledger, jobs(SPEC)[0])
@@ -272,6 +274,16 @@ def test_only_a_stopped_trial_can_be_continued(project):
     ledger.end(run_id, Exit(-2, interrupted=True), stop=GuardStop("doomed", 1, "", 1.0))
     with pytest.raises(AdvisorError, match=r"did not stop trial '3', .*; stopped are trial-2"):
         ledger.continue_trial("3")
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "stop"), [(EVALUATIONS - 2, True), (EVALUATIONS - 1, False), (EVALUATIONS, False)]
+)
+def test_a_training_that_has_made_its_last_step_is_not_stopped(database, evaluations, stop):
+    """Steps may be counted from 0, as our hook does: the last one is then the length minus 1."""
+    log_study(database, running=(3.0,) * evaluations)
+    (verdict,) = GuardedStudy("e", locate(database)).read().running
+    assert (verdict.state, verdict.stop) == ("doomed", stop)
 
 
 @pytest.mark.parametrize("clock_s", [-86400.0, 86400.0])
