@@ -53,8 +53,11 @@ def guarded_plan(project, spec=SPEC, uri="sqlite:///mlflow.db", engine=None, *, 
     return make_plan(project, spec, uri, engine, guard=guard, stop_doomed=stop_doomed, **more)
 
 
-def log_study(uri, *, running=(3.0,) * 8, clock_s=0.0, **tags):
-    """Log whole trials and a running one with these values. Return the id of the running one. clock_s: difference of its clock."""
+def log_study(uri, *, running=(3.0,) * 8, clock_s=0.0, backwards=False, **tags):
+    """Log whole trials and a running one with these values. Return the id of the running one.
+
+    clock_s: difference of its clock. backwards: log its later steps first.
+    """
     client = MlflowClient(uri)
     experiment = client.create_experiment("e")
     curves = [[1 / step + 0.01 * i for step in range(1, EVALUATIONS + 1)] for i in range(WHOLE)]
@@ -65,7 +68,8 @@ def log_study(uri, *, running=(3.0,) * 8, clock_s=0.0, **tags):
         run = client.create_run(experiment, tags=own, run_name=f"trial-{i}")
         client.log_param(run.info.run_id, "lr", 0.1 / (1 + i))
         now = int(1000 * (time.time() + (clock_s if last else 0.0)))
-        points = [Metric("val/loss", value, now + step, step) for step, value in enumerate(curve, 1)]
+        order = -1 if last and backwards else 1
+        points = [Metric("val/loss", value, now + order * step, step) for step, value in enumerate(curve, 1)]
         client.log_batch(run.info.run_id, points)
         if not last:
             client.set_terminated(run.info.run_id)

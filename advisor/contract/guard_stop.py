@@ -43,6 +43,11 @@ class GuardStop:
         return json.dumps({**content, "reason": self.reason[:_MAX_REASON_CHARS]})
 
 
+def is_last_step(step: float, length: float | None) -> bool:
+    """Return whether a training of this length ends with the step, which may be counted from 0 or from 1."""
+    return length is not None and step + 1 >= length
+
+
 def read_guard_stop(text: str | None) -> GuardStop | None:
     """Return the record in the text of the tag `contract.TAG_STOPPED`; None without a tag or if the text is no such record."""
     try:

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from advisor.contract.guard_stop import is_last_step
 from advisor.contract.redact import redact
 from advisor.engine.guard import running_verdicts
 from advisor.execution.ledger.record import LaterError, RefusedError, attempt_once
@@ -79,7 +80,7 @@ def judge(study: Study) -> tuple[RunVerdict, ...]:
             state=v.state,
             step=v.step,
             length=v.length if v.length < float("inf") else None,
-            stop=v.stop and "continued" not in v.trial.facts and not v.step >= v.length,
+            stop=v.stop and "continued" not in v.trial.facts and not is_last_step(v.step, v.length),
             message=str(v.message),
         )
         for v in running_verdicts(study)

@@ -1,18 +1,27 @@
 """Replays the guard on studies drawn from recorded curves: steps saved, winners lost and false verdicts.
 
-    python benchmarks/quality/guard.py                       the guard, with 1 and 4 workers
-    python benchmarks/quality/guard.py --pruners --studies 20  beside Optuna's pruners on the same draws (slow)
-    python benchmarks/quality/guard.py --first-seed 500      other draws
+    python benchmarks/quality/guard.py                   the guard, with 1 and 4 workers
+    python benchmarks/quality/guard.py --pruners         beside Optuna's pruners on the same draws
+    python benchmarks/quality/guard.py --hindsight       settings that were safe in one study, on another study of the same task
+    python benchmarks/quality/guard.py --first-seed 500  other draws
 
 A study is a random choice of 16 to 64 trials of a task in random order; of a task with fewer than 36 trials, of 80 % of them.
 Trials begin one after another on each worker and take a time proportional to their steps. Sources are the real studies that
-`ADVISOR_BENCHMARK` names, and our recordings. The columns:
+`ADVISOR_BENCHMARK` names, and our recordings. The guard was developed with the seeds 100 to 299. The columns:
 
     saved    share of all steps
     lost     share of studies whose best result is worse than without stopping
     > noise  the same if it is worse by more than the median difference of the winner's last evaluations
     stopped  trials that were stopped
     false    share of these that were finite and would have become better than the best completed trial at that moment
+    alarms   share of healthy trials with a false verdict of the guard, which may also be `stuck`, `diverging` or `not_finite`:
+             the trial improved later. Healthy trials are the better half of a study
+
+Median pruning and successive halving are those of `advisor.engine.guard.hindsight`, which a test compares with Optuna's.
+
+With `--hindsight`, each task is divided at random into two studies without common trials. A setting counts if the hindsight of the
+first study says that it would have lost none of the best trials; the table shows what it does in the second. "best safe setting" is
+the one of these that saved most in the first study.
 """
 
 from __future__ import annotations
@@ -31,8 +40,10 @@ import numpy as np
 import pyarrow.parquet as pq
 from cases import REAL, RECORDED
 
+from advisor.engine.guard import hindsight
 from advisor.engine.guard.policy import Policy, Progress
 from advisor.engine.guard.replay import Stopper, guard_stopper, not_finite, replay
+from advisor.engine.guard.verdicts import MOVED, lost_share, steps_left
 
 SOURCES: Mapping[str, Sequence[Path]] = {
     "TaskSet": [REAL.folder / "taskset"],
@@ -96,6 +107,8 @@ class Counts:
     beyond_noise: int = 0
     stopped: int = 0
     false: int = 0
+    healthy: int = 0
+    alarms: int = 0
 
     def add(self, other: Counts) -> None:
         for name in vars(self):
@@ -104,21 +117,31 @@ class Counts:
     def text(self) -> str:
         n, stopped = max(self.studies, 1), max(self.stopped, 1)
         shares = f"{self.saved / n:7.1%} {self.lost / n:8.2%} {self.beyond_noise / n:8.2%}"
-        return f"{self.studies:8} {shares} {self.stopped:9} {self.false / stopped:7.2%}"
+        alarms = f"{self.alarms / self.healthy:7.2%}" if self.healthy else ""
+        return f"{self.studies:8} {shares} {self.stopped:9} {self.false / stopped:7.2%} {alarms}"
 
 
-def measure(trials: list[Progress], make: Callable[[], Stopper], workers: int) -> Counts:
-    """Return the counts of one study. make: returns a new stopper."""
+def measure(trials: list[Progress], make: Callable[[], Stopper], workers: int, alarms: Alarms | None = None) -> Counts:
+    """Return the counts of one study. make: returns a new stopper. alarms: counts false verdicts on healthy trials."""
     stopper, false = make(), 0
     stopped: list[Progress] = []
+    alarmed: set[int] = set()
+    false_alarm = (lambda *_: False) if alarms is None else alarms.false_alarm
+    finals = [float(t.best[-1]) for t in trials]
+    middle, lowest = float(np.median(finals)), min(finals)
 
     def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
         nonlocal false
         stop = stopper(trial, at, completed)
+        healthy = bool(trial.best[-1] < middle)
         if stop and at + 1 < len(trial.steps):
             stopped.append(trial)
             best = min((float(t.best[-1]) for t in completed), default=-np.inf)
-            false += not not_finite(trial, at) and bool(trial.best[-1] < best)
+            if not not_finite(trial, at) and trial.best[-1] < best:
+                false += 1
+                alarmed.add(id(trial))
+        if healthy and id(trial) not in alarmed and false_alarm(trial, at, completed, lowest):
+            alarmed.add(id(trial))
         return stop
 
     ends = replay(trials, stops, workers)
@@ -129,7 +152,37 @@ def measure(trials: list[Progress], make: Callable[[], Stopper], workers: int) -
     worse = kept - float(winner.best[-1])
     late = winner.costs[3 * len(winner.costs) // 4 :]
     noise = float(np.median(np.abs(np.diff(late[np.isfinite(late)])))) if len(late) > 1 else 0.0
-    return Counts(1, 1 - used / steps, int(worse > 0), int(worse > noise), len(stopped), false)
+    healthy = 0 if alarms is None else sum(bool(t.best[-1] < middle) for t in trials)
+    return Counts(1, 1 - used / steps, int(worse > 0), int(worse > noise), len(stopped), false, healthy, len(alarmed))
+
+
+class Alarms:
+    """Verdicts that stop nothing, and stops of trials that are not finite."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._diverging: dict[Progress, list[bool]] = {}
+
+    def false_alarm(self, trial: Progress, at: int, completed: Sequence[Progress], lowest: float) -> bool:
+        """Return whether the trial gets such a verdict although it improves later. lowest: cost of the best trial of the study."""
+        if not trial.best[-1] < trial.best[at]:
+            return False
+        first = float(trial.costs[0])
+        if not first - trial.best[at] > MOVED * (first - lowest) and self._is_stuck(trial, at, completed):
+            return True  # the condition above is weaker and fast
+        return not_finite(trial, at) or self._is_diverging(trial, at)
+
+    def _is_diverging(self, trial: Progress, at: int) -> bool:
+        if trial not in self._diverging:
+            found = [lost_share(trial, k, self._policy) is not None for k in range(len(trial.steps))]
+            self._diverging[trial] = found
+        return self._diverging[trial][at]
+
+    def _is_stuck(self, trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
+        siblings = [s for s in completed if np.isfinite(s.best[-1])]
+        if len(siblings) < self._policy.siblings or not self._policy.enough_evaluations(siblings):
+            return False
+        return steps_left(trial, at, siblings, self._policy) is not None
 
 
 # --- other ways to stop ----------------------------------------------------------------------------------------------------------
@@ -144,7 +197,8 @@ def optuna_stopper(make_pruner: Callable[[int], Any], evaluations: int) -> Stopp
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(pruner=make_pruner(evaluations), sampler=optuna.samplers.RandomSampler(seed=0))
+    sampler = optuna.samplers.RandomSampler(seed=0)  # the name decides the brackets of Hyperband
+    study = optuna.create_study(study_name="replay", pruner=make_pruner(evaluations), sampler=sampler)
     begun: dict[int, Any] = {}
 
     def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:  # noqa: ARG001
@@ -163,51 +217,116 @@ def optuna_stopper(make_pruner: Callable[[int], Any], evaluations: int) -> Stopp
     return stops
 
 
-def pruners() -> Mapping[str, Callable[[int], Any]]:
-    """Return makers of Optuna's pruners, given the usual number of evaluations."""
-    from optuna import pruners as p
+WARMUPS = (0.25, 0.5, 0.75)
+"""Shares of the training before which a median pruner stops nothing."""
 
+
+def ways_to_stop(trials: Sequence[Progress]) -> Mapping[str, Callable[[], Stopper]]:
+    """Return makers of the other stoppers for a study."""
+    from optuna.pruners import HyperbandPruner
+
+    evaluations = int(np.median([len(t.steps) for t in trials]))
+    medians = {f"median, warm-up {share:.0%}": partial(hindsight.median_stopper, share) for share in WARMUPS}
     return {
-        "median, warm-up 25 %": lambda n: p.MedianPruner(n_startup_trials=4, n_warmup_steps=n // 4),
-        "successive halving, eta 3": lambda n: p.SuccessiveHalvingPruner(
-            min_resource=max(1, n // 27), reduction_factor=3
+        "non-finite only": lambda: only_not_finite,
+        **medians,
+        "successive halving, eta 3": partial(hindsight.halving_stopper, 3),
+        "Hyperband, eta 3": lambda: optuna_stopper(
+            lambda n: HyperbandPruner(min_resource=1, max_resource=n, reduction_factor=3), evaluations
         ),
-        "Hyperband, eta 3": lambda n: p.HyperbandPruner(min_resource=1, max_resource=n, reduction_factor=3),
     }
 
 
-# --- table -----------------------------------------------------------------------------------------------------------------------
+# --- tables ----------------------------------------------------------------------------------------------------------------------
+
+COLUMNS = {"studies": 8, "saved": 7, "lost": 8, "> noise": 8, "stopped": 9, "false": 7, "alarms": 7}
+
+
+def head() -> None:
+    print(
+        f"{'source':11} {'way to stop':26} {'workers':>7} " + " ".join(f"{n:>{width}}" for n, width in COLUMNS.items())
+    )
+
+
+def tasks_of(source: str) -> Sequence[tuple[str, Task]]:
+    """Return the tasks of a source whose folders are there."""
+    return [task for folder in SOURCES[source] if (folder / "trials.parquet").is_file() for task in tasks(folder)]
 
 
 def table(options: argparse.Namespace) -> None:
-    columns = ("studies", 8), ("saved", 7), ("lost", 8), ("> noise", 8), ("stopped", 9), ("false", 7)
-    print(f"{'source':11} {'way to stop':26} {'workers':>7} " + " ".join(f"{name:>{width}}" for name, width in columns))
+    head()
+    alarms = Alarms(Policy())
     for source in options.sources:
-        folders = SOURCES[source]
-        found = [task for folder in folders if (folder / "trials.parquet").is_file() for task in tasks(folder)]
+        found = tasks_of(source)
         for workers in options.workers:
-            ways = ["guard", *(["non-finite only", *pruners()] if options.pruners else [])]
+            ways = ["guard", *(ways_to_stop(found[0][1]) if options.pruners and found else [])]
             for way in ways:
                 total, bad = Counts(), []
                 for name, task in found:
                     counts = Counts()
                     seed = [options.first_seed, zlib.crc32(name.encode())]
                     for trials in draws(task, options.studies, seed):
-                        counts.add(measure(trials, partial(_stopper, way, trials), workers))
+                        if way == "guard":
+                            counts.add(measure(trials, partial(guard_stopper, Policy()), workers, alarms))
+                        else:
+                            counts.add(measure(trials, ways_to_stop(trials)[way], workers))
                     total.add(counts)
-                    if counts.lost > MAX_LOST * counts.studies:
-                        bad.append(f"{name.rpartition('/')[2] or name} {counts.lost / counts.studies:.1%}")
+                    if way == "guard" and counts.lost > MAX_LOST * counts.studies:
+                        bad.append(f"{'/'.join(name.split('/')[-2:])} {counts.lost / counts.studies:.1%}")
                 print(f"{source:11} {way:26} {workers:7} {total.text()}", flush=True)
                 if bad:
                     print(f"{'':11} lost more often: {', '.join(bad)}", flush=True)
 
 
-def _stopper(way: str, trials: Sequence[Progress]) -> Stopper:
-    if way == "guard":
-        return guard_stopper(Policy())
-    if way == "non-finite only":
-        return only_not_finite
-    return optuna_stopper(pruners()[way], int(np.median([len(t.steps) for t in trials])))
+# --- hindsight -------------------------------------------------------------------------------------------------------------------
+
+
+def halves(task: Task, studies: int, seed: list[int]) -> Iterator[tuple[list[Progress], list[Progress]]]:
+    """Yield pairs of studies of a task without common trials."""
+    rng = np.random.default_rng(seed)
+    for _ in range(studies):
+        count = min(int(rng.integers(16, 65)), len(task) // 2)
+        order = rng.permutation(len(task))
+        yield [task[i] for i in order[:count]], [task[i] for i in order[count : 2 * count]]
+
+
+def safe_settings(trials: list[Progress], workers: int) -> Sequence[str] | None:
+    """Return the settings that would have lost none of the best trials, the one that saved most first; None without hindsight."""
+    whole = {id(t) for t in trials if np.isfinite(t.costs[-1])}
+    if len(whole) < hindsight.MIN_TRIALS or not Policy().enough_evaluations([t for t in trials if id(t) in whole]):
+        return None
+    found = hindsight.outcomes(trials, whole, hindsight.other_stoppers(), workers, noise=0.0)
+    return [o.name for o in sorted(found, key=lambda o: -o.saved) if not o.lost and o.saved]
+
+
+def hindsight_table(options: argparse.Namespace) -> None:
+    head()
+    for source in options.sources:
+        for workers in options.workers:
+            counts: dict[str, Counts] = {
+                n: Counts() for n in ("guard", "best safe setting", *hindsight.other_stoppers())
+            }
+            for name, task in tasks_of(source):
+                for first, second in halves(task, options.studies, [options.first_seed, zlib.crc32(name.encode())]):
+                    safe = safe_settings(first, workers)
+                    if safe is None:
+                        continue
+                    counts["guard"].add(measure(second, partial(guard_stopper, Policy()), workers))
+                    for setting in safe:
+                        found = measure(second, partial(_other_stopper, setting), workers)
+                        counts[setting].add(found)
+                        if setting == safe[0]:
+                            counts["best safe setting"].add(found)
+            for way, sums in counts.items():
+                print(f"{source:11} {_short(way):26} {workers:7} {sums.text()}", flush=True)
+
+
+def _other_stopper(name: str) -> Stopper:
+    return hindsight.other_stoppers()[name]
+
+
+def _short(way: str) -> str:
+    return way.replace("median pruning from", "median, warm-up").replace(" of the training", "")
 
 
 def main() -> None:
@@ -219,7 +338,11 @@ def main() -> None:
     )
     parser.add_argument("--sources", nargs="+", choices=list(SOURCES), default=list(SOURCES), help="default: all")
     parser.add_argument("--pruners", action="store_true", help="also replay Optuna's pruners")
-    table(parser.parse_args())
+    parser.add_argument(
+        "--hindsight", action="store_true", help="replay the settings that another study showed as safe"
+    )
+    options = parser.parse_args()
+    hindsight_table(options) if options.hindsight else table(options)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from models import Training
@@ -46,7 +46,8 @@ def contestants(training: Training, others: bool) -> Iterator[list[Contestant]]:
         norm = Contestant("the gradient norm by itself", lambda: training.step(lambda: gradient_norm(parameters)))
         listed = [bare, norm]
         for name, takes_norm in (("our hook without the norm", False), ("our hook", True)):
-            listed.append(stack.enter_context(_our_hook(name, training, folder, takes_norm)))
+            listed.append(stack.enter_context(_our_hook(name, training, folder, takes_norm=takes_norm)))
+        listed.append(stack.enter_context(_our_hook('our hook, guard="stop"', training, folder, guard="stop")))
         if others:
             for other in (_mlflow_async, _lightning, _transformers):
                 try:
@@ -57,7 +58,10 @@ def contestants(training: Training, others: bool) -> Iterator[list[Contestant]]:
 
 
 @contextlib.contextmanager
-def _our_hook(name: str, training: Training, folder: Path, takes_norm: bool) -> Iterator[Contestant]:
+def _our_hook(
+    name: str, training: Training, folder: Path, *, takes_norm: bool = True, guard: Literal["stop"] | None = None
+) -> Iterator[Contestant]:
+    """Yield our hook. With a guard, its process runs and judges the run all the time, beside all other loggers as well."""
     optimizer = cast(Any, training.optimizer)
     hooks = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
     contestant = Contestant(name, lambda: None)
@@ -72,6 +76,7 @@ def _our_hook(name: str, training: Training, folder: Path, takes_norm: bool) -> 
         tracking_uri=f"sqlite:///{folder / 'ours.db'}",
         spool=folder,
         close_timeout_s=300.0,
+        guard=guard,
     ) as log:
         if not takes_norm:
             log._capture._norms._measure = None
@@ -80,11 +85,15 @@ def _our_hook(name: str, training: Training, folder: Path, takes_norm: bool) -> 
         def step() -> None:
             next(batches)
             log.step(training.step())
+            if log.should_stop:
+                raise RuntimeError("the guard stopped the benchmark")
 
         contestant.step = step
         begun = time.monotonic()  # wait for the shipper to start: a cost of a run, not of a step
-        while log.run_id is None and time.monotonic() - begun < 120:
+        while (log.run_id is None or (guard and log.verdict is None)) and time.monotonic() - begun < 120:
             step()
+            if guard:
+                log.evaluate({"val/loss": 1.0})  # the guard's process begins with the first evaluation
             time.sleep(0.1)
         optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks = hooks
         yield contestant

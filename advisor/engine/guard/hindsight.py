@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -158,8 +159,8 @@ def median_stopper(warmup: float) -> Stopper:
     def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
         if len(completed) < STARTUP_TRIALS or trial.steps[at] < warmup * trial.length:
             return False
-        known = [cost for t in completed if at < len(t.costs) and not np.isnan(cost := t.costs[at])]
-        return bool(known) and not trial.best[at] <= np.median(known)
+        known = [cost for t in completed if at < len(t.costs) and not math.isnan(cost := t.costs[at])]
+        return bool(known) and not trial.best[at] <= statistics.median(known)
 
     return stops
 
@@ -221,17 +222,39 @@ def _replayed(study: Study, policy: Policy, runs: Sequence[_Run]) -> Hindsight:
     trials = [r.progress for r in runs]
     whole = {id(r.progress) for r in runs if r.whole}
     workers = concurrency([(r.began, r.ended) for r in runs])
-    ranked = sorted((i for i, r in enumerate(runs) if r.whole), key=lambda i: trials[i].best[-1])
-    best = ranked[:BEST]
+    ways = {"guard": _guard(policy, runs), **other_stoppers()}
+    guard, *others = outcomes(trials, whole, ways, workers, noise=_seed_noise(study))
+    best = min(BEST, len(whole))
+    return Hindsight(
+        trials=len(runs),
+        workers=workers,
+        best=best,
+        guard=guard,
+        others=tuple(others),
+        message=_message(guard, others, best),
+    )
 
-    def ends(stopper: Stopper) -> list[int]:
-        return replay(trials, _among(whole, stopper), workers)
 
-    limit = trials[best[0]].best[-1] + _seed_noise(study)
+def other_stoppers() -> dict[str, Stopper]:
+    """Return new stoppers that the guard is compared with, by name."""
+    found = {f"median pruning from {Percent(share)} of the training": median_stopper(share) for share in WARMUPS}
+    return {**found, f"successive halving (eta {ETA})": halving_stopper(ETA)}
+
+
+def outcomes(
+    trials: Sequence[Progress], whole: set[int], ways: Mapping[str, Stopper], workers: int, *, noise: float
+) -> list[Outcome]:
+    """Return what each stopper would have saved and lost.
+
+    whole: ids of the trials that trained to the planned end. ways: new stoppers by name. noise: difference between results that
+    counts as none.
+    """
+    ranked = sorted((i for i, t in enumerate(trials) if id(t) in whole), key=lambda i: trials[i].best[-1])
+    best, limit = ranked[:BEST], trials[ranked[0]].best[-1] + noise
     winners = [i for i in ranked if trials[i].best[-1] <= limit]
+    steps = sum(float(t.steps[-1]) for t in trials)
 
     def outcome(name: str, after: Sequence[int]) -> Outcome:
-        steps = sum(float(t.steps[-1]) for t in trials)
         left = sum(float(t.steps[-1] - t.steps[end - 1]) for t, end in zip(trials, after, strict=True))
         finished = {i for i, end in enumerate(after) if end == len(trials[i].steps)}
         return Outcome(
@@ -241,18 +264,7 @@ def _replayed(study: Study, policy: Policy, runs: Sequence[_Run]) -> Hindsight:
             lost=len(best) - len(finished.intersection(best)),
         )
 
-    others = {f"median pruning from {Percent(share)} of the training": median_stopper(share) for share in WARMUPS}
-    others[f"successive halving (eta {ETA})"] = halving_stopper(ETA)
-    guard = outcome("guard", ends(_guard(policy, runs)))
-    compared = tuple(outcome(name, ends(stopper)) for name, stopper in others.items())
-    return Hindsight(
-        trials=len(runs),
-        workers=workers,
-        best=len(best),
-        guard=guard,
-        others=compared,
-        message=_message(guard, compared, len(best)),
-    )
+    return [outcome(name, replay(trials, _among(whole, stopper), workers)) for name, stopper in ways.items()]
 
 
 def _seed_noise(study: Study) -> float:

@@ -60,6 +60,15 @@ class Bounds:
         return self.best - self.incumbent
 
 
+def margin(siblings: int, exceedance: float) -> float:
+    """Return the factor on the largest value of so many siblings that one more exceeds with at most this probability; at least 1.
+
+    If values are exchangeable, one more exceeds the largest of n others with probability 1 / (n + 1), and exceeds m times that with
+    at most 1 / (m (n + 1)), unless their tail is heavier than 1 / x. So the fewer siblings, the larger the factor.
+    """
+    return max(1.0, 1 / (exceedance * (siblings + 1)))
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Thresholds of the guard. The defaults were chosen on replayed studies, see `benchmarks/quality/guard.py`."""
@@ -72,14 +81,12 @@ class Policy:
     """Number of successive evaluations at which both bounds must rule the trial out."""
     exceedance: float = 0.1
     """Accepted probability that a trial still gains more than `margin` times the largest later gain of its siblings."""
+    stuck_exceedance: float = 0.01
+    """Accepted probability that a trial that learns leaves its first value so late that it is called stuck."""
 
     def margin(self, siblings: int) -> float:
-        """Return the factor on the largest later gain of so many siblings; at least 1.
-
-        If gains are exchangeable, a trial exceeds the largest of n others with probability 1 / (n + 1), and exceeds m times that
-        with at most 1 / (m (n + 1)), unless the tail of gains is heavier than 1 / x. So the fewer siblings, the larger the factor.
-        """
-        return max(1.0, 1 / (self.exceedance * (siblings + 1)))
+        """Return the factor on the largest later gain of so many siblings."""
+        return margin(siblings, self.exceedance)
 
     def doom(self, trial: Progress, at: int, siblings: Sequence[Progress]) -> Bounds | None:
         """Return the bounds at evaluation `at` (0-based) if they rule the trial out there and at the evaluations just before it.

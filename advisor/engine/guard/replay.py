@@ -15,15 +15,22 @@ Stopper: TypeAlias = Callable[[Progress, int, Sequence[Progress]], bool]
 
 
 def guard_stopper(policy: Policy) -> Stopper:
-    """Return the guard as a stopper: it stops trials that are not finite, and those that it rules out."""
+    """Return the guard as a stopper: it stops trials that are not finite, and those that it rules out.
+
+    The stopper keeps the siblings, so the list of completed trials may only grow between two calls.
+    """
+    siblings: list[Progress] = []
+    seen, enough = 0, False
 
     def stops(trial: Progress, at: int, completed: Sequence[Progress]) -> bool:
+        nonlocal seen, enough
         if not_finite(trial, at):
             return True
-        siblings = [s for s in completed if np.isfinite(s.best[-1])]
-        if len(siblings) < policy.siblings or not policy.enough_evaluations(siblings):
-            return False
-        return policy.doom(trial, at, siblings) is not None
+        if len(completed) > seen:
+            siblings.extend(s for s in completed[seen:] if np.isfinite(s.best[-1]))
+            seen = len(completed)
+            enough = len(siblings) >= policy.siblings and policy.enough_evaluations(siblings)
+        return enough and policy.doom(trial, at, siblings) is not None
 
     return stops
 

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from advisor.computed.steps import schedules
-from advisor.engine.guard.policy import Bounds, Policy, Progress
+from advisor.engine.guard.policy import Bounds, Policy, Progress, margin
 from advisor.engine.guard.replay import not_finite
 from advisor.model.message import Message, Name, Number, Objective, Percent, say
 from advisor.model.study import Study, Trial
@@ -169,46 +169,72 @@ class _Judge:
         )
 
     def _stuck_text(self, trial: Trial, own: Progress, siblings: Sequence[Progress]) -> Message | None:
-        best = min(float(s.best[-1]) for s in siblings)
-        if own.steps[-1] < STUCK_FROM * own.length or not _on_plateau(own, len(own.steps) - 1, best):
-            return None
-        learned = [s for s in siblings if not _on_plateau(s, len(s.steps) - 1, best)]
-        left = [s for s in learned if not _on_plateau(s, _at(s, own.steps[-1]), best)]
-        if not learned or len(left) < 0.5 * len(siblings):
+        left = steps_left(own, len(own.steps) - 1, siblings, self.policy)
+        if left is None:
             return None
         return say(
-            "{trial} is still where it began after {done} of its training; {left} of {count} completed trials had left their first "
-            "value by then.",
+            "{trial} is still where it began after {done} of its training; {left} of {count} completed trials left their first "
+            "value, the last of them after {last}.",
             trial=Name(trial.name),
             done=Percent(min(1.0, own.steps[-1] / own.length)),
             left=len(left),
             count=len(siblings),
+            last=Percent(max(left) / own.length),
         )
 
     def _diverging_text(self, trial: Trial, own: Progress) -> Message | None:
-        finite = own.costs[np.isfinite(own.costs)]
-        if len(finite) < 2 * self.policy.in_a_row:
-            return None
-        gained, lost = float(finite[0] - own.best[-1]), float(own.level[-1] - own.best[-1])
-        noise = float(np.median(np.abs(np.diff(finite))))
-        if not (lost > LOST * gained > 0 and lost > BEYOND_NOISE * noise):
+        share = lost_share(own, len(own.steps) - 1, self.policy)
+        if share is None:
             return None
         return say(
             "{trial} lost {share} of what it had gained: {metric} went from {best} to {now}.",
             trial=Name(trial.name),
-            share=Percent(min(1.0, lost / gained)),
+            share=Percent(min(1.0, share)),
             metric=Name(self.study.spec.objective.metric),
             best=Objective(self.study.objective_value(float(own.best[-1]))),
             now=Objective(self.study.objective_value(float(own.level[-1]))),
         )
 
 
-def _on_plateau(trial: Progress, at: int, best: float) -> bool:
-    """Return whether the trial had gained almost nothing by evaluation `at`. best: cost of the best complete trial."""
+# --- stuck and diverging trials -------------------------------------------------------------------------------------------------
+
+
+def steps_left(trial: Progress, at: int, siblings: Sequence[Progress], policy: Policy) -> list[float] | None:
+    """Return the steps at which siblings left their first value, if the trial is stuck at evaluation `at`; None if it is not.
+
+    It is stuck if it has not left its own for longer than a margin times the longest of them, and half of the siblings did.
+    """
+    if trial.steps[at] < STUCK_FROM * trial.length:
+        return None
+    best = min(float(s.best[-1]) for s in siblings)
+    if _left_at(trial, best) <= trial.steps[at]:
+        return None
+    left = [step for s in siblings if (step := _left_at(s, best)) < math.inf]
+    if len(left) < max(1.0, 0.5 * len(siblings)):
+        return None
+    return left if trial.steps[at] >= margin(len(left), policy.stuck_exceedance) * max(left) else None
+
+
+def _left_at(trial: Progress, best: float) -> float:
+    """Return the step of the first evaluation with more than a minimum gain; inf if none has. best: cost of the best sibling."""
     first = float(trial.costs[0])
-    return at < 0 or not first - trial.best[at] > MOVED * (first - best)
+    moved = np.flatnonzero(first - trial.best > MOVED * (first - best))
+    return float(trial.steps[moved[0]]) if len(moved) else math.inf
 
 
-def _at(trial: Progress, step: float) -> int:
-    """Return the index of the last evaluation up to a step; -1 if there is none."""
-    return int(np.searchsorted(trial.steps, step, "right")) - 1
+def lost_share(trial: Progress, at: int, policy: Policy) -> float | None:
+    """Return the share of its gain that a trial has lost, if it is diverging at evaluation `at` and just before; None if not."""
+    shares = [_lost_share_once(trial, k, 2 * policy.in_a_row) for k in range(at, at - policy.in_a_row, -1)]
+    return None if None in shares else shares[0]
+
+
+def _lost_share_once(trial: Progress, at: int, min_points: int) -> float | None:
+    costs = trial.costs[: max(at, -1) + 1]
+    finite = costs[np.isfinite(costs)]
+    if len(finite) < min_points:
+        return None
+    gained, lost = float(finite[0] - trial.best[at]), float(trial.level[at] - trial.best[at])
+    if not lost > LOST * gained > 0:
+        return None
+    noise = float(np.median(np.abs(np.diff(finite))))
+    return lost / gained if lost > BEYOND_NOISE * noise else None

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor import contract
-from advisor.contract.guard_stop import GuardStop, read_guard_stop
+from advisor.contract.guard_stop import GuardStop, is_last_step, read_guard_stop
 from advisor.execution.engines.process import Exit
 from advisor.execution.job import SEEDS_PER_ROUND, Job, Key
 from advisor.execution.ledger import claims
@@ -336,7 +336,7 @@ class Ledger:
     def _reached(self, run: Any, length: float | None) -> bool:
         """Return whether the training evaluated its objective at its planned length."""
         points = self._client.get_metric_history(run.info.run_id, self._spec.objective.metric) if length else ()
-        return length is not None and max((p.step for p in points), default=0) >= length
+        return is_last_step(max((p.step for p in points), default=-1), length)
 
     def _end_stopped_run(self, run: Any, stop: GuardStop) -> Outcome:
         """Record that the guard stopped a training. It is not begun again, even if the launcher was interrupted meanwhile."""

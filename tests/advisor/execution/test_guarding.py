@@ -126,7 +126,9 @@ def test_nothing_is_stopped_while_the_store_is_away(training, proxy):
 
 
 @pytest.mark.parametrize("marked", [False, True])
-@pytest.mark.parametrize(("last", "code", "status"), [(12, 0, "complete"), (11, 0, "pruned"), (12, -2, "complete")])
+@pytest.mark.parametrize(
+    ("last", "code", "status"), [(12, 0, "complete"), (11, -2, "complete"), (10, 0, "pruned"), (12, -2, "complete")]
+)
 def test_a_training_that_ended_by_itself_just_before_counts_as_complete(project, last, code, status, marked):
     ledger = Ledger(locate("sqlite:///mlflow.db"), "e", SPEC)
     run_id = claim(ledger, jobs(SPEC)[0])
@@ -208,6 +210,62 @@ def test_a_training_that_resumes_is_continued_in_its_run(project):
     assert claim(Ledger(locate("sqlite:///mlflow.db"), "e", SPEC), job) == "done"
 
 
+RESUMING = (
+    TRAINING.partition("for step in range(1, 9)")[0]
+    + """
+import json, torch
+from advisor_pytorch import TuningLogger
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+settings = {"objective": "val/loss", "max_train_steps": 12, "checkpoints": 1, "resume": True}
+guard = "stop" if (here / "hook").exists() else None
+params = json.loads(os.environ["ADVISOR_PARAMS"])
+with TuningLogger(model, optimizer, params=params, guard=guard, **settings) as log:
+    first = log.steps
+    while log.steps < 12:
+        model(torch.ones(4, 2)).sum().backward()
+        optimizer.step()
+        log.step(3.0)
+        log.evaluate({"val/loss": 3.0})
+        until = time.monotonic() + 300
+        while log.steps >= 8 and time.monotonic() < until and not log.should_stop and not (here / "go").exists():
+            (here / f"from-{first}").write_text(log.verdict["state"] if log.verdict else "")
+            time.sleep(0.05)
+        if log.should_stop:
+            break
+"""
+)
+"""Trial 5 logs with our hook and resumes from its last checkpoint."""
+
+
+@pytest.mark.parametrize("by", ["launcher", "hook"])
+def test_a_trial_that_resumes_with_the_hook_counts_once(trained, by):
+    (trained / "train.py").write_text(RESUMING)
+    if by == "hook":
+        (trained / "hook").touch()
+    spec = SPEC.model_copy(update={"trials": 6})
+    first = Background(guarded_plan(trained, spec, stop_doomed=by == "launcher"))
+    assert first.end(300.0)[5, 0] == "pruned"
+    before = run_of(trained, 5)
+    assert tag(before)["state"] == "doomed"
+    assert not (trained / "from-8").exists()
+    running = Background(guarded_plan(trained, spec), continued=("trial-5",))
+    wait_until((trained / "from-8").exists)
+    guarded = GuardedStudy("e", locate("sqlite:///mlflow.db"), spec)
+    wait_until(lambda: [(v.state, v.stop) for v in guarded.read().running] == [("doomed", False)])
+    if by == "hook":
+        wait_until(lambda: (trained / "from-8").read_text() == "doomed")
+    time.sleep(5.0)  # the guard of the launch has judged it as well
+    (trained / "go").touch()
+    assert running.end(300.0)[5, 0] == "complete"
+    after = run_of(trained, 5)
+    assert after.info.run_id == before.info.run_id
+    assert contract.TAG_STOPPED not in after.data.tags
+    study = read_study("e", tracking_uri="sqlite:///mlflow.db", spec=spec)
+    assert [t.status for t in study.trials] == ["complete"] * 6
+    assert study.cost_curve(study.trials[5]).steps.tolist() == list(range(12))
+
+
 def test_only_a_stopped_trial_can_be_continued(project):
     ledger = Ledger(locate("sqlite:///mlflow.db"), "e", SPEC)
     with pytest.raises(AdvisorError, match=r"did not stop trial '3', .*; it stopped no trial of this study"):
@@ -218,11 +276,28 @@ def test_only_a_stopped_trial_can_be_continued(project):
         ledger.continue_trial("3")
 
 
+@pytest.mark.parametrize(
+    ("evaluations", "stop"), [(EVALUATIONS - 2, True), (EVALUATIONS - 1, False), (EVALUATIONS, False)]
+)
+def test_a_training_that_has_made_its_last_step_is_not_stopped(database, evaluations, stop):
+    """Steps may be counted from 0, as our hook does: the last one is then the length minus 1."""
+    log_study(database, running=(3.0,) * evaluations)
+    (verdict,) = GuardedStudy("e", locate(database)).read().running
+    assert (verdict.state, verdict.stop) == ("doomed", stop)
+
+
 @pytest.mark.parametrize("clock_s", [-86400.0, 86400.0])
 def test_clocks_that_differ_change_no_verdict(database, clock_s):
     run_id = log_study(database, clock_s=clock_s)
     (verdict,) = GuardedStudy("e", locate(database)).read().running
     assert (verdict.run_id, verdict.state, verdict.stop, verdict.length) == (run_id, "doomed", True, EVALUATIONS)
+
+
+def test_evaluations_out_of_order_stop_nothing(database):
+    log_study(database, backwards=True)
+    (verdict,) = GuardedStudy("e", locate(database)).read().running
+    assert (verdict.state, verdict.stop) == ("unknown", False)
+    assert "out of order" in verdict.message
 
 
 def test_the_guard_ends_with_its_launcher(database):

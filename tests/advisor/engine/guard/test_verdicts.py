@@ -66,17 +66,30 @@ def test_two_values_that_are_not_finite_suffice_to_stop_and_one_is_only_said():
     assert str(twice.message) == "val/loss of trial-5 is not finite from step 100 on."
 
 
+PLATEAU = [2.0, 1.91, 2.2, 1.91, 2.2, 1.92] * 2
+"""Its noise could be a slope, so the bounds do not rule the trial out."""
+
+
 def test_a_trial_that_never_left_its_first_value_is_stuck():
-    pace = [2.0, 1.91, 2.2, 1.91, 2.2, 1.92]  # its noise could be a slope, so the bounds do not rule it out
-    verdict = only(study(pace))
+    verdict = only(study(PLATEAU[:10], others=20))
     assert (verdict.state, verdict.stop) == ("stuck", False)
-    assert "5 of 5 completed trials had left their first value by then" in str(verdict.message)
+    assert str(verdict.message) == (
+        "trial-20 is still where it began after 50 % of its training; 20 of 20 completed trials left their first value, the last "
+        "of them after 10 %."
+    )
+
+
+def test_the_fewer_trials_left_their_first_value_the_longer_a_trial_may_stay_there():
+    assert only(study(PLATEAU[:4], others=20)).state == "fine"
+    assert only(study(PLATEAU[:10], others=12)).state == "fine"
 
 
 def test_a_trial_that_loses_its_gain_is_diverging_and_is_not_stopped_for_that():
-    verdict = only(study([*np.linspace(1.2, 0.15, 10), 1.1, 1.2, 1.2]))
+    fall = [*np.linspace(1.2, 0.15, 10), 1.1, 1.2, 1.2]
+    verdict = only(study([*fall, 1.2]))
     assert (verdict.state, verdict.stop) == ("diverging", False)
     assert str(verdict.message).startswith("trial-5 lost ")
+    assert only(study(fall)).state == "fine"  # three evaluations in a row must agree
 
 
 @pytest.mark.parametrize(
