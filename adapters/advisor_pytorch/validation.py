@@ -94,6 +94,12 @@ def check_guard(guard: object) -> None:
         raise ValueError(f'guard must be None, "warn" or "stop", not {guard!r}')
 
 
+def check_autopsy(autopsy: object) -> None:
+    """Raise ValueError unless `autopsy` is a mode of the autopsy."""
+    if not isinstance(autopsy, bool) and autopsy != "batch":
+        raise ValueError(f'autopsy must be True, False or "batch", not {autopsy!r}')
+
+
 def check_step(step: object) -> int:
     """Return a step as a plain integer. Raises TypeError or ValueError if it is not an integer from 0 to 2**53."""
     number = operator.index(step)  # type: ignore[arg-type]  # raises for other types
