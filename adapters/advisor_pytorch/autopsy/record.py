@@ -13,7 +13,6 @@ import torch
 
 from advisor import contract
 from advisor_logging.recorder import Recorder
-from advisor_logging.spool import write_json
 from advisor_logging.table import Table
 from advisor_pytorch.autopsy.history import History
 from advisor_pytorch.autopsy.watch import Seen
@@ -52,18 +51,20 @@ class AutopsyFile:
         record = {"schema": SCHEMA, **self._about, **facts, "history": self._history.facts()}
         path = self._recorder.folder / contract.AUTOPSY_PATH.rpartition("/")[2]
         with contextlib.suppress(OSError):
-            write_json(path, bounded(record))
+            partial = path.with_suffix(".new")
+            partial.write_text(to_text(record), encoding="utf-8")
+            os.replace(partial, path)
 
 
-def bounded(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record with non-finite numbers as texts, and with at most `MAX_BYTES` bytes of JSON."""
+def to_text(record: Mapping[str, Any]) -> str:
+    """Return the record as JSON of at most `MAX_BYTES` bytes, with non-finite numbers as texts."""
     small = {key: _plain(value) for key, value in record.items()}
     for key in _LEAST_TELLING:
         if len(json.dumps(small)) <= MAX_BYTES:
             break
         if small.pop(key, None):
             small["left_out"] = [*small.get("left_out", ()), key]
-    return small
+    return json.dumps(small)
 
 
 def _plain(value: Any) -> Any:
