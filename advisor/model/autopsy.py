@@ -137,6 +137,12 @@ class Record(BatchPlace):
     lag: int = 0
     ranks: int = 1
     max_train_steps: int | None = None
+    start: tuple[TensorFacts, ...] = ()
+    """Weights with the largest gains at the start of the training."""
+    start_norm: float = 0.0
+    """L2 norm of all parameters at the start."""
+    scale: float | None = None
+    """Scale of a gradient scaler in the process."""
     parameters: TensorList = TensorList()
     gradients: TensorList | None = None
     buffers: tuple[TensorFacts, ...] = ()

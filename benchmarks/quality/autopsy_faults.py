@@ -292,7 +292,7 @@ class RootOfZero(Regression):
 class ExpOverflow(Regression):
     """A log variance is predicted without a bound, and the loss uses its exp."""
 
-    cause, names = "operation", "exp overflows"
+    cause, names = "operation", "Exp"
 
     def loss(self, batch: Batch) -> torch.Tensor:
         out = self.output(batch[0])

@@ -41,16 +41,19 @@ class Graph:
         return None
 
     def between(self, bad: Collection[str]) -> Facts:
-        """Return the operations in which a finite gradient became non-finite. bad: parameters with a non-finite gradient."""
+        """Return the operations in which a finite gradient became non-finite; without such gradients, those of the loss.
+
+        bad: parameters with a non-finite gradient.
+        """
         touched = [i for i, own in enumerate(self._owned) if any(name in bad for name in own)]
-        last = touched[-1] if touched else -1
+        last = touched[-1] if touched else max((i for i, own in enumerate(self._owned) if own), default=-1)
         clean = [i for i, own in enumerate(self._owned) if i > last and own]
         until = clean[0] if clean else len(self.nodes)
         inside = [node for node in self.nodes[max(last, 0) : until] if _short_name(node) not in _TRANSPARENT]
         return {
-            "operations": list(dict.fromkeys(_short_name(node) for node in inside))[:MAX_OPERATIONS],
+            "operations": list(dict.fromkeys(map(_name_with_exponent, inside)))[-MAX_OPERATIONS:],
             "custom": [_short_name(node) for node in inside if _is_custom(node)][:4],
-            "after": self._owned[last][0] if touched else None,
+            "after": self._owned[last][0] if last >= 0 else None,
             "before": self._owned[until][0] if clean else None,
         }
 
@@ -86,6 +89,12 @@ def _leaves(node: Any) -> Iterator[torch.Tensor]:
 
 def _short_name(node: Any) -> str:
     return str(node.name()).rpartition("::")[2].removesuffix("0").removesuffix("Backward")
+
+
+def _name_with_exponent(node: Any) -> str:
+    """Return the name of an operation; `Pow(2)` for powers of at least 1, whose derivative is finite at 0."""
+    name, exponent = _short_name(node), getattr(node, "_saved_exponent", None) if "Pow" in node.name() else None
+    return f"{name}({exponent:g})" if isinstance(exponent, (int, float)) and exponent >= 1 else name
 
 
 def _is_custom(node: Any) -> bool:

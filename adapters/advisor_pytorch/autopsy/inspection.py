@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -57,6 +58,40 @@ def named_parameters(model: torch.nn.Module, optimizers: Sequence[torch.optim.Op
     known = {id(p) for p in named.values()}
     trained = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
     return named | {f"optimizer.{i}": p for i, p in enumerate(trained) if id(p) not in known}
+
+
+def start_norms(model: torch.nn.Module) -> list[torch.Tensor]:
+    """Return the norm of each parameter, without waiting for the device; an empty list if a parameter has none yet."""
+    try:
+        with torch.no_grad():
+            return list(torch._foreach_norm([p.detach() for p in model.parameters()]))
+    except (RuntimeError, TypeError, ValueError):  # lazy or sharded parameters
+        return []
+
+
+def start_gains(model: torch.nn.Module, norms: Sequence[torch.Tensor]) -> list[Facts]:
+    """Return the weights with the largest gains at the start: the root mean square times the root of the number of inputs.
+
+    A usual initialisation has a gain of about 1. Embeddings, which have no inputs to add up, are left out.
+    """
+    named = list(model.named_parameters())
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+    gains = []
+    for (name, p), norm in zip(named, norms, strict=False):
+        if p.dim() > 1 and p.numel() and id(p) not in tables:
+            rms = float(norm) / math.sqrt(p.numel())
+            gains.append({"name": name, "rms": rms, "shape": list(p.shape)[:8]})
+    return sorted(gains, key=lambda facts: -facts["rms"] * math.sqrt(math.prod(facts["shape"][1:])))[:6]
+
+
+def loss_scale() -> float | None:
+    """Return the scale of an enabled gradient scaler in this process that has scaled a loss; None if there is none."""
+    for one in gc.get_objects():
+        if type(one).__name__ == "GradScaler" and isinstance(one, torch.amp.GradScaler) and one.is_enabled():
+            scale = getattr(one, "_scale", None)
+            if scale is not None:
+                return float(scale)
+    return None
 
 
 def gradient_facts(parameters: Mapping[str, torch.Tensor]) -> list[Facts]:

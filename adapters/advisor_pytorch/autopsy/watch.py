@@ -8,6 +8,7 @@ steps later. For this case a ring keeps the norms of single gradients, which the
 from __future__ import annotations
 
 import math
+import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +37,11 @@ MAX_LISTED = 60
 """Maximum tensors that a list in the file names."""
 
 
+REPLAY_VARIABLE = "ADVISOR_AUTOPSY"
+"""Environment variable; with the value "replay", the values of all devices are read at once."""
+Reads = Literal["cpu", "all", "none"]
+
+
 class Seen(NamedTuple):
     """A batch: the optimizer step that it belongs to, its epoch and its number in the epoch (both from 0), and the batch."""
 
@@ -60,8 +66,8 @@ class Autopsy:
     ) -> None:
         self._model, self._optimizers, self._write, self._warn = model, optimizers, write, warn
         self._keeps_batches = keeps_batches
-        self.immediate = True
-        """Whether values on the CPU are read at once. False: as on a GPU, for tests."""
+        self.reads: Reads = "all" if os.environ.get(REPLAY_VARIABLE) == "replay" else "cpu"
+        """Tensors that are read at once: those on the CPU, or all in a replay, which waits for the device in each step."""
         self.late_step: int | None = None
         """First bad step, once the writer thread has found it."""
         self.next_step = start_step
@@ -72,12 +78,13 @@ class Autopsy:
         self._backward_loss, self._pair = math.nan, (math.nan, math.nan)
         self._candidate: Facts | None = None
         self._counts = {"steps": 0, "backwards": 0, "clips": 0}
-        self._inspections = 0
+        self._inspections, self._steps_left = 0, FOLLOWING_STEPS
         self._largest_norm = 0.0
         self._spikes: list[Facts] = []
         self._unfinished: list[Facts] = []
         self._record: Facts | None = None
         self._done = False
+        self._start_norms = inspection.start_norms(model)
         self._listener = self._guard(self._on_backward)
         patches.listen(self._listener)
 
@@ -136,8 +143,9 @@ class Autopsy:
 
     def on_loss(self, loss: float | torch.Tensor) -> None:
         """Receive the logged loss."""
-        if self._done or isinstance(loss, torch.Tensor) or not self.immediate:
+        if self._done or self.reads == "none" or (isinstance(loss, torch.Tensor) and not self._can_read(loss)):
             return
+        loss = float(loss)
         if math.isfinite(loss):
             self._pair = (self._backward_loss, loss)
         elif self._record is None:
@@ -154,7 +162,7 @@ class Autopsy:
         self._loss = weakref.ref(loss)
         if self.late_step is not None:
             self._find_late(loss)
-        elif self.immediate and loss.is_cpu and loss.numel() == 1:
+        elif self._can_read(loss) and loss.numel() == 1:
             self._backward_loss = value = loss.item()
             if not math.isfinite(value) and self._inspections < MAX_INSPECTIONS and self._candidate is None:
                 self._candidate = self._inspect(loss) | {"backward_loss": str(value)} | self._batch_facts(self.next_step)
@@ -173,11 +181,12 @@ class Autopsy:
         self.next_step = step + 1
         self._counts["steps"] += 1
         if self._record is not None:
-            if step >= self._record["step"] + FOLLOWING_STEPS:
+            self._steps_left -= 1
+            if self._steps_left == 0:
                 self._finish()
         elif self.late_step is not None:
             self._guard(self._find_late)()
-        elif self.immediate and norm is not None and norm.is_cpu:
+        elif norm is not None and self._can_read(norm):
             self._guard(self._check_norm)(step, float(norm))
         elif parts is not None:
             if self._norms.maxlen == 2:
@@ -189,8 +198,10 @@ class Autopsy:
         self._candidate = None
 
     def _is_bad(self, norm: torch.Tensor | None) -> bool:
-        reads = self._record is None and self.immediate and norm is not None and norm.is_cpu
-        return reads and norm is not None and not math.isfinite(norm)
+        return self._record is None and norm is not None and self._can_read(norm) and not math.isfinite(norm)
+
+    def _can_read(self, tensor: torch.Tensor) -> bool:
+        return self.reads == "all" or (self.reads == "cpu" and tensor.is_cpu)
 
     def _check_norm(self, step: int, norm: float) -> None:
         if not math.isfinite(norm):
@@ -237,7 +248,7 @@ class Autopsy:
 
     def _complete(self) -> None:
         assert self._record is not None
-        self._record |= {"spikes": self._spikes, "counts": self._counts, "losses": [*map(str, self._pair)]}
+        self._record |= {"spikes": self._spikes, "counts": dict(self._counts), "losses": [*map(str, self._pair)]}
         loss = self._loss() if self._loss is not None else None
         if loss is not None and loss.grad_fn is not None:
             self._record["graph"] = self._graph_facts(loss, self._record)
@@ -255,6 +266,9 @@ class Autopsy:
         self._inspections += 1
         parameters = inspection.named_parameters(self._model, self._optimizers)
         facts: Facts = {
+            "start": inspection.start_gains(self._model, self._start_norms),
+            "start_norm": math.hypot(*map(float, self._start_norms)),
+            "scale": inspection.loss_scale(),
             "parameters": _listed([inspection.tensor_facts(name, p) for name, p in parameters.items()]),
             "buffers": inspection.buffer_facts(self._model)[:MAX_LISTED],
             "optimizers": inspection.optimizer_facts(self._optimizers)[:4],
@@ -268,7 +282,7 @@ class Autopsy:
     def _graph_facts(self, loss: torch.Tensor, record: Mapping[str, Any]) -> Facts | None:
         bad = record.get("gradients", {}).get("bad_names", ())
         graph = Graph(loss, inspection.named_parameters(self._model, self._optimizers))
-        return graph.between(bad) if bad and graph.is_of_model else None
+        return graph.between(bad) if graph.is_of_model else None
 
     def _batch_facts(self, step: int) -> Facts:
         """Return facts of the batch of a step; only its existence if it was not kept."""
@@ -295,7 +309,7 @@ class Autopsy:
 def _listed(tensors: Sequence[Facts]) -> Facts:
     """Return the number of tensors, the names of those with non-finite values, and facts of some of them and of the largest."""
     bad = [facts for facts in tensors if facts["bad"]]
-    scale = sorted((f for f in tensors if "rms" in f), key=lambda f: -f["rms"] * math.sqrt(max(f["shape"][1:], default=1)))
+    scale = sorted((f for f in tensors if "rms" in f), key=lambda f: -f["rms"] * math.sqrt(math.prod(f["shape"][1:])))
     return {
         "tensors": len(tensors),
         "bad": len(bad),

@@ -16,10 +16,12 @@ HUGE_BATCH = 1e3
 """A batch whose largest magnitude is this many times that of the following batches is the cause."""
 GROWTH, RISING_STEPS = 100.0, 2
 """The training diverged if the gradient norm grew by `GROWTH` and was above a tenth of that for at least `RISING_STEPS` steps."""
+OVERSHOOT = 3.0
+"""A step of this many times the norm of all parameters overshoots: the rate is too large."""
 MAX_GAIN = 10.0
 """A weight matrix with a larger gain (`TensorFacts.gain`) at the first steps was initialised wrongly."""
-FIRST_STEPS = 3
-"""A non-finite value within these steps is too early for the training to have caused it."""
+FIRST_STEPS, EARLY_STEPS = 3, 100
+"""A wrong initialisation shows within `FIRST_STEPS`, or by growth within `EARLY_STEPS`."""
 MAX_DECAY = 1.0
 """Learning rate times weight decay, from which on a step overshoots zero."""
 MIN_SCALE = 16.0
@@ -126,10 +128,12 @@ def _loss_scale(record: Record) -> Diagnosis | None:
     passed, logged = record.losses
     ratio = passed / logged if math.isfinite(passed) and math.isfinite(logged) and logged else 0.0
     rows = record.history.before
-    scale = f"The loss scale: the backward pass used {ratio:.4g} times the loss, and a step was made without unscaling."
+    used = ratio or record.scale or 0.0
+    scale = f"The loss scale: the backward pass used {used:.4g} times the loss, and a step was made without unscaling."
     overflowed = record.backward_loss is not None and record.metric == "grad_norm" and math.isinf(record.backward_loss)
     fault = record.forward_fault
-    if ratio >= MIN_SCALE and not any(row.loss_scale for row in rows):
+    unscaled = record.scale is not None and record.scale >= MIN_SCALE and not any(row.loss_scale for row in rows)
+    if unscaled or (ratio >= MIN_SCALE and not any(row.loss_scale for row in rows)):
         return Diagnosis("loss scale", "likely", scale, "Step with scaler.step(optimizer) and scaler.update().")
     if overflowed and fault is None and not record.parameters.bad and _logged_finite(record):
         text = "The loss scale: the scaled loss overflowed, and the logged loss is finite."
@@ -139,6 +143,16 @@ def _loss_scale(record: Record) -> Diagnosis | None:
 
 def _logged_finite(record: Record) -> bool:
     return any(row.step == record.step and row.loss is not None and math.isfinite(row.loss) for row in record.history.after)
+
+
+def _fixed_scale(record: Record) -> Diagnosis | None:
+    graph, gradients = record.graph, record.gradients
+    if graph is None or gradients is None or gradients.bad < gradients.tensors or not _logged_finite(record):
+        return None
+    if graph.custom or graph.operations[-1:] not in (("Mul",), ("Div",)) or not _SINGULAR.keys().isdisjoint(graph.operations):
+        return None
+    text = "The loss scale: the loss is finite, no gradient is, and the last operation multiplies the loss."
+    return Diagnosis("loss scale", "likely", text, "Lower the scale, or let torch.amp.GradScaler choose it.")
 
 
 def _weight_decay(record: Record) -> Diagnosis | None:
@@ -154,18 +168,13 @@ def _weight_decay(record: Record) -> Diagnosis | None:
 
 
 def _initialisation(record: Record) -> Diagnosis | None:
-    largest = max(record.parameters.largest, key=lambda tensor: tensor.gain, default=None)
-    if largest is None or record.late or largest.gain <= MAX_GAIN or record.parameters.bad == record.parameters.tensors:
+    largest = max(record.start, key=lambda tensor: tensor.gain, default=None)
+    if largest is None or not largest.gain > MAX_GAIN or record.step > EARLY_STEPS:
         return None
-    rows = [row.grad_norm for row in record.history.first if row.grad_norm is not None]
-    if record.step >= FIRST_STEPS and not _started_high(rows, record):
+    if record.step >= FIRST_STEPS and not _grew(record):
         return None
-    culprit = f"The initialisation: {largest.name} has values of size {largest.rms:.3g}, {largest.gain:.3g} times a usual one."
+    culprit = f"The initialisation: {largest.name} began with values of size {largest.rms:.3g}, {largest.gain:.3g} times a usual one."
     return Diagnosis("initialisation", "likely", culprit, "Initialise the layer with a gain near 1.")
-
-
-def _started_high(norms: list[float], record: Record) -> bool:
-    return bool(norms) and norms[0] > 1e3 and record.step < 100
 
 
 def _grew(record: Record) -> bool:
@@ -192,15 +201,32 @@ def _grows(values: list[float]) -> bool:
 
 
 def _divergence(record: Record) -> Diagnosis | None:
-    if not _grew(record):
+    grew, weight = _grew(record), _outgrown(record)
+    if not grew and weight is None:
         return None
-    values = next(series for series in _series(record) if _grows(series))
+    values = next((series for series in _series(record) if _grows(series)), [])
     rates = [row.learning_rate for row in (*record.history.first, *record.history.before) if row.learning_rate]
     early = rates and rates[0] >= max(rates) * 0.99 and record.step <= (record.max_train_steps or 1000) / 5
     hint = ", or warm it up: the training began with the full rate" if early else ""
     rate = f" {rates[-1]:.3g}" if rates else ""
-    culprit = f"The rate: the training diverged at rate{rate}; from {min(values):.3g}, it grew to {values[-1]:.3g} over the last steps."
+    growth = f"the gradient norm or loss grew from {min(values):.3g} to {values[-1]:.3g}" if values else f"{weight} outgrew its start"
+    culprit = f"The rate: the training diverged at rate{rate}; {growth} before step {record.step:,}."
     return Diagnosis("rate", "likely", culprit, f"Lower the learning rate{hint}.")
+
+
+def _outgrown(record: Record) -> str | None:
+    """Return the weight that updates made `GROWTH` times as large within the first steps, too few to see growth."""
+    if record.step > FIRST_STEPS:
+        return None
+    rows = [(row.learning_rate or 0.0) * (row.grad_norm or 0.0) for row in record.history.before]
+    if any(o.name == "SGD" for o in record.optimizers) and max(rows, default=0.0) > OVERSHOOT * record.start_norm > 0:
+        return "the whole model"
+    start = {tensor.name: tensor.rms for tensor in record.start}
+    for tensor in record.parameters.largest:
+        before = start.get(tensor.name)
+        if tensor.rms and before and tensor.rms > GROWTH * before:
+            return tensor.name
+    return None
 
 
 # Tensors and operations.
@@ -221,7 +247,7 @@ def _layer(record: Record) -> Diagnosis | None:
 
 
 def _buffer(record: Record) -> Diagnosis | None:
-    if record.late or record.parameters.bad:
+    if record.parameters.bad and not record.late:
         return None
     frozen = [buffer for buffer in record.buffers if not buffer.training]
     chosen = frozen[0] if frozen else None
@@ -260,7 +286,7 @@ def _forward(record: Record) -> Diagnosis | None:
 
 def _backward(record: Record) -> Diagnosis | None:
     graph, gradients = record.graph, record.gradients
-    if graph is None or gradients is None or not gradients.bad or record.parameters.bad and not record.late:
+    if graph is None or gradients is None or (record.parameters.bad and not record.late):
         return None
     if not _logged_finite(record):
         return None
@@ -268,6 +294,12 @@ def _backward(record: Record) -> Diagnosis | None:
     if graph.custom:
         text = f"The backward pass of {graph.custom[-1]}{around}, an operation of your own: gradients are finite up to it."
         return Diagnosis("operation", "likely", text, "Test it with torch.autograd.gradcheck.")
+    if not gradients.bad:
+        grows = next((one for one in ("Exp", "Expm1", "Pow") for op in graph.operations if op.partition("(")[0] == one), None)
+        if grows is None:
+            return None
+        text = f"The operation {grows}{around}: its result is so large that the norm of the gradient overflows."
+        return Diagnosis("operation", "likely", text, "Bound its argument.")
     for operation in reversed(graph.operations):
         if operation in _SINGULAR:
             text = f"The backward pass of {operation}{around}: {_SINGULAR[operation]}. The loss is finite."
@@ -281,15 +313,13 @@ def _around(after: str | None, before: str | None) -> str:
 
 
 def _unknown(record: Record) -> Diagnosis:
-    needs = []
-    if record.batch is None:
-        needs.append("the batch (autopsy=\"batch\" keeps it)")
-    if record.ranks > 1:
-        needs.append("the batches of the other ranks")
-    if record.late:
-        needs.append("the forward pass (replay it)")
-    text = f"The cause cannot be told: it needs {', '.join(needs) or 'a replay'}."
-    return Diagnosis("unknown", "open", text, "Replay the step with torch.autograd.set_detect_anomaly(True).")
+    needs = ['the batch (autopsy="batch" keeps it)'] if record.batch is None else []
+    needs += ["the batches of the other ranks"] if record.ranks > 1 else []
+    needs += ["the forward pass (replay the step)"] if record.late else []
+    text = f"The cause cannot be told: it needs {' and '.join(needs) or 'a replay of the step'}."
+    if suspects := [operation for operation in (record.graph.operations if record.graph else ()) if operation in _SINGULAR]:
+        text += f" The loss contains {', '.join(suspects)}, which have no finite value or derivative at some arguments."
+    return Diagnosis("unknown", "open", text, "Replay the step as below: the hook then reads each value at once.")
 
 
 _CHECKS: tuple[Callable[[Record], Diagnosis | None], ...] = (
@@ -306,4 +336,5 @@ _CHECKS: tuple[Callable[[Record], Diagnosis | None], ...] = (
     _precision,
     _forward,
     _backward,
+    _fixed_scale,
 )
