@@ -43,10 +43,9 @@ from advisor_pytorch.steps.loader import MeasuredLoader
 from advisor_pytorch.steps.rows import PendingChunk, evaluation_chunk
 from advisor_pytorch.steps.sharding import choose_norm_measure
 from advisor_pytorch.validation import (
-    check_autopsy,
     check_count,
     check_counts,
-    check_guard,
+    check_modes,
     check_objective,
     check_step,
     check_training,
@@ -197,8 +196,7 @@ class TuningLogger:
         check_training(model, optimizers)
         direction = check_objective(params, objective, direction)
         check_count("start_step", start_step, 0)
-        check_guard(guard)
-        check_autopsy(autopsy)
+        check_modes(guard, autopsy)
         classes = count_classes(classes)
         self._ranks = Ranks(model, self._log_tags, self.warn)
         counts = {contract.TAG_MAX_TRAIN_STEPS: max_train_steps, contract.TAG_BATCH_SIZE: batch_size}
@@ -235,9 +233,14 @@ class TuningLogger:
         self._keeper.note(run_id=None if run_id == NEW_RUN else run_id, spool=begun_by or identity)
         self._outcome.best = self._keeper.best
         measure, in_parts = choose_norm_measure(trained, self._ranks.world_size, self.warn)
-        self._autopsy = self._start_autopsy(optimizers, autopsy, start_step)
         self._capture = StepCapture(
-            optimizers, self, start_step, batch_size, measure=measure, in_parts=in_parts, watch=self._autopsy
+            optimizers,
+            self,
+            start_step,
+            batch_size,
+            measure=measure,
+            in_parts=in_parts,
+            watch=self._start_autopsy(optimizers, autopsy, start_step),
         )
         if self._recorder is not None:
             self._observations = Observations(model, optimizers, self._log_observed_tags, self.warn, max_train_steps)
@@ -266,15 +269,19 @@ class TuningLogger:
     def _start_autopsy(
         self, optimizers: Sequence[torch.optim.Optimizer], mode: Mode, start_step: int
     ) -> Autopsy | None:
-        self._autopsy_file = None
+        self._autopsy: Autopsy | None = None
         if mode is False or self._recorder is None:
             return None
         about = {"max_train_steps": self._max_train_steps, "ranks": self._ranks.world_size}
-        self._autopsy_file = AutopsyFile(self._recorder, lambda: self._capture.flush(), about)
+        self._autopsy_file = AutopsyFile(self._recorder, self._flush, about)
         write, keeps_batches = self._autopsy_file.write, mode == "batch"
-        return Autopsy(
+        self._autopsy = Autopsy(
             self._model, optimizers, write, self.warn, keeps_batches=keeps_batches, start_step=start_step
         )
+        return self._autopsy
+
+    def _flush(self) -> None:
+        self._capture.flush()
 
     @property
     def steps(self) -> int:
@@ -471,7 +478,7 @@ class TuningLogger:
         if self._observations is not None:
             self._observations.on_rows(table)
         self._outcome.add_rows(table)
-        if self._autopsy is not None and self._autopsy_file is not None:
+        if self._autopsy is not None:
             self._autopsy.late_step = self._autopsy_file.add_rows(table)
 
     def _on_verdict(self, verdict: FileVerdict) -> None:

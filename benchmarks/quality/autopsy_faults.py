@@ -1,4 +1,5 @@
-"""Small trainings with one fault each, for `autopsy.py`. The seed chooses the network, the optimizer, the data and the faulty step."""
+# ruff: noqa: ARG002 - not every training needs the number of its step
+"""Small trainings with one fault each, for `autopsy.py`. The seed chooses the network, the optimizer, the data and the step."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class Training:
         """Number of classes; 0 for regression."""
         self.size, self.clips = self.draw.choice([16, 32, 64]), self.draw.random() < 0.3
         self.truth = torch.randn(6, max(self.classes, 1))
-        self.model = self.network()
+        self.model: Any = self.network()
         self.prepare()
         self.optimizer = self.make_optimizer()
 
@@ -141,7 +142,8 @@ class HalfOverflow(Training):
             for layer in list(self.model)[1:-1]:
                 hidden = layer(hidden)
             raised = self.model[-1](hidden * hidden.new_tensor(1.0)) * torch.tensor(self.gain).half()
-            return (raised / self.gain).float()
+            out: torch.Tensor = (raised / self.gain).float()
+            return out
 
 
 class BadInitialisation(Training):
@@ -157,7 +159,9 @@ class RateTooLarge(Regression):
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         self.clips = False
-        return torch.optim.SGD(self.model.parameters(), 10 ** self.draw.uniform(0.3, 1.5), momentum=self.draw.choice([0.0, 0.9]))
+        return torch.optim.SGD(
+            self.model.parameters(), 10 ** self.draw.uniform(0.3, 1.5), momentum=self.draw.choice([0.0, 0.9])
+        )
 
 
 class NoWarmup(Regression):
@@ -167,7 +171,13 @@ class NoWarmup(Regression):
 
     def network(self) -> nn.Module:
         super().network()
-        return nn.Sequential(nn.Linear(6, self.width), nn.Softplus(), nn.Linear(self.width, self.width), nn.Softplus(), nn.Linear(self.width, 1))
+        return nn.Sequential(
+            nn.Linear(6, self.width),
+            nn.Softplus(),
+            nn.Linear(self.width, self.width),
+            nn.Softplus(),
+            nn.Linear(self.width, 1),
+        )
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         self.clips = False
@@ -184,7 +194,8 @@ class ZeroEpsilon(Training):
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         self.clips = False
-        return self.draw.choice([torch.optim.Adam, torch.optim.AdamW])(self.model.parameters(), 1e-3, eps=0.0)
+        kind: type[torch.optim.Adam] = self.draw.choice([torch.optim.Adam, torch.optim.AdamW])
+        return kind(self.model.parameters(), 1e-3, eps=0.0)
 
     def batch(self, i: int) -> Batch:
         x, y = super().batch(i)
@@ -202,9 +213,9 @@ class BrokenLayer(Training):
         if i == self.at:
             modules = dict(self.model.named_modules())
             chosen = self.draw.choice([name for name, module in modules.items() if isinstance(module, nn.Linear)])
-            type(self).names = chosen  # type: ignore[misc]
+            type(self).names = chosen
             with torch.no_grad():
-                modules[chosen].weight[0] = math.nan  # type: ignore[operator, index]
+                modules[chosen].weight[0] = math.nan
 
 
 class LogOfZero(Training):
@@ -229,7 +240,7 @@ class DivisionByZero(Training):
     cause, names = "operation", "division by 0"
 
     def output(self, x: torch.Tensor) -> torch.Tensor:
-        hidden = self.model[0](x)
+        hidden: torch.Tensor = self.model[0](x)
         spread = ((hidden - hidden.mean(0)) ** 2).mean(0)
         hidden = (hidden - hidden.mean(0)) / spread
         for layer in list(self.model)[1:]:
@@ -271,7 +282,8 @@ class MaskedRow(Training):
         mask[:, :, 0] = self.i == self.at
         mask[0] |= self.i == self.at
         mask[1:, :, 0] = False
-        return self.model(tokens, mask)  # type: ignore[no-any-return]
+        out: torch.Tensor = self.model(tokens, mask)
+        return out
 
 
 class RootOfZero(Regression):
@@ -342,7 +354,7 @@ class NanBuffer(Training):
         )
 
     def inject(self, i: int) -> None:
-        norm: Any = self.model[1]  # type: ignore[index]
+        norm: Any = self.model[1]
         norm.train(i < self.at - 5)
         if i == self.at:
             self.draw.choice([norm.running_mean, norm.running_var])[0] = math.nan
@@ -357,11 +369,12 @@ class EmbeddingRow(Training):
     def inject(self, i: int) -> None:
         if i == self.at:
             with torch.no_grad():
-                self.model["embed"].weight[self.draw.randrange(50)] = math.inf  # type: ignore[index, operator]
+                self.model["embed"].weight[self.draw.randrange(50)] = math.inf
 
     def output(self, x: torch.Tensor) -> torch.Tensor:
         tokens = torch.randint(0, 50, (len(x),))
-        return self.model["net"](x + self.model["embed"](tokens))  # type: ignore[index, operator, no-any-return]
+        out: torch.Tensor = self.model["net"](x + self.model["embed"](tokens))
+        return out
 
 
 class NeverCleared(Regression):
@@ -389,7 +402,8 @@ class WrongBackward(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
         (x,) = ctx.saved_tensors
-        return grads[0] * (x.clamp(min=0) / x.clamp(min=0) if WrongBackward.fails else (x > 0).to(x))
+        slope: torch.Tensor = x.clamp(min=0) / x.clamp(min=0) if WrongBackward.fails else (x > 0).to(x)
+        return grads[0] * slope
 
 
 class CustomOperation(Training):
@@ -398,12 +412,12 @@ class CustomOperation(Training):
     cause, names = "operation", "WrongBackward"
 
     def output(self, x: torch.Tensor) -> torch.Tensor:
-        hidden = x
+        hidden: torch.Tensor = x
         chosen = 1 + 2 * (self.at % self.depth)
-        for k, layer in enumerate(self.model):  # type: ignore[arg-type]
+        for k, layer in enumerate(self.model):
             hidden = layer(hidden)
             if k == chosen:
-                hidden = WrongBackward.apply(hidden)
+                hidden = WrongBackward.apply(hidden)  # type: ignore[no-untyped-call]
         return hidden
 
     def inject(self, i: int) -> None:
@@ -417,9 +431,10 @@ class DecayTooLarge(Training):
     def make_optimizer(self) -> torch.optim.Optimizer:
         self.clips = False
         rate = 10 ** self.draw.uniform(-2.0, -1.0)
-        return self.draw.choice([torch.optim.SGD, torch.optim.AdamW])(
-            self.model.parameters(), rate, weight_decay=self.draw.uniform(2.6, 6.0) / rate
-        )
+        decay = self.draw.uniform(2.6, 6.0) / rate
+        if self.draw.random() < 0.5:
+            return torch.optim.SGD(self.model.parameters(), rate, weight_decay=decay)
+        return torch.optim.AdamW(self.model.parameters(), rate, weight_decay=decay)
 
 
 FAULTS: dict[str, Callable[[int], Training]] = {

@@ -1,8 +1,8 @@
 """Finds in the autograd graph of a loss the operation whose result, or whose derivative, first was not finite.
 
-Before the backward pass, the graph still holds tensors that operations saved: `forward_fault` looks for the first one, in the order
-of the computation, that is not finite or at which its operation has no finite value. After it, only names are left: `between` lists the
-operations between the last parameter with a non-finite gradient and the next one with a finite gradient.
+Before the backward pass, the graph still holds tensors that operations saved: `forward_fault` looks for the first one, in the
+order of the computation, that is not finite or at which its operation has no finite value. After it, only names are left: `between`
+lists the operations between the last parameter with a non-finite gradient and the next one with a finite gradient.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Graph:
 
 
 def _reachable(root: Any) -> list[Any]:
-    found, waiting = {}, [root] if root is not None else []
+    found: dict[Any, None] = {}
+    waiting = [root] if root is not None else []
     while waiting and len(found) < MAX_NODES:
         node = waiting.pop()
         if node in found or hasattr(node, "variable"):

@@ -76,7 +76,7 @@ def start_gains(model: torch.nn.Module, norms: Sequence[torch.Tensor]) -> list[F
     """
     named = list(model.named_parameters())
     tables = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
-    gains = []
+    gains: list[Facts] = []
     for (name, p), norm in zip(named, norms, strict=False):
         if p.dim() > 1 and p.numel() and id(p) not in tables:
             rms = float(norm) / math.sqrt(p.numel())
@@ -126,7 +126,7 @@ def _plain_options(group: Mapping[str, Any]) -> Facts:
     for name, value in group.items():
         single = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
         if isinstance(single, (bool, int, float, str)) or name == "betas":
-            options[name] = [float(part) for part in single] if name == "betas" else single
+            options[name] = list(map(float, value)) if name == "betas" else single
     return options
 
 

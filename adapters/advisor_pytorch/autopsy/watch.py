@@ -1,8 +1,8 @@
 """Watches a training for its first non-finite loss or gradient norm, and then collects what explains it.
 
-In healthy steps it does almost nothing: it keeps one reference to the current batch and compares numbers that are already known. On the
-CPU these are known at once, so the model is inspected before the bad update. On other devices the writer thread learns of them some
-steps later. For this case a ring keeps the norms of single gradients, which the gradient norm is computed from.
+In healthy steps it does almost nothing: it keeps one reference to the current batch and compares numbers that are already known.
+On the CPU these are known at once, so the model is inspected before the bad update. On other devices the writer thread learns of
+them some steps later. For this case a ring keeps the norms of single gradients, which the gradient norm is computed from.
 """
 
 from __future__ import annotations
@@ -165,7 +165,9 @@ class Autopsy:
         elif self._can_read(loss) and loss.numel() == 1:
             self._backward_loss = value = loss.item()
             if not math.isfinite(value) and self._inspections < MAX_INSPECTIONS and self._candidate is None:
-                self._candidate = self._inspect(loss) | {"backward_loss": str(value)} | self._batch_facts(self.next_step)
+                self._candidate = (
+                    self._inspect(loss) | {"backward_loss": str(value)} | self._batch_facts(self.next_step)
+                )
 
     def on_clip(self, norm: torch.Tensor | None) -> None:
         """Receive the norm of gradients that are about to be clipped, which spreads a non-finite value to all of them."""

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from advisor.model.autopsy import BatchPlace, HistoryRow, Record, TensorFacts
+from advisor.model.autopsy import BatchPlace, ForwardFault, HistoryRow, Record, TensorFacts
+from advisor.model.words import count
 
 Certainty = Literal["certain", "likely", "open"]
 
@@ -68,7 +69,7 @@ def _batch(record: Record) -> Diagnosis | None:
             where = f"{_name(tensor)} of {_place(place)}"
             usual = [one for batch in place.following for one in batch if one.name == tensor.name]
             if tensor.bad and not any(one.bad for one in usual):
-                bad = f"The batch: {where} has {tensor.bad:,} non-finite values."
+                bad = f"The batch: {where} has {count(tensor.bad, 'non-finite value')}."
                 return Diagnosis("batch", "certain", bad, "Repair or drop these examples, and check the data for more.")
             if tensor.ignored == 1 and place is record:
                 ignored = f"The batch: all labels in {where} are -100, so the mean loss divides by 0."
@@ -142,14 +143,20 @@ def _loss_scale(record: Record) -> Diagnosis | None:
 
 
 def _logged_finite(record: Record) -> bool:
-    return any(row.step == record.step and row.loss is not None and math.isfinite(row.loss) for row in record.history.after)
+    return any(
+        row.step == record.step and row.loss is not None and math.isfinite(row.loss) for row in record.history.after
+    )
 
 
 def _fixed_scale(record: Record) -> Diagnosis | None:
     graph, gradients = record.graph, record.gradients
     if graph is None or gradients is None or gradients.bad < gradients.tensors or not _logged_finite(record):
         return None
-    if graph.custom or graph.operations[-1:] not in (("Mul",), ("Div",)) or not _SINGULAR.keys().isdisjoint(graph.operations):
+    if (
+        graph.custom
+        or graph.operations[-1:] not in (("Mul",), ("Div",))
+        or not _SINGULAR.keys().isdisjoint(graph.operations)
+    ):
         return None
     text = "The loss scale: the loss is finite, no gradient is, and the last operation multiplies the loss."
     return Diagnosis("loss scale", "likely", text, "Lower the scale, or let torch.amp.GradScaler choose it.")
@@ -159,7 +166,9 @@ def _weight_decay(record: Record) -> Diagnosis | None:
     for _, group in _groups(record):
         product = group.get("lr", 0.0) * group.get("weight_decay", 0.0)
         if product > MAX_DECAY:
-            culprit = f"The weight decay: rate x decay is {product:.3g}, so each step overshoots 0 by {product - 1:.0%}."
+            culprit = (
+                f"The weight decay: rate x decay is {product:.3g}, so each step overshoots 0 by {product - 1:.0%}."
+            )
             return Diagnosis("weight decay", "certain" if product > 2 else "likely", culprit, "Lower the weight decay.")
     return None
 
@@ -173,7 +182,9 @@ def _initialisation(record: Record) -> Diagnosis | None:
         return None
     if record.step >= FIRST_STEPS and not _grew(record):
         return None
-    culprit = f"The initialisation: {largest.name} began with values of size {largest.rms:.3g}, {largest.gain:.3g} times a usual one."
+    culprit = (
+        f"The initialisation: {largest.name} began at size {largest.rms:.3g}, {largest.gain:.3g} times a usual one."
+    )
     return Diagnosis("initialisation", "likely", culprit, "Initialise the layer with a gain near 1.")
 
 
@@ -209,7 +220,11 @@ def _divergence(record: Record) -> Diagnosis | None:
     early = rates and rates[0] >= max(rates) * 0.99 and record.step <= (record.max_train_steps or 1000) / 5
     hint = ", or warm it up: the training began with the full rate" if early else ""
     rate = f" {rates[-1]:.3g}" if rates else ""
-    growth = f"the gradient norm or loss grew from {min(values):.3g} to {values[-1]:.3g}" if values else f"{weight} outgrew its start"
+    growth = (
+        f"the gradient norm or loss grew from {min(values):.3g} to {values[-1]:.3g}"
+        if values
+        else f"{weight} outgrew its start"
+    )
     culprit = f"The rate: the training diverged at rate{rate}; {growth} before step {record.step:,}."
     return Diagnosis("rate", "likely", culprit, f"Lower the learning rate{hint}.")
 
@@ -242,8 +257,10 @@ def _layer(record: Record) -> Diagnosis | None:
         return Diagnosis("optimizer", "likely", text, "Check the optimizer's hyperparameters and the learning rate.")
     first = bad.first[0]
     rows = f", in rows {', '.join(map(str, first.bad_rows))}" if first.bad_rows else ""
-    text = f"The layer {layers[0]}: {first.name} has {first.bad:,} non-finite values{rows}, before any gradient was non-finite."
-    return Diagnosis("layer", "certain", text, "Find what wrote these values; the optimizer's last gradient was finite.")
+    text = f"The layer {layers[0]}: {first.name} has {count(first.bad, 'non-finite value')}{rows}, before any gradient was non-finite."
+    return Diagnosis(
+        "layer", "certain", text, "Find what wrote these values; the optimizer's last gradient was finite."
+    )
 
 
 def _buffer(record: Record) -> Diagnosis | None:
@@ -253,12 +270,17 @@ def _buffer(record: Record) -> Diagnosis | None:
     chosen = frozen[0] if frozen else None
     if chosen is None:
         return None
-    text = f"The buffer {chosen.name}: it has {chosen.bad:,} non-finite values, and its layer does not update it in training."
+    text = f"The buffer {chosen.name}: it has {count(chosen.bad, 'non-finite value')}, and its layer does not update it in training."
     return Diagnosis("buffer", "certain", text, "Restore the buffer from a good checkpoint, or recompute it.")
 
 
+def _forward_fault(record: Record) -> ForwardFault | None:
+    """Return the first fault of the forward pass, unless bad parameters caused it."""
+    return None if record.parameters.bad else record.forward_fault
+
+
 def _precision(record: Record) -> Diagnosis | None:
-    fault = record.forward_fault
+    fault = _forward_fault(record)
     if fault is None or fault.dtype not in _NARROW or fault.why not in ("result", "exp overflows"):
         return None
     limit = "65,504" if fault.dtype == "float16" else "3.4e38"
@@ -267,8 +289,8 @@ def _precision(record: Record) -> Diagnosis | None:
 
 
 def _forward(record: Record) -> Diagnosis | None:
-    fault = record.forward_fault
-    if fault is None or record.parameters.bad:
+    fault = _forward_fault(record)
+    if fault is None:
         return None
     around = _around(fault.after, fault.before)
     if fault.why not in ("result", "input"):
@@ -279,7 +301,9 @@ def _forward(record: Record) -> Diagnosis | None:
     if "softmax" in fault.operation.lower() or "Attention" in fault.operation:
         mask = "a row is masked entirely" if fault.masked else "a row has no finite entry"
         text = f"The operation {fault.operation}{around}: {mask}."
-        return Diagnosis("operation", "certain" if fault.masked else "likely", text, "Leave one entry of each row unmasked.")
+        return Diagnosis(
+            "operation", "certain" if fault.masked else "likely", text, "Leave one entry of each row unmasked."
+        )
     text = f"The operation {fault.operation}{around} made the first non-finite value of the forward pass."
     return Diagnosis("operation", "likely", text, "Look at the arguments of this operation.")
 
@@ -292,10 +316,14 @@ def _backward(record: Record) -> Diagnosis | None:
         return None
     around = _around(graph.after, graph.before)
     if graph.custom:
-        text = f"The backward pass of {graph.custom[-1]}{around}, an operation of your own: gradients are finite up to it."
+        text = (
+            f"The backward pass of {graph.custom[-1]}{around}, an operation of your own: gradients are finite up to it."
+        )
         return Diagnosis("operation", "likely", text, "Test it with torch.autograd.gradcheck.")
     if not gradients.bad:
-        grows = next((one for one in ("Exp", "Expm1", "Pow") for op in graph.operations if op.partition("(")[0] == one), None)
+        grows = next(
+            (one for one in ("Exp", "Expm1", "Pow") for op in graph.operations if op.partition("(")[0] == one), None
+        )
         if grows is None:
             return None
         text = f"The operation {grows}{around}: its result is so large that the norm of the gradient overflows."
@@ -317,7 +345,9 @@ def _unknown(record: Record) -> Diagnosis:
     needs += ["the batches of the other ranks"] if record.ranks > 1 else []
     needs += ["the forward pass (replay the step)"] if record.late else []
     text = f"The cause cannot be told: it needs {' and '.join(needs) or 'a replay of the step'}."
-    if suspects := [operation for operation in (record.graph.operations if record.graph else ()) if operation in _SINGULAR]:
+    if suspects := [
+        operation for operation in (record.graph.operations if record.graph else ()) if operation in _SINGULAR
+    ]:
         text += f" The loss contains {', '.join(suspects)}, which have no finite value or derivative at some arguments."
     return Diagnosis("unknown", "open", text, "Replay the step as below: the hook then reads each value at once.")
 
