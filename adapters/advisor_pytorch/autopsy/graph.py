@@ -20,6 +20,8 @@ MAX_OPERATIONS = 24
 """Maximum operations that `between` lists."""
 _TRANSPARENT = ("T", "Transpose", "ToCopy", "View", "UnsafeView", "Expand", "Permute", "Clone", "Alias", "Squeeze")
 """Operations that neither create nor remove a non-finite value."""
+_HARMLESS = ("Relu", "Gelu", "LeakyRelu", "Hardtanh", "MaxPool2DWithIndices", "Dropout", "NativeDropout")
+"""Operations that pass a non-finite input on and make none."""
 _OUTPUTS = ("result", "output", "result0", "result1", "result2", "out")
 
 
@@ -147,7 +149,7 @@ def _singular(op: str, name: str, tensor: torch.Tensor) -> str | None:
 
 def _origin(node: Any, op: str, name: str, tensor: torch.Tensor) -> Facts:
     """Return facts of the operation that made a saved non-finite tensor: this one, or the one that it takes its input from."""
-    producer = node if name in _OUTPUTS else _last_producer(node)
+    producer = node if name in _OUTPUTS and op not in _HARMLESS else _last_producer(node)
     if producer is None:
         return {"operation": op, "why": "input", "dtype": _dtype(tensor)}
     sources = [_dtype(t) for _, t in _saved(producer)] if producer is not node else []

@@ -257,7 +257,8 @@ def _layer(record: Record) -> Diagnosis | None:
         return Diagnosis("optimizer", "likely", text, "Check the optimizer's hyperparameters and the learning rate.")
     first = bad.first[0]
     rows = f", in rows {', '.join(map(str, first.bad_rows))}" if first.bad_rows else ""
-    text = f"The layer {layers[0]}: {first.name} has {count(first.bad, 'non-finite value')}{rows}, before any gradient was non-finite."
+    values = count(first.bad, "non-finite value")
+    text = f"The layer {layers[0]}: {first.name} has {values}{rows}, before any gradient was non-finite."
     return Diagnosis(
         "layer", "certain", text, "Find what wrote these values; the optimizer's last gradient was finite."
     )
@@ -270,7 +271,8 @@ def _buffer(record: Record) -> Diagnosis | None:
     chosen = frozen[0] if frozen else None
     if chosen is None:
         return None
-    text = f"The buffer {chosen.name}: it has {count(chosen.bad, 'non-finite value')}, and its layer does not update it in training."
+    values = count(chosen.bad, "non-finite value")
+    text = f"The buffer {chosen.name}: it has {values}, and its layer does not update it in training."
     return Diagnosis("buffer", "certain", text, "Restore the buffer from a good checkpoint, or recompute it.")
 
 
