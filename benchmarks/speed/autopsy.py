@@ -2,8 +2,9 @@
 
     python benchmarks/speed/autopsy.py
 
-Three loggers record copies of the same training in turns: with the autopsy, without it, and once more without it. The difference of
-the latter two is the noise. Each block is compared with the block of the second logger before it.
+Three loggers record copies of the same training in turns, in short blocks: with the autopsy, without it, and once more without it.
+The time of a logger is the mean of its fastest tenth of blocks, which other load on the machine disturbs least. The difference of
+the two loggers without the autopsy is the noise.
 """
 
 from __future__ import annotations
@@ -64,11 +65,11 @@ def start(model: str, folder: Path, autopsy: bool, stack: ExitStack) -> Callable
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the cost of the autopsy per healthy step.")
     parser.add_argument("--models", default=",".join(list(MODELS)[:2]))
-    parser.add_argument("--pairs", type=int, default=60)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=20)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print("| training | step | added by the autopsy: median (middle half) | noise |\n|---|---|---|---|")
+    print("| training | step | added by the autopsy | noise |\n|---|---|---|---|")
     for model in options.models.split(","):
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -76,18 +77,12 @@ def main() -> None:
             for block in (with_it, without, again):
                 block(options.steps)
             gc.collect()
-            added, noise, base = [], [], []
-            for _ in range(options.pairs):
-                base.append(without(options.steps))
-                added.append(with_it(options.steps) - base[-1])
-                base.append(without(options.steps))
-                noise.append(again(options.steps) - base[-1])
-            cells = [f"{m:+.1f} µs ({low:+.1f} to {high:+.1f})" for low, m, high in map(quartiles, (added, noise))]
-            print(f"| {model} | {statistics.median(base):,.0f} µs | {' | '.join(cells)} |", flush=True)
-
-
-def quartiles(values: list[float]) -> list[float]:
-    return statistics.quantiles(values, n=4)
+            times: list[list[float]] = [[], [], []]
+            for i in range(options.rounds):
+                for k in (0, 1, 2) if i % 2 else (2, 1, 0):
+                    times[k].append((with_it, without, again)[k](options.steps))
+            added, base, noise = (statistics.mean(sorted(t)[: max(len(t) // 10, 1)]) for t in times)
+            print(f"| {model} | {base:,.0f} µs | {added - base:+.1f} µs | {noise - base:+.1f} µs |", flush=True)
 
 
 if __name__ == "__main__":
