@@ -128,6 +128,8 @@ class TuningCallback(FrameworkCallback, Callback):
 
     @override
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if self._log is not None:
+            self._log.show_batch(batch)
         if self._log is not None and self._saved_at is not None:
             with guard_training("a checkpoint"):
                 self._look_for_checkpoints(trainer)

@@ -99,7 +99,7 @@ class Recorder:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
         self._backlog = Backlog(self._spool)
-        self._queue: queue.SimpleQueue[Chunk | dict[str, Any] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Chunk | dict[str, Any] | Callable[[], None] | None] = queue.SimpleQueue()
         self._queued_rows = self._taken_rows = 0
         self._lost_points = 0
         self._points_a_row = 1
@@ -127,6 +127,13 @@ class Recorder:
         """Queue tags and hyperparameters, converted to texts that every store accepts."""
         event = {"tags": tags or {}, "params": params or {}}
         self._queue.put({kind: _clean_texts(texts) for kind, texts in event.items()})
+
+    def defer(self, task: Callable[[], None]) -> None:
+        """Let the writer thread call `task` after it has written everything that was queued before; after `drain`, call it now."""
+        if self._thread.is_alive():
+            self._queue.put(task)
+        else:
+            task()
 
     def count_lost(self, points: int) -> None:
         """Count points that never reached this recorder as lost."""
@@ -227,11 +234,14 @@ class Recorder:
                     self._backlog.retry()
                 elif isinstance(item, dict):
                     self._append_frame(encode_event(item), critical=True)
+                elif callable(item):
+                    item()
                 else:
                     self._taken_rows += len(item)
                     self._spool_chunk(item)
             except Exception as error:  # a full disk or a broken device must not stop the training
-                self._lost_points += 0 if item is None or isinstance(item, dict) else len(item) * self._points_a_row
+                lost = 0 if item is None or isinstance(item, dict) or callable(item) else len(item)
+                self._lost_points += lost * self._points_a_row
                 self.warn("lost", f"points are being lost ({one_line(error)}); training goes on")
             if item is None:
                 self._spool_sample(last=True)

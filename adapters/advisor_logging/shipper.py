@@ -77,6 +77,8 @@ class Shipper:
         self._run = read_json(folder / "run.json")
         self._store: Store | None = None
         self._no_artifacts = False
+        self._autopsies: dict[Path, int] = {}
+        """Files that are stored, and when they were written (nanoseconds since 1970)."""
         self._state = read_json(folder / "status.json")
         self._rewind_to_acknowledged()
 
@@ -133,6 +135,8 @@ class Shipper:
         if ending is None:
             if time.monotonic() - self._sent_at > SEND_EVERY_S:
                 self._send_points(store)
+                with contextlib.suppress(Exception):  # tried again at the end
+                    self._store_new_autopsy(store)
             return False
         self._points += self._windows.close()
         store.log_points(self._points)
@@ -141,6 +145,7 @@ class Shipper:
         store.delete_twins(self._run)
         if self._run["ends_run"]:
             store.end_run(ending["status"], ending["time_ms"])
+        self._store_artifact(store, "the autopsy", lambda: self._store_new_autopsy(store))
         self._store_sidecar(store)
         return True
 
@@ -158,6 +163,14 @@ class Shipper:
             one_line(f"the store refused {store.refused.total():,} values: {', '.join(names)}: {error_reason}", 600)
         )
 
+    def _store_new_autopsy(self, store: Store) -> None:
+        """Store the files of an autopsy that are new or changed."""
+        for artifact in (contract.AUTOPSY_PATH, contract.AUTOPSY_BATCH_PATH):
+            path = self._folder / artifact.rpartition("/")[2]
+            if path.exists() and self._autopsies.get(path) != (written := path.stat().st_mtime_ns):
+                store.log_file(path, artifact)
+                self._autopsies[path] = written
+
     def _store_sidecar(self, store: Store) -> None:
         """Store the full-resolution curves. The run is complete without them, so permanent failures become notes."""
         path = self._folder / sidecar.sidecar_name(self._run)
@@ -171,19 +184,26 @@ class Shipper:
         if written is None:
             return
         artifact = f"{contract.SIDECAR_PATH.rpartition('/')[0]}/{path.name}"
+
+        def store_and_tag() -> None:
+            store.log_file(path, artifact)
+            tag = sidecar.add_to_tag(store.read_tag(contract.TAG_SIDECAR), artifact, written)
+            store.set_tags({contract.TAG_SIDECAR: tag})
+
+        self._store_artifact(store, "the curves at full resolution", store_and_tag)
+
+    def _store_artifact(self, store: Store, what: str, send: Callable[[], None]) -> None:
+        """Call `send`, again after temporary failures. A permanent one becomes a note about `what`."""
         for attempt, pause in enumerate((*_ARTIFACT_PAUSES_S, None)):
             try:
-                store.log_file(path, artifact)
-                store.set_tags(
-                    {contract.TAG_SIDECAR: sidecar.add_to_tag(store.read_tag(contract.TAG_SIDECAR), artifact, written)}
-                )
+                send()
                 return
             except Exception as error:
                 store.read_tag(
                     contract.TAG_SIDECAR
                 )  # raises if the tracking server itself fails: the caller retries later
                 if pause is None or not self._may_succeed_later(attempt, error):
-                    self._add_note(f"the curves at full resolution could not be stored ({one_line(error)})")
+                    self._add_note(f"{what} could not be stored ({one_line(error)})")
                     return
                 time.sleep(pause)
 

@@ -24,6 +24,8 @@ from advisor_logging.recorder import Recorder
 from advisor_logging.run_description import NEW_RUN, RunSettings
 from advisor_logging.spool import working_directory
 from advisor_logging.table import Table
+from advisor_pytorch.autopsy.record import AutopsyFile
+from advisor_pytorch.autopsy.watch import Autopsy, Mode
 from advisor_pytorch.checkpoints.keeper import CheckpointSettings, Load, Save
 from advisor_pytorch.checkpoints.state import Stateful, TrainingState
 from advisor_pytorch.distributed.rank_facts import loader_facts, own_world_size
@@ -43,7 +45,7 @@ from advisor_pytorch.steps.sharding import choose_norm_measure
 from advisor_pytorch.validation import (
     check_count,
     check_counts,
-    check_guard,
+    check_modes,
     check_objective,
     check_step,
     check_training,
@@ -137,6 +139,7 @@ class TuningLogger:
         spool: str | os.PathLike[str] | None = None,
         close_timeout_s: float = 30.0,
         guard: Literal["warn", "stop"] | None = None,
+        autopsy: Mode = True,
     ) -> None:
         """Begin to record.
 
@@ -179,6 +182,9 @@ class TuningLogger:
                 become the best, is not finite, diverges or is stuck. "stop" also sets `should_stop`; if the training then ends
                 before `max_train_steps`, the run is recorded as pruned (or diverged), with the reason. Several ranks would have
                 to stop at the same step, so "stop" only warns in distributed training.
+            autopsy: at the first non-finite loss or gradient norm, store what explains it as an artifact of the run, for
+                `advisor autopsy RUN`. It contains no data, except with "batch": then it also keeps the batches of that step.
+                Before that step, it costs nothing (`advisor_pytorch.autopsy.watch`).
 
         Raises:
             TypeError, ValueError: an argument is invalid.
@@ -190,7 +196,7 @@ class TuningLogger:
         check_training(model, optimizers)
         direction = check_objective(params, objective, direction)
         check_count("start_step", start_step, 0)
-        check_guard(guard)
+        check_modes(guard, autopsy)
         classes = count_classes(classes)
         self._ranks = Ranks(model, self._log_tags, self.warn)
         counts = {contract.TAG_MAX_TRAIN_STEPS: max_train_steps, contract.TAG_BATCH_SIZE: batch_size}
@@ -227,7 +233,15 @@ class TuningLogger:
         self._keeper.note(run_id=None if run_id == NEW_RUN else run_id, spool=begun_by or identity)
         self._outcome.best = self._keeper.best
         measure, in_parts = choose_norm_measure(trained, self._ranks.world_size, self.warn)
-        self._capture = StepCapture(optimizers, self, start_step, batch_size, measure=measure, in_parts=in_parts)
+        self._capture = StepCapture(
+            optimizers,
+            self,
+            start_step,
+            batch_size,
+            measure=measure,
+            in_parts=in_parts,
+            watch=self._start_autopsy(optimizers, autopsy, start_step),
+        )
         if self._recorder is not None:
             self._observations = Observations(model, optimizers, self._log_observed_tags, self.warn, max_train_steps)
             self._recorder.sampler = self._observations.sample
@@ -251,6 +265,23 @@ class TuningLogger:
         if guard is not None and self._recorder is not None:
             self._may_stop()  # with several ranks, it warns at once
             self._recorder.guard = Guard(lambda: self._outcome.evaluated, self._on_verdict, self.warn)
+
+    def _start_autopsy(
+        self, optimizers: Sequence[torch.optim.Optimizer], mode: Mode, start_step: int
+    ) -> Autopsy | None:
+        self._autopsy: Autopsy | None = None
+        if mode is False or self._recorder is None:
+            return None
+        about = {"max_train_steps": self._max_train_steps, "ranks": self._ranks.world_size}
+        self._autopsy_file = AutopsyFile(self._recorder, self._flush, about)
+        write, keeps_batches = self._autopsy_file.write, mode == "batch"
+        self._autopsy = Autopsy(
+            self._model, optimizers, write, self.warn, keeps_batches=keeps_batches, start_step=start_step
+        )
+        return self._autopsy
+
+    def _flush(self) -> None:
+        self._capture.flush()
 
     @property
     def steps(self) -> int:
@@ -277,7 +308,14 @@ class TuningLogger:
     def batches(self, loader: Iterable[Batch]) -> MeasuredLoader[Batch]:
         """Return an iterable over the training loader's batches. It measures the wait for each batch and counts the examples."""
         self.loaders(train=loader)
-        return MeasuredLoader(loader, self._capture.add_batch)
+        if self._autopsy is None:
+            return MeasuredLoader(loader, self._capture.add_batch)
+        return MeasuredLoader(loader, self._capture.add_batch, self._autopsy.begin_epoch, self._autopsy.on_batch)
+
+    def show_batch(self, batch: object) -> None:
+        """Show the batch of the next `step` to the autopsy, for loops that `batches` cannot wrap."""
+        if self._autopsy is not None:
+            self._autopsy.on_batch(batch)
 
     def loaders(self, *, train: Iterable[Any] | None = None, valid: Iterable[Any] | None = None) -> None:
         """Describe the loaders of training and evaluations, for loops that `batches` cannot wrap."""
@@ -392,6 +430,8 @@ class TuningLogger:
         self, recorder: Recorder, status: str | None, error: BaseException | None, stopped_by: FileVerdict | None
     ) -> None:
         recorder.drain(MAX_DRAIN_S)  # the last values determine the status
+        if self._autopsy is not None:
+            self._autopsy.stop()
         steps = self.steps + self._capture.skipped
         trained_to = self._outcome.final_status(steps, self._max_train_steps)
         failed = exit_status_of(error)
@@ -438,6 +478,8 @@ class TuningLogger:
         if self._observations is not None:
             self._observations.on_rows(table)
         self._outcome.add_rows(table)
+        if self._autopsy is not None:
+            self._autopsy.late_step = self._autopsy_file.add_rows(table)
 
     def _on_verdict(self, verdict: FileVerdict) -> None:
         """Keep the guard's verdict; the writer thread calls this."""

@@ -88,10 +88,12 @@ def check_counts(counts: Mapping[str, int | None]) -> None:
             check_count(tag.removeprefix(TAG_PREFIX), number, 1)
 
 
-def check_guard(guard: object) -> None:
-    """Raise ValueError unless `guard` is a mode of the guard."""
+def check_modes(guard: object, autopsy: object) -> None:
+    """Raise ValueError unless `guard` and `autopsy` are modes of the guard and of the autopsy."""
     if guard not in (None, "warn", "stop"):
         raise ValueError(f'guard must be None, "warn" or "stop", not {guard!r}')
+    if not isinstance(autopsy, bool) and autopsy != "batch":
+        raise ValueError(f'autopsy must be True, False or "batch", not {autopsy!r}')
 
 
 def check_step(step: object) -> int:

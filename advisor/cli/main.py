@@ -20,6 +20,7 @@ from advisor.model.errors import AdvisorError
 _MAX_ERROR_CHARS = 1200
 _COMMAND_SUMMARIES = {
     "analyze": "Read an experiment and say what to do next.",
+    "autopsy": "Say why a run's loss became NaN or infinite.",
     "check": "Check study files.",
     "compare": "Decide whether to adopt a candidate in place of an incumbent.",
     "demo": "Show the whole loop on a small real training.",

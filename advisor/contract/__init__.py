@@ -135,6 +135,10 @@ TAG_SIDECAR = "advisor.sidecar"
 
 The artifact has every point from `from_step` to the last step, `to_step`. Earlier points are only in the tracking store, because
 the disk quota was reached or because they belong to an earlier part of the run."""
+AUTOPSY_PATH = "advisor/autopsy.json"
+"""Artifact about the first non-finite loss or gradient norm of a training: a JSON object that `advisor.model.autopsy` reads. With
+`autopsy="batch"`, the batches are in `AUTOPSY_BATCH_PATH`, which `torch.load` reads."""
+AUTOPSY_BATCH_PATH = "advisor/autopsy-batch.pt"
 SIDECAR_PATH = "advisor/curves.parquet"
 """Artifact with every recorded point of the run, before windowing: a table of metric (text), step (int64), time_ms (int64) and
 value (float64), sorted by metric and step. Metric names end with MIN_SUFFIX or MAX_SUFFIX only if they were logged that way. A

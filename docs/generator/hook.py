@@ -39,6 +39,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
                 "running.md",
                 "rounds.md",
                 "guard.md",
+                "autopsy.md",
                 "gate.md",
                 "agents.md",
                 "ci.md",

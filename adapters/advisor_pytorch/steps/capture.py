@@ -52,6 +52,22 @@ class CaptureOwner(Protocol):
         """Log one line, once per key."""
 
 
+class StepWatch(Protocol):
+    """Looks for the first non-finite value of a training. It must not raise errors."""
+
+    def on_loss(self, loss: Value) -> None:
+        """Receive a logged loss."""
+
+    def on_clip(self, norm: torch.Tensor | None) -> None:
+        """Receive the norm of gradients that are about to be clipped."""
+
+    def on_step(self, step: int, norm: torch.Tensor | None, parts: torch.Tensor | None) -> None:
+        """Receive the gradient norm with which step `step` begins, and the norms of the single gradients."""
+
+    def on_skip(self) -> None:
+        """Receive the news that a gradient scaler skips a step."""
+
+
 class StepCapture:
     """Captures the steps of `optimizers` until `stop` is called. Only the steps of the first, leading optimizer are counted.
 
@@ -74,8 +90,10 @@ class StepCapture:
         *,
         measure: Measure | None = gradient_norm,
         in_parts: bool = False,
+        watch: StepWatch | None = None,
     ) -> None:
         """measure: computes gradient norms (None: no norms). in_parts: whether the norms are this rank's parts (see `merging`)."""
+        self._watch = watch
         self._optimizers, self._owner, self._batch_size = list(optimizers), owner, batch_size
         self._in_parts = in_parts
         self._index = {id(optimizer): k for k, optimizer in enumerate(optimizers)}
@@ -185,6 +203,8 @@ class StepCapture:
             self._losses.append(value)
         else:
             self._plain_losses.append(value)
+        if self._watch is not None:
+            self._watch.on_loss(value)
         if examples is not None:
             self._explicit_examples += examples
         elif self._batch_size is not None:
@@ -257,8 +277,17 @@ class StepCapture:
             return (args[0], self._wrap_closure(k, args[1]), *args[2:]), kwargs
         if len(args) <= 1 and callable(kwargs.get("closure")):
             return args, kwargs | {"closure": self._wrap_closure(k, kwargs["closure"])}
-        self._norms.before_step(k)
+        self._measure_step(k)
         return None
+
+    def _measure_step(self, k: int) -> None:
+        self._norms.before_step(k)
+        if k == 0 and self._watch is not None and not self._may_overflow():
+            self._watch.on_step(self.next_step, self._norms.latest(k), self._norms.take_parts())
+
+    def _may_overflow(self) -> bool:
+        """Return whether a fused optimizer decides on the device whether it skips the step that begins."""
+        return self._overflowed is not None
 
     def _wrap_closure(self, k: int, closure: Callable[[], Any]) -> Callable[[], Any]:
         """Wrap the closure of a step: its first evaluation computes the gradient that the step starts from."""
@@ -269,7 +298,7 @@ class StepCapture:
             loss = closure()
             if not evaluated:
                 evaluated = True
-                self._guard_hook(self._norms.before_step)(k)
+                self._guard_hook(self._measure_step)(k)
             return loss
 
         return wrapped
@@ -295,6 +324,8 @@ class StepCapture:
             self._report_fact(tag, str(event.limit))
         if not self._is_capturing():
             self._norms.record_clipping(event, scope)
+            if 0 in scope.optimizers and self._watch is not None:
+                self._watch.on_clip(self._norms.latest(0))
 
     def _on_scaler_step(self, scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer, begins: bool) -> None:
         k = self._index.get(id(optimizer))
@@ -317,6 +348,8 @@ class StepCapture:
     def _after_skipped_step(self, k: int) -> None:
         self._norms.drop_norms(k)
         if k == 0:
+            if self._watch is not None:
+                self._watch.on_skip()
             self.skipped += 1
             self._pending_skips += 1
             self._reset_row()

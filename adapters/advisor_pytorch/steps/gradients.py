@@ -16,26 +16,43 @@ def gradient_norm(parameters: Sequence[torch.Tensor]) -> torch.Tensor | None:
     return global_norm([gradient for p in parameters if (gradient := p.grad) is not None])
 
 
+class GradientNorm:
+    """Computes the same norm as `gradient_norm`, and keeps the norms of the single gradients that it is computed from."""
+
+    parts: torch.Tensor | None = None
+    """Norm of each gradient of the last call, in the order of the parameters; None without gradients."""
+
+    def __call__(self, parameters: Sequence[torch.Tensor]) -> torch.Tensor | None:
+        """Return the total gradient norm of unsharded parameters."""
+        gradients = [gradient for p in parameters if (gradient := p.grad) is not None]
+        self.parts = _single_norms(gradients) if gradients else None
+        return None if self.parts is None else _norm_of(self.parts)
+
+
 def global_norm(gradients: list[torch.Tensor]) -> torch.Tensor | None:
     """Return the total L2 norm as a scalar tensor on the first gradient's device; None without gradients. It never waits."""
-    if not gradients:
-        return None
-    with torch.no_grad():
-        try:
-            narrow = gradients[0].dtype in (torch.float16, torch.bfloat16)  # squares overflow or lose precision
-            norms = torch._foreach_norm(gradients, 2.0, dtype=torch.float32 if narrow else None)
-            total: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms))
-        except (RuntimeError, TypeError):  # sparse gradients, several devices, or types that the fused kernel rejects
-            total = _norm_one_by_one(gradients)
-        return total
+    return _norm_of(_single_norms(gradients)) if gradients else None
 
 
-def _norm_one_by_one(gradients: list[torch.Tensor]) -> torch.Tensor:
+def _norm_of(norms: torch.Tensor) -> torch.Tensor:
+    total: torch.Tensor = torch.linalg.vector_norm(norms)
+    return total
+
+
+@torch.no_grad()
+def _single_norms(gradients: list[torch.Tensor]) -> torch.Tensor:
+    try:
+        narrow = gradients[0].dtype in (torch.float16, torch.bfloat16)  # squares overflow or lose precision
+        return torch.stack(list(torch._foreach_norm(gradients, 2.0, dtype=torch.float32 if narrow else None)))
+    except (RuntimeError, TypeError):  # sparse gradients, several devices, or types that the fused kernel rejects
+        return _norms_one_by_one(gradients)
+
+
+def _norms_one_by_one(gradients: list[torch.Tensor]) -> torch.Tensor:
     parts = [g.coalesce().values() if g.is_sparse else g for g in gradients]
     wide = [torch.float64 if p.dtype == torch.float64 else torch.float32 for p in parts]
     norms = [torch.linalg.vector_norm(p, dtype=dtype) for p, dtype in zip(parts, wide, strict=True)]
-    total: torch.Tensor = torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
-    return total
+    return torch.stack([n.to(norms[0].device) for n in norms])
 
 
 class ClipScope(NamedTuple):

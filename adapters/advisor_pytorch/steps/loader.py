@@ -14,21 +14,32 @@ Batch = TypeVar("Batch")
 class MeasuredLoader(Generic[Batch]):
     """Yields the loader's batches. For each, it calls `add_batch` with the wait (seconds) and the number of examples, if known."""
 
-    def __init__(self, loader: Iterable[Batch], add_batch: Callable[[float, int | None], None]) -> None:
+    def __init__(
+        self,
+        loader: Iterable[Batch],
+        add_batch: Callable[[float, int | None], None],
+        begin_epoch: Callable[[], None] = lambda: None,
+        show: Callable[[Batch], None] = lambda _: None,
+    ) -> None:
+        """begin_epoch and show: called with each new iterator and with each batch."""
         self._loader, self._add_batch = loader, add_batch
+        self._begin_epoch, self._show = begin_epoch, show
 
     def __len__(self) -> int:
         return len(self._loader)  # type: ignore[arg-type]  # raises for a loader without a length, as the loader itself does
 
     def __iter__(self) -> Iterator[Batch]:
         """Create the loader's iterator now: it may draw random numbers, so a later call would change the training."""
-        return _MeasuredIterator(self._loader, self._add_batch)
+        self._begin_epoch()
+        return _MeasuredIterator(self._loader, self._add_batch, self._show)
 
 
 class _MeasuredIterator(Iterator[Batch]):
-    def __init__(self, loader: Iterable[Batch], add_batch: Callable[[float, int | None], None]) -> None:
+    def __init__(
+        self, loader: Iterable[Batch], add_batch: Callable[[float, int | None], None], show: Callable[[Batch], None]
+    ) -> None:
         asked = time.perf_counter()
-        self._batches, self._add_batch = iter(loader), add_batch
+        self._batches, self._add_batch, self._show = iter(loader), add_batch, show
         self._waited_s = (
             time.perf_counter() - asked
         )  # the start of worker processes counts as a wait for the first batch
@@ -38,6 +49,7 @@ class _MeasuredIterator(Iterator[Batch]):
         batch = next(self._batches)
         waited_s, self._waited_s = self._waited_s + time.perf_counter() - asked, 0.0
         self._add_batch(waited_s, count_examples(batch))
+        self._show(batch)
         return batch
 
 

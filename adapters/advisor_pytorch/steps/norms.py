@@ -10,7 +10,7 @@ import torch
 from advisor import contract
 from advisor_pytorch.steps.clipping import Clipping
 from advisor_pytorch.steps.device import Value
-from advisor_pytorch.steps.gradients import ClipScope, ClipScopes, Measure
+from advisor_pytorch.steps.gradients import ClipScope, ClipScopes, GradientNorm, Measure
 from advisor_pytorch.steps.rates import metric_names_by_optimizer
 from advisor_pytorch.steps.rows import Column, ColumnRole
 from advisor_pytorch.steps.sharding import NormPart
@@ -71,6 +71,17 @@ class Norms:
                 after = self._measure(self._parameters(k))
                 if after is not None:
                     self._clips.append((before, after))
+
+    def latest(self, k: int) -> torch.Tensor | None:
+        """Return the norm with which optimizer k is about to step; None if it is unknown."""
+        return next((norm for key, norm in self._norms.items() if k in key), None)
+
+    def take_parts(self) -> torch.Tensor | None:
+        """Return the norms of the single gradients, if the last norm was computed from them. To be called once."""
+        parts = getattr(self._measure, "parts", None)
+        if isinstance(self._measure, GradientNorm):
+            self._measure.parts = None
+        return parts
 
     def after_step(self, k: int) -> None:
         """Record that optimizer k has stepped."""

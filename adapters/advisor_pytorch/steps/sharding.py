@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from advisor_pytorch.steps.gradients import Measure, global_norm, gradient_norm
+from advisor_pytorch.steps.gradients import GradientNorm, Measure, global_norm
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:
@@ -61,7 +61,7 @@ def choose_norm_measure(
         return None, False
     if any(is_sharded(p) for p in parameters):
         return NormPart(world_size), world_size > 1
-    return gradient_norm, False
+    return GradientNorm(), False
 
 
 class NormPart:

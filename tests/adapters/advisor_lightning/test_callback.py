@@ -379,3 +379,19 @@ def test_the_guard_ends_a_training_after_a_validation(
     assert (contract.TAG_STOPPED in tags) == (status == "pruned")
     if status == "pruned":
         assert json.loads(tags[contract.TAG_STOPPED])["step"] == steps - 1
+
+
+def test_an_autopsy_names_the_batch(points: Points, uri: str, only_run: OnlyRun, tmp_path: Path) -> None:
+    points[0][40] = torch.nan
+    loader = DataLoader(TensorDataset(*points), batch_size=8)
+    trainer = pl.Trainer(
+        max_steps=8,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        callbacks=[TuningCallback("val_loss", experiment="test", tracking_uri=uri)],
+    )
+    trainer.fit(Module(), loader)
+    path = MlflowClient(uri).download_artifacts(only_run().info.run_id, contract.AUTOPSY_PATH, str(tmp_path))
+    record = json.loads(Path(path).read_text())
+    assert (record["step"], record["batch"][0]["bad"], record["parameters"]["bad"]) == (5, 4, 0)

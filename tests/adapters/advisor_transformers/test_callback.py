@@ -294,3 +294,19 @@ def test_the_guard_ends_a_training_after_a_step(
     tags = only_run().data.tags
     assert tags[contract.TAG_STATUS] == status
     assert (contract.TAG_STOPPED in tags) == (status == "pruned")
+
+
+def test_an_autopsy_sees_the_model_but_no_batch(
+    arguments: Any, model: Any, data: Any, start: Any, uri: str, only_run: OnlyRun, tmp_path: Path
+) -> None:
+    class Broken(TrainerCallback):
+        def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+            if state.global_step == 5:
+                with torch.no_grad():
+                    model.classifier.weight[0] = torch.nan
+
+    Trainer(model, arguments(max_grad_norm=1.0), train_dataset=data, callbacks=[start(), Broken()]).train()
+    path = MlflowClient(uri).download_artifacts(only_run().info.run_id, contract.AUTOPSY_PATH, str(tmp_path))
+    record = json.loads(Path(path).read_text())
+    assert (record["step"], record["batch"]) == (5, None)
+    assert record["parameters"]["bad_names"] == ["classifier.weight"]

@@ -1,0 +1,182 @@
+"""Finds in the autograd graph of a loss the operation whose result, or whose derivative, first was not finite.
+
+Before the backward pass, the graph still holds tensors that operations saved: `forward_fault` looks for the first one, in the
+order of the computation, that is not finite or at which its operation has no finite value. After it, only names are left: `between`
+lists the operations between the last parameter with a non-finite gradient and the next one with a finite gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.autograd.function import BackwardCFunction
+
+Facts = dict[str, Any]
+
+MAX_NODES = 20_000
+MAX_OPERATIONS = 24
+"""Maximum operations that `between` lists."""
+_TRANSPARENT = ("T", "Transpose", "ToCopy", "View", "UnsafeView", "Expand", "Permute", "Clone", "Alias", "Squeeze")
+"""Operations that neither create nor remove a non-finite value."""
+_HARMLESS = ("Relu", "Gelu", "LeakyRelu", "Hardtanh", "MaxPool2DWithIndices", "Dropout", "NativeDropout")
+"""Operations that pass a non-finite input on and make none."""
+_OUTPUTS = ("result", "output", "result0", "result1", "result2", "out")
+
+
+class Graph:
+    """The operations below a loss, in the order in which the forward pass made them."""
+
+    def __init__(self, loss: torch.Tensor, parameters: Mapping[str, torch.Tensor]) -> None:
+        self._names = {id(p): name for name, p in parameters.items()}
+        self.nodes = sorted(_reachable(loss.grad_fn), key=lambda node: node._sequence_nr())
+        self._owned = [self._parameters_of(node) for node in self.nodes]
+        self.is_of_model = any(self._owned)
+        """Whether the loss depends on a parameter: several trainings may run in one process."""
+
+    def forward_fault(self) -> Facts | None:
+        """Return facts of the first operation with a non-finite result; None if none is found or the graph was freed."""
+        for i, node in enumerate(self.nodes):
+            if (fault := _fault_of(node)) is not None:
+                return fault | self._place(i)
+        return None
+
+    def between(self, bad: Collection[str]) -> Facts:
+        """Return the operations in which a finite gradient became non-finite; without such gradients, those of the loss.
+
+        bad: parameters with a non-finite gradient.
+        """
+        touched = [i for i, own in enumerate(self._owned) if any(name in bad for name in own)]
+        last = touched[-1] if touched else max((i for i, own in enumerate(self._owned) if own), default=-1)
+        clean = [i for i, own in enumerate(self._owned) if i > last and own]
+        until = clean[0] if clean else len(self.nodes)
+        inside = [node for node in self.nodes[max(last, 0) : until] if _short_name(node) not in _TRANSPARENT]
+        return {
+            "operations": list(dict.fromkeys(map(_name_with_exponent, inside)))[-MAX_OPERATIONS:],
+            "custom": [_short_name(node) for node in inside if _is_custom(node)][:4],
+            "after": self._owned[last][0] if last >= 0 else None,
+            "before": self._owned[until][0] if clean else None,
+        }
+
+    def _place(self, i: int) -> Facts:
+        """Return the parameters that the forward pass used last, up to operation i, and first after it."""
+        before = [own[0] for own in self._owned[: i + 1] if own]
+        after = [own[0] for own in self._owned[i + 1 :] if own]
+        return {"after": before[-1] if before else None, "before": after[0] if after else None}
+
+    def _parameters_of(self, node: Any) -> list[str]:
+        return [self._names[id(p)] for p in _leaves(node) if id(p) in self._names]
+
+
+def _reachable(root: Any) -> list[Any]:
+    found: dict[Any, None] = {}
+    waiting = [root] if root is not None else []
+    while waiting and len(found) < MAX_NODES:
+        node = waiting.pop()
+        if node in found or hasattr(node, "variable"):
+            continue
+        found[node] = None
+        waiting += [parent for parent, _ in node.next_functions if parent is not None]
+    return list(found)
+
+
+def _leaves(node: Any) -> Iterator[torch.Tensor]:
+    """Yield the parameters that an operation takes, also through transparent operations."""
+    for parent, _ in node.next_functions:
+        if parent is not None and hasattr(parent, "variable"):
+            yield parent.variable
+        elif parent is not None and _short_name(parent) in _TRANSPARENT:
+            yield from _leaves(parent)
+
+
+def _short_name(node: Any) -> str:
+    return str(node.name()).rpartition("::")[2].removesuffix("0").removesuffix("Backward")
+
+
+def _name_with_exponent(node: Any) -> str:
+    """Return the name of an operation; `Pow(2)` for powers of at least 1, whose derivative is finite at 0."""
+    name, exponent = _short_name(node), getattr(node, "_saved_exponent", None) if "Pow" in node.name() else None
+    return f"{name}({exponent:g})" if isinstance(exponent, (int, float)) and exponent >= 1 else name
+
+
+def _is_custom(node: Any) -> bool:
+    return isinstance(node, BackwardCFunction) and not _short_name(node).startswith(("Compiled", "Checkpoint"))
+
+
+def _saved(node: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors that an operation saved, by name. After the backward pass there are none."""
+    try:
+        if isinstance(node, BackwardCFunction):
+            yield from (("self", t) for t in getattr(node, "saved_tensors", ()) if t is not None)
+            return
+        for name in dir(node):
+            if name.startswith("_saved_"):
+                value = getattr(node, name)
+                for tensor in value if isinstance(value, (list, tuple)) else (value,):
+                    if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
+                        yield name.removeprefix("_saved_"), tensor.detach()
+    except RuntimeError:  # freed, or changed in place since
+        return
+
+
+def _fault_of(node: Any) -> Facts | None:
+    op = _short_name(node)
+    for name, tensor in _saved(node):
+        if not tensor.numel():
+            continue
+        if why := _singular(op, name, tensor):
+            return {"operation": op, "why": why, "dtype": _dtype(tensor)}
+        if bool((torch.isnan(tensor) | torch.isposinf(tensor)).any()):
+            return _origin(node, op, name, tensor)
+    return None
+
+
+def _singular(op: str, name: str, tensor: torch.Tensor) -> str | None:
+    """Return why the operation has no finite value at a tensor that it saved; None if it has."""
+    if op in ("Log", "Log2", "Log10") and name == "self" and bool((tensor <= 0).any()):
+        return "log of 0" if bool((tensor == 0).any()) else "log of a negative number"
+    if op == "Div" and name == "other" and bool((tensor == 0).any()):
+        return "division by 0"
+    if name != "result":
+        return None
+    if op in ("Exp", "Expm1") and bool(torch.isposinf(tensor).any()):
+        return "exp overflows"
+    if op in ("Rsqrt", "Reciprocal") and bool(torch.isinf(tensor).any()):
+        return "division by 0"
+    return "root of a negative number" if op in ("Sqrt", "Rsqrt") and bool(torch.isnan(tensor).any()) else None
+
+
+def _origin(node: Any, op: str, name: str, tensor: torch.Tensor) -> Facts:
+    """Return facts of the operation that made a saved non-finite tensor: this one, or the one that it takes its input from."""
+    producer = node if name in _OUTPUTS and op not in _HARMLESS else _last_producer(node)
+    if producer is None:
+        return {"operation": op, "why": "input", "dtype": _dtype(tensor)}
+    sources = [_dtype(t) for _, t in _saved(producer)] if producer is not node else []
+    facts = {"operation": _short_name(producer), "why": "result", "dtype": min([_dtype(tensor), *sources], key=_width)}
+    masked = any(_short_name(n).startswith(("MaskedFill", "Where")) for n in _near(producer, 4))
+    return facts | {"masked": masked, "overflow": bool(torch.isinf(tensor).any())}
+
+
+def _near(node: Any, hops: int) -> Iterator[Any]:
+    yield node
+    if hops:
+        for parent, _ in node.next_functions:
+            if parent is not None and not hasattr(parent, "variable"):
+                yield from _near(parent, hops - 1)
+
+
+def _last_producer(node: Any) -> Any:
+    makers = [parent for parent, _ in node.next_functions if parent is not None and not hasattr(parent, "variable")]
+    if not makers:
+        return None
+    last = max(makers, key=lambda parent: parent._sequence_nr())
+    return _last_producer(last) if _short_name(last) in _TRANSPARENT else last
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _width(dtype: str) -> int:
+    return {"float16": 0, "bfloat16": 1}.get(dtype, 2)

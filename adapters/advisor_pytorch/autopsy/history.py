@@ -1,0 +1,62 @@
+"""The last rows of a training before its first non-finite value. The writer thread calls everything here."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from advisor import contract
+from advisor_logging.table import Table
+
+MAX_ROWS, FIRST_ROWS, ROWS_AFTER = 60, 5, 3
+"""Rows that are kept: before the first non-finite value (`MAX_ROWS`), from the start (`FIRST_ROWS`), and after it."""
+COLUMNS = (
+    contract.TRAIN_LOSS,
+    contract.GRAD_NORM,
+    contract.LEARNING_RATE,
+    contract.LOSS_SCALE,
+    contract.SKIPPED_STEPS,
+)
+
+
+class History:
+    """Keeps rows of (step, value of each of `COLUMNS`)."""
+
+    def __init__(self) -> None:
+        self.bad_step: int | None = None
+        """First step whose loss or gradient norm is not finite."""
+        self._first: list[list[Any]] = []
+        self._last: deque[list[Any]] = deque(maxlen=MAX_ROWS)
+        self._after: list[list[Any]] = []
+
+    def add(self, table: Table) -> None:
+        """Add the rows of a training. Evaluations are ignored."""
+        columns = [table.columns.get(name) for name in COLUMNS]
+        if len(self._after) >= ROWS_AFTER or (columns[0] is None and columns[1] is None):
+            return
+        if self.bad_step is None and _all_finite(columns[0]) and _all_finite(columns[1]):
+            skipped = 0 if len(self._first) < FIRST_ROWS else max(len(table) - MAX_ROWS, 0)
+        else:
+            skipped = 0
+        for i in range(skipped, len(table)):
+            self._add_row([table.steps[i], *(None if column is None else column[i] for column in columns)])
+
+    def _add_row(self, row: list[Any]) -> None:
+        if self.bad_step is None and not _all_finite(value for value in row[1:3] if value is not None):
+            self.bad_step = row[0]
+        if self.bad_step is None:
+            self._last.append(row)
+            if len(self._first) < FIRST_ROWS:
+                self._first.append(row)
+        elif len(self._after) < ROWS_AFTER:
+            self._after.append(row)
+
+    def facts(self) -> dict[str, Sequence[Any]]:
+        """Return the rows from the start, before and after the first non-finite value."""
+        return {"columns": ("step", *COLUMNS), "first": self._first, "before": list(self._last), "after": self._after}
+
+
+def _all_finite(values: Any) -> bool:
+    return values is None or all(map(math.isfinite, values))

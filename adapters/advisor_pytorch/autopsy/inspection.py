@@ -1,0 +1,173 @@
+"""Counts the non-finite values in a model, its gradients, its optimizers' state and a batch. All of it waits for the device."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+MAX_TENSORS = 16
+"""Maximum tensors of a batch that are inspected."""
+MAX_NAME_LENGTH = 120
+IGNORED_LABEL = -100
+"""Label that PyTorch's losses ignore by default."""
+
+Facts = dict[str, Any]
+
+
+def tensor_facts(name: str, tensor: torch.Tensor) -> Facts:
+    """Return name, shape, dtype, number of non-finite values, largest finite magnitude, root mean square, and number of zeros."""
+    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    local = local.detach()
+    values = local.coalesce().values() if local.is_sparse else local
+    facts: Facts = {
+        "name": name[:MAX_NAME_LENGTH],
+        "shape": list(tensor.shape)[:8],
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "bad": 0,
+    }
+    if not values.numel() or values.is_complex() or values.is_quantized:
+        return facts
+    if not values.is_floating_point():
+        return facts | _integer_facts(values)
+    finite = torch.isfinite(values)
+    bad = values.numel() - int(finite.sum())
+    magnitude = values.float().abs() if values.dtype != torch.float64 else values.abs()
+    kept = magnitude[finite] if bad else magnitude
+    facts |= {"bad": bad, "zeros": int((values == 0).sum())}
+    if kept.numel():
+        facts |= {"max": float(kept.max()), "rms": math.sqrt(float((kept.double() ** 2).mean()))}
+    if bad and values.dim() > 1 and (rows := (~finite).flatten(1).any(1).nonzero().flatten()).numel() < len(values):
+        facts["bad_rows"] = rows[:5].tolist()
+    return facts
+
+
+def _integer_facts(values: torch.Tensor) -> Facts:
+    if values.dtype == torch.bool:
+        return {"true": int(values.sum()), "values": values.numel()}
+    ignored = int((values == IGNORED_LABEL).sum())
+    return {"lowest": int(values.min()), "highest": int(values.max()), "ignored": ignored / values.numel()}
+
+
+def named_parameters(model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, torch.Tensor]:
+    """Return the parameters in the order of the module tree, then those that only an optimizer knows."""
+    named: dict[str, torch.Tensor] = dict(model.named_parameters())
+    known = {id(p) for p in named.values()}
+    trained = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+    return named | {f"optimizer.{i}": p for i, p in enumerate(trained) if id(p) not in known}
+
+
+def start_norms(model: torch.nn.Module) -> list[torch.Tensor]:
+    """Return the norm of each parameter, without waiting for the device; an empty list if a parameter has none yet."""
+    try:
+        with torch.no_grad():
+            return list(torch._foreach_norm([p.detach() for p in model.parameters()]))
+    except (RuntimeError, TypeError, ValueError):  # lazy or sharded parameters
+        return []
+
+
+def start_gains(model: torch.nn.Module, norms: Sequence[torch.Tensor]) -> list[Facts]:
+    """Return the weights with the largest gains at the start: the root mean square times the root of the number of inputs.
+
+    A usual initialisation has a gain of about 1. Embeddings, which have no inputs to add up, are left out.
+    """
+    named = list(model.named_parameters())
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+    gains: list[Facts] = []
+    for (name, p), norm in zip(named, norms, strict=False):
+        if p.dim() > 1 and p.numel() and id(p) not in tables:
+            rms = float(norm) / math.sqrt(p.numel())
+            gains.append({"name": name, "rms": rms, "shape": list(p.shape)[:8]})
+    return sorted(gains, key=lambda facts: -facts["rms"] * math.sqrt(math.prod(facts["shape"][1:])))[:6]
+
+
+def loss_scale() -> float | None:
+    """Return the scale of an enabled gradient scaler in this process that has scaled a loss; None if there is none."""
+    for one in gc.get_objects():
+        if type(one).__name__ == "GradScaler" and isinstance(one, torch.amp.GradScaler) and one.is_enabled():
+            scale = getattr(one, "_scale", None)
+            if scale is not None:
+                return float(scale)
+    return None
+
+
+def gradient_facts(parameters: Mapping[str, torch.Tensor]) -> list[Facts]:
+    """Return `tensor_facts` of each gradient that exists, by the name of its parameter."""
+    return [tensor_facts(name, p.grad) for name, p in parameters.items() if p.grad is not None]
+
+
+def buffer_facts(model: torch.nn.Module) -> list[Facts]:
+    """Return facts of each buffer with non-finite values, and whether its module is in training mode."""
+    modules = dict(model.named_modules())
+    facts = []
+    for name, buffer in model.named_buffers():
+        if (fact := tensor_facts(name, buffer))["bad"]:
+            facts.append(fact | {"training": modules[name.rpartition(".")[0]].training})
+    return facts
+
+
+def optimizer_facts(optimizers: Sequence[torch.optim.Optimizer]) -> list[Facts]:
+    """Return the class, the plain hyperparameters of each group, and the state of each optimizer."""
+    return [
+        {
+            "class": type(optimizer).__name__,
+            "groups": [_plain_options(group) for group in optimizer.param_groups[:8]],
+            "state": _state_facts(optimizer),
+        }
+        for optimizer in optimizers[:8]
+    ]
+
+
+def _plain_options(group: Mapping[str, Any]) -> Facts:
+    options = {}
+    for name, value in group.items():
+        single = value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value
+        if isinstance(single, (bool, int, float, str)) or name == "betas":
+            options[name] = list(map(float, value)) if name == "betas" else single
+    return options
+
+
+def _state_facts(optimizer: torch.optim.Optimizer) -> Facts:
+    """Return for each kind of moment its number of tensors, of tensors with non-finite values, and its smallest positive value.
+
+    `explained` is the share of the non-finite parameter values whose second moment is 0: an update with epsilon 0 divides by it.
+    """
+    kinds: dict[str, Facts] = {}
+    bad_values = over_zero = 0
+    for parameter, state in optimizer.state.items():
+        for kind, moment in state.items():
+            if isinstance(moment, torch.Tensor) and moment.is_floating_point() and moment.shape == parameter.shape:
+                facts = tensor_facts(kind, moment)
+                entry = kinds.setdefault(kind, {"tensors": 0, "bad": 0, "zeros": 0})
+                entry["tensors"] += 1
+                entry["bad"] += facts["bad"] > 0
+                entry["zeros"] += facts.get("zeros", 0)
+        second = state.get("exp_avg_sq", state.get("square_avg")) if isinstance(state, dict) else None
+        if isinstance(second, torch.Tensor) and second.shape == parameter.shape:
+            bad = ~torch.isfinite(parameter.detach())
+            bad_values += int(bad.sum())
+            over_zero += int((bad & (second == 0)).sum())
+    return {"moments": kinds, **({"explained": over_zero / bad_values} if bad_values else {})}
+
+
+def batch_facts(batch: object) -> list[Facts]:
+    """Return `tensor_facts` of the tensors in a nested batch, by names such as `[0]` or `['labels']`."""
+    return [tensor_facts(name, tensor) for name, tensor in list(tensors_of(batch))[:MAX_TENSORS]]
+
+
+def tensors_of(value: object, name: str = "", depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors in a nested batch and their names."""
+    if isinstance(value, torch.Tensor):
+        yield name, value
+        return
+    parts: Iterable[tuple[object, object]] = ()
+    if isinstance(value, Mapping):
+        parts = value.items()
+    elif isinstance(value, (list, tuple)):
+        parts = enumerate(value)
+    if depth < 4:
+        for key, part in parts:
+            yield from tensors_of(part, f"{name}[{key!r}]", depth + 1)

@@ -1,0 +1,77 @@
+"""Writes the files of an autopsy into the spool, from which the shipper stores them as artifacts of the run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from advisor import contract
+from advisor_logging.recorder import Recorder
+from advisor_logging.table import Table
+from advisor_pytorch.autopsy.history import History
+from advisor_pytorch.autopsy.watch import Seen
+
+MAX_BYTES = 60_000
+"""Maximum size of the JSON file. If it is exceeded, the least telling entries are left out."""
+_LEAST_TELLING = ("spikes", "following", "buffers", "batch", "graph", "optimizers", "parameters", "gradients")
+SCHEMA = 1
+
+
+class AutopsyFile:
+    """Writes the facts together with the last rows of the training, which only the writer thread knows."""
+
+    def __init__(self, recorder: Recorder, flush: Callable[[], None], about: Mapping[str, Any]) -> None:
+        """flush: hands over the rows of the training thread. about: facts about the training."""
+        self._recorder, self._flush, self._about = recorder, flush, about
+        self._history = History()
+
+    def add_rows(self, table: Table) -> int | None:
+        """Add rows. Return the first step whose loss or gradient norm is not finite; None if there is none."""
+        self._history.add(table)
+        return self._history.bad_step
+
+    def write(self, facts: Mapping[str, Any], batches: Sequence[Seen]) -> None:
+        """Let the writer thread write the facts; write the batches, if there are any, now."""
+        self._flush()
+        if batches:
+            path = self._recorder.folder / contract.AUTOPSY_BATCH_PATH.rpartition("/")[2]
+            partial = path.with_suffix(".new")
+            with contextlib.suppress(OSError):  # a full disk
+                torch.save([seen._asdict() for seen in batches], partial)
+                os.replace(partial, path)
+        self._recorder.defer(lambda: self._write_facts(facts))
+
+    def _write_facts(self, facts: Mapping[str, Any]) -> None:
+        record = {"schema": SCHEMA, **self._about, **facts, "history": self._history.facts()}
+        path = self._recorder.folder / contract.AUTOPSY_PATH.rpartition("/")[2]
+        with contextlib.suppress(OSError):
+            partial = path.with_suffix(".new")
+            partial.write_text(to_text(record), encoding="utf-8")
+            os.replace(partial, path)
+
+
+def to_text(record: Mapping[str, Any]) -> str:
+    """Return the record as JSON of at most `MAX_BYTES` bytes, with non-finite numbers as texts."""
+    small = {key: _plain(value) for key, value in record.items()}
+    for key in _LEAST_TELLING:
+        if len(json.dumps(small)) <= MAX_BYTES:
+            break
+        if small.pop(key, None):
+            small["left_out"] = [*small.get("left_out", ()), key]
+    return json.dumps(small)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    return value

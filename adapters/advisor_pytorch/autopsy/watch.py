@@ -1,0 +1,321 @@
+"""Watches a training for its first non-finite loss or gradient norm, and then collects what explains it.
+
+In healthy steps it does almost nothing: it keeps one reference to the current batch and compares numbers that are already known.
+On the CPU these are known at once, so the model is inspected before the bad update. On other devices the writer thread learns of
+them some steps later. For this case a ring keeps the norms of single gradients, which the gradient norm is computed from.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from advisor.contract.redact import one_line
+from advisor_pytorch.autopsy import inspection
+from advisor_pytorch.autopsy.graph import Graph
+from advisor_pytorch.steps.backward import patches
+
+Mode = Literal[True, False, "batch"]
+Facts = dict[str, Any]
+
+MAX_INSPECTIONS = 8
+"""Maximum inspections at losses that are not finite but lead to no step, as under a gradient scaler."""
+MAX_SPIKES, SPIKE_FACTOR, MIN_STEPS = 4, 100.0, 5
+"""A gradient norm of `SPIKE_FACTOR` times the largest one before, after `MIN_STEPS` steps, is a spike; the first `MAX_SPIKES`
+batches with one are described."""
+FOLLOWING_BATCHES, FOLLOWING_STEPS = 2, 3
+"""Batches that are described after the first non-finite value, for comparison, and steps to wait for them."""
+RING_VALUES, RING_BATCH_BYTES = 2**18, 2**28
+"""Maximum gradient norms on the device, and maximum bytes of kept batches (with `autopsy="batch"`)."""
+MAX_LISTED = 60
+"""Maximum tensors that a list in the file names."""
+
+
+REPLAY_VARIABLE = "ADVISOR_AUTOPSY"
+"""Environment variable; with the value "replay", the values of all devices are read at once."""
+Reads = Literal["cpu", "all", "none"]
+
+
+class Seen(NamedTuple):
+    """A batch: the optimizer step that it belongs to, its epoch and its number in the epoch (both from 0), and the batch."""
+
+    step: int
+    epoch: int
+    number: int
+    batch: Any
+
+
+class Autopsy:
+    """Collects the facts in the training thread. `write(facts, batches)` receives them, at most twice."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer],
+        write: Callable[[Facts, list[Seen]], None],
+        warn: Callable[[str, str], None],
+        *,
+        keeps_batches: bool,
+        start_step: int = 0,
+    ) -> None:
+        self._model, self._optimizers, self._write, self._warn = model, optimizers, write, warn
+        self._keeps_batches = keeps_batches
+        self.reads: Reads = "all" if os.environ.get(REPLAY_VARIABLE) == "replay" else "cpu"
+        """Tensors that are read at once: those on the CPU, or all in a replay, which waits for the device in each step."""
+        self.late_step: int | None = None
+        """First bad step, once the writer thread has found it."""
+        self.next_step = start_step
+        self._epoch, self._number = 0, -1
+        self._batches: deque[Seen] = deque(maxlen=1)
+        self._norms: deque[tuple[int, torch.Tensor]] = deque(maxlen=2)
+        self._loss: weakref.ref[torch.Tensor] | None = None
+        self._backward_loss, self._pair = math.nan, (math.nan, math.nan)
+        self._candidate: Facts | None = None
+        self._counts = {"steps": 0, "backwards": 0, "clips": 0}
+        self._inspections, self._steps_left = 0, FOLLOWING_STEPS
+        self._largest_norm = 0.0
+        self._spikes: list[Facts] = []
+        self._unfinished: list[Facts] = []
+        self._record: Facts | None = None
+        self._done = False
+        self._start_norms = inspection.start_norms(model)
+        self._listener = self._guard(self._on_backward)
+        patches.listen(self._listener)
+
+    def stop(self) -> None:
+        """End the watch; write what is known."""
+        if self._record is None and self.late_step is not None:
+            self._guard(self._find_late)()
+        self._finish()
+
+    def _finish(self) -> None:
+        if not self._done and self._record is not None:
+            self._emit()
+        self._done = True
+        patches.ignore(self._listener)
+        self._batches.clear()
+        self._norms.clear()
+
+    def _guard(self, function: Callable[..., None]) -> Callable[..., None]:
+        """Wrap a function: it does nothing after the end, and an error in it ends the watch with a warning."""
+
+        def guarded(*args: Any) -> None:
+            if self._done:
+                return
+            try:
+                function(*args)
+            except Exception as error:
+                self._done = True
+                self._warn("autopsy", f"no autopsy of this run ({one_line(error)}); training goes on")
+
+        return guarded
+
+    # Called by the loop.
+
+    def begin_epoch(self) -> None:
+        """Count an epoch of the loader."""
+        self._epoch, self._number = self._epoch + (self._number >= 0), -1
+
+    def on_batch(self, batch: Any) -> None:
+        """Keep the batch until the next one, or, if batches are to be kept, for some steps."""
+        if self._done:
+            return
+        self._number += 1
+        self._batches.append(Seen(self.next_step, self._epoch, self._number, batch))
+        if self._keeps_batches and self._batches.maxlen == 1:
+            sizes = [t.numel() * t.element_size() for _, t in inspection.tensors_of(batch)]
+            self._batches = deque(self._batches, max(min(512, RING_BATCH_BYTES // max(sum(sizes), 1)), 1))
+        if self._unfinished:
+            self._guard(self._compare_batch)(batch)
+
+    def _compare_batch(self, batch: Any) -> None:
+        for facts in self._unfinished:
+            facts["following"].append(inspection.batch_facts(batch))
+        self._unfinished = [facts for facts in self._unfinished if len(facts["following"]) < FOLLOWING_BATCHES]
+        if self._record is not None and not self._unfinished:
+            self._finish()
+
+    def on_loss(self, loss: float | torch.Tensor) -> None:
+        """Receive the logged loss."""
+        if self._done or self.reads == "none" or (isinstance(loss, torch.Tensor) and not self._can_read(loss)):
+            return
+        loss = float(loss)
+        if math.isfinite(loss):
+            self._pair = (self._backward_loss, loss)
+        elif self._record is None:
+            self._guard(self._begin)("loss", loss, max(self.next_step - 1, 0))
+
+    # Called by PyTorch.
+
+    def _on_backward(self, loss: torch.Tensor) -> None:
+        self._counts["backwards"] += 1
+        if self._record is not None:
+            if "graph" not in self._record:
+                self._record["graph"] = self._graph_facts(loss, self._record)
+            return
+        self._loss = weakref.ref(loss)
+        if self.late_step is not None:
+            self._find_late(loss)
+        elif self._can_read(loss) and loss.numel() == 1:
+            self._backward_loss = value = loss.item()
+            if not math.isfinite(value) and self._inspections < MAX_INSPECTIONS and self._candidate is None:
+                self._candidate = (
+                    self._inspect(loss) | {"backward_loss": str(value)} | self._batch_facts(self.next_step)
+                )
+
+    def on_clip(self, norm: torch.Tensor | None) -> None:
+        """Receive the norm of gradients that are about to be clipped, which spreads a non-finite value to all of them."""
+        if not self._done:
+            self._counts["clips"] += 1
+            if self._is_bad(norm):
+                self._guard(self._add_gradients)()
+
+    def on_step(self, step: int, norm: torch.Tensor | None, parts: torch.Tensor | None) -> None:
+        """Receive the norm of the gradient that optimizer step `step` starts from, and the norms of the single gradients."""
+        if self._done:
+            return
+        self.next_step = step + 1
+        self._counts["steps"] += 1
+        if self._record is not None:
+            self._steps_left -= 1
+            if self._steps_left == 0:
+                self._finish()
+        elif self.late_step is not None:
+            self._guard(self._find_late)()
+        elif norm is not None and self._can_read(norm):
+            self._guard(self._check_norm)(step, float(norm))
+        elif parts is not None:
+            if self._norms.maxlen == 2:
+                self._norms = deque(maxlen=max(min(1024, RING_VALUES // len(parts)), 2))
+            self._norms.append((step, parts))
+
+    def on_skip(self) -> None:
+        """Forget the non-finite values of a step that a gradient scaler skips."""
+        self._candidate = None
+
+    def _is_bad(self, norm: torch.Tensor | None) -> bool:
+        return self._record is None and norm is not None and self._can_read(norm) and not math.isfinite(norm)
+
+    def _can_read(self, tensor: torch.Tensor) -> bool:
+        return self.reads == "all" or (self.reads == "cpu" and tensor.is_cpu)
+
+    def _check_norm(self, step: int, norm: float) -> None:
+        if not math.isfinite(norm):
+            self._add_gradients()
+            self._begin("grad_norm", norm, step)
+            return
+        self._candidate = None
+        steps = self._counts["steps"]
+        if norm > self._largest_norm:
+            if steps > MIN_STEPS and norm > SPIKE_FACTOR * self._largest_norm > 0 and len(self._spikes) < MAX_SPIKES:
+                spike = {"step": step, "grad_norm": norm, "before": self._largest_norm} | self._batch_facts(step)
+                self._spikes.append(spike)
+                self._unfinished.append(spike)
+            self._largest_norm = norm
+
+    # After the first non-finite value.
+
+    def _add_gradients(self) -> None:
+        """Add facts of the gradients to the candidate, before clipping or an update changes them."""
+        if self._candidate is None:
+            if self._inspections >= MAX_INSPECTIONS:
+                return
+            self._candidate = self._inspect(None)
+        if "gradients" not in self._candidate:
+            parameters = inspection.named_parameters(self._model, self._optimizers)
+            self._candidate["gradients"] = _listed(inspection.gradient_facts(parameters))
+
+    def _begin(self, metric: str, value: float, step: int) -> None:
+        """Begin the record of the first non-finite value."""
+        facts = self._candidate or self._inspect(None)
+        record = {"step": step, "metric": metric, "value": str(value), "late": False, **self._batch_facts(step)}
+        self._record = record | facts
+        self._complete()
+
+    def _find_late(self, loss: torch.Tensor | None = None) -> None:
+        """Begin the record of a value that the writer thread has found."""
+        step = self.late_step or 0
+        lag = max(self.next_step - step, 0)
+        self._record = {"step": step, "metric": "", "late": True, "lag": lag, **self._batch_facts(step)}
+        self._record |= self._inspect(loss)
+        if (gradients := self._gradients_in_ring(step)) is not None:
+            self._record["gradients"] = gradients
+        self._complete()
+
+    def _complete(self) -> None:
+        assert self._record is not None
+        self._record |= {"spikes": self._spikes, "counts": dict(self._counts), "losses": [*map(str, self._pair)]}
+        loss = self._loss() if self._loss is not None else None
+        if loss is not None and loss.grad_fn is not None:
+            self._record["graph"] = self._graph_facts(loss, self._record)
+        self._unfinished = [self._record]
+        self._emit()
+
+    def _emit(self) -> None:
+        assert self._record is not None
+        step = self._record["step"]
+        kept = [seen for seen in self._batches if self._keeps_batches and step - 2 <= seen.step <= step]
+        self._write(dict(self._record), kept)
+
+    def _inspect(self, loss: torch.Tensor | None) -> Facts:
+        """Return facts of everything but the gradients. With a loss, its backward pass has not begun."""
+        self._inspections += 1
+        parameters = inspection.named_parameters(self._model, self._optimizers)
+        facts: Facts = {
+            "start": inspection.start_gains(self._model, self._start_norms),
+            "start_norm": math.hypot(*map(float, self._start_norms)),
+            "scale": inspection.loss_scale(),
+            "parameters": _listed([inspection.tensor_facts(name, p) for name, p in parameters.items()]),
+            "buffers": inspection.buffer_facts(self._model)[:MAX_LISTED],
+            "optimizers": inspection.optimizer_facts(self._optimizers)[:4],
+            "grad_versions": [p.grad._version for p in parameters.values() if p.grad is not None][:3],
+        }
+        if loss is not None and loss.grad_fn is not None:
+            graph = Graph(loss, parameters)
+            facts["forward_fault"] = graph.forward_fault() if graph.is_of_model else None
+        return facts
+
+    def _graph_facts(self, loss: torch.Tensor, record: Mapping[str, Any]) -> Facts | None:
+        bad = record.get("gradients", {}).get("bad_names", ())
+        graph = Graph(loss, inspection.named_parameters(self._model, self._optimizers))
+        return graph.between(bad) if graph.is_of_model else None
+
+    def _batch_facts(self, step: int) -> Facts:
+        """Return facts of the batch of a step; only its existence if it was not kept."""
+        seen = next((one for one in reversed(self._batches) if one.step == step), None)
+        if seen is None:
+            return {"batch": None, "following": []}
+        place = {"epoch": seen.epoch, "number": seen.number}
+        return {"batch": inspection.batch_facts(seen.batch), **place, "following": []}
+
+    def _gradients_in_ring(self, step: int) -> Facts | None:
+        """Return which gradients of a past step were not finite, from the norms on the device."""
+        parts = next((norms.tolist() for at, norms in self._norms if at == step), None)
+        if parts is None:
+            return None
+        trained = [p for group in self._optimizers[0].param_groups for p in group["params"]]
+        names = {id(p): name for name, p in inspection.named_parameters(self._model, self._optimizers).items()}
+        for chosen in ([p for p in trained if p.grad is not None], [p for p in trained if p.requires_grad], trained):
+            if len(chosen) == len(parts):
+                pairs = zip(chosen, parts, strict=True)
+                return _listed([{"name": names[id(p)], "bad": int(not math.isfinite(norm))} for p, norm in pairs])
+        return None
+
+
+def _listed(tensors: Sequence[Facts]) -> Facts:
+    """Return the number of tensors, the names of those with non-finite values, and facts of some of them and of the largest."""
+    bad = [facts for facts in tensors if facts["bad"]]
+    scale = sorted((f for f in tensors if "rms" in f), key=lambda f: -f["rms"] * math.sqrt(math.prod(f["shape"][1:])))
+    return {
+        "tensors": len(tensors),
+        "bad": len(bad),
+        "bad_names": [facts["name"] for facts in bad[:MAX_LISTED]],
+        "first": bad[:6],
+        "largest": scale[:6],
+    }

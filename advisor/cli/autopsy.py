@@ -1,0 +1,66 @@
+"""The command `advisor autopsy`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import click
+
+from advisor import contract
+from advisor.cli.options import tracking_option
+from advisor.engine.autopsy.diagnosis import diagnose
+from advisor.engine.autopsy.summary import RunFacts, as_json, summary
+from advisor.model.autopsy import read_record
+from advisor.model.words import clean
+from advisor.tracking.autopsy import read_autopsy
+from advisor.tracking.stores.location import locate
+
+
+@click.command()
+@click.argument("run")
+@tracking_option
+@click.option("--json", "json_", is_flag=True, help="Print the verdict as JSON.")
+def autopsy(run: str, tracking_uri: str | None, json_: bool) -> None:
+    """Say why the loss or the gradient of RUN, the id or name of an MLflow run, became NaN or infinite.
+
+    \b
+    advisor autopsy trial-7
+    advisor autopsy 4f0c… --json
+
+    The hook (TuningLogger, TuningCallback) stores a small file at the first non-finite value: which tensors were not finite, the
+    batch's range, the last good steps. The answer names the batch, the layer, the operation, the rate, … and says whether that is
+    certain, likely or open. On the CPU the hook sees the values before the update; on a GPU some steps later, so more stays open.
+    Then replay the step with ADVISOR_AUTOPSY=replay, or train with autopsy="batch", which keeps the batch.
+
+    Exit status 2: there is no such run, or it has no autopsy.
+    """
+    file = read_autopsy(run, locate(tracking_uri))
+    record = read_record(file.text)
+    tags = file.tags
+    facts = RunFacts(
+        name=file.name,
+        run_id=file.run_id,
+        command=tags.get(contract.TAG_COMMAND, ""),
+        seed=tags.get(contract.TAG_SEED, ""),
+        checkpoint=_last_checkpoint(tags, record.step),
+        has_batches=file.has_batches,
+    )
+    diagnosis = diagnose(record)
+    if json_:
+        click.echo(json.dumps(as_json(record, diagnosis, facts), ensure_ascii=True, indent=1))
+        return
+    for line in summary(record, diagnosis, facts):
+        click.echo(clean(line))
+
+
+def _last_checkpoint(tags: Mapping[str, str], step: int) -> str:
+    """Return the last checkpoint before a step, for a sentence; "" if there is none."""
+    try:
+        kept = [
+            (int(entry["step"]), str(entry["path"])) for entry in json.loads(tags[contract.TAG_CHECKPOINTS])["kept"]
+        ]
+    except (KeyError, TypeError, ValueError):
+        return ""
+    earlier = max(((at, path) for at, path in kept if at < step), default=None)
+    return "" if earlier is None else f"the checkpoint of step {earlier[0]:,} ({earlier[1]})"

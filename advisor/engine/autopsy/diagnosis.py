@@ -1,0 +1,372 @@
+"""Finds the cause of a first non-finite value. Each check looks for one cause and returns None if the record does not show it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from advisor.model.autopsy import BatchPlace, ForwardFault, HistoryRow, Record, TensorFacts
+from advisor.model.words import count
+
+Certainty = Literal["certain", "likely", "open"]
+
+HUGE_BATCH = 1e3
+"""A batch whose largest magnitude is this many times that of the following batches is the cause."""
+GROWTH, RISING_STEPS = 100.0, 2
+"""The training diverged if the gradient norm grew by `GROWTH` and was above a tenth of that for at least `RISING_STEPS` steps."""
+OVERSHOOT = 3.0
+"""A step of this many times the norm of all parameters overshoots: the rate is too large."""
+MAX_GAIN = 10.0
+"""A weight matrix with a larger gain (`TensorFacts.gain`) at the first steps was initialised wrongly."""
+FIRST_STEPS, EARLY_STEPS = 3, 100
+"""A wrong initialisation shows within `FIRST_STEPS`, or by growth within `EARLY_STEPS`."""
+MAX_DECAY = 1.0
+"""Learning rate times weight decay, from which on a step overshoots zero."""
+MIN_SCALE = 16.0
+"""Ratio of the loss of the backward pass to the logged loss from which on the loss counts as scaled."""
+_SINGULAR = {
+    "Sqrt": "the derivative of the root is infinite at 0",
+    "Pow": "the derivative of a power below 1 is infinite at 0",
+    "Log": "the derivative of the logarithm is infinite at 0",
+    "Div": "the derivative of a division is infinite at a denominator of 0",
+    "Acos": "the derivative of acos is infinite at -1 and 1",
+    "Asin": "the derivative of asin is infinite at -1 and 1",
+    "Atan2": "the derivative of atan2 does not exist at (0, 0)",
+}
+_NARROW = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The cause of a non-finite value."""
+
+    cause: str
+    """One of: batch, rate, initialisation, optimizer, accumulation, loss scale, weight decay, buffer, layer, precision, operation,
+    unknown."""
+    certainty: Certainty
+    culprit: str
+    """The culprit and the evidence, as a sentence."""
+    advice: str
+
+
+def diagnose(record: Record) -> Diagnosis:
+    """Return the first cause that the record shows."""
+    for check in _CHECKS:
+        if (found := check(record)) is not None:
+            return found
+    return _unknown(record)
+
+
+# The batch.
+
+
+def _batch(record: Record) -> Diagnosis | None:
+    for place in (record, *record.spikes):
+        for tensor in place.batch or ():
+            where = f"{_name(tensor)} of {_place(place)}"
+            usual = [one for batch in place.following for one in batch if one.name == tensor.name]
+            if tensor.bad and not any(one.bad for one in usual):
+                bad = f"The batch: {where} has {count(tensor.bad, 'non-finite value')}."
+                return Diagnosis("batch", "certain", bad, "Repair or drop these examples, and check the data for more.")
+            if tensor.ignored == 1 and place is record:
+                ignored = f"The batch: all labels in {where} are -100, so the mean loss divides by 0."
+                return Diagnosis("batch", "certain", ignored, "Skip batches without labels.")
+            largest = max((one.max or 0.0 for one in usual), default=0.0)
+            if tensor.max and largest and tensor.max > HUGE_BATCH * largest:
+                huge = f"The batch: {where} has a value of size {tensor.max:.3g}; later batches reach {largest:.3g}."
+                return Diagnosis("batch", "certain", huge, "Repair these examples, or clip the inputs.")
+    return None
+
+
+def _name(tensor: TensorFacts) -> str:
+    return f"tensor {tensor.name}" if tensor.name else "the tensor"
+
+
+def _place(place: BatchPlace) -> str:
+    return f"step {place.step:,} (batch {place.number or 0:,} of epoch {place.epoch or 0:,}, from 0)"
+
+
+# The optimizer.
+
+
+def _groups(record: Record) -> Iterator[tuple[str, dict[str, float]]]:
+    for optimizer in record.optimizers:
+        for group in optimizer.groups:
+            yield optimizer.name, {k: float(v) for k, v in group.items() if isinstance(v, (int, float))}
+
+
+def _learning_rate(record: Record) -> Diagnosis | None:
+    if any(not math.isfinite(group.get("lr", 0.0)) for _, group in _groups(record)):
+        return Diagnosis("rate", "certain", "The learning rate is not finite.", "Repair the schedule.")
+    return None
+
+
+def _epsilon(record: Record) -> Diagnosis | None:
+    names = [name for name, group in _groups(record) if group.get("eps") == 0]
+    if not names or not record.parameters.bad:
+        return None
+    explained = max((o.state.explained or 0.0 for o in record.optimizers), default=0.0)
+    certainty: Certainty = "certain" if explained > 0.99 else "likely"
+    culprit = f"The optimizer: {names[0]} has eps=0 and divides by the root of a second moment of 0."
+    return Diagnosis("optimizer", certainty, culprit, "Set eps to 1e-8 or more.")
+
+
+def _accumulation(record: Record) -> Diagnosis | None:
+    counts, versions = record.counts, record.grad_versions
+    per_step = max(counts.backwards / max(counts.steps, 1), 1) + (counts.clips > 0)
+    if counts.steps < 4 or not versions or not _grew(record):
+        return None
+    if max(versions) + 2 >= counts.backwards and max(versions) < (per_step + 0.5) * counts.steps:
+        culprit = f"Gradient accumulation: the gradients of all {counts.backwards:,} backward passes were added up."
+        return Diagnosis("accumulation", "likely", culprit, "Call optimizer.zero_grad() in each step.")
+    return None
+
+
+def _loss_scale(record: Record) -> Diagnosis | None:
+    passed, logged = record.losses
+    ratio = passed / logged if math.isfinite(passed) and math.isfinite(logged) and logged else 0.0
+    rows = record.history.before
+    used = ratio or record.scale or 0.0
+    scale = f"The loss scale: the backward pass used {used:.4g} times the loss, and a step was made without unscaling."
+    overflowed = record.backward_loss is not None and record.metric == "grad_norm" and math.isinf(record.backward_loss)
+    fault = record.forward_fault
+    unscaled = record.scale is not None and record.scale >= MIN_SCALE and not any(row.loss_scale for row in rows)
+    if unscaled or (ratio >= MIN_SCALE and not any(row.loss_scale for row in rows)):
+        return Diagnosis("loss scale", "likely", scale, "Step with scaler.step(optimizer) and scaler.update().")
+    if overflowed and fault is None and not record.parameters.bad and _logged_finite(record):
+        text = "The loss scale: the scaled loss overflowed, and the logged loss is finite."
+        return Diagnosis("loss scale", "likely", text, "Lower the scale, or let torch.amp.GradScaler choose it.")
+    return None
+
+
+def _logged_finite(record: Record) -> bool:
+    return any(
+        row.step == record.step and row.loss is not None and math.isfinite(row.loss) for row in record.history.after
+    )
+
+
+def _fixed_scale(record: Record) -> Diagnosis | None:
+    graph, gradients = record.graph, record.gradients
+    if graph is None or gradients is None or gradients.bad < gradients.tensors or not _logged_finite(record):
+        return None
+    if (
+        graph.custom
+        or graph.operations[-1:] not in (("Mul",), ("Div",))
+        or not _SINGULAR.keys().isdisjoint(graph.operations)
+    ):
+        return None
+    text = "The loss scale: the loss is finite, no gradient is, and the last operation multiplies the loss."
+    return Diagnosis("loss scale", "likely", text, "Lower the scale, or let torch.amp.GradScaler choose it.")
+
+
+def _weight_decay(record: Record) -> Diagnosis | None:
+    for _, group in _groups(record):
+        product = group.get("lr", 0.0) * group.get("weight_decay", 0.0)
+        if product > MAX_DECAY:
+            culprit = (
+                f"The weight decay: rate x decay is {product:.3g}, so each step overshoots 0 by {product - 1:.0%}."
+            )
+            return Diagnosis("weight decay", "certain" if product > 2 else "likely", culprit, "Lower the weight decay.")
+    return None
+
+
+# The start, and divergence.
+
+
+def _initialisation(record: Record) -> Diagnosis | None:
+    largest = max(record.start, key=lambda tensor: tensor.gain, default=None)
+    if largest is None or not largest.gain > MAX_GAIN or record.step > EARLY_STEPS:
+        return None
+    if record.step >= FIRST_STEPS and not _grew(record):
+        return None
+    culprit = (
+        f"The initialisation: {largest.name} began at size {largest.rms:.3g}, {largest.gain:.3g} times a usual one."
+    )
+    return Diagnosis("initialisation", "likely", culprit, "Initialise the layer with a gain near 1.")
+
+
+def _grew(record: Record) -> bool:
+    """Return whether the gradient norm, or without it the loss, grew over several steps before the non-finite value."""
+    return any(_grows(values) for values in _series(record))
+
+
+def _series(record: Record) -> Iterator[list[float]]:
+    rows: tuple[HistoryRow, ...] = record.history.before
+    yield [row.grad_norm for row in rows if row.grad_norm is not None]
+    yield [abs(row.loss) for row in rows if row.loss is not None]
+
+
+def _grows(values: list[float]) -> bool:
+    if len(values) < RISING_STEPS + 1:
+        return False
+    usual = min(statistics.quantiles(values, n=4)[0], statistics.median(values[:5]))
+    rising = 0
+    for value in reversed(values):
+        if value <= usual * GROWTH / 10:
+            break
+        rising += 1
+    return max(values[-3:]) > GROWTH * usual > 0 and rising >= RISING_STEPS
+
+
+def _divergence(record: Record) -> Diagnosis | None:
+    grew, weight = _grew(record), _outgrown(record)
+    if not grew and weight is None:
+        return None
+    values = next((series for series in _series(record) if _grows(series)), [])
+    rates = [row.learning_rate for row in (*record.history.first, *record.history.before) if row.learning_rate]
+    early = rates and rates[0] >= max(rates) * 0.99 and record.step <= (record.max_train_steps or 1000) / 5
+    hint = ", or warm it up: the training began with the full rate" if early else ""
+    rate = f" {rates[-1]:.3g}" if rates else ""
+    growth = (
+        f"the gradient norm or loss grew from {min(values):.3g} to {values[-1]:.3g}"
+        if values
+        else f"{weight} outgrew its start"
+    )
+    culprit = f"The rate: the training diverged at rate{rate}; {growth} before step {record.step:,}."
+    return Diagnosis("rate", "likely", culprit, f"Lower the learning rate{hint}.")
+
+
+def _outgrown(record: Record) -> str | None:
+    """Return the weight that updates made `GROWTH` times as large within the first steps, too few to see growth."""
+    if record.step > FIRST_STEPS:
+        return None
+    rows = [(row.learning_rate or 0.0) * (row.grad_norm or 0.0) for row in record.history.before]
+    if any(o.name == "SGD" for o in record.optimizers) and max(rows, default=0.0) > OVERSHOOT * record.start_norm > 0:
+        return "the whole model"
+    start = {tensor.name: tensor.rms for tensor in record.start}
+    for tensor in record.parameters.largest:
+        before = start.get(tensor.name)
+        if tensor.rms and before and tensor.rms > GROWTH * before:
+            return tensor.name
+    return None
+
+
+# Tensors and operations.
+
+
+def _layer(record: Record) -> Diagnosis | None:
+    bad = record.parameters
+    if record.late or not bad.first:
+        return None
+    layers = list(dict.fromkeys(name.rpartition(".")[0] or name for name in bad.bad_names))
+    if len(layers) > 1 and bad.bad > bad.tensors / 2:
+        text = f"The update: {bad.bad} of {bad.tensors} parameters became non-finite, though the last gradient norm was finite."
+        return Diagnosis("optimizer", "likely", text, "Check the optimizer's hyperparameters and the learning rate.")
+    first = bad.first[0]
+    rows = f", in rows {', '.join(map(str, first.bad_rows))}" if first.bad_rows else ""
+    values = count(first.bad, "non-finite value")
+    text = f"The layer {layers[0]}: {first.name} has {values}{rows}, before any gradient was non-finite."
+    return Diagnosis(
+        "layer", "certain", text, "Find what wrote these values; the optimizer's last gradient was finite."
+    )
+
+
+def _buffer(record: Record) -> Diagnosis | None:
+    if record.parameters.bad and not record.late:
+        return None
+    frozen = [buffer for buffer in record.buffers if not buffer.training]
+    chosen = frozen[0] if frozen else None
+    if chosen is None:
+        return None
+    values = count(chosen.bad, "non-finite value")
+    text = f"The buffer {chosen.name}: it has {values}, and its layer does not update it in training."
+    return Diagnosis("buffer", "certain", text, "Restore the buffer from a good checkpoint, or recompute it.")
+
+
+def _forward_fault(record: Record) -> ForwardFault | None:
+    """Return the first fault of the forward pass, unless bad parameters caused it."""
+    return None if record.parameters.bad else record.forward_fault
+
+
+def _precision(record: Record) -> Diagnosis | None:
+    fault = _forward_fault(record)
+    if fault is None or fault.dtype not in _NARROW or fault.why not in ("result", "exp overflows"):
+        return None
+    limit = "65,504" if fault.dtype == "float16" else "3.4e38"
+    text = f"The precision: {fault.operation}{_around(fault.after, fault.before)} exceeds {limit}, the limit of {fault.dtype}."
+    return Diagnosis("precision", "likely", text, "Compute this part in float32, or use bfloat16 in place of float16.")
+
+
+def _forward(record: Record) -> Diagnosis | None:
+    fault = _forward_fault(record)
+    if fault is None:
+        return None
+    around = _around(fault.after, fault.before)
+    if fault.why not in ("result", "input"):
+        text = f"The operation {fault.operation}{around}: {fault.why}."
+        return Diagnosis("operation", "certain", text, "Keep its argument in range: clamp it, or add a small constant.")
+    if fault.why == "input":
+        return Diagnosis("batch", "likely", f"The input of {fault.operation}{around} is not finite.", "Check the data.")
+    if "softmax" in fault.operation.lower() or "Attention" in fault.operation:
+        mask = "a row is masked entirely" if fault.masked else "a row has no finite entry"
+        text = f"The operation {fault.operation}{around}: {mask}."
+        return Diagnosis(
+            "operation", "certain" if fault.masked else "likely", text, "Leave one entry of each row unmasked."
+        )
+    text = f"The operation {fault.operation}{around} made the first non-finite value of the forward pass."
+    return Diagnosis("operation", "likely", text, "Look at the arguments of this operation.")
+
+
+def _backward(record: Record) -> Diagnosis | None:
+    graph, gradients = record.graph, record.gradients
+    if graph is None or gradients is None or (record.parameters.bad and not record.late):
+        return None
+    if not _logged_finite(record):
+        return None
+    around = _around(graph.after, graph.before)
+    if graph.custom:
+        text = (
+            f"The backward pass of {graph.custom[-1]}{around}, an operation of your own: gradients are finite up to it."
+        )
+        return Diagnosis("operation", "likely", text, "Test it with torch.autograd.gradcheck.")
+    if not gradients.bad:
+        grows = next(
+            (one for one in ("Exp", "Expm1", "Pow") for op in graph.operations if op.partition("(")[0] == one), None
+        )
+        if grows is None:
+            return None
+        text = f"The operation {grows}{around}: its result is so large that the norm of the gradient overflows."
+        return Diagnosis("operation", "likely", text, "Bound its argument.")
+    for operation in reversed(graph.operations):
+        if operation in _SINGULAR:
+            text = f"The backward pass of {operation}{around}: {_SINGULAR[operation]}. The loss is finite."
+            return Diagnosis("operation", "likely", text, "Add a small constant to its argument.")
+    return None
+
+
+def _around(after: str | None, before: str | None) -> str:
+    places = [f"after {after}" if after else "", f"before {before}" if before else ""]
+    return "".join(f" {place}" for place in places if place) + ("" if before else " (in the loss)" if after else "")
+
+
+def _unknown(record: Record) -> Diagnosis:
+    needs = ['the batch (autopsy="batch" keeps it)'] if record.batch is None else []
+    needs += ["the batches of the other ranks"] if record.ranks > 1 else []
+    needs += ["the forward pass (replay the step)"] if record.late else []
+    text = f"The cause cannot be told: it needs {' and '.join(needs) or 'a replay of the step'}."
+    if suspects := [
+        operation for operation in (record.graph.operations if record.graph else ()) if operation in _SINGULAR
+    ]:
+        text += f" The loss contains {', '.join(suspects)}, which have no finite value or derivative at some arguments."
+    return Diagnosis("unknown", "open", text, "Replay the step as below: the hook then reads each value at once.")
+
+
+_CHECKS: tuple[Callable[[Record], Diagnosis | None], ...] = (
+    _learning_rate,
+    _batch,
+    _epsilon,
+    _weight_decay,
+    _loss_scale,
+    _accumulation,
+    _initialisation,
+    _divergence,
+    _buffer,
+    _layer,
+    _precision,
+    _forward,
+    _backward,
+    _fixed_scale,
+)

@@ -1,0 +1,167 @@
+"""The record that a hook writes at the first non-finite value of a training (`advisor.contract.AUTOPSY_PATH`)."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from advisor.model.errors import AdvisorError
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class TensorFacts(_Part):
+    """Facts of one tensor. `bad` counts its non-finite values; `max` and `rms` are of the finite ones."""
+
+    name: str = ""
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    bad: int = 0
+    bad_rows: tuple[int, ...] = ()
+    max: float | None = None
+    rms: float | None = None
+    ignored: float = 0.0
+    """Share of labels that PyTorch's losses ignore (-100)."""
+    training: bool = True
+
+    @property
+    def gain(self) -> float:
+        """Root mean square times the root of the number of inputs: about 1 for a usual initialisation of a weight matrix."""
+        return (self.rms or 0.0) * math.sqrt(math.prod(self.shape[1:])) if len(self.shape) > 1 else 0.0
+
+    @property
+    def layer(self) -> str:
+        """Name of the module that has the tensor."""
+        return self.name.rpartition(".")[0] or self.name
+
+
+class TensorList(_Part):
+    """Number of tensors, names of those with non-finite values, facts of the first of them, and facts of the largest tensors."""
+
+    tensors: int = 0
+    bad: int = 0
+    bad_names: tuple[str, ...] = ()
+    first: tuple[TensorFacts, ...] = ()
+    largest: tuple[TensorFacts, ...] = ()
+
+
+class OptimizerState(_Part):
+    """`explained`: share of the non-finite parameter values whose second moment is 0."""
+
+    explained: float | None = None
+
+
+class OptimizerFacts(_Part):
+    """Class, hyperparameters of each group, and state of an optimizer."""
+
+    name: str = Field("", alias="class")
+    groups: tuple[dict[str, Any], ...] = ()
+    state: OptimizerState = OptimizerState()
+
+
+class ForwardFault(_Part):
+    """The first operation of the forward pass with a non-finite result, and the parameters that were used before and after it."""
+
+    operation: str = ""
+    why: str = ""
+    dtype: str = ""
+    after: str | None = None
+    before: str | None = None
+    masked: bool = False
+    overflow: bool = False
+
+
+class BackwardFault(_Part):
+    """Operations between the last parameter with a non-finite gradient and the next one with a finite gradient."""
+
+    operations: tuple[str, ...] = ()
+    custom: tuple[str, ...] = ()
+    after: str | None = None
+    before: str | None = None
+
+
+class BatchPlace(_Part):
+    """Facts of a batch and of the batches after it; `batch` is None if the hook did not see it or no longer had it."""
+
+    step: int = 0
+    batch: tuple[TensorFacts, ...] | None = None
+    epoch: int | None = None
+    number: int | None = None
+    following: tuple[tuple[TensorFacts, ...], ...] = ()
+
+
+class Counts(_Part):
+    """Number of optimizer steps, backward passes and clippings until the record."""
+
+    steps: int = 0
+    backwards: int = 0
+    clips: int = 0
+
+
+class HistoryRow(_Part):
+    """Values of one step before the first non-finite one."""
+
+    step: int
+    loss: float | None = None
+    grad_norm: float | None = None
+    learning_rate: float | None = None
+    loss_scale: float | None = None
+    skipped: float | None = None
+
+
+def _as_rows(history: Any) -> Any:
+    names = tuple(HistoryRow.model_fields)
+    return {
+        part: [dict(zip(names, row, strict=False)) for row in history[part]] for part in ("first", "before", "after")
+    }
+
+
+class History(_Part):
+    """Rows from the start, before the first non-finite value, and after it."""
+
+    first: tuple[HistoryRow, ...] = ()
+    before: tuple[HistoryRow, ...] = ()
+    after: tuple[HistoryRow, ...] = ()
+
+
+class Record(BatchPlace):
+    """The whole record. `late`: the values became known some steps later (`lag`), so the model had been updated with them."""
+
+    metric: str = ""
+    value: str = ""
+    late: bool = False
+    lag: int = 0
+    ranks: int = 1
+    max_train_steps: int | None = None
+    start: tuple[TensorFacts, ...] = ()
+    """Weights with the largest gains at the start of the training."""
+    start_norm: float = 0.0
+    """L2 norm of all parameters at the start."""
+    scale: float | None = None
+    """Scale of a gradient scaler in the process."""
+    parameters: TensorList = TensorList()
+    gradients: TensorList | None = None
+    buffers: tuple[TensorFacts, ...] = ()
+    optimizers: tuple[OptimizerFacts, ...] = ()
+    grad_versions: tuple[int, ...] = ()
+    """In-place changes of the first gradients since they were made."""
+    forward_fault: ForwardFault | None = None
+    graph: BackwardFault | None = None
+    backward_loss: float | None = None
+    losses: tuple[float, float] = (math.nan, math.nan)
+    """Last finite loss of a backward pass, and the loss that was logged for it."""
+    spikes: tuple[BatchPlace, ...] = ()
+    counts: Counts = Counts()
+    history: Annotated[History, BeforeValidator(_as_rows)] = History()
+
+
+def read_record(text: bytes | str) -> Record:
+    """Return the record in a JSON text. Raises AdvisorError if it is damaged."""
+    try:
+        return Record.model_validate_json(text)
+    except (ValidationError, KeyError, TypeError) as error:
+        raise AdvisorError(f"the autopsy of this run is damaged ({type(error).__name__}); train it again") from None

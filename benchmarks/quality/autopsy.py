@@ -1,0 +1,123 @@
+"""Measures how often an autopsy names the culprit: 21 faults in small real trainings, 10 seeds each.
+
+    python benchmarks/quality/autopsy.py                     # seeds 100 to 109
+    python benchmarks/quality/autopsy.py --seeds 0:5 --show  # the seeds that the checks were developed on; print wrong verdicts
+
+"At once": values are known at the step, as on a CPU. "Late": they become known 40 steps later, as on a GPU; with and without
+`autopsy="batch"`. A verdict is right if it names the cause and the tensor, layer or operation. A training that survives its fault
+without a non-finite value is drawn again. A healthy training, without a fault, must give no record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from autopsy_faults import FAULTS, Training
+
+from advisor.engine.autopsy.diagnosis import diagnose
+from advisor.model.autopsy import Record, read_record
+from advisor_pytorch.autopsy.history import History
+from advisor_pytorch.autopsy.record import to_text
+from advisor_pytorch.autopsy.watch import Autopsy, Seen
+from advisor_pytorch.steps.capture import StepCapture
+from advisor_pytorch.steps.gradients import GradientNorm
+from advisor_pytorch.steps.rows import PendingChunk
+
+LAG = 40
+"""Steps after which values become known if they are late."""
+MAX_DRAWS = 20
+"""Maximum draws of a training: some survive their fault without a non-finite value, and another one is drawn."""
+MODES = {"at once": (True, False), "late": (False, False), "late, with the batch": (False, True)}
+
+
+class Observer:
+    """Stands in for the logger: keeps the rows and the record, and needs no store."""
+
+    def __init__(self) -> None:
+        self.history, self.record = History(), ""
+
+    def hand_over(self, chunk: PendingChunk) -> None:
+        for table in chunk.tables():
+            self.history.add(table)
+
+    def noticed(self, tag: str, value: str) -> None:
+        pass
+
+    def replaced(self, k: int, optimizer: torch.optim.Optimizer) -> None:
+        pass
+
+    def warn(self, key: str, message: str) -> None:
+        print(f"warning {key}: {message}")
+
+    def write(self, facts: Mapping[str, Any], _batches: Sequence[Seen]) -> None:
+        self.capture.flush()
+        self.record = to_text({**facts, "ranks": 1, "max_train_steps": 1000, "history": self.history.facts()})
+
+    def train(self, training: Training, *, at_once: bool, keeps_batches: bool) -> Record | None:
+        """Train for some steps; return the record, if there is one."""
+        optimizers = [training.optimizer]
+        watch = Autopsy(training.model, optimizers, self.write, self.warn, keeps_batches=keeps_batches)
+        watch.reads = "cpu" if at_once else "none"
+        self.capture = StepCapture(optimizers, self, measure=GradientNorm(), watch=watch)
+        for i in range(training.steps):
+            watch.on_batch(batch := training.batch(i))
+            self.capture.add_loss(training.step(i, batch))
+            if i % LAG == LAG - 1:
+                self.capture.flush()
+                watch.late_step = self.history.bad_step
+        self.capture.stop()
+        watch.late_step = self.history.bad_step
+        watch.stop()
+        return read_record(self.record) if self.record else None
+
+
+def verdict(name: str, seed: int, mode: str, show: bool) -> str:
+    """Return right, wrong, open or silent."""
+    at_once, keeps_batches = MODES[mode]
+    for again in range(MAX_DRAWS):
+        training = FAULTS[name](seed + 1000 * again)
+        if (record := Observer().train(training, at_once=at_once, keeps_batches=keeps_batches)) is not None:
+            break
+    else:
+        return "silent"
+    found = diagnose(record)
+    right = found.cause == training.cause and training.names in found.culprit
+    if show and not right:
+        print(f"{name}, seed {seed}, {mode}, step {record.step}: {found.cause}: {found.culprit}")
+    return "right" if right else "open" if found.certainty == "open" else "wrong"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure how often an autopsy names the culprit.")
+    parser.add_argument("--seeds", default="100:110")
+    parser.add_argument("--fault", action="append", choices=list(FAULTS))
+    parser.add_argument("--mode", action="append", choices=list(MODES))
+    parser.add_argument("--show", action="store_true")
+    options = parser.parse_args()
+    first, last = map(int, options.seeds.split(":"))
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    modes = options.mode or list(MODES)
+    print(f"| fault | {' | '.join(modes)} |\n|---|{'---|' * len(modes)}")
+    totals = {mode: dict.fromkeys(("right", "open", "wrong", "silent"), 0) for mode in modes}
+    for name in options.fault or FAULTS:
+        cells = []
+        for mode in modes:
+            verdicts = [verdict(name, seed, mode, options.show) for seed in range(first, last)]
+            for one in verdicts:
+                totals[mode][one] += 1
+            others = [f"{verdicts.count(v)} {v}" for v in ("open", "wrong", "silent") if v in verdicts]
+            cells.append(", ".join([f"{verdicts.count('right')}", *others]))
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    shares = [", ".join(f"{n} {v}" for v, n in totals[mode].items() if n) for mode in modes]
+    print(f"| all | {' | '.join(shares)} |")
+    healthy = [s for s in range(first, last) if Observer().train(Training(s), at_once=True, keeps_batches=False)]
+    print(f"\nhealthy trainings with a record: {len(healthy)} of {last - first}")
+
+
+if __name__ == "__main__":
+    main()

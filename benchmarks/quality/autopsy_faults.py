@@ -1,0 +1,462 @@
+# ruff: noqa: ARG002 - not every training needs the number of its step
+"""Small trainings with one fault each, for `autopsy.py`. The seed chooses the network, the optimizer, the data and the step."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+class Training:
+    """A healthy training: a small network for regression or classification. Subclasses insert a fault."""
+
+    cause: ClassVar[str] = ""
+    """The cause that the autopsy should name (`advisor.engine.autopsy`)."""
+    names: ClassVar[str] = ""
+    """A text that the sentence about the culprit should contain."""
+    steps: ClassVar[int] = 150
+
+    def __init__(self, seed: int) -> None:
+        torch.manual_seed(seed)
+        self.draw = random.Random(seed)
+        self.at = self.draw.randint(15, 90)
+        """Step of the fault."""
+        self.width, self.depth = self.draw.choice([8, 16, 32]), self.draw.choice([1, 2, 3])
+        self.classes = self.draw.choice([0, 3, 5])
+        """Number of classes; 0 for regression."""
+        self.size, self.clips = self.draw.choice([16, 32, 64]), self.draw.random() < 0.3
+        self.truth = torch.randn(6, max(self.classes, 1))
+        self.model: Any = self.network()
+        self.prepare()
+        self.optimizer = self.make_optimizer()
+
+    def network(self) -> nn.Module:
+        layers: list[nn.Module] = [nn.Linear(6, self.width), self.draw.choice([nn.ReLU, nn.GELU, nn.Tanh])()]
+        for _ in range(self.depth):
+            layers += [nn.Linear(self.width, self.width), nn.ReLU()]
+        if self.draw.random() < 0.5:
+            layers.insert(1, self.draw.choice([nn.BatchNorm1d, nn.LayerNorm])(self.width))
+        return nn.Sequential(*layers, nn.Linear(self.width, max(self.classes, 1)))
+
+    def prepare(self) -> None:
+        """Change the network before its optimizer is made."""
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        weights, kind = self.model.parameters(), self.draw.choice(["sgd", "adam", "adamw"])
+        if kind == "sgd":
+            return torch.optim.SGD(weights, 10 ** self.draw.uniform(-2.5, -1.5), momentum=self.draw.choice([0.0, 0.9]))
+        return (torch.optim.Adam if kind == "adam" else torch.optim.AdamW)(weights, 10 ** self.draw.uniform(-3.3, -2.3))
+
+    def batch(self, i: int) -> Batch:
+        """Return the batch of step i."""
+        x = torch.randn(self.size, 6)
+        y = x @ self.truth + 0.1 * torch.randn(self.size, max(self.classes, 1))
+        return x, y.argmax(1) if self.classes else y
+
+    def inject(self, i: int) -> None:
+        """Change the training before step i."""
+
+    def output(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.model(x)
+        return out
+
+    def loss(self, batch: Batch) -> torch.Tensor:
+        out = self.output(batch[0])
+        return nn.functional.cross_entropy(out, batch[1]) if self.classes else nn.functional.mse_loss(out, batch[1])
+
+    def step(self, i: int, batch: Batch) -> torch.Tensor:
+        """Make step i and return the loss."""
+        self.inject(i)
+        loss = self.loss(batch)
+        self.optimizer.zero_grad()
+        self.backward(loss)
+        if self.clips:
+            nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        return loss
+
+    def backward(self, loss: torch.Tensor) -> None:
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def linears(self) -> list[nn.Linear]:
+        return [module for module in self.model.modules() if isinstance(module, nn.Linear)]
+
+
+class Regression(Training):
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+
+    def network(self) -> nn.Module:
+        self.classes, self.truth = 0, self.truth[:, :1]
+        return super().network()
+
+
+class NanBatch(Training):
+    cause, names = "batch", "[0]"
+
+    def batch(self, i: int) -> Batch:
+        x, y = super().batch(i)
+        if i == self.at:
+            x[self.draw.randrange(self.size), self.draw.randrange(6)] = self.draw.choice([math.nan, math.inf])
+        return x, y
+
+
+class HugeBatch(Training):
+    cause, names = "batch", "[0]"
+
+    def batch(self, i: int) -> Batch:
+        x, y = super().batch(i)
+        if i >= self.at and i % 20 == self.at % 20:
+            x[self.draw.randrange(self.size)] *= 10 ** self.draw.uniform(18, 37)
+        return x, y
+
+
+class NanLabels(Regression):
+    cause, names = "batch", "[1]"
+
+    def batch(self, i: int) -> Batch:
+        x, y = super().batch(i)
+        if i == self.at:
+            y[self.draw.randrange(self.size)] = math.nan
+        return x, y
+
+
+class HalfOverflow(Training):
+    """Activations outgrow float16 in an autocast region, as a layer without normalisation scales them up."""
+
+    cause, names = "precision", "float16"
+
+    def inject(self, i: int) -> None:
+        self.gain = 1.0 if i < self.at else 10 ** self.draw.uniform(5.5, 6.5)
+
+    def output(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.float16):
+            hidden = self.model[0](x)
+            for layer in list(self.model)[1:-1]:
+                hidden = layer(hidden)
+            raised = self.model[-1](hidden * hidden.new_tensor(1.0)) * torch.tensor(self.gain).half()
+            out: torch.Tensor = (raised / self.gain).float()
+            return out
+
+
+class BadInitialisation(Training):
+    cause, names = "initialisation", "weight"
+
+    def prepare(self) -> None:
+        for layer in self.linears():
+            nn.init.normal_(layer.weight, std=10 ** self.draw.uniform(14, 18))
+
+
+class RateTooLarge(Regression):
+    cause, names = "rate", "diverged"
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        self.clips = False
+        return torch.optim.SGD(
+            self.model.parameters(), 10 ** self.draw.uniform(0.3, 1.5), momentum=self.draw.choice([0.0, 0.9])
+        )
+
+
+class NoWarmup(Regression):
+    """A rate that trains well after a warmup, on a loss of higher order, and diverges from a cold start."""
+
+    cause, names = "rate", "diverged"
+
+    def network(self) -> nn.Module:
+        super().network()
+        return nn.Sequential(
+            nn.Linear(6, self.width),
+            nn.Softplus(),
+            nn.Linear(self.width, self.width),
+            nn.Softplus(),
+            nn.Linear(self.width, 1),
+        )
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        self.clips = False
+        return torch.optim.SGD(self.model.parameters(), 10 ** self.draw.uniform(-1.0, -0.5), momentum=0.9)
+
+    def loss(self, batch: Batch) -> torch.Tensor:
+        return ((self.output(batch[0]) - batch[1] - 3.0) ** 4).mean()
+
+
+class ZeroEpsilon(Training):
+    """From some step on, an embedding-like input stays zero, so its weights have gradients of zero; Adam divides 0 by 0."""
+
+    cause, names = "optimizer", "eps=0"
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        self.clips = False
+        kind: type[torch.optim.Adam] = self.draw.choice([torch.optim.Adam, torch.optim.AdamW])
+        return kind(self.model.parameters(), 1e-3, eps=0.0)
+
+    def batch(self, i: int) -> Batch:
+        x, y = super().batch(i)
+        x[:, self.draw.randrange(6)] *= 1.0
+        x[:, 0] = 0.0
+        return x, y
+
+
+class BrokenLayer(Training):
+    """Code of the user overwrites weights of one layer with a value that is not finite."""
+
+    cause = "layer"
+
+    def inject(self, i: int) -> None:
+        if i == self.at:
+            modules = dict(self.model.named_modules())
+            chosen = self.draw.choice([name for name, module in modules.items() if isinstance(module, nn.Linear)])
+            type(self).names = chosen
+            with torch.no_grad():
+                modules[chosen].weight[0] = math.nan
+
+
+class LogOfZero(Training):
+    cause, names = "operation", "log of 0"
+
+    def network(self) -> nn.Module:
+        self.classes = self.classes or 4
+        self.truth = torch.randn(6, self.classes)
+        return super().network()
+
+    def loss(self, batch: Batch) -> torch.Tensor:
+        p = torch.softmax(self.output(batch[0]) * self.sharp, 1)
+        return -torch.log(p[torch.arange(len(p)), batch[1]]).mean()
+
+    def inject(self, i: int) -> None:
+        self.sharp = 1.0 if i < self.at else 1e4
+
+
+class DivisionByZero(Training):
+    """Features are normalised by their spread in the batch, and one batch has a constant feature."""
+
+    cause, names = "operation", "division by 0"
+
+    def output(self, x: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = self.model[0](x)
+        spread = ((hidden - hidden.mean(0)) ** 2).mean(0)
+        hidden = (hidden - hidden.mean(0)) / spread
+        for layer in list(self.model)[1:]:
+            hidden = layer(hidden)
+        return hidden
+
+    def batch(self, i: int) -> Batch:
+        x, y = super().batch(i)
+        if i == self.at:
+            x[:] = x[0]
+        return x, y
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int, outputs: int) -> None:
+        super().__init__()
+        self.embed, self.qkv, self.out = nn.Linear(6, width), nn.Linear(width, 3 * width), nn.Linear(width, outputs)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(torch.relu(self.embed(x))).chunk(3, -1)
+        scores = (q @ k.transpose(-1, -2)) / math.sqrt(q.shape[-1])
+        mixed = torch.softmax(scores.masked_fill(mask, -math.inf), -1) @ v
+        out: torch.Tensor = self.out(mixed.mean(-2))
+        return out
+
+
+class MaskedRow(Training):
+    cause, names = "operation", "masked entirely"
+
+    def network(self) -> nn.Module:
+        return Attention(self.width, max(self.classes, 1))
+
+    def inject(self, i: int) -> None:
+        self.i = i
+
+    def output(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = x.unsqueeze(1) + 0.1 * torch.randn(len(x), 5, 6)
+        mask = torch.rand(len(x), 1, 5) < 0.2
+        mask[:, :, 0] = self.i == self.at
+        mask[0] |= self.i == self.at
+        mask[1:, :, 0] = False
+        out: torch.Tensor = self.model(tokens, mask)
+        return out
+
+
+class RootOfZero(Regression):
+    """The distance of an output to itself: its root has an infinite derivative."""
+
+    cause, names = "operation", "Sqrt"
+
+    def loss(self, batch: Batch) -> torch.Tensor:
+        out = self.output(batch[0])
+        if self.i == self.at:
+            batch[1][0] = out[0].detach()
+        return ((out - batch[1]) ** 2).sum(1).sqrt().mean()
+
+    def inject(self, i: int) -> None:
+        self.i = i
+
+
+class ExpOverflow(Regression):
+    """A log variance is predicted without a bound, and the loss uses its exp."""
+
+    cause, names = "operation", "Exp"
+
+    def loss(self, batch: Batch) -> torch.Tensor:
+        out = self.output(batch[0])
+        return ((out - batch[1]) ** 2).mean() + 1e-3 * torch.exp(out * self.factor).mean()
+
+    def inject(self, i: int) -> None:
+        self.factor = 0.1 if i < self.at else 200.0
+
+
+class UnscaledStep(Training):
+    """The loss is scaled by a GradScaler, but the optimizer steps without it, so gradients stay scaled."""
+
+    cause, names = "loss scale", "unscal"
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        self.clips = False
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** self.draw.choice([14, 16, 20]))
+        return torch.optim.SGD(self.model.parameters(), 10 ** self.draw.uniform(-2.5, -1.5), momentum=0.9)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+
+
+class ScaleOverflow(Training):
+    """A fixed loss scale that is too large: the scaled loss overflows."""
+
+    cause, names = "loss scale", "scale"
+
+    def inject(self, i: int) -> None:
+        self.scale = 1.0 if i < self.at else 3e38
+
+    def backward(self, loss: torch.Tensor) -> None:
+        (loss * self.scale * 8).backward()  # type: ignore[no-untyped-call]
+        for p in self.model.parameters():
+            if p.grad is not None:
+                p.grad /= self.scale * 8
+
+
+class NanBuffer(Training):
+    """The running statistics of frozen batch normalisation are not finite."""
+
+    cause, names = "buffer", "running_"
+
+    def network(self) -> nn.Module:
+        return nn.Sequential(
+            nn.Linear(6, self.width), nn.BatchNorm1d(self.width), nn.ReLU(), nn.Linear(self.width, max(self.classes, 1))
+        )
+
+    def inject(self, i: int) -> None:
+        norm: Any = self.model[1]
+        norm.train(i < self.at - 5)
+        if i == self.at:
+            self.draw.choice([norm.running_mean, norm.running_var])[0] = math.nan
+
+
+class EmbeddingRow(Training):
+    cause, names = "layer", "embed.weight"
+
+    def network(self) -> nn.Module:
+        return nn.ModuleDict({"embed": nn.Embedding(50, 6), "net": super().network()})
+
+    def inject(self, i: int) -> None:
+        if i == self.at:
+            with torch.no_grad():
+                self.model["embed"].weight[self.draw.randrange(50)] = math.inf
+
+    def output(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = torch.randint(0, 50, (len(x),))
+        out: torch.Tensor = self.model["net"](x + self.model["embed"](tokens))
+        return out
+
+
+class NeverCleared(Regression):
+    cause, names = "accumulation", "added up"
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        self.clips = False
+        return torch.optim.SGD(self.model.parameters(), 10 ** self.draw.uniform(-1.3, -0.8), momentum=0.9)
+
+    def step(self, i: int, batch: Batch) -> torch.Tensor:
+        loss = self.loss(batch)
+        self.backward(loss)
+        self.optimizer.step()
+        return loss
+
+
+class WrongBackward(torch.autograd.Function):
+    fails = False
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x.clamp(min=0)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        slope: torch.Tensor = x.clamp(min=0) / x.clamp(min=0) if WrongBackward.fails else (x > 0).to(x)
+        return grads[0] * slope
+
+
+class CustomOperation(Training):
+    """An operation of the user's own has a backward pass that divides 0 by 0."""
+
+    cause, names = "operation", "WrongBackward"
+
+    def output(self, x: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = x
+        chosen = 1 + 2 * (self.at % self.depth)
+        for k, layer in enumerate(self.model):
+            hidden = layer(hidden)
+            if k == chosen:
+                hidden = WrongBackward.apply(hidden)  # type: ignore[no-untyped-call]
+        return hidden
+
+    def inject(self, i: int) -> None:
+        WrongBackward.fails = i >= self.at
+
+
+class DecayTooLarge(Training):
+    cause, names = "weight decay", "decay"
+    steps = 400
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        self.clips = False
+        rate = 10 ** self.draw.uniform(-2.0, -1.0)
+        decay = self.draw.uniform(2.6, 6.0) / rate
+        if self.draw.random() < 0.5:
+            return torch.optim.SGD(self.model.parameters(), rate, weight_decay=decay)
+        return torch.optim.AdamW(self.model.parameters(), rate, weight_decay=decay)
+
+
+FAULTS: dict[str, Callable[[int], Training]] = {
+    "NaN in a batch": NanBatch,
+    "huge values in a batch": HugeBatch,
+    "NaN in labels": NanLabels,
+    "overflow of float16": HalfOverflow,
+    "wrong initialisation": BadInitialisation,
+    "rate too large": RateTooLarge,
+    "warmup missing": NoWarmup,
+    "epsilon of Adam is 0": ZeroEpsilon,
+    "one broken layer": BrokenLayer,
+    "log of 0 in the loss": LogOfZero,
+    "division by 0 in a normalisation": DivisionByZero,
+    "attention row masked entirely": MaskedRow,
+    "derivative of the root of 0": RootOfZero,
+    "exp overflows": ExpOverflow,
+    "scaled loss, unscaled step": UnscaledStep,
+    "loss scale overflows": ScaleOverflow,
+    "NaN in a buffer": NanBuffer,
+    "inf in a row of an embedding": EmbeddingRow,
+    "gradients never cleared": NeverCleared,
+    "wrong backward of a custom operation": CustomOperation,
+    "weight decay too large": DecayTooLarge,
+}
