@@ -19,7 +19,9 @@ MODULES = (
     "mlflow.tracking",
     "mlflow.store.tracking.sqlalchemy_store",
     "torch",
-    "advisor.contract",
+    "advisor.analysis",
+    "advisor.cli.main",
+    "advisor.report.build",
 )
 """Imported before the first fork. They start no thread that a fork would lose."""
 
