@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from warm import WORDS
 
 from advisor_logging import shipper_process
 
@@ -81,6 +82,7 @@ def _at_work() -> bool:
 
 def _is_shipper(child: psutil.Process) -> bool:
     try:
-        return any("advisor_logging.shipper" in word for word in child.cmdline())  # empty after its exit
+        words = WORDS.get(child.pid) or child.cmdline()  # empty after its exit
+        return any("advisor_logging.shipper" in word for word in words)
     except psutil.Error:
         return False
