@@ -189,7 +189,11 @@ class Autopsy:
         elif self.late_step is not None:
             self._guard(self._find_late)()
         elif norm is not None and self._can_read(norm):
-            self._guard(self._check_norm)(step, float(norm))
+            value = float(norm)
+            if value <= self._largest_norm:  # false for NaN
+                self._candidate = None
+            else:
+                self._guard(self._check_norm)(step, value)
         elif parts is not None:
             if self._norms.maxlen == 2:
                 self._norms = deque(maxlen=max(min(1024, RING_VALUES // len(parts)), 2))

@@ -1,0 +1,81 @@
+"""Measures the processor time that `autopsy=True` adds to a healthy training step.
+
+    python benchmarks/speed/autopsy_cost.py
+
+One logger records one training, in short blocks that take turns: with the autopsy, without it, and once more without it. The
+time of a kind is the mean of its fastest tenth of blocks, which other load on the machine disturbs least. The difference of the
+two kinds without the autopsy is the noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import itertools
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from models import MODELS, Training
+
+from advisor_pytorch import TuningLogger
+from advisor_pytorch.autopsy.watch import Autopsy
+from advisor_pytorch.steps.backward import patches
+
+
+def start(training: Training, folder: Path) -> TuningLogger:
+    return TuningLogger(
+        training.model,
+        training.optimizer,
+        params={},
+        objective="val/loss",
+        tracking_uri=f"sqlite:///{folder / 'mlflow.db'}",
+        spool=folder,
+        close_timeout_s=300.0,
+    )
+
+
+def block(log: TuningLogger, training: Training, steps: int, watch: Autopsy | None) -> float:
+    """Train a block of steps with or without the autopsy; return microseconds of processor time a step."""
+    log._autopsy = log._capture._watch = watch
+    if watch is not None:
+        patches.listen(watch._listener)
+    batches = iter(log.batches(itertools.repeat(torch.zeros(64, 1))))
+    begun = time.process_time()
+    for _ in range(steps):
+        next(batches)
+        log.step(training.step())
+    seconds = time.process_time() - begun
+    if watch is not None:
+        patches.ignore(watch._listener)
+    return seconds / steps * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure the cost of the autopsy per healthy step.")
+    parser.add_argument("--models", default=",".join(list(MODELS)[:2]))
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=20)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    print("| training | step | added by the autopsy | noise |\n|---|---|---|---|")
+    for model in options.models.split(","):
+        training = MODELS[model](torch.device("cpu"))
+        with tempfile.TemporaryDirectory() as folder, start(training, Path(folder)) as log:
+            watch = log._autopsy
+            assert watch is not None
+            patches.ignore(watch._listener)
+            gc.collect()
+            times: list[list[float]] = [[], [], []]
+            for i in range(options.rounds):
+                for k in (0, 1, 2) if i % 2 else (2, 1, 0):
+                    times[k].append(block(log, training, options.steps, None if k else watch))
+            log._autopsy = watch
+            added, base, noise = (statistics.mean(sorted(t)[: max(len(t) // 10, 1)]) for t in times)
+            print(f"| {model} | {base:,.0f} µs | {added - base:+.1f} µs | {noise - base:+.1f} µs |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
