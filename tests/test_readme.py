@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from commands import status_of
 
-pytestmark = [pytest.mark.usefixtures("warm"), pytest.mark.xdist_group("readme")]  # they share the trainings
+pytestmark = pytest.mark.xdist_group("readme")  # they share the trainings
 CHECKOUT = Path(__file__).parents[1]
 GUIDES = [CHECKOUT / "docs" / f"{name}.md" for name in ("logging", "importing", "analyzing", "rounds", "running")]
 README = (CHECKOUT / "README.md").read_text()

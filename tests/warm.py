@@ -12,7 +12,6 @@ import array
 import ctypes
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -31,7 +30,6 @@ _STARTUP = ("PYTHON", "LC_", "LANG", "OMP_", "MKL_", "LD_", "MALLOC")
 WORDS: dict[int, list[str]] = {}
 """Arguments of the started processes, by process id."""
 _CHANGEABLE = {"PYTHONPATH", "PYTHONUNBUFFERED"}
-_SLOW = re.compile(r"^(import|from) .*\b(mlflow|torch|advisor\w*|runpy)\b", re.MULTILINE)
 _execute_cold = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 
 
@@ -84,8 +82,6 @@ class WarmPython:
             kind, code, argv, first = "code", rest[1], ["-c", *rest[2:]], ""
         else:
             kind, code, argv, first = "script", rest[0], rest, str(Path(folder, rest[0]).resolve().parent)
-        if not _imports_slowly(kind, code, folder):
-            return None
         listed = [p for p in environment.get("PYTHONPATH", "").split(os.pathsep) if p]
         path = listed if safe else [first, *listed]
         if any(_hides(Path(folder, p)) for p in path if os.path.realpath(Path(folder, p)) not in self._own):
@@ -107,21 +103,9 @@ class WarmPython:
         return fixed(environment) != fixed(self.environment)
 
 
-def _imports_slowly(kind: str, code: str, folder: str) -> bool:
-    """Return whether the process imports MLflow, PyTorch or our packages at once; otherwise a fork takes longer."""
-    if kind == "module":
-        return code.startswith("advisor")
-    if kind == "script":
-        try:
-            code = Path(folder, code).read_text("utf-8")
-        except (OSError, ValueError):
-            return False
-    return _SLOW.search(code) is not None
-
-
 def _hides(folder: Path) -> bool:
     try:
-        return any(entry.removesuffix(".py") in HIDDEN for entry in os.listdir(folder))
+        return any(entry.partition(".")[0] in HIDDEN for entry in os.listdir(folder))
     except OSError:
         return False
 

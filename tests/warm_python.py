@@ -19,9 +19,7 @@ MODULES = (
     "mlflow.tracking",
     "mlflow.store.tracking.sqlalchemy_store",
     "torch",
-    "advisor.analysis",
-    "advisor.cli.main",
-    "advisor.report.build",
+    "advisor.contract",
 )
 """Imported before the first fork. They start no thread that a fork would lose."""
 

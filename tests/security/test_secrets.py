@@ -28,7 +28,7 @@ from mlflow_studies import log_study
 from advisor.cli import main
 from advisor.contract.redact import redact
 
-pytestmark = [pytest.mark.usefixtures("warm"), pytest.mark.xdist_group("secrets")]  # they share a server
+pytestmark = pytest.mark.xdist_group("secrets")  # they share a server
 
 PASSWORD = "pl/anted:pa55@word"  # as hard to find in an address as it may be
 PLANTED = {

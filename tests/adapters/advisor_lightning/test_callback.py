@@ -22,8 +22,6 @@ from advisor_pytorch.frameworks import plain_values
 from advisor_pytorch.steps.gradients import global_norm
 from tests.adapters.fixture_types import History, OnlyRun
 
-pytestmark = pytest.mark.usefixtures("warm")
-
 Points = tuple[torch.Tensor, torch.Tensor]
 
 

@@ -21,8 +21,6 @@ from advisor import analyze
 from advisor.model.study import Study
 from advisor.tracking import read_study
 
-pytestmark = pytest.mark.usefixtures("warm")
-
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 RATES = (0.003, 0.03, 0.3)

@@ -16,8 +16,6 @@ from mlflow.tracking import MlflowClient
 from advisor import contract
 from advisor.contract.guard_file import read_verdict
 
-pytestmark = pytest.mark.usefixtures("warm")
-
 
 @pytest.fixture
 def advisor(capfd: pytest.CaptureFixture[str]) -> commands.Advisor:

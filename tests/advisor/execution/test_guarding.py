@@ -25,8 +25,6 @@ from advisor.model.spec import Sampler
 from advisor.tracking import read_study
 from advisor.tracking.stores.location import locate
 
-pytestmark = pytest.mark.usefixtures("warm")
-
 STOPPED = {(n, 0): "complete" for n in range(5)} | {(5, 0): "pruned", (6, 0): "diverged"}
 
 

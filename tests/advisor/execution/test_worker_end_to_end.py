@@ -18,8 +18,6 @@ from mlflow.tracking import MlflowClient
 from advisor import analyze, contract
 from advisor.tracking.stores.reading import read_experiment
 
-pytestmark = pytest.mark.usefixtures("warm")
-
 STUDY = """
 study: small
 objective: {metric: val/loss, direction: minimize}

@@ -30,8 +30,6 @@ from advisor.model.spec_yaml import loads
 
 from .hostile_names import HOSTILE, ORDER, log_hostile
 
-pytestmark = pytest.mark.usefixtures("warm")
-
 TOOLS = "list_experiments analyze_experiment next_study gate explain_rule history compare check_study".split()
 Call = Callable[..., Awaitable[tuple[bool, str]]]
 

@@ -17,8 +17,6 @@ from advisor.planning.designs.initial import LADDERS, Wish, initial
 from advisor.planning.designs.one_each import one_each
 from advisor.planning.sampling.halton import sample
 
-pytestmark = pytest.mark.usefixtures("warm")
-
 AIM = Objective(metric="valid/error", direction="minimize")
 KNOWN = ["--metric", "valid/error", "--direction", "minimize", "--max-train-steps", "5000"]
 
