@@ -5,13 +5,11 @@ from __future__ import annotations
 import copy
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from promise import ALL
 
 from advisor.contract import redact
 
@@ -77,28 +75,6 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def database(empty_store: Path, tmp_path: Path) -> str:
     """Address of a new SQLite store, `mlflow.db` in the test's folder."""
     return f"sqlite:///{shutil.copy(empty_store, tmp_path / 'mlflow.db')}"
-
-
-@pytest.fixture(scope="session")
-def warm_python() -> Iterator[Any]:
-    """A process that has imported MLflow and PyTorch; None where its forks cannot become children of this process."""
-    if sys.platform != "linux" or ALL:
-        yield None
-        return
-    from warm import WarmPython
-
-    warm = WarmPython()
-    yield warm
-    warm.close()
-
-
-@pytest.fixture
-def warm(warm_python: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make new Python processes forks of one that has imported MLflow and PyTorch."""
-    if warm_python is not None:
-        from warm import execute_with
-
-        monkeypatch.setattr("subprocess.Popen._execute_child", execute_with(warm_python))
 
 
 CHROMIUM = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)

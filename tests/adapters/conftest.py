@@ -34,7 +34,7 @@ def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
 
 
 @pytest.fixture
-def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: None) -> str:
+def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Address of a store; the working directory and the spools are beside it."""
     monkeypatch.setattr(shipper_process, "_RUN_VARIABLES", {*shipper_process._RUN_VARIABLES, "PYTEST_CURRENT_TEST"})
     monkeypatch.chdir(tmp_path)
