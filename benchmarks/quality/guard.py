@@ -322,7 +322,7 @@ def hindsight_table(options: argparse.Namespace) -> None:
 
 
 def _other_stopper(name: str) -> Stopper:
-    return hindsight.other_stoppers()[name]
+    return hindsight.other_stoppers()[name]()
 
 
 def _short(way: str) -> str:

@@ -15,6 +15,7 @@ import torch
 from models import Training
 
 from advisor_pytorch import TuningLogger
+from advisor_pytorch.logger import _open_loggers
 from advisor_pytorch.steps.gradients import gradient_norm
 
 Step = Callable[[], object]
@@ -78,6 +79,7 @@ def _our_hook(
         close_timeout_s=300.0,
         guard=guard,
     ) as log:
+        _open_loggers.discard(log)  # else the next logger on this model closes it
         if not takes_norm:
             log._capture._norms._measure = None
         batches = iter(log.batches(_endless()))

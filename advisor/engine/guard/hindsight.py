@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -27,6 +28,10 @@ REPLAYED = 0.9
 """Minimum share of the trained trials whose curves can be replayed: the others could change the result."""
 MAX_EVALUATIONS = 20_000
 """Maximum number of evaluations to replay, which takes about two seconds."""
+MAX_ORDERS = 5
+"""Maximum number of orders of the trials to replay: whether a stopper loses a trial depends on the trials before it."""
+MAX_REPLAYED = 50_000
+"""Maximum number of evaluations to replay, over all orders."""
 WARMUPS = (0.25, 0.5, 0.75)
 """Shares of the training before which the median pruner stops no trial."""
 ETA = 3
@@ -44,7 +49,7 @@ class Outcome(FrozenModel):
     kept: bool
     """Whether the best trial, or one within the seed noise of it, would have run to its end."""
     lost: int
-    """Number of the best trials that would have been stopped."""
+    """Number of the best trials that would have been stopped, in the least favourable of the replayed orders."""
 
 
 class Hindsight(FrozenModel):
@@ -58,6 +63,8 @@ class Hindsight(FrozenModel):
     """Number of trials that ran at the same time."""
     best: int = 0
     """Number of best trials that `Outcome.lost` counts from."""
+    orders: int = 0
+    """Number of replayed orders of the trials: the one in which they began, and random ones."""
     guard: Outcome | None = None
     others: tuple[Outcome, ...] = ()
     """Outcomes of other stoppers, for comparison."""
@@ -222,49 +229,69 @@ def _replayed(study: Study, policy: Policy, runs: Sequence[_Run]) -> Hindsight:
     trials = [r.progress for r in runs]
     whole = {id(r.progress) for r in runs if r.whole}
     workers = concurrency([(r.began, r.ended) for r in runs])
-    ways = {"guard": _guard(policy, runs), **other_stoppers()}
+    ways = {"guard": lambda: _guard(policy, runs), **other_stoppers()}
     guard, *others = outcomes(trials, whole, ways, workers, noise=_seed_noise(study))
-    best = min(BEST, len(whole))
+    best, orders = min(BEST, len(whole)), len(_orders(trials))
     return Hindsight(
         trials=len(runs),
         workers=workers,
         best=best,
+        orders=orders,
         guard=guard,
         others=tuple(others),
-        message=_message(guard, others, best),
+        message=_message(guard, others, best, orders),
     )
 
 
-def other_stoppers() -> dict[str, Stopper]:
-    """Return new stoppers that the guard is compared with, by name."""
-    found = {f"median pruning from {Percent(share)} of the training": median_stopper(share) for share in WARMUPS}
-    return {**found, f"successive halving (eta {ETA})": halving_stopper(ETA)}
+def other_stoppers() -> dict[str, Callable[[], Stopper]]:
+    """Return makers of the stoppers that the guard is compared with, by name."""
+    found: dict[str, Callable[[], Stopper]] = {
+        f"median pruning from {Percent(share)} of the training": partial(median_stopper, share) for share in WARMUPS
+    }
+    return {**found, f"successive halving (eta {ETA})": partial(halving_stopper, ETA)}
 
 
 def outcomes(
-    trials: Sequence[Progress], whole: set[int], ways: Mapping[str, Stopper], workers: int, *, noise: float
+    trials: Sequence[Progress],
+    whole: set[int],
+    ways: Mapping[str, Callable[[], Stopper]],
+    workers: int,
+    *,
+    noise: float,
 ) -> list[Outcome]:
     """Return what each stopper would have saved and lost.
 
-    whole: ids of the trials that trained to the planned end. ways: new stoppers by name. noise: difference between results that
-    counts as none.
+    trials: in the order in which they began. whole: ids of those that trained to the planned end. ways: makers of the stoppers by
+    name. noise: difference between results that counts as none.
     """
-    ranked = sorted((i for i, t in enumerate(trials) if id(t) in whole), key=lambda i: trials[i].best[-1])
-    best, limit = ranked[:BEST], trials[ranked[0]].best[-1] + noise
-    winners = [i for i in ranked if trials[i].best[-1] <= limit]
+    ranked = sorted((t for t in trials if id(t) in whole), key=lambda t: t.best[-1])
+    best, limit = ranked[:BEST], ranked[0].best[-1] + noise
+    winners = [t for t in ranked if t.best[-1] <= limit]
     steps = sum(float(t.steps[-1]) for t in trials)
+    orders = _orders(trials)
 
-    def outcome(name: str, after: Sequence[int]) -> Outcome:
-        left = sum(float(t.steps[-1] - t.steps[end - 1]) for t, end in zip(trials, after, strict=True))
-        finished = {i for i, end in enumerate(after) if end == len(trials[i].steps)}
+    def ends(make: Callable[[], Stopper], order: Sequence[Progress]) -> dict[Progress, int]:
+        return dict(zip(order, replay(order, _among(whole, make()), workers), strict=True))
+
+    def outcome(name: str, replays: Sequence[Mapping[Progress, int]]) -> Outcome:
+        after, *_ = replays
+        finished = [{t for t, end in found.items() if end == len(t.steps)} for found in replays]
         return Outcome(
             name=name,
-            saved=left / steps,
-            kept=not finished.isdisjoint(winners),
-            lost=len(best) - len(finished.intersection(best)),
+            saved=sum(float(t.steps[-1] - t.steps[end - 1]) for t, end in after.items()) / steps,
+            kept=not finished[0].isdisjoint(winners),
+            lost=max(len(best) - len(those.intersection(best)) for those in finished),
         )
 
-    return [outcome(name, replay(trials, _among(whole, stopper), workers)) for name, stopper in ways.items()]
+    return [outcome(name, [ends(make, order) for order in orders]) for name, make in ways.items()]
+
+
+def _orders(trials: Sequence[Progress]) -> list[Sequence[Progress]]:
+    """Return the trials in the order in which they began, and in random orders."""
+    count = MAX_REPLAYED // sum(len(t.steps) for t in trials)
+    rng = np.random.default_rng(0)
+    others = [[trials[i] for i in rng.permutation(len(trials))] for _ in range(min(count, MAX_ORDERS) - 1)]
+    return [trials, *others]
 
 
 def _seed_noise(study: Study) -> float:
@@ -273,10 +300,10 @@ def _seed_noise(study: Study) -> float:
     return variance[0] if variance is not None else 0.0
 
 
-def _message(guard: Outcome, others: Sequence[Outcome], best: int) -> Message:
+def _message(guard: Outcome, others: Sequence[Outcome], best: int, orders: int) -> Message:
     result = " and kept the best result" if guard.kept else ", but lost the best result"
     if guard.kept and guard.lost:
-        result += f", but not all {best} best trials"
+        result += f", but not all {best} best trials" + (f" in each of {orders} orders" if orders > 1 else "")
     first = say(
         "In this study, the guard (`advisor run --stop-doomed`) would have saved {saved} of all steps{result}.",
         saved=Percent(guard.saved),
@@ -285,12 +312,17 @@ def _message(guard: Outcome, others: Sequence[Outcome], best: int) -> Message:
     if not guard.saved:
         first = say("In this study, the guard (`advisor run --stop-doomed`) would have stopped no trial early.")
     second = say(
-        "Of the {best} best trials, {losses}.",
+        "Of the {best} best trials, {losses}{orders}.",
         best=best,
+        orders=f", in the worst of {orders} orders of the trials" if orders > 1 else "",
         losses=joined(f"{o.name}{'' if i else ' would have lost'} {o.lost}" for i, o in enumerate(others)),
     )
     if not any(o.lost for o in others):
-        second = say("Median pruning and successive halving would have kept all {best} best trials.", best=best)
+        second = say(
+            "Median pruning and successive halving would have kept all {best} best trials{orders}.",
+            best=best,
+            orders=f" in each of {orders} orders of the trials" if orders > 1 else "",
+        )
     elif all(o.lost for o in others):
         second = say("{second} None of these settings would have been safe.", second=second)
     return say("{first} {second}", first=first, second=second)

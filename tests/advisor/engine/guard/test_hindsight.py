@@ -64,14 +64,21 @@ CURVES = [*(falling(0.17 - 0.01 * i) for i in range(8)), falling(1.5, 0.2), fall
 def test_hopeless_trials_would_have_been_stopped_and_the_winner_kept():
     found = hindsight(study(CURVES))
     assert (found.reason, found.trials, found.workers, found.best, found.guard.kept) == ("", 10, 1, 5, True)
-    assert found.guard.lost == 0
+    assert found.orders == 5
     assert 0.1 < found.guard.saved < 0.2
     assert str(found.message).startswith(
         f"In this study, the guard (`advisor run --stop-doomed`) would have saved {found.guard.saved:.0%}".replace(
             "%", " %"
         )
     )
-    assert str(found.message).endswith("Median pruning and successive halving would have kept all 5 best trials.")
+
+
+def test_trials_that_are_the_best_all_the_time_are_kept_in_each_order():
+    found = hindsight(study([*(falling(0.5 + 0.1 * i) for i in range(12)), *[falling(0.1)] * 5]))
+    assert found.guard.lost == 0
+    assert str(found.message).endswith(
+        "Median pruning and successive halving would have kept all 5 best trials in each of 5 orders of the trials."
+    )
 
 
 def test_trials_that_ran_at_the_same_time_are_replayed_so():
@@ -92,7 +99,23 @@ def test_a_late_winner_is_lost_unless_a_trial_within_the_seed_noise_is_kept():
     noisy = [falling(0.1 + 0.3 * i) for i in range(4)] + CURVES[4:8] + [late]
     kept = hindsight(study(noisy, params=params, seeds=range(9)))
     assert kept.guard.kept
-    assert "and kept the best result, but not all 5 best trials." in kept.message
+    assert "and kept the best result, but not all 5 best trials in each of 5 orders." in kept.message
+
+
+def test_a_setting_is_not_safe_if_only_the_order_of_the_trials_saved_the_best():
+    """The best trials begin first and are behind at half of their training: the median pruner has nothing to compare them with."""
+    late = [np.where(0.6 * STEPS[-1] < STEPS, 0.1 + 0.01 * i, 1.5) for i in range(5)]
+    found = hindsight(study([*late, *(falling(0.5 + 0.01 * i) for i in range(9))]))
+    assert found.orders == 5
+    assert found.others[0].lost > 0
+    assert found.others[0].kept
+
+
+def test_a_large_study_is_replayed_in_fewer_orders():
+    steps = np.arange(1, 1201) * 100
+    curves = [0.1 * i + np.exp(-10 * steps / steps[-1]) for i in range(10)]
+    tags = [{"max_train_steps": str(steps[-1])}] * 10
+    assert hindsight(study(curves, tags=tags, steps=steps)).orders == 4
 
 
 def test_no_other_setting_is_called_safe_if_each_loses_one_of_the_best():
@@ -107,7 +130,8 @@ def test_no_other_setting_is_called_safe_if_each_loses_one_of_the_best():
     early, middle, late, halving = (o.lost for o in found.others)
     assert str(found.message).endswith(
         f"Of the 5 best trials, median pruning from 25 % of the training would have lost {early}, median pruning from 50 % of the "
-        f"training {middle}, median pruning from 75 % of the training {late}, successive halving (eta 3) {halving}. "
+        f"training {middle}, median pruning from 75 % of the training {late}, successive halving (eta 3) {halving}, in the worst "
+        "of 5 orders of the trials. "
         "None of these settings would have been safe."
     )
 
