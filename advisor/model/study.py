@@ -67,6 +67,11 @@ class Curve:
     def __neg__(self) -> Curve:
         return Curve(self.steps, -self.values, self.times)
 
+    @classmethod
+    def empty(cls) -> Curve:
+        """Return a curve without points."""
+        return cls(np.empty(0, np.int64), np.empty(0), np.empty(0))
+
     @property
     def finite(self) -> Curve:
         """The part of the curve whose values are finite."""
@@ -75,7 +80,7 @@ class Curve:
 
 
 _FEASIBLE = frozenset(("complete", "early_stopped", "pruned", "stopped"))
-_EMPTY = Curve(np.empty(0, np.int64), np.empty(0), np.empty(0))
+_EMPTY = Curve.empty()
 
 
 @dataclass(frozen=True, slots=True)

@@ -338,6 +338,6 @@ def _until(curve: Curve, last: float) -> Curve:
 
 
 def rate_at_end(study: Study, trial: Trial) -> float:
-    """Return the learning rate at the trial's end as a share of its peak; NaN if the learning rate was not logged."""
-    rates = study.curve(trial, "learning_rate").finite.values
+    """Return the learning rate at the trial's end as a share of its peak; NaN if it was not logged until then."""
+    rates = schedules.read(study, trial).rates.values
     return float(rates[-1] / rates.max()) if len(rates) > 1 and rates.max() > 0 else math.nan

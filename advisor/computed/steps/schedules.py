@@ -13,6 +13,8 @@ from advisor.model.study import Curve, Study, Trial
 
 MIN_RATES = 5
 """Minimum number of logged learning rates to recognise the shape of a schedule."""
+_MIN_LOGGED = 0.5
+"""Minimum share of the training over which the learning rate must be logged."""
 _MAX_VARIATION = 0.01
 """Maximum variation of a constant learning rate, as a share of its peak. It is not 0, because logs round the rate."""
 _MIN_STAIR = 0.1
@@ -27,6 +29,10 @@ STEADY = 0.1
 """Maximum fall of the learning rate, as a share of its peak, over a training whose rate counts as constant."""
 _FINAL_PHASE_WORDS = frozenset("cooldown warmdown".split())
 """Words in names of hyperparameters for the length of a final phase in which the learning rate falls."""
+_FALL_WORDS = frozenset("decay annealing schedule scheduler".split())
+"""Words in names of numbers of a schedule, beside its kind: `cosine_decay_fraction`."""
+_OTHER_DECAYS = frozenset("weight momentum ema epsilon temperature exploration clip".split())
+"""Words in names of numbers that decay, too, but are no learning rates."""
 _KINDS = ("plateau", "cosine", "linear", "exponential", "polynomial", "step", "cyclic", "constant")
 
 
@@ -108,7 +114,19 @@ class Schedule:
 @computed
 def read(study: Study, trial: Trial) -> Schedule:
     """Return the learning-rate schedule of a trial."""
-    return Schedule(trial, _stated_kind(study, trial), study.curve(trial, "learning_rate").finite)
+    rates, cost = study.curve(trial, "learning_rate").finite, study.cost_curve(trial)
+    return Schedule(trial, _stated_kind(study, trial), Curve.empty() if _ends_early(rates, cost) else rates)
+
+
+def _ends_early(rates: Curve, cost: Curve) -> bool:
+    """Return whether learning rates were logged for only the first part of the training, so that they show no schedule.
+
+    Steps of both may have different units, so times decide if they are known.
+    """
+    if not len(rates) or not len(cost):
+        return False
+    ends = [(c.times[-1] if math.isfinite(rates.times[-1] * cost.times[-1]) else c.steps[-1]) for c in (rates, cost)]
+    return bool(ends[0] < _MIN_LOGGED * ends[1])
 
 
 def needs_no_schedule(trial: Trial) -> bool:
@@ -130,10 +148,19 @@ def _stated_kind(study: Study, trial: Trial) -> str | None:
                 if schedule_words or (words & {"decay", "annealing"} and _kind(str(value)) in _KINDS)
                 else kind
             )
-        elif not kind and _FINAL_PHASE_WORDS & set(words_of(name)) and as_number(value) > 0:
-            kind = "other"
+        elif not kind and as_number(value) > 0:
+            kind = _kind_of_number(set(words_of(name)))
     kind = kind or str((study.spec.schedule or {}).get("kind", ""))
     return _kind(kind) if kind else None
+
+
+def _kind_of_number(words: set[str]) -> str:
+    """Return the kind of schedule of which a hyperparameter with these words in its name is a positive number, or ""."""
+    if _FINAL_PHASE_WORDS & words:
+        return "other"
+    if not _FALL_WORDS & words or _OTHER_DECAYS & words:
+        return ""
+    return next((kind for kind in _KINDS if kind in words), "")
 
 
 def _kind(text: str) -> str:

@@ -33,6 +33,41 @@ def test_declared_schedules():
     assert until(tags={"schedule": json.dumps({"kind": "warmup+linear"})}) == 0
 
 
+@pytest.mark.parametrize("name", ["cosine_decay_fraction", "linear_decay_steps", "lr_schedule.cosine_epochs"])
+def test_a_number_of_a_schedule_states_its_kind(name):
+    assert until(params={name: 0.75}) == 0
+    assert math.isnan(until(params={name: 0}))
+
+
+def test_numbers_of_other_decays_state_nothing():
+    assert math.isnan(
+        until(params={"weight_decay": 0.1, "linear_momentum_decay": 0.9, "ema_decay": 0.99, "cosine_scale": 8})
+    )
+
+
+def test_rates_of_the_first_steps_only_show_no_schedule():
+    """A warmup that was logged only at its beginning ends at its highest rate."""
+    cost, rates = [1.0, 0.8, 0.7, 0.6], list(range(100))
+    made = make_study(
+        [{"lr": 0.1}],
+        {"val/loss": [cost], "lr": [rates]},
+        steps={"val/loss": [[1000, 2000, 3000, 4000]], "lr": [list(range(100))]},
+    )
+    shown = schedules.read(made, made.trials[0])
+    assert not len(shown.rates)
+    assert shown.constant is None
+
+
+def test_rates_by_epoch_beside_losses_by_step_show_the_schedule():
+    made = make_study(
+        [{"lr": 0.1}],
+        {"val/loss": [[1.0, 0.8, 0.7, 0.6]], "lr": [[0.1] * 10]},
+        steps={"val/loss": [[1000, 2000, 3000, 4000]], "lr": [list(range(10))]},
+        times={"val/loss": [[10.0, 20.0, 30.0, 40.0]], "lr": [[4.0 * i for i in range(10)]]},
+    )
+    assert schedules.read(made, made.trials[0]).constant
+
+
 def test_without_a_word_on_the_schedule_it_is_unknown():
     assert math.isnan(until())
     assert math.isnan(until(params={"weight_decay": 0.1, "decay": "fast"}))
