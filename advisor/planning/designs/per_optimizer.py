@@ -29,6 +29,7 @@ from advisor.model.words import listed
 from advisor.planning.base import MIN_TRIALS
 from advisor.planning.designs.initial import FAIR, Wish, initial, tuned
 from advisor.planning.designs.one_each import one_each
+from advisor.planning.draft import Part
 
 GOAL = "Tune each optimizer in a study of its own"
 MEASURE = "Measure the throughput again for this optimizer: memory and feasible batch sizes depend on its state."
@@ -49,6 +50,15 @@ def divided(specs: Sequence[StudySpec]) -> list[StudySpec]:
         if shared is not None:
             return [*specs[:i], *one_each_optimizer(spec, *shared)]
     return list(specs)
+
+
+def usual_rates(specs: Sequence[StudySpec]) -> set[Part]:
+    """Return both ends of the learning rate that `divided` gives its usual range for each optimizer.
+
+    Trials with one rate for all optimizers show too little of each to narrow it.
+    """
+    shared = next(filter(None, map(optimizers.shared_rate, specs)), None)
+    return set() if shared is None else {(shared[1], "low"), (shared[1], "high")}
 
 
 def first_studies(wish: Wish, chooser: str) -> list[StudySpec]:

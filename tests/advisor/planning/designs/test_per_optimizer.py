@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from planning_studies import asks, assert_ready_to_run
 from studies import make_study
@@ -36,6 +37,20 @@ def test_each_optimizer_gets_its_own_study_and_ladder() -> None:
     assert set(adam.searched) == {"lr", "beta1"}  # beta1 from 10 trials, epsilon from 25
     assert (sgd.study, adam.study) == ("s-sgd-round-2", "s-adam-round-2")
     assert sgd.goal == "Tune sgd in a study of its own: lr, momentum; then adam"
+
+
+def test_the_usual_rates_stay_although_a_model_of_all_trials_would_narrow_them() -> None:
+    rng = np.random.default_rng(0)
+    drawn = [("sgd" if i % 2 else "adam", 10 ** rng.uniform(-4, -1)) for i in range(24)]
+    ends = [0.3 + 0.2 * (np.log10(rate) + (1.5 if name == "sgd" else 3.0)) ** 2 for name, rate in drawn]
+    params = [{"optimizer": name, "lr": rate, "dropout": float(rng.uniform(0, 0.5))} for name, rate in drawn]
+    space = {**spec("sgd", "adam", low=1e-4).parameters, "dropout": Parameter(low=0.0, high=0.5)}
+    made = plan(
+        make_study(params, {"val/loss": [[5.0, 4.0, end] for end in ends]}, space=space), [asks("per-optimizer")]
+    )
+    rates = {s.parameters["optimizer"].value: s.parameters["lr"] for s in made.specs}
+    assert (rates["sgd"].low, rates["sgd"].high) == (1e-3, 1.0)
+    assert (rates["adam"].low, rates["adam"].high) == (1e-5, 0.03)
 
 
 def test_fine_tuning_keeps_its_low_rates() -> None:
