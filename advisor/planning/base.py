@@ -10,7 +10,7 @@ import numpy as np
 from advisor.model import formula, parameter_kinds
 from advisor.model.space import Value, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
-from advisor.model.study import Study
+from advisor.model.study import Study, Trial
 from advisor.planning import batch_sizes, roles
 
 VALIDATE = (
@@ -69,8 +69,13 @@ def best_setting(study: Study, spec: StudySpec) -> dict[str, Value]:
     if study.probe is not None and study.spec.baseline is not None:
         values = {n: p.value for n, p in study.spec.parameters.items() if p.value is not None}
     elif ranked := study.ranked():
-        values = dict(ranked[0].params)
+        return setting_of(ranked[0], spec)
     return {n: v for n, v in spec.completed(values).items() if n in spec.parameters}
+
+
+def setting_of(trial: Trial, spec: StudySpec) -> dict[str, Value]:
+    """Return the trial's values of the spec's hyperparameters."""
+    return {n: v for n, v in spec.completed(dict(trial.params)).items() if n in spec.parameters}
 
 
 def fixed_parameters(setting: dict[str, Value], spec: StudySpec) -> dict[str, Parameter]:

@@ -114,7 +114,8 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     unsized = frozenset(merger.specs[i].study for i in merger.drafted)
     specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(merger.specs))
     if not merger.broken:
-        specs = tuple(narrowed(study, spec, merger.draft.owners.keys()) for spec in specs)
+        keep = merger.draft.owners.keys() | per_optimizer.usual_rates(merger.specs)
+        specs = tuple(narrowed(study, spec, keep) for spec in specs)
     stop = ""
     if len(specs) == 1:
         instead, stop = stopped_if_settled(study, verdicts, rules, specs[0])
@@ -242,22 +243,29 @@ class _Merger:
         return [change]
 
     def tell_more(self) -> None:
-        """Make the only study tell what is unknown, if it only has more or shorter trials, or narrower ranges.
+        """Make the first study tell what is unknown, if it only has more or shorter trials, narrower ranges, or follows mere notes.
 
-        A study that only repeats the best setting waits if there is evidence to exploit: the adaptive search may find a better one.
+        If it then searches fewer hyperparameters, the later studies are left out: they stand on the space that it no longer has. A
+        study that only repeats the best setting waits if there is evidence to exploit: the adaptive search may find a better one.
         """
-        if self.first is None or len(self.specs) != 1:
+        if self.first is None:
             return
         edits, before = self.first
-        if edits.only_repeats:
+        if edits.only_repeats and len(self.specs) == 1:
             last = closing_study(self.study, self.verdicts, self.rules, before)
             if last is not None and last.sampler.kind == "adaptive":
                 for finding in edits.findings:
                     self._defer(finding, "the adaptive search may find a better setting; that one should be repeated")
                 self.specs, self.drafted = [_with_notes(last, self.early)], []
-        elif edits.only_trials or edits.shorter_than(before) or self.specs[0].searches_within(before):
+        elif (
+            edits.only_trials
+            or edits.shorter_than(before)
+            or self.specs[0].searches_within(before)
+            or all(f.severity == "note" for f in edits.findings)
+        ):
             spec = more_telling(self.study, self.verdicts, self.rules, self.specs[0])
-            if spec is not self.specs[0]:
+            fewer = spec.searched.keys() < self.specs[0].searched.keys()
+            if fewer or (len(self.specs) == 1 and spec is not self.specs[0]):
                 goal = spec.goal if edits.only_trials else edits.goal
                 self.specs, self.drafted = [spec.model_copy(update={"goal": goal})], []
 

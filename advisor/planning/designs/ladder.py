@@ -12,13 +12,15 @@ adaptive search opens them again. The notes state the effect that would be found
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 
 from advisor.computed.space import importance, settings
 from advisor.model import parameter_kinds
 from advisor.model.change import FixParameter
 from advisor.model.optimizers import RATE_TRIALS
-from advisor.model.space import is_learning_rate
+from advisor.model.prediction import significant
+from advisor.model.space import as_number, is_learning_rate
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import count, listed
@@ -44,7 +46,7 @@ def ladder(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySp
     spec = narrowed(study, base, trials, why, keep, least=1 if rate_only else MIN_SEARCHED)
     if spec is None:
         return None
-    spec = spec.model_copy(update={"trials": trials})
+    spec = _below_failures(study, spec.model_copy(update={"trials": trials}))
     every = settings_needed(len(base.searched))
     notes = (
         *spec.notes,
@@ -80,6 +82,25 @@ def narrowed(
         reason = f"{why}; the best trial's value"
         spec = FixParameter(parameter=name, value=setting[name], why=reason, for_now=True).apply(spec)
     return spec if fixed else None
+
+
+def _below_failures(study: Study, spec: StudySpec) -> StudySpec:
+    """Return the study with learning rates that end between the highest usable one and those that diverged.
+
+    They end at most a decade above the highest usable one. So few failures do not prove that the rate is too high, but the few
+    trials of the study tell more below.
+    """
+    good, failed = study.ranked(), [t for t in study.trials if t.status == "diverged"]
+    for name in filter(is_learning_rate, spec.searched):
+        old = spec.parameters[name]
+        usable, bad = ([as_number(t.params[name]) for t in trials if name in t.params] for trials in (good, failed))
+        if not usable or not bad or old.high is None or not 0 < max(usable) < min(bad):
+            continue
+        high = significant(min(math.sqrt(max(usable) * min(bad)), 10 * max(usable)), 2)
+        if old.low is not None and old.low < high < old.high:
+            why = f"up to {high:g} of {old.high:g}: every trial at {min(bad):.3g} or above diverged"
+            spec = spec.with_parameter(name, old.model_copy(update={"high": high, "why": why}))
+    return spec
 
 
 def _by_relevance(names: list[str], shares: Mapping[str, float]) -> list[str]:

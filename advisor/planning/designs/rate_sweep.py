@@ -5,9 +5,9 @@ Playbook: "Choosing the initial configuration", "Deciding how long to train when
 *When.* Only one setting was trained, once or with several seeds, so nothing can be told about any hyperparameter.
 
 *What.* Ten learning rates, log-spaced over a decade on each side of the one used, each trained for a tenth of the steps. If the
-loss blew up early, they lie in the three decades below it. Everything else is fixed. Several learning rates (of a generator and a
-discriminator, for example) keep their ratio. Without a known learning rate, the setting is repeated, and a note asks to log the
-learning rate.
+loss blew up early, or every run diverged, they lie in the three decades below it. Everything else is fixed. Several learning rates
+(of a generator and a discriminator, for example) keep their ratio. Without a known learning rate, the setting is repeated, and a
+note asks to log the learning rate.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from advisor.model.space import as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.words import trimmed
-from advisor.planning.base import best_setting, fixed_parameters
+from advisor.planning.base import best_setting, fixed_parameters, setting_of
 from advisor.planning.designs.reseed import reseed
 from advisor.planning.designs.rounds import SHORT
 from advisor.stats.curve import HUGE
@@ -41,18 +41,22 @@ LOG_RATE = (
 def of_one_setting(study: Study) -> bool:
     """Return whether the study is a first one with a single setting: one run, or repeats with other seeds."""
     first = study.spec.round == 1 and study.spec.parent is None and study.spec.baseline is None
-    return first and study.probe is None and not study.searched and bool(study.ranked())
+    return first and study.probe is None and not study.searched and bool(study.ranked() or _all_diverged(study))
 
 
 def too_high(study: Study) -> bool:
-    """Return whether the loss of the only setting blew up early in most of its runs, so that its learning rate is too high."""
+    """Return whether most runs of the only setting blew up early or all diverged, so that its learning rate is too high."""
     runs = study.ranked()
-    return 2 * sum(unstable_early(study, t) for t in runs) > len(runs)
+    return _all_diverged(study) or 2 * sum(unstable_early(study, t) for t in runs) > len(runs)
+
+
+def _all_diverged(study: Study) -> bool:
+    return bool(study.trials) and all(t.status == "diverged" for t in study.trials)
 
 
 def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
     """Return the sweep; without a known learning rate, the repeats with a note, or None if they were run already."""
-    setting = best_setting(study, base)
+    setting = best_setting(study, base) or setting_of(study.trials[0], base)
     rates = [n for n in setting if is_learning_rate(n) and 0 < as_number(setting[n]) < HUGE]
     if not rates:
         again = reseed(study, base, unnamed=True)
@@ -61,7 +65,8 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
     below, above, why = DECADE, DECADE, f"a decade on each side of {trimmed(used)}, the only rate that was tried"
     if too_high(study):
         below, above = DECADE**3, 1.0
-        why = f"the three decades below {trimmed(used)}, the only rate that was tried: its loss blew up early"
+        event = "diverged" if _all_diverged(study) else "blew up early"
+        why = f"the three decades below {trimmed(used)}, the only rate that was tried: its loss {event}"
     low, high = significant(used / below, 3), significant(used * above, 3)
     parameters = fixed_parameters(setting, base)
     parameters[name] = Parameter(type="float", low=low, high=high, scale="log", why=why)

@@ -31,7 +31,7 @@ class CurveStepVariance(Rule):
     step is split into a smooth course and noise. All evaluations are redrawn 500 times from both, and the best step is selected
     again in each draw. The rule fires if another trial wins in most draws and most of the variance between the best values is
     noise. If there is only one trial, the rule compares the smallest detectable difference between two such trials with the gain
-    from training.
+    from training. It is a note if other seeds of a setting differ as much, or if there are fewer settings than hyperparameters.
 
     ## Why it matters
     A lucky or unlucky step decides the result of a trial, so the comparison of hyperparameters depends on chance. Production
@@ -113,9 +113,11 @@ class CurveStepVariance(Rule):
                 limited(Percent(ranking.reliability), Percent(self.reliable)),
             ),
         )
-        # If settings differ no more than repeats do, only more seeds can rank them; better evaluations cannot.
+        # If settings differ no more than repeats do, only more seeds can rank them; better evaluations cannot. Fewer settings than
+        # hyperparameters show nothing about most of them, in whatever order.
         by_seeds = noise.seeds_differ_as_much(study, trials, self.false_alarms)
-        return self._report(study, trials, message, 1 - ranking.keeps, rows, "note" if by_seeds else "warning")
+        few = len({repeats.key(t) for t in study.ranked()}) < len(study.searched)
+        return self._report(study, trials, message, 1 - ranking.keeps, rows, "note" if by_seeds or few else "warning")
 
     def _single(self, study: Study, trial: Trial, part: Around) -> Iterator[Finding]:
         curve = study.cost_curve(trial).finite

@@ -212,7 +212,7 @@ def test_with_nothing_to_change_the_best_trial_is_repeated():
 
 
 def test_a_study_without_feasible_trials_has_no_next_one():
-    dead = make_study([{"lr": 0.1}], {"val/loss": [[float("nan")]]})
+    dead = make_study([{"lr": 0.1}], {"val/loss": [[float("nan")]]}, status=["infeasible"])
     assert plan(dead, []).specs == ()
 
 
@@ -325,8 +325,8 @@ def test_effects_of_a_waiting_finding_wait_too():
 
 
 def test_failures_that_instability_explains_do_not_put_the_space_first():
-    params = [{"lr": 0.1}]
-    one = make_study(params, {"val/loss": [[1.0, 2.0]]}, status=["diverged"])
+    params = [{"lr": 0.1, "depth": n} for n in (2, 4)]
+    one = make_study(params, {"val/loss": [[1.0, 2.0]] * 2}, status=["diverged"] * 2)
     unstable = found("early", "stability", AddParameter(name="warmup_steps", parameter=Parameter(low=1, high=9)))
     failed = explained(found("failed", "infeasible", Advise(text="Look for a bug."), severity="critical"), "early")
     assert plan(one, [failed, unstable]).specs[0].goal.startswith("Add warmup_steps")

@@ -8,10 +8,10 @@ import numpy as np
 from planning_studies import AIM, QUIET, found, only_study
 from studies import make_study
 
-from advisor.model.change import SetField
+from advisor.model.change import SetField, SetRange
 from advisor.model.spec import Bounds, Parameter, Region, StudySpec
 from advisor.model.study import Study
-from advisor.planning import price
+from advisor.planning import plan, price
 from advisor.planning.sampling.halton import sample
 
 NAMES = ("lr", "momentum", "dropout", "weight_decay", "label_smoothing", "grad_clip")
@@ -42,6 +42,27 @@ def test_twelve_trials_of_six_are_followed_by_twelve_of_two() -> None:
 def test_fewer_trials_than_tune_a_learning_rate_are_followed_by_a_search_of_it_alone() -> None:
     spec = only_study(study(8, 6), *QUIET)
     assert (list(spec.searched), spec.trials) == (["lr"], 10)
+
+
+def test_few_trials_stay_below_the_rates_that_diverged() -> None:
+    rates = [1e-3, 2e-3, 3e-3, 4e-3, 2.0]
+    params = [{"lr": r, **dict.fromkeys(NAMES[1:], 0.1 * (i + 1))} for i, r in enumerate(rates)]
+    ends = [0.5, 0.42, 0.4, 0.45, 3.0]
+    data = make_study(params, {"val/loss": [[1.0, 0.9, end] for end in ends]}, status=[*["complete"] * 4, "diverged"])
+    parameters = dict.fromkeys(NAMES, Parameter(low=0.1, high=1.0)) | {"lr": Parameter(low=1e-3, high=2.0, scale="log")}
+    made = replace(data, spec=StudySpec(study="s", objective=AIM, parameters=parameters, max_train_steps=1000))
+    rate = only_study(made, *QUIET).parameters["lr"]
+    assert (rate.low, rate.high) == (1e-3, 0.04)  # a decade above the highest usable rate
+    assert "every trial at 2 or above diverged" in rate.why
+
+
+def test_few_trials_drop_hyperparameters_also_if_a_later_study_would_shorten_training() -> None:
+    cut = SetRange(parameter="lr", low=0.2, high=0.9, scale="linear", why="the good trials lie there")
+    short = SetField(field="max_train_steps", value=500, why="saturated")
+    wide = found("shrink", "sampling", cut)
+    made = plan(study(12, 6), [*QUIET, wide, found("flat", "steps", short, confidence=0.8)])
+    assert list(made.specs[0].searched) == ["lr", "momentum"]
+    assert len(made.specs) == 1
 
 
 def test_the_change_that_a_finding_asks_for_names_the_study() -> None:

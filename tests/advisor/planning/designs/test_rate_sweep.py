@@ -49,6 +49,19 @@ def test_where_the_loss_blew_up_early_lower_rates_are_swept_and_nothing_else_is_
     assert [d.rule for d in planned.deferred] == ["early"]
 
 
+@pytest.mark.parametrize("runs", [1, 3])
+def test_if_every_run_of_the_setting_diverged_lower_rates_are_swept(runs: int) -> None:
+    made = make_study(
+        [{"lr": 0.1, "momentum": 0.9}] * runs,
+        {"val/loss": [[5.0, float("nan")]] * runs},
+        status=["diverged"] * runs,
+        seeds=list(range(runs)),
+    )
+    spec = only_study(replace(made, spec=made.spec.model_copy(update={"max_train_steps": 700})))
+    assert spec.goal == "Sweep lr: 1e-4 to 0.1, 70 steps each"
+    assert (spec.parameters["momentum"].value, spec.trials) == (0.9, 10)
+
+
 def test_several_rates_keep_their_ratio() -> None:
     spec = only_study(run({"lr_g": 1e-4, "lr_d": 4e-4}))
     assert len(spec.searched) == 1

@@ -36,6 +36,14 @@ def test_equal_trials_are_ranked_by_luck():
     assert len(finding.trials) == 5
 
 
+def test_the_order_of_fewer_settings_than_hyperparameters_is_a_mere_note():
+    rng = np.random.default_rng(0)
+    names = [f"p{i}" for i in range(12)]
+    params = [{n: float(rng.uniform()) for n in names} for _ in range(8)]
+    made = make_study(params, {"val/loss": [curve(rng) for _ in params]})
+    assert [f.severity for f in verdict("curve-step-variance", made).findings] == ["note"]
+
+
 def first_firing(**curves):
     for seed in range(20):
         shown = study(equal_trials(seed), **curves)
