@@ -30,7 +30,8 @@ STEADY = 0.1
 _FINAL_PHASE_WORDS = frozenset("cooldown warmdown".split())
 """Words in names of hyperparameters for the length of a final phase in which the learning rate falls."""
 _FALL_WORDS = frozenset("decay annealing schedule scheduler".split())
-"""Words in names of numbers of a schedule, beside its kind: `cosine_decay_fraction`."""
+_LENGTH_WORDS = frozenset("fraction ratio share steps step epochs epoch iters iterations".split())
+"""Words in names of lengths of a schedule, beside its kind: `cosine_decay_fraction`."""
 _OTHER_DECAYS = frozenset("weight momentum ema epsilon temperature exploration clip".split())
 """Words in names of numbers that decay, too, but are no learning rates."""
 _KINDS = ("plateau", "cosine", "linear", "exponential", "polynomial", "step", "cyclic", "constant")
@@ -155,10 +156,13 @@ def _stated_kind(study: Study, trial: Trial) -> str | None:
 
 
 def _kind_of_number(words: set[str]) -> str:
-    """Return the kind of schedule of which a hyperparameter with these words in its name is a positive number, or ""."""
+    """Return the kind of schedule of which a hyperparameter with these words in its name is the length, or "".
+
+    Coefficients of a decay tell little: `exponential_decay` is 1e-6 in some studies.
+    """
     if _FINAL_PHASE_WORDS & words:
         return "other"
-    if not _FALL_WORDS & words or _OTHER_DECAYS & words:
+    if not (_FALL_WORDS & words and _LENGTH_WORDS & words) or _OTHER_DECAYS & words:
         return ""
     return next((kind for kind in _KINDS if kind in words), "")
 

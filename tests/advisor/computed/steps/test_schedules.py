@@ -34,14 +34,14 @@ def test_declared_schedules():
 
 
 @pytest.mark.parametrize("name", ["cosine_decay_fraction", "linear_decay_steps", "lr_schedule.cosine_epochs"])
-def test_a_number_of_a_schedule_states_its_kind(name):
+def test_the_length_of_a_schedule_states_its_kind(name):
     assert until(params={name: 0.75}) == 0
     assert math.isnan(until(params={name: 0}))
 
 
 def test_numbers_of_other_decays_state_nothing():
     assert math.isnan(
-        until(params={"weight_decay": 0.1, "linear_momentum_decay": 0.9, "ema_decay": 0.99, "cosine_scale": 8})
+        until(params={"weight_decay": 0.1, "linear_momentum_decay": 0.9, "ema_decay": 0.99, "exponential_decay": 1e-6})
     )
 
 
