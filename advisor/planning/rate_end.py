@@ -22,8 +22,6 @@ BEST = 5
 """Number of best settings to look at; the study needs twice as many."""
 AT_END = 4
 """Minimum number of them, including the best one, in the outer part of the range. Our choice."""
-PASSED = 2
-"""Number of settings further out, all worse, that show the optimum if nothing else was searched. Our choice."""
 OUTER = 1 / 3
 """Share of the range, on its scale, that counts as its outer part. Our choice."""
 
@@ -31,7 +29,8 @@ OUTER = 1 / 3
 def wider(study: Study, spec: StudySpec) -> SetRange | None:
     """Return the change that moves this end of the learning rate outwards in `spec`; None if `spec` changed it already.
 
-    None also if results get worse towards the end, if trials failed there or lie beyond it, or if the sampler crowds trials near
+    None also if results get worse towards the end (if nothing else was searched, one worse setting further out shows it), if trials
+    failed there or lie beyond it, or if the sampler crowds trials near
     good ones in any case. If all settings are equal, it is moved in at most 8 % of studies.
     """
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.numeric and n in study.searched]
@@ -70,7 +69,7 @@ def _end(study: Study, name: str) -> Side | None:
         at_end = outwards >= 1 - OUTER
         searched = np.any((reach > 1 + 1e-9) | (failed & (reach >= outwards[0])))
         further = study.positions(name, ranked) > best[0] if side == "high" else study.positions(name, ranked) < best[0]
-        alone = len(study.searched) == 1 and further.sum() >= PASSED
+        alone = len(study.searched) == 1 and further.any()
         turns = alone or 2 * further[:BEST].sum() < further.sum()
         if at_end[0] and at_end.sum() >= AT_END and not searched and not turns:
             return side

@@ -80,3 +80,13 @@ def test_an_end_that_a_finding_set_stays() -> None:
     assert rate_end.wider(made, made.spec) is not None
     set_by_finding = made.spec.with_parameter("lr", LR.model_copy(update={"low": 2e-4}))
     assert rate_end.wider(made, set_by_finding) is None
+
+
+@pytest.mark.parametrize(("outermost", "moved"), [(0.95, False), (0.8, True)])
+def test_without_other_hyperparameters_one_worse_setting_further_out_shows_the_optimum(
+    outermost: float, moved: bool
+) -> None:
+    places = [0.9, 0.85, 0.75, 0.7, 0.2, outermost, *REST[:5]]
+    costs = [[2.0, 1.0 + 0.01 * i] for i in range(len(places))]
+    made = make_study([{"lr": LR.from_unit(u)} for u in places], {"val/loss": costs}, space={"lr": LR})
+    assert (rate_end.wider(made, made.spec) is not None) == moved
