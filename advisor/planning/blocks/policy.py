@@ -165,9 +165,18 @@ class _State:
         if planned is None or planned.probe is None:
             return self._adopt(planned)
         count = (planned.trials or 1) * (planned.seeds or 1)
-        if MAX_SHARE * count * steps_of(planned) > self.left:
+        if MAX_SHARE * count * steps_of(planned) > self.left or self._answered(planned):
             return self._adopt(_baseline(planned))
         return Block("probe", planned)
+
+    def _answered(self, probe: StudySpec) -> bool:
+        """Return whether a special study asked the same before, with numbers that differ by less than a factor of 2."""
+        before = [b.spec.starts_from or {} for b in self.blocks if b.kind == "probe" and b.spec.probe == probe.probe]
+        now = probe.starts_from or {}
+        return any(
+            earlier.keys() == now.keys() and all(max(v, earlier[n]) < 2 * min(v, earlier[n]) for n, v in now.items())
+            for earlier in before
+        )
 
     def after_probe(self) -> Block | None:
         """Return a block of the study that the last special study leads to; of its baseline if it leads to none."""
@@ -183,7 +192,8 @@ class _State:
         sampler = Sampler(seed=self.search.seed + len(self.done))
 
         def prepare(planned: StudySpec) -> StudySpec:
-            first = reopened(planned.model_copy(update={"trials": self.search.block}))
+            trials = (planned.trials if planned.probe is not None else None) or self.search.block
+            first = reopened(planned.model_copy(update={"trials": trials}))
             spec = self.search.analyst.legal(first.model_copy(update={"sampler": sampler}), self.space)
             block = self._changing(spec) if spec.probe is None else None
             return spec if block is None or block.spec.sampler.kind == "adaptive" else block.spec

@@ -147,6 +147,20 @@ def test_a_special_study_leads_to_the_study_that_it_prepared_and_has_no_candidat
     assert all(t.probe is None for b in blocks[2:] for t in b.trained)
 
 
+def test_a_special_study_keeps_its_number_of_trials():
+    lengths = [{"lr": 1e-3}, {"lr": 2e-3}, {"lr": 3e-3}]
+    probe = PROBE.model_copy(update={"settings": tuple(lengths), "trials": 3})
+    blocks = run(Search(START, 24, Analyst(probe, None)))
+    assert [t.params for t in blocks[1].trained] == lengths
+
+
+@pytest.mark.parametrize(("rate", "probes"), [(30.0, 1), (40.0, 1), (90.0, 2)])
+def test_a_special_study_is_not_run_again_with_nearly_the_same_numbers(rate, probes):
+    first, again = (PROBE.model_copy(update={"starts_from": {"unstable_learning_rate": r}}) for r in (30.0, rate))
+    blocks = run(Search(START, 48, Analyst(first, WIDER, again)))
+    assert sum(b.kind == "probe" for b in blocks) == probes
+
+
 @pytest.mark.parametrize(("parallel", "first", "block"), [(1, 12, 4), (3, 12, 4), (6, 18, 6)])
 def test_a_block_has_at_least_as_many_trials_as_are_trained_at_a_time(parallel, first, block):
     blocks = run(Search(START, 48, Analyst(WIDER), parallel))
