@@ -246,16 +246,18 @@ class _Merger:
         """Make the first study tell what is unknown, if it only has more or shorter trials, narrower ranges, or follows mere notes.
 
         If it then searches fewer hyperparameters, the later studies are left out: they stand on the space that it no longer has. A
-        study that only repeats the best setting waits if there is evidence to exploit: the adaptive search may find a better one.
+        study that only repeats the best setting waits if there is evidence to exploit, or if the trials were too few to show the
+        effects of all hyperparameters: the search may find a better setting.
         """
         if self.first is None:
             return
         edits, before = self.first
         if edits.only_repeats and len(self.specs) == 1:
             last = closing_study(self.study, self.verdicts, self.rules, before)
-            if last is not None and last.sampler.kind == "adaptive":
+            fewer = last is not None and bool(last.searched) and last.searched.keys() < self.study.searched.keys()
+            if last is not None and (fewer or last.sampler.kind == "adaptive"):
                 for finding in edits.findings:
-                    self._defer(finding, "the adaptive search may find a better setting; that one should be repeated")
+                    self._defer(finding, "the search may find a better setting; that one should be repeated")
                 self.specs, self.drafted = [_with_notes(last, self.early)], []
         elif (
             edits.only_trials

@@ -47,7 +47,7 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
     if report.stop is not None:
         return say("{stop}", stop=STOP.format(data=report.spec.objective.final_data)), report.stop
     urgent = _urgent(report)
-    if counts.feasible == 0 and not _sweeps(report):
+    if counts.feasible == 0 and not report.next_studies:
         action = say("{action}", action=as_sentence(urgent[0].action)) if urgent else nothing
         return say("No trial produced a usable result."), action
     if report.next_studies:
@@ -80,7 +80,7 @@ def lead(report: ReportData) -> Finding | None:
 
 def before_study(report: ReportData) -> Finding | None:
     """Return the finding whose action a person carries out before the first study; None if the study comes first."""
-    if not report.next_studies or report.counts.feasible == 0:
+    if not report.next_studies:
         return None
     spec, urgent = report.next_studies[0].spec, _urgent(report)
     lead = _followed(report, spec)
@@ -99,12 +99,8 @@ def _comes_first(report: ReportData, spec: StudySpec, finding: Finding) -> bool:
     """
     if finding.severity == "critical" or asked(spec, [finding]):
         return True
-    return finding.confidence >= SURE and not _sweeps(report)
-
-
-def _sweeps(report: ReportData) -> bool:
-    """Return whether the first study searches after a single setting."""
-    return bool(not report.spec.searched and report.next_studies and report.next_studies[0].spec.searched)
+    of_one_setting = not report.spec.searched and bool(spec.searched)
+    return finding.confidence >= SURE and not of_one_setting
 
 
 def _urgent(report: ReportData) -> list[Finding]:

@@ -17,6 +17,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Objective, Percent, Probability, limited, say
 from advisor.model.space import rounded
 from advisor.model.study import Study, Trial
+from advisor.model.usual_rates import SGD
 from advisor.model.words import setting
 from advisor_rules.curves._chance_level import Skill, learned, skills, training
 
@@ -223,12 +224,18 @@ def _lower_rates(study: Study) -> tuple[Change, ...]:
 
 
 def _higher_rates(study: Study, top: Skill, *, hardly: bool) -> tuple[Change, ...]:
-    """Return the change to search higher learning rates, if no trial failed and the loss hardly changed in training."""
+    """Return the change to search higher learning rates, if no trial failed and the loss hardly changed in training.
+
+    Rates as high as any optimizer's usual ones are not the reason why nothing learns.
+    """
     rates, failed = instability.learning_rates(study), failures.failures(study)
     hardly_changes = hardly or (training(study, top.trial) is not None and not learned(study, top.trial))
     if rates is None or not hardly_changes or (failed.diverged | failed.crashed).any():
         return ()
     name, domain = rates[0], study.spec.parameters[rates[0]]
+    usual = extension.usual_rates(study, name) or SGD
+    if domain.high is not None and domain.high >= usual.high:
+        return ()
     extended = extension.extended(study, name, "high", math.inf) if domain.numeric else None
     if extended is None:
         return ()

@@ -70,13 +70,13 @@ def cut(study: Study, false_alarms: float) -> Cut | None:
 
 
 def lower_rates(study: Study, unstable: bool) -> tuple[Change, ...]:
-    """Return the change to search the decade below all tried learning rates, if every trial failed by instability."""
+    """Return the change to search the two decades below all tried learning rates, if every trial failed by instability."""
     rates = instability.learning_rates(study)
     if rates is None or not unstable or not np.isfinite(rates[1]).any():
         return ()
     lowest = float(np.nanmin(rates[1]))
     why = f"Every trial failed; {Number(lowest)} is the lowest {Name(rates[0])} that was tried"
-    return (SetRange(parameter=rates[0], low=lowest / 10, high=lowest, scale="log", why=why),)
+    return (SetRange(parameter=rates[0], low=lowest / 100, high=lowest, scale="log", why=why),)
 
 
 def _which(failed: int, total: int, place: Item) -> Message:

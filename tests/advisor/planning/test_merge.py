@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from planning_studies import asks, bowl, found
 from studies import make_study
@@ -250,6 +251,19 @@ def test_a_trial_is_repeated_if_nothing_else_changes():
     assert (spec.goal.partition(":")[0], spec.trials, spec.seeds) == (REPEAT_GOAL, 1, 9)
     assert {n: p.value for n, p in spec.parameters.items()} == {"lr": 0.1, "dropout": 0.0}
     assert loads(dump(spec)) == spec
+
+
+def test_a_trial_is_not_repeated_before_there_are_trials_for_all_hyperparameters() -> None:
+    names = ("lr", "momentum", "dropout", "weight_decay", "label_smoothing", "grad_clip")
+    rng = np.random.default_rng(0)
+    params = [{n: float(rng.uniform(0.1, 1)) for n in names} for _ in range(5)]
+    few = make_study(params, {"val/loss": [[1.0, 0.5, 0.4 + 0.01 * i] for i in range(5)]})
+    again = RepeatTrial(parameters=params[0], seeds=9, why="the lead is within the trial variance")
+    made = plan(few, [found("adopt", "exploitation", again)])
+    assert made.specs[0].goal.startswith("Narrow the search to lr: 5 trials cannot show")
+    assert [(d.rule, d.reason) for d in made.deferred] == [
+        ("adopt", "the search may find a better setting; that one should be repeated")
+    ]
 
 
 @pytest.mark.parametrize("goal", ["boundary", "exploitation"])

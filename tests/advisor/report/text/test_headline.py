@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planning_studies import found
+from planning_studies import RULES, found
+from studies import make_study as built
 
+from advisor.analysis import analyze_study
 from advisor.model.change import RunPlan, SetRange
 from advisor.model.finding import Explanation, Finding, Verdict
 from advisor.model.message import Name, say
@@ -101,6 +103,13 @@ def test_without_a_result_it_is_what_to_fix() -> None:
     study = make_study(3, dense=False, statuses=dict.fromkeys(range(3), "infeasible"))
     report = make_report(study, [fired("critical", "stability")])
     assert headline(report) == "No trial produced a usable result. Search higher lr."
+
+
+def test_without_a_result_a_study_of_lower_rates_is_what_to_do() -> None:
+    curves = [[50.0, 90.0 + i, float("nan")] for i in range(8)]
+    rates = [{"lr": float(r)} for r in np.geomspace(0.04, 1.0, 8)]
+    report = analyze_study(built(rates, {"val/loss": curves}, status=["diverged"] * 8), rules=RULES)
+    assert str(headline(report)).startswith("Search lower lr: 4e-4 to 0.04.")
 
 
 @pytest.mark.parametrize("name", ["<lr>", "<lr> of all", "lr) (b"])

@@ -281,12 +281,12 @@ def test_a_loss_that_is_a_sum_over_batches_is_not_compared_with_the_entropy():
     assert verdict(RULE, loss(sums, TEN)).status == "quiet"
 
 
-def at_rest(count=8, **options):
+def at_rest(count=8, high=1e-4, **options):
     """Losses that stay at chance, with learning rates far too low."""
-    rates = np.geomspace(1e-6, 1e-4, count)
+    rates = np.geomspace(1e-6, high, count)
     curves = [np.log(10) + np.random.default_rng(i).normal(0, 0.003, N) for i in range(count)]
     training = [np.log(10) + np.random.default_rng(50 + i).normal(0, 0.01, N) for i in range(count)]
-    space = {"lr": Parameter(low=1e-6, high=1e-4, scale="log")}
+    space = {"lr": Parameter(low=1e-6, high=high, scale="log")}
     facts = [{"classes": "10"}] * count
     more = {"val/loss": curves, "train/loss": training}
     return make_study([{"lr": float(r)} for r in rates], more, tags=facts, space=space, steps=STEPS, **options)
@@ -299,6 +299,12 @@ def test_where_training_is_at_rest_and_nothing_fails_higher_rates_are_searched_t
     )
     (new,) = (c for c in finding.changes if c.kind == "set-range")  # a decade beyond the old end of 1e-4
     assert (new.parameter, new.low, new.high, new.scale) == ("lr", 1e-6, pytest.approx(1e-3), "log")
+
+
+def test_rates_above_the_usual_ones_of_any_optimizer_are_not_too_low():
+    (finding,) = verdict(RULE, at_rest(high=6.0)).findings
+    assert str(finding.action).startswith("Fix the pipeline before you tune")
+    assert [c.kind for c in finding.changes] == ["advise"]
 
 
 def test_where_trials_fail_or_the_training_loss_falls_rates_stay():
