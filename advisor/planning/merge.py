@@ -243,33 +243,35 @@ class _Merger:
         return [change]
 
     def tell_more(self) -> None:
-        """Make the first study tell what is unknown, if it only has more or shorter trials, narrower ranges, or follows mere notes.
+        """Make the first study tell what is unknown, if it has more or shorter trials, or other ranges.
 
-        If it then searches fewer hyperparameters, the later studies are left out: they stand on the space that it no longer has. A
-        study that only repeats the best setting waits if there is evidence to exploit, or if the trials were too few to show the
-        effects of all hyperparameters: the search may find a better setting.
+        If the trials are too few for all hyperparameters, it searches fewer, and the later studies are left out: they stand on the
+        space that it no longer has.
         """
         if self.first is None:
             return
         edits, before = self.first
-        if edits.only_repeats and len(self.specs) == 1:
-            last = closing_study(self.study, self.verdicts, self.rules, before)
-            fewer = last is not None and bool(last.searched) and last.searched.keys() < self.study.searched.keys()
-            if last is not None and (fewer or last.sampler.kind == "adaptive"):
-                for finding in edits.findings:
-                    self._defer(finding, "the search may find a better setting; that one should be repeated")
-                self.specs, self.drafted = [_with_notes(last, self.early)], []
-        elif (
-            edits.only_trials
-            or edits.shorter_than(before)
-            or self.specs[0].searches_within(before)
-            or all(f.severity == "note" for f in edits.findings)
-        ):
-            spec = more_telling(self.study, self.verdicts, self.rules, self.specs[0])
-            fewer = spec.searched.keys() < self.specs[0].searched.keys()
-            if fewer or (len(self.specs) == 1 and spec is not self.specs[0]):
-                goal = spec.goal if edits.only_trials else edits.goal
-                self.specs, self.drafted = [spec.model_copy(update={"goal": goal})], []
+        if edits.only_repeats:
+            self._search_before_repeats(edits, before)
+            return
+        spec = more_telling(self.study, self.verdicts, self.rules, self.specs[0])
+        fewer = spec.searched.keys() < self.specs[0].searched.keys()
+        tells = edits.only_trials or edits.shorter_than(before) or self.specs[0].searches_within(before)
+        moves = all(f.goal in SPACE or f.severity == "note" for f in edits.findings)
+        if (fewer and (tells or moves)) or (tells and len(self.specs) == 1 and spec is not self.specs[0]):
+            goal = spec.goal if edits.only_trials else edits.goal
+            self.specs, self.drafted = [spec.model_copy(update={"goal": goal})], []
+
+    def _search_before_repeats(self, edits: StageEdits, before: StudySpec) -> None:
+        """Search on instead of repeating the best setting, if there is evidence to exploit or too few trials for the space."""
+        last = closing_study(self.study, self.verdicts, self.rules, before) if len(self.specs) == 1 else None
+        if last is None:
+            return
+        fewer = bool(last.searched) and last.searched.keys() < self.study.searched.keys()
+        if fewer or last.sampler.kind == "adaptive":
+            for finding in edits.findings:
+                self._defer(finding, "the search may find a better setting; that one should be repeated")
+            self.specs, self.drafted = [_with_notes(last, self.early)], []
 
     def put_off_for_good(self) -> None:
         """Defer the findings whose changes were in the study that is not worth its trials."""

@@ -51,14 +51,15 @@ def run(task: Task, contender: str, seed: int) -> Result:
         chosen = (advised if contender == LOOP else one_round)(task, seed)
     else:
         chosen = searches()[contender](task, seed)
+    cost, noise = task.judge(chosen.setting, seed)
     return Result(
         key=results.key_of(task, contender, seed),
         task=task.name,
         contender=contender,
         seed=seed,
         kind=task.kind,
-        cost=task.judge(chosen.setting, seed),
-        noise=task.noise,
+        cost=cost,
+        noise=noise,
         seen=chosen.seen,
         trials=chosen.trials,
         steps=chosen.steps,

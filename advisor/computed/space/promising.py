@@ -102,7 +102,8 @@ def ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
     for name in tuned:
         parameter, tried = spec.parameters[name], _positions(spec, name, [t.params for t in inside])
         if draws and math.isfinite(_positions(study.spec, name, [fit.trials[0].params])[0]):
-            part = _part([_positions(spec, name, each) for each in draws], tried[np.isfinite(tried)])
+            drawn = [_positions(spec, name, each) for each in draws]
+            part = _part(drawn, tried[np.isfinite(tried)], 1 - (1 - WITHIN) / len(tuned))
             kept = _with_room(parameter, part, room, keep_low=parameter_kinds.is_regulariser(name))
             if kept != (parameter.low, parameter.high):
                 new[name] = kept
@@ -248,13 +249,13 @@ def _positions(spec: StudySpec, name: str, points: Sequence[Mapping[str, Value]]
 # --- the part to keep -----------------------------------------------------------------------------------------------------------
 
 
-def _part(draws: Sequence[FloatArray], tried: FloatArray) -> tuple[float, float]:
+def _part(draws: Sequence[FloatArray], tried: FloatArray, within: float) -> tuple[float, float]:
     """Return the part (low, high) of a range that contains the leading trials and, probably, the best setting of each case.
 
     On a side on which the best trial is the outermost one, the part extends to the end of the range. draws: positions of the best
-    setting, drawn from the posterior, by case; tried: positions of all trials in the space, best first.
+    setting, drawn from the posterior, by case; tried: positions of all trials in the space, best first; within: probability.
     """
-    ends = np.array([np.quantile(u, [(1 - WITHIN) / 2, (1 + WITHIN) / 2]) for u in draws])
+    ends = np.array([np.quantile(u, [(1 - within) / 2, (1 + within) / 2]) for u in draws])
     low, high = float(ends[:, 0].min()), float(ends[:, 1].max())
     if not len(tried):
         return low, high

@@ -18,6 +18,7 @@ from advisor.model.words import capital, clean, count, number, setting, share, s
 from advisor.planning.goals import manual_goal
 from advisor.planning.new_scores import NOT_COMPARABLE, asked
 from advisor.planning.stages import MIN_FEASIBLE, SURE, ends_tuning
+from advisor.planning.states import settings_needed
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
 from advisor.report.text.study_diff import ROUNDING, alike, as_run, diff_changes, diff_specs
@@ -144,7 +145,7 @@ def _reason(report: ReportData, spec: StudySpec, lead: Finding | None) -> Messag
             row for row in diff_specs(as_run(report), spec) if row.why and row.name in spec.goal.partition(":")[0]
         )
         own = next((capital(row.why or "") for row in changed), "")
-        return as_sentence(own) if own else say("{text}", text=_quiet(report))
+        return as_sentence(own) if own else say("{text}", text=_use(report, spec))
     ends = [c.parameter for c in lead.changes if isinstance(c, SetRange) and c.parameter in spec.parameters]
     ranges = [name for name in ends if spec.parameters[name].numeric]
     if ranges and _is_beyond(report, ranges[0], spec.parameters[ranges[0]]):
@@ -212,6 +213,18 @@ def _is_beyond(report: ReportData, name: str, new: Parameter) -> bool:
 def _proposes(finding: Finding, name: str, side: Side, end: float) -> bool:
     ranges = (c for c in finding.changes if isinstance(c, SetRange) and c.parameter == name)
     return any(math.isclose(c.low if side == "low" else c.high, end) for c in ranges)
+
+
+def _use(report: ReportData, spec: StudySpec) -> str:
+    """Return what a study is for that no finding asks for."""
+    fixed = sum(p.searched_in is not None for p in spec.parameters.values())
+    if fixed:
+        searched = fixed + len(spec.searched)
+        needed = settings_needed(searched)
+        return f"The others stay at the best trial's values for now: a search of all {searched} takes about {needed} trials."
+    if not spec.searched and (spec.seeds or 1) > 1 and report.counts.feasible > 1:
+        return "Until then, nothing shows whether the best trial leads by more than chance."
+    return _quiet(report)
 
 
 def _quiet(report: ReportData) -> str:

@@ -32,7 +32,7 @@ class Result:
     cost: float
     """Cost of the chosen setting, comparable within a task."""
     noise: float
-    """Standard deviation of a result of the task between seeds; 0 if unknown."""
+    """Standard deviation of a result between seeds."""
     seen: float
     trials: int
     steps: int

@@ -38,7 +38,7 @@ def text(results: Sequence[Result], floors: Mapping[str, float], *, losses: bool
         if tasks and contenders:
             lines += ["", f"### {title}: median regret", "", *_by_task(regrets, tasks, contenders)]
             if LOOP in contenders:
-                noise = {r.task: r.noise for r in results}
+                noise = {t: float(np.median([r.noise for r in results if r.task == t])) for t in tasks}
                 lines += ["", *_against(regrets, tasks, contenders, noise)]
     for contender, title in ((LOOP, "Predictions of the loop"), (ROUND, "Predictions of one study for the next one")):
         lines += _calibration(title, [p for r in results if r.contender == contender for p in r.predictions])

@@ -89,11 +89,6 @@ class TableTask:
         right = "around the best" if self.around_best else "the whole grid"
         return f"{self.table.partition('/')[2]}: {self.fault or right}"
 
-    @property
-    def noise(self) -> float:
-        """Standard deviation between seeds among good settings."""
-        return grid(self.table).noise
-
     @cached_property
     def start(self) -> StudySpec:
         parameters = {
@@ -132,11 +127,11 @@ class TableTask:
         curves = {"val/cost": (np.array([STEPS]), np.array([value]))}
         return Outcome("diverged" if diverged else "complete", params, curves, cost=value)
 
-    def judge(self, setting: Setting, seed: int) -> float:  # noqa: ARG002 - the table does not depend on the search
-        """Return the mean cost of the setting minus that of the best setting of the grid."""
+    def judge(self, setting: Setting, seed: int) -> tuple[float, float]:  # noqa: ARG002 - it does not depend on the search
+        """Return (mean cost of the setting minus that of the best setting of the grid, seed noise of the grid)."""
         means = grid(self.table).means
         cost = means.max() if self._diverges(setting.params) else means[self._point(setting.params)]
-        return float(cost - means.min())
+        return float(cost - means.min()), grid(self.table).noise
 
     def _outside(self, name: str, value: Value) -> bool:
         ends = self._axes[name][0], self._axes[name][-1]

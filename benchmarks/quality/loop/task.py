@@ -56,10 +56,6 @@ class Task(Protocol):
         """The kind of the starting space."""
 
     @property
-    def noise(self) -> float:
-        """Standard deviation of a result between seeds; 0 if unknown."""
-
-    @property
     def floor(self) -> float:
         """The lowest cost that `judge` can return; NaN if unknown."""
 
@@ -74,8 +70,8 @@ class Task(Protocol):
     def run(self, setting: Setting, seed: int) -> Outcome:
         """Train once; the same setting and seed give the same outcome."""
 
-    def judge(self, setting: Setting, seed: int) -> float:
-        """Return the expected cost of the setting that a search with this seed chose; lower is better."""
+    def judge(self, setting: Setting, seed: int) -> tuple[float, float]:
+        """Return (expected cost of the setting that a search with this seed chose, standard deviation between seeds)."""
 
     def legal(self, spec: StudySpec) -> StudySpec:
         """Return the spec without anything that the training does not support."""

@@ -40,7 +40,6 @@ class TrainingTask:
     space: Mapping[str, Parameter]
     trials: int = 30
     floor: float = math.nan
-    noise: float = 0.0
     results: Path | None = field(default=None, repr=False)
     """Folder of stored trainings; None: trainings are not stored."""
 
@@ -81,12 +80,13 @@ class TrainingTask:
             names[k]: str(v).removeprefix("warmup+") if k == "kind" else v for k, v in schedule.items() if k in names
         }
 
-    def judge(self, setting: Setting, seed: int) -> float:
-        """Return the mean cost of the setting over seeds that no search has seen."""
+    def judge(self, setting: Setting, seed: int) -> tuple[float, float]:
+        """Return the mean and the standard deviation of the setting's costs over seeds that no search has seen."""
         costs = [
             self.run(setting, FIRST_JUDGED_SEED + JUDGED_TRAININGS * seed + i).cost for i in range(JUDGED_TRAININGS)
         ]
-        return float(np.mean([cost if np.isfinite(cost) else FAILED_COST[self.training.objective] for cost in costs]))
+        costs = [cost if np.isfinite(cost) else FAILED_COST[self.training.objective] for cost in costs]
+        return float(np.mean(costs)), float(np.std(costs, ddof=1))
 
     def legal(self, spec: StudySpec) -> StudySpec:
         """Return the spec without hyperparameters that neither the training nor a formula uses."""
