@@ -116,6 +116,7 @@ class GuardedStudy:
 
     def _study(self) -> Study:
         named: dict[str, Any] = {"objective": self.objective, "direction": self.direction, "spec": self.spec}
+        named["unfinished"] = True
         uri = absolute_uri(self.location)
         if not self.earlier_rounds:
             return read_study(self.experiment, tracking_uri=uri, **named)

@@ -1,6 +1,7 @@
 """Launches with a guard: it stops hopeless trainings, which a later launch can continue."""
 
 import json
+import math
 import time
 from dataclasses import replace
 
@@ -284,6 +285,13 @@ def test_a_training_that_has_made_its_last_step_is_not_stopped(database, evaluat
     log_study(database, running=(3.0,) * evaluations)
     (verdict,) = GuardedStudy("e", locate(database)).read().running
     assert (verdict.state, verdict.stop) == ("doomed", stop)
+
+
+def test_the_first_trials_are_judged_before_one_of_them_has_ended(database):
+    run_id = log_study(database, running=(math.nan, math.nan), whole=0)
+    reading = GuardedStudy("e", locate(database)).read()
+    assert [(v.run_id, v.state, v.stop) for v in reading.running] == [(run_id, "not_finite", True)]
+    assert reading.error is None
 
 
 @pytest.mark.parametrize("clock_s", [-86400.0, 86400.0])
