@@ -230,7 +230,9 @@ class _Worker:
                 self._stop_doomed(
                     item, GuardStop(verdict.state, verdict.step, verdict.message, time.time(), verdict.length)
                 )
-            else:
+            elif (
+                verdict.state != "not_finite" or not self._plan.stop_doomed
+            ):  # else it is stopped soon, which is one message
                 self._notify(verdict.state, item.job.name, verdict.step, verdict.message)
 
     def _stop_doomed(self, item: _BegunJob, stop: GuardStop) -> None:
