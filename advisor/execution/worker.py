@@ -48,7 +48,7 @@ def launch(plan: LaunchPlan, ledger: Ledger, on_update: OnUpdate) -> Summary:
 
     Raises KeyboardInterrupt after a clean stop, and AdvisorError if further trials would fail too.
     """
-    check_command(plan.spec, plan.words)
+    check_command(plan.spec, plan.words, append=plan.append)
     try:
         make_private(plan.folder)
     except OSError as error:
