@@ -43,6 +43,7 @@ def analyze(
     budget: str | None = None,
     command: str | None = None,
     on_progress: Progress | None = None,
+    unfinished: bool = False,
 ) -> Report:
     """Judge an MLflow experiment by the playbook's rules and plan the next study, without writing anything.
 
@@ -53,6 +54,7 @@ def analyze(
     rules: folders with custom rules. settings: thresholds by rule, `{"many-stopped": {"at_most": 0.5}}`; by default from
     `advisor.toml` or `pyproject.toml` in the working directory or its parents. only_this_round: ignore the trials of earlier
     rounds. budget: what the next studies may cost together, `40h` or `2e6 steps`. command: command line that the report shows.
+    unfinished: whether to accept a study in which no trial has ended yet.
 
     If the input cannot be analysed, raises AdvisorError with one line that says what to do.
     """
@@ -72,6 +74,7 @@ def analyze(
         if ignore or population or kind
         else None,
         on_progress=lambda done, total: report_progress("Reading runs", done, total),
+        unfinished=unfinished,
     )
     report = analyze_study(
         rounds.own,

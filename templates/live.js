@@ -34,7 +34,8 @@
     (again || (was.id && page.document.getElementById(was.id)))?.focus?.({ preventScroll: true });
   };
 
-  // The running trials: a trial's row opens to the reason for its verdict, and stays open while newer verdicts come.
+  // The running and the stopped trials. A row shows the reason for its verdict if that is trouble or if the user opens it.
+  const trouble = ["doomed", "not_finite", "diverging", "stuck"];
   const panel = document.getElementById("running"), trials = panel.querySelector("ul");
   const element = (tag, text, name = "") => Object.assign(document.createElement(tag), { textContent: text, className: name });
   const rowOf = (trial, open) => {
@@ -53,11 +54,13 @@
     return row;
   };
   const listRunning = (state) => {
-    const open = new Set([...trials.children].filter((row) => row.querySelector("details").open).map((row) => row.dataset.id));
+    const key = (trial) => `${trial.id} ${trial.state}`;
+    const open = new Map([...trials.children].map((row) => [`${row.dataset.id} ${row.className}`, row.querySelector("details").open]));
+    const isOpen = (trial) => open.get(key(trial)) ?? (trouble.includes(trial.state) || trial.notes.length > 0);
     const focused = document.activeElement.closest("#running li")?.dataset.id;
     panel.querySelector("summary").textContent = state.summary;
     panel.hidden = !state.summary;
-    trials.replaceChildren(...state.running.map((trial) => rowOf(trial, open.has(trial.id))));
+    trials.replaceChildren(...state.running.map((trial) => rowOf(trial, isOpen(trial))));
     if (focused) [...trials.children].find((row) => row.dataset.id === focused)?.querySelector("summary").focus({ preventScroll: true });
   };
 

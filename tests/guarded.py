@@ -53,16 +53,16 @@ def guarded_plan(project, spec=SPEC, uri="sqlite:///mlflow.db", engine=None, *, 
     return make_plan(project, spec, uri, engine, guard=guard, stop_doomed=stop_doomed, **more)
 
 
-def log_study(uri, *, running=(3.0,) * 8, clock_s=0.0, backwards=False, **tags):
+def log_study(uri, *, running=(3.0,) * 8, whole=WHOLE, clock_s=0.0, backwards=False, **tags):
     """Log whole trials and a running one with these values. Return the id of the running one.
 
-    clock_s: difference of its clock. backwards: log its later steps first.
+    whole: number of whole trials. clock_s: difference of its clock. backwards: log its later steps first.
     """
     client = MlflowClient(uri)
     experiment = client.create_experiment("e")
-    curves = [[1 / step + 0.01 * i for step in range(1, EVALUATIONS + 1)] for i in range(WHOLE)]
+    curves = [[1 / step + 0.01 * i for step in range(1, EVALUATIONS + 1)] for i in range(whole)]
     for i, curve in enumerate([*curves, running]):
-        last = i == WHOLE
+        last = i == whole
         common = {contract.TAG_OBJECTIVE: "val/loss", contract.TAG_DIRECTION: "minimize"}
         own = {contract.TAG_MAX_TRAIN_STEPS: str(EVALUATIONS), **common, **(tags if last else {})}
         run = client.create_run(experiment, tags=own, run_name=f"trial-{i}")

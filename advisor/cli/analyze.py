@@ -114,8 +114,10 @@ def brief_answer(report: Report, out: Path | None, show: Callable[[Item], str] =
     return brief_json(data)
 
 
-def make_report(experiment: str, options: AnalysisOptions, study_file: Path | None, *, show_progress: bool) -> Report:
-    """Analyze the experiment and return its report."""
+def make_report(
+    experiment: str, options: AnalysisOptions, study_file: Path | None, *, show_progress: bool, unfinished: bool = False
+) -> Report:
+    """Analyze the experiment and return its report. unfinished: whether to accept a study in which no trial has ended yet."""
     command = shell.command_line(["advisor", "analyze", experiment, *options.words(study_file)])
     with progress_bar(enabled=show_progress) as on_progress:
         report = run_analysis(
@@ -123,6 +125,7 @@ def make_report(experiment: str, options: AnalysisOptions, study_file: Path | No
             study=study_file,
             command=command,
             on_progress=on_progress,
+            unfinished=unfinished,
             **options.for_analyze(),
         )
     return placed(report, options.out)

@@ -58,6 +58,7 @@ class _Follower:
     def __init__(self, guard: StudyGuard, notifier: Notifier) -> None:
         self._guard, self._notifier = guard, notifier
         self._known_failures: set[str] | None = None
+        self._known_stops: set[str] = set()
         self._ran, self._without_running = False, 0
 
     def follow(self, ended: threading.Event) -> None:
@@ -68,14 +69,21 @@ class _Follower:
                     self._notifier.send(notice)
 
     def _notices(self, reading: Reading) -> Iterator[Notice]:
+        if self._known_failures is None:  # what happened before is no news
+            self._known_failures, self._known_stops = set(reading.failed), set(reading.stopped)
         for verdict in reading.running:
             if verdict.state in EVENTS:
                 yield Notice(verdict.state, reading.study, verdict.trial, verdict.step, verdict.message)
-        new = set(reading.failed) - (set(reading.failed) if self._known_failures is None else self._known_failures)
-        self._known_failures = set(reading.failed)
-        for trial in sorted(new):
+            if verdict.state in ("doomed", "not_finite"):
+                self._known_stops.add(verdict.trial)  # a stop for the same reason is no news
+        for trial in sorted(set(reading.failed) - self._known_failures):
             reason = f": {reading.failed[trial]}" if reading.failed[trial] else ""
             yield Notice("failed", reading.study, trial, None, f"{trial} failed{reason}")
+        for trial in sorted(set(reading.stopped) - self._known_stops):
+            step, reason = reading.stopped[trial]
+            yield Notice("stopped", reading.study, trial, step, f"{trial} was stopped at step {step:,}: {reason}")
+        self._known_failures |= set(reading.failed)
+        self._known_stops |= set(reading.stopped)
         self._ran = self._ran or bool(reading.running)
         self._without_running = 0 if reading.running else self._without_running + 1
         if self._ran and self._without_running == _READINGS_WITHOUT_RUNNING:

@@ -44,7 +44,7 @@ def watch(
 ) -> None:
     """Analyze EXPERIMENT again while trials come in, and serve a page that follows, on this machine only.
 
-    Writes the same files as `advisor analyze`, each time the data change. If no trial has a result yet, it waits for the first one.
+    Writes the same files as `advisor analyze`, each time the data change. Waits until a trial has logged the objective.
     Ctrl-C ends it.
 
     \b
@@ -66,14 +66,14 @@ def watch(
     )
     with notifying_of_study(notify, guarded, quiet=options.quiet):
         report = first_report(
-            lambda: make_report(experiment, options, study_file, show_progress=not options.quiet), echo
+            lambda: make_report(experiment, options, study_file, show_progress=not options.quiet, unfinished=True), echo
         )
         location = write(report)
         if not options.quiet:
             print_summary(report, options.out, location)
         serve_live_report(
             report,
-            analyze=lambda: make_report(experiment, options, study_file, show_progress=False),
+            analyze=lambda: make_report(experiment, options, study_file, show_progress=False, unfinished=True),
             write=write,
             port=port,
             echo=echo,
@@ -91,7 +91,7 @@ def first_report(
         except NothingToJudge as error:
             if str(error) != reason:
                 reason = str(error)
-                echo(f"{_clock_time()} Waiting for the first result: {redact(reason)}. Ctrl+C ends it.")
+                echo(f"{_clock_time()} Waiting for the first value: {redact(reason)}. Ctrl+C ends it.")
             time.sleep(interval_s)
 
 

@@ -78,6 +78,8 @@ class Rule(BaseModel):
     """Verdict of this rule that the study design `exploit` requires; None if `exploit` does not depend on this rule."""
     while_running: ClassVar[bool] = False
     """Whether the rule can judge a trial alone while it still runs, from what it has logged so far."""
+    as_if_ended: ClassVar[bool] = False
+    """Whether a running trial is judged as if it had ended as planned, once it has done half of its training."""
     unmeasured: ClassVar[frozenset[str]] = frozenset()
     """Subjects of findings on which the rule's calibration was not measured; their stated confidences are not corrected."""
     id: ClassVar[str | None] = None

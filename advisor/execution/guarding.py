@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from advisor.contract.guard_stop import is_last_step
+from advisor.contract.guard_stop import is_last_step, read_guard_stop
 from advisor.contract.redact import redact
 from advisor.engine.guard import running_verdicts
 from advisor.execution.ledger.record import LaterError, RefusedError, attempt_once
@@ -62,6 +62,8 @@ class Reading:
     running: tuple[RunVerdict, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
     """Reason of each failed trial, by the trial's name."""
+    stopped: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    """Step and reason of each trial that a guard stopped, by the trial's name."""
     error: str | None = None
     """Reason why the store could not be read, in one line."""
 
@@ -112,10 +114,13 @@ class GuardedStudy:
             text = str(error) if isinstance(error, AdvisorError) else f"{type(error).__name__}: {error}"
             return Reading(error=" ".join(redact(text).split()))
         failed = {t.name: t.reason or t.facts.get("error", "") for t in study.trials if t.status == "infeasible"}
-        return Reading(study.name, judge(study), failed)
+        stops = {t.name: read_guard_stop(t.facts.get("stopped")) for t in study.trials if t.status != "complete"}
+        stopped = {name: (stop.step, stop.reason) for name, stop in stops.items() if stop is not None}
+        return Reading(study.name, judge(study), failed, stopped)
 
     def _study(self) -> Study:
         named: dict[str, Any] = {"objective": self.objective, "direction": self.direction, "spec": self.spec}
+        named["unfinished"] = True
         uri = absolute_uri(self.location)
         if not self.earlier_rounds:
             return read_study(self.experiment, tracking_uri=uri, **named)
@@ -208,7 +213,7 @@ def _environment(location: Location) -> dict[str, str]:
 
 def reading_to_json(reading: Reading) -> str:
     """Return a reading as one line of JSON."""
-    return json.dumps({**asdict(reading), "failed": dict(reading.failed)})
+    return json.dumps({**asdict(reading), "failed": dict(reading.failed), "stopped": dict(reading.stopped)})
 
 
 def reading_from_json(line: str) -> Reading:

@@ -48,7 +48,7 @@ def launch(plan: LaunchPlan, ledger: Ledger, on_update: OnUpdate) -> Summary:
 
     Raises KeyboardInterrupt after a clean stop, and AdvisorError if further trials would fail too.
     """
-    check_command(plan.spec, plan.words)
+    check_command(plan.spec, plan.words, append=plan.append)
     try:
         make_private(plan.folder)
     except OSError as error:
@@ -230,7 +230,9 @@ class _Worker:
                 self._stop_doomed(
                     item, GuardStop(verdict.state, verdict.step, verdict.message, time.time(), verdict.length)
                 )
-            else:
+            elif (
+                verdict.state != "not_finite" or not self._plan.stop_doomed
+            ):  # else it is stopped soon, which is one message
                 self._notify(verdict.state, item.job.name, verdict.step, verdict.message)
 
     def _stop_doomed(self, item: _BegunJob, stop: GuardStop) -> None:

@@ -29,12 +29,15 @@ TIMEOUT_S = 10.0
 CHUNK = 64 << 10
 """Bytes that a browser must accept within `TIMEOUT_S`: a slow line, such as an SSH tunnel, may take longer for a whole report."""
 
+MAX_STOPPED = 50
+"""Maximum number of stopped trials that the page lists."""
+
 _TYPES = {"/": "text/html", "/report.html": "text/html", "/state": "application/json"}
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A running trial as the page shows it. The page inserts all texts as text, never as markup."""
+    """A running or stopped trial as the page shows it. The page inserts all texts as text, never as markup."""
 
     id: str
     name: str
@@ -49,8 +52,8 @@ class Row:
 
 
 def rows(report: ReportData) -> tuple[Row, ...]:
-    """Return the report's running trials for the page."""
-    return tuple(
+    """Return the report's running trials for the page, and then those that the guard stopped."""
+    running = tuple(
         Row(
             id=t.id,
             name=clean(t.name),
@@ -63,6 +66,20 @@ def rows(report: ReportData) -> tuple[Row, ...]:
         )
         for t in report.running
     )
+    stopped = tuple(
+        Row(
+            id=t.id,
+            name=clean(t.name),
+            done=min(1.0, t.step / t.length) if t.length else None,
+            progress=f"step {t.step:,}",
+            state="stopped",
+            word="stopped",
+            message=clean(t.reason),
+            notes=(),
+        )
+        for t in report.stopped.each[:MAX_STOPPED]
+    )
+    return running + stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +93,7 @@ class State:
     changes: tuple[str, ...] = ()
     """Differences between the current report and the previous one, one sentence each."""
     running: tuple[Row, ...] = ()
-    """The running trials, those to act on first."""
+    """The running trials, those to act on first, and then the stopped ones."""
     summary: str = ""
     """The number of running trials and what the guard has saved, in a sentence or two; empty without either."""
     error: str | None = None

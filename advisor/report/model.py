@@ -128,12 +128,26 @@ class RunningTrial(FrozenModel):
         return min(1.0, self.step / self.length) if self.length else None
 
 
+class StoppedTrial(FrozenModel):
+    """A trial that the guard stopped."""
+
+    id: str
+    name: str
+    step: int
+    """Last evaluated step when it was stopped."""
+    length: float | None
+    """Planned length in steps; None if unknown."""
+    reason: str
+
+
 class StoppedTrials(FrozenModel):
     """The trials that the guard stopped."""
 
     trials: int = 0
     saved_steps: int = 0
     """Planned steps that these trials did not train."""
+    each: tuple[StoppedTrial, ...] = ()
+    """The trials, those that were stopped last first."""
 
 
 class Provenance(FrozenModel):

@@ -11,7 +11,7 @@ from advisor.engine.guard.notes import running_notes
 from advisor.engine.rule import Rule
 from advisor.model.study import Study
 from advisor.model.words import encodable
-from advisor.report.model import RunningTrial, StoppedTrials
+from advisor.report.model import RunningTrial, StoppedTrial, StoppedTrials
 
 MAX_NOTED = 32
 """Maximum number of running trials that rules judge one by one."""
@@ -38,11 +38,20 @@ def _row(study: Study, verdict: TrialVerdict, rules: Sequence[Rule]) -> RunningT
 
 
 def stopped_trials(study: Study) -> StoppedTrials:
-    """Return how many trials of the study the guard stopped, and the steps that this saved."""
-    saved = []
+    """Return the trials of the study that the guard stopped, and the steps that this saved."""
+    found, saved = [], 0
     for trial in study.trials:
         stop = read_guard_stop(trial.facts.get("stopped", ""))
         if stop is not None and trial.round is None and trial.status in ("pruned", "diverged"):
-            left = study.planned_steps(trial) - stop.step
-            saved.append(max(0, int(left)) if math.isfinite(left) else 0)
-    return StoppedTrials(trials=len(saved), saved_steps=sum(saved))
+            length = study.planned_steps(trial) if math.isfinite(study.planned_steps(trial)) else None
+            saved += 0 if length is None else max(0, int(length) - stop.step)
+            row = StoppedTrial(
+                id=encodable(trial.id),
+                name=encodable(trial.name),
+                step=stop.step,
+                length=length,
+                reason=encodable(stop.reason),
+            )
+            found.append((stop.at, row))
+    each = tuple(row for _, row in sorted(found, key=lambda f: f[0], reverse=True))
+    return StoppedTrials(trials=len(each), saved_steps=saved, each=each)

@@ -35,10 +35,14 @@ def read_study(
     filter: str | None = None,
     reading: Reading | None = None,
     on_progress: Callable[[int, int], None] | None = None,
+    unfinished: bool = False,
 ) -> Study:
-    """Read the study of an MLflow experiment (name or id) without changing it; see `advisor.analyze` for the arguments."""
+    """Read the study of an MLflow experiment (name or id) without changing it; see `advisor.analyze` for the arguments.
+
+    unfinished: whether to accept a study in which no trial has ended yet.
+    """
     reader = Reader(tracking_uri, filter, on_progress)
-    return _read_own_study(reader, experiment, spec, objective, direction, reading)
+    return _read_own_study(reader, experiment, spec, objective, direction, reading, unfinished)
 
 
 def read_rounds(
@@ -51,10 +55,11 @@ def read_rounds(
     filter: str | None = None,
     reading: Reading | None = None,
     on_progress: Callable[[int, int], None] | None = None,
+    unfinished: bool = False,
 ) -> Rounds:
     """Read a study as `read_study` does, and the earlier rounds in the same store that its study file refers to."""
     reader = Reader(tracking_uri, filter, on_progress)
-    own = _read_own_study(reader, experiment, spec, objective, direction, reading)
+    own = _read_own_study(reader, experiment, spec, objective, direction, reading, unfinished)
     return Rounds(own, *reader.ancestors(own))
 
 
@@ -70,6 +75,7 @@ def _read_own_study(
     objective: str | None,
     direction: Direction | None,
     reading: Reading | None,
+    unfinished: bool,
 ) -> Study:
     everything = reader.experiment(experiment)
     declared = spec or latest_spec(everything.tags)
@@ -77,4 +83,4 @@ def _read_own_study(
     # be counted, so its runs must carry its name.
     strict = spec is None or spec.parent is not None
     part = everything if declared is None else runs_of_study(everything, declared.study, strict=strict)
-    return assemble(part, spec=spec, objective=objective, direction=direction, reading=reading)
+    return assemble(part, spec=spec, objective=objective, direction=direction, reading=reading, unfinished=unfinished)

@@ -303,20 +303,28 @@ def test_a_live_page_lists_the_running_trials_above_the_report(
 ) -> None:
     from advisor.report.live import LiveReport, Row
 
-    def trial(id: str, state: str, message: str, done: float | None = 0.4) -> Row:
-        return Row(id, f"<b>{id}</b>" * 6, done, "40 %" if done else "step 30", state, state, message, ("It waits.",))
+    def trial(id: str, state: str, message: str, done: float | None = 0.4, notes: tuple[str, ...] = ()) -> Row:
+        return Row(id, f"<b>{id}</b>" * 6, done, "40 %" if done else "step 30", state, state, message, notes)
 
-    first = [trial("a", "doomed", "It is <i>far</i> behind."), trial("b", "unknown", "No plan.", None)]
+    first = [
+        trial("a", "doomed", "It is <i>far</i> behind."),
+        trial("b", "unknown", "No plan.", None),
+        trial("c", "fine", "It can win.", 0.4, ("It waits.",)),
+        trial("d", "stopped", "It was behind."),
+    ]
     with LiveReport() as live:
         live.show(report.to_html(), "10:00:00", (), first, "2 running trials.")
         page, trouble = open_page(page_file, color_scheme=theme, viewport={"width": width, "height": 800})
         page.goto(live.url)
         page.locator("#running > summary", has_text="2 running trials.").wait_for(timeout=10_000)
         rows = page.locator("#running li")
-        assert rows.count() == 2
+        assert rows.count() == 4
         assert page.locator("#running b, #running i").count() == 0
-        rows.first.locator("summary").click()
-        assert rows.first.locator("p").first.inner_text() == "It is <i>far</i> behind."
+        reasons = [rows.nth(i).locator("p").last for i in range(4)]
+        assert [reason.is_visible() for reason in reasons] == [True, False, True, False]
+        for i in (0, 1):  # the user's choice stays
+            rows.nth(i).locator("summary").click()
+        assert rows.first.locator("p").first.text_content() == "It is <i>far</i> behind."
         assert rows.first.locator("summary").get_attribute("title") == "It is <i>far</i> behind."
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert page.locator("#report").bounding_box()["height"] > 300
@@ -324,11 +332,17 @@ def test_a_live_page_lists_the_running_trials_above_the_report(
             "axe_playwright_python.sync_playwright", reason="needs the package axe-playwright-python"
         )
         assert [v["id"] for v in axe.Axe().run(page, context="#running").response["violations"]] == []
-        live.show(report.to_html(), "10:00:10", (), [trial("a", "doomed", "Later.", 0.5)], "1 running trial.")
-        page.locator("#running > summary", has_text="1 running trial.").wait_for(timeout=10_000)
-        assert rows.count() == 1
-        assert rows.first.locator("p", has_text="Later.").is_visible()
-        assert page.evaluate("document.activeElement.closest('li')?.dataset.id") == "a"
+        later = [
+            trial("a", "doomed", "Later.", 0.5),
+            trial("b", "unknown", "Still no plan."),
+            trial("c", "stuck", "It is."),
+        ]
+        live.show(report.to_html(), "10:00:10", (), later, "3 running trials.")
+        page.locator("#running > summary", has_text="3 running trials.").wait_for(timeout=10_000)
+        assert rows.count() == 3
+        texts = ("Later.", "Still no plan.", "It is.")
+        assert [page.locator("#running p", has_text=text).is_visible() for text in texts] == [False, True, True]
+        assert page.evaluate("document.activeElement.closest('li')?.dataset.id") == "b"
         live.show(report.to_html(), "10:00:20")
         page.locator("#running").wait_for(state="hidden", timeout=10_000)
     assert [t for t in trouble if not t.startswith(live.url) and "ERR_CONNECTION_REFUSED" not in t] == []

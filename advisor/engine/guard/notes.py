@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -12,14 +13,28 @@ from advisor.engine.rule import Rule
 from advisor.model.message import Message
 from advisor.model.study import CurveBlock, Study, Trial
 
+ENDED_FROM = 0.5
+"""Minimum share of its training from which a trial is judged by rules with `as_if_ended`."""
+
 
 def running_notes(study: Study, trial: Trial, rules: Iterable[Rule]) -> tuple[Message, ...]:
     """Return the messages of the rules with `while_running`, as if the trial were the whole study and had been stopped now."""
     able = [rule for rule in rules if rule.while_running]
     if not able:
         return ()
-    verdicts = judge(_alone(study, trial), able, calibrate=False)
+    alone = _alone(study, trial)
+    verdicts = judge(alone, [rule for rule in able if not rule.as_if_ended], calibrate=False)
+    steps, planned = study.cost_curve(trial).steps, study.planned_steps(trial)
+    if len(steps) and math.isfinite(planned) and steps[-1] >= ENDED_FROM * planned:
+        verdicts += judge(_ended(alone, int(steps[-1])), [rule for rule in able if rule.as_if_ended], calibrate=False)
     return tuple(finding.message for verdict in verdicts for finding in verdict.findings)
+
+
+def _ended(study: Study, step: int) -> Study:
+    """Return the study of one trial as if this step had been the last one planned."""
+    (trial,) = study.trials
+    facts = {**trial.facts, "max_train_steps": str(step)}
+    return replace(study, trials=(replace(trial, status="complete", facts=facts),))
 
 
 def _alone(study: Study, trial: Trial) -> Study:

@@ -251,7 +251,7 @@ def best_sentence(report: ReportData) -> Message:
     best, counts = report.best, report.counts
     metric, failed = Name(report.spec.objective.metric), _failed(report)
     if best is None:
-        return say("No trial has a value of {metric}.{failed}", metric=metric, failed=failed)
+        return say("No completed trial has a value of {metric}.{failed}", metric=metric, failed=failed)
     rank = "lowest" if report.minimize else "highest"
     compared = len(report.ranked)
     trials = "trials with a result" if compared >= counts.feasible else "comparable trials"

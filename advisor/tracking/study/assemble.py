@@ -49,8 +49,11 @@ def assemble(
     objective: str | None = None,
     direction: Direction | None = None,
     reading: Reading | None = None,
+    unfinished: bool = False,
 ) -> Study:
     """Return the study of an experiment's runs. reading: the user's decisions; by default those of the study file.
+
+    unfinished: whether to accept a study in which no trial has ended yet.
 
     Objective, direction and space come from the arguments, else from `spec`, else from the adapters' tags. Otherwise they are
     inferred, which `Study.inferred` records. Raises AdvisorError if there are no data or the arguments contradict the data.
@@ -66,7 +69,7 @@ def assemble(
     chosen = find_trial_runs(experiment, metric)
     curves = build_curves(experiment, chosen.indices)
     trials = build_trials(experiment, chosen.indices, curves, aim.objective, spec)
-    _require_results(experiment.name, metric, trials.trials, curves.blocks[metric])
+    _require_results(experiment.name, metric, trials.trials, curves.blocks[metric], unfinished=unfinished)
     kind = choose_kind(experiment, chosen.indices, metric, reading)
     space = build_space(
         experiment, trials.spec, aim.objective, trials.trials, curves.blocks[metric], trials.roles.parameters
@@ -105,11 +108,13 @@ def _population(experiment: Experiment, reading: Reading, spec: StudySpec | None
     )
 
 
-def _require_results(experiment: str, metric: str, trials: tuple[Trial, ...], block: CurveBlock) -> None:
-    """Raise AdvisorError unless at least one trial logged the objective and at least one has ended."""
+def _require_results(
+    experiment: str, metric: str, trials: tuple[Trial, ...], block: CurveBlock, *, unfinished: bool
+) -> None:
+    """Raise AdvisorError unless at least one trial logged the objective and, except for `unfinished`, at least one has ended."""
     if not any(len(block.curve(t.index)) for t in trials):
         raise AdvisorError(f"no run of experiment {experiment!r} logged the objective {metric!r}")
-    if all(t.status in ("running", "no_data") for t in trials):
+    if not unfinished and all(t.status in ("running", "no_data") for t in trials):
         running = sum(t.status == "running" for t in trials)
         raise NothingToJudge(
             f"no trial of experiment {experiment!r} has ended yet ({running} are running); come back later"

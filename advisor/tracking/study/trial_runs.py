@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from advisor import contract
 from advisor.model.space import IntArray
 from advisor.tracking.runs import Experiment, Run
 from advisor.tracking.study import inference
@@ -68,9 +69,12 @@ def _is_trial(parent: Run, children: Sequence[Run]) -> bool:
 def _evaluations(experiment: Experiment, indices: Sequence[int]) -> set[int]:
     """Return the indices of runs that a tool created only to evaluate a trained model.
 
-    Such runs have no parameters and one point per metric, while the other runs have parameters and longer curves.
+    Such runs have no parameters and one point per metric, while the other runs have parameters and longer curves. A trial that a
+    launcher has just created has no parameters for a moment.
     """
-    without_params = {i for i in indices if not experiment.runs[i].params}
+    without_params = {
+        i for i in indices if not experiment.runs[i].params and contract.TAG_TRIAL not in experiment.runs[i].tags
+    }
     if not without_params or 2 * len(without_params) > len(indices):
         return set()
     with_curves: set[int] = set()

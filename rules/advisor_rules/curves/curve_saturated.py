@@ -54,6 +54,8 @@ class CurveSaturated(Rule):
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "steps"
     predicts: ClassVar[Expectation] = "no-worse"
+    while_running: ClassVar[bool] = True
+    as_if_ended: ClassVar[bool] = True
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
             rules=("steps-compute-bound",),
@@ -108,10 +110,13 @@ class CurveSaturated(Rule):
         )
         action, changes = _advice(study, flat_endings, steps, fewer, why)
         several = say("{flat} of the {judged} best trials are", flat=len(flat_endings), judged=judged_count)
+        one = (
+            say("{trial} is", trial=Name(flat_endings[0].trial.name)) if len(study.trials) == 1 else "The best trial is"
+        )
         return self.finding(
             say(
                 "{trials} flat after {settled} of {steps}, in {curves}. {rest_of} brought at most {rest} of the gain, {bounds}.",
-                trials=several if judged_count > 1 else "The best trial is",
+                trials=several if judged_count > 1 else one,
                 settled=settled,
                 steps=study.length(steps),
                 curves="training and validation" if any(e.train_plateau for e in flat_endings) else "validation",

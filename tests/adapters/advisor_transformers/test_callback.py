@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -294,6 +295,32 @@ def test_the_guard_ends_a_training_after_a_step(
     tags = only_run().data.tags
     assert tags[contract.TAG_STATUS] == status
     assert (contract.TAG_STOPPED in tags) == (status == "pruned")
+
+
+class Wait(TrainerCallback):
+    """Waits before step 6 until the guard's process has judged the training."""
+
+    def __init__(self, tuning: TuningCallback) -> None:
+        self.tuning = tuning
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        until = time.monotonic() + 120
+        while state.global_step == 5 and time.monotonic() < until and not self.tuning.recording.should_stop:
+            time.sleep(0.05)
+
+
+def test_the_process_of_the_guard_ends_a_training_that_is_not_finite(
+    arguments: Any, model: Any, data: Any, start: Any, only_run: OnlyRun
+) -> None:
+    callback = start(guard="stop", autopsy=False)
+    settings = arguments(eval_strategy="steps", eval_steps=2, learning_rate=1e30)
+    trainer = Trainer(model, settings, train_dataset=data, eval_dataset=data[:8], callbacks=[callback, Wait(callback)])
+    trainer.train()
+    assert trainer.state.global_step == 6
+    tags = only_run().data.tags
+    stop = json.loads(tags[contract.TAG_STOPPED])
+    assert (tags[contract.TAG_STATUS], stop["state"]) == ("diverged", "not_finite")
+    assert stop["reason"].endswith(" is not finite from step 2 on.")
 
 
 def test_an_autopsy_sees_the_model_but_no_batch(

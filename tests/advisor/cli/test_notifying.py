@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from mlflow.tracking import MlflowClient
 
 from advisor import contract
 from advisor.cli.notifying import notifying_of_study
+from advisor.contract.guard_stop import GuardStop
 from advisor.execution.guarding import GuardedStudy
 from advisor.model.errors import AdvisorError
 from advisor.system.notifier import Notifier
@@ -34,6 +36,33 @@ def test_verdicts_failures_and_the_end_are_told(database: str, tmp_path: Path, m
         client.set_terminated(run_id, "FAILED")
         wait_until(lambda: len(notices()) == 3, 300.0)
     assert notices()[1:] == [("failed", "trial-5"), ("ended", None)]
+
+
+def test_a_stop_by_another_launch_is_told_unless_its_reason_was(database: str, tmp_path: Path) -> None:
+    doomed, client = log_study(database), MlflowClient(database)
+    stop = GuardStop("doomed", 8, "it cannot win", 1.0)
+    others = [run.info.run_id for run in client.search_runs(["1"]) if run.info.run_id != doomed][:2]
+
+    def end(run_id: str) -> None:
+        client.set_tag(run_id, contract.TAG_STATUS, "pruned")
+        client.set_tag(run_id, contract.TAG_STOPPED, stop.tag_text())
+        client.set_terminated(run_id, "KILLED")
+
+    def notices() -> list[tuple[str, str | None]]:
+        file = tmp_path / "notices"
+        messages = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return [(n["event"], n["message"]) for message in messages for n in message.get("bundled", [message])]
+
+    end(others[0])  # before the first reading
+    guarded = GuardedStudy("e", locate(database), interval_s=0.1)
+    with notifying_of_study(f"tee -a '{tmp_path}/notices'", guarded, quiet=False):
+        wait_until(lambda: len(notices()) == 1, 300.0)
+        end(doomed), end(others[1])
+        time.sleep(5.0)
+    assert notices()[0][0] == "doomed"
+    assert [message for event, message in notices() if event == "stopped"] == [
+        f"{client.get_run(others[1]).info.run_name} was stopped at step 8: it cannot win"
+    ]
 
 
 def test_without_a_command_the_store_is_not_read(tmp_path: Path) -> None:

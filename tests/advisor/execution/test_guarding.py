@@ -1,6 +1,7 @@
 """Launches with a guard: it stops hopeless trainings, which a later launch can continue."""
 
 import json
+import math
 import time
 from dataclasses import replace
 
@@ -238,13 +239,13 @@ with TuningLogger(model, optimizer, params=params, guard=guard, **settings) as l
 """Trial 5 logs with our hook and resumes from its last checkpoint."""
 
 
-@pytest.mark.parametrize("by", ["launcher", "hook"])
+@pytest.mark.parametrize("by", ["hook", "both"])
 def test_a_trial_that_resumes_with_the_hook_counts_once(trained, by):
     (trained / "train.py").write_text(RESUMING)
-    if by == "hook":
+    if by != "launcher":
         (trained / "hook").touch()
     spec = SPEC.model_copy(update={"trials": 6})
-    first = Background(guarded_plan(trained, spec, stop_doomed=by == "launcher"))
+    first = Background(guarded_plan(trained, spec, stop_doomed=by != "hook"))
     assert first.end(300.0)[5, 0] == "pruned"
     before = run_of(trained, 5)
     assert tag(before)["state"] == "doomed"
@@ -284,6 +285,13 @@ def test_a_training_that_has_made_its_last_step_is_not_stopped(database, evaluat
     log_study(database, running=(3.0,) * evaluations)
     (verdict,) = GuardedStudy("e", locate(database)).read().running
     assert (verdict.state, verdict.stop) == ("doomed", stop)
+
+
+def test_the_first_trials_are_judged_before_one_of_them_has_ended(database):
+    run_id = log_study(database, running=(math.nan, math.nan), whole=0)
+    reading = GuardedStudy("e", locate(database)).read()
+    assert [(v.run_id, v.state, v.stop) for v in reading.running] == [(run_id, "not_finite", True)]
+    assert reading.error is None
 
 
 @pytest.mark.parametrize("clock_s", [-86400.0, 86400.0])

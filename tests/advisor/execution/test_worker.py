@@ -42,6 +42,12 @@ def test_a_deleted_run_does_not_stop_the_others(training):
     assert Background(make_plan(training)).end() == {(0, 0): "complete", (1, 0): "complete"}
 
 
+def test_a_training_may_read_its_seed_from_its_environment(training):
+    (training / "go").touch()
+    spec = SPEC.model_copy(update={"trials": 1, "seeds": 2})
+    assert Background(make_plan(training, spec, append=False)).end() == {(0, 0): "complete", (0, 1): "complete"}
+
+
 def test_sigterm_stops_cleanly(training):
     def terminate():
         wait_until(lambda: begun(training) == ["0", "1"])

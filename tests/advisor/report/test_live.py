@@ -16,7 +16,7 @@ from advisor.model.message import Name, say
 from advisor.model.words import clean
 from advisor.report import Report
 from advisor.report.live import ADDRESS, MAX_CONNECTIONS, LiveReport, rows
-from advisor.report.model import RunningTrial
+from advisor.report.model import RunningTrial, StoppedTrial, StoppedTrials
 
 
 @pytest.fixture
@@ -49,10 +49,14 @@ def test_it_serves_the_latest_report_and_its_changes(live: LiveReport) -> None:
 def test_it_serves_the_running_trials_as_plain_text(live: LiveReport, report: Report) -> None:
     trial = {"id": "r", "name": "a\x1b<b>\u202e", "state": "doomed", "step": 30, "length": 120.0, "stop": True}
     running = RunningTrial(**trial, message=say("{name} is far behind.", name=Name("<i>")), notes=("It waits.",))
-    made = report.model_copy(update={"running": (running, running.model_copy(update={"length": None}))})
+    ended = StoppedTrial(id="s", name="c\x1b", step=60, length=120.0, reason="It lost\x1b.")
+    stopped = StoppedTrials(trials=1, saved_steps=60, each=(ended,))
+    made = report.model_copy(
+        update={"running": (running, running.model_copy(update={"length": None})), "stopped": stopped}
+    )
     live.show("<p>one</p>", "10:00:00", (), rows(made), "2 running trials.")
     state = json.loads(get(live, "/state")[1])
-    first, second = state["running"]
+    first, second, third = state["running"]
     assert first == {
         "id": "r",
         "name": clean(trial["name"]),
@@ -64,6 +68,8 @@ def test_it_serves_the_running_trials_as_plain_text(live: LiveReport, report: Re
         "notes": ["It waits."],
     }
     assert (second["done"], second["progress"]) == (None, "step 30")
+    assert (third["state"], third["done"], third["progress"]) == ("stopped", 0.5, "step 60")
+    assert (third["name"], third["message"]) == (clean(ended.name), clean(ended.reason))
     assert state["summary"] == "2 running trials."
 
 

@@ -58,18 +58,23 @@ def test_running_trials_to_act_on_come_first_with_their_progress() -> None:
 def test_the_steps_that_stopped_trials_saved_are_summed_up() -> None:
     made = study(DOOMED, DOOMED, DOOMED)
     ends = {5: ("pruned", 500), 6: ("diverged", 300), 7: ("complete", 500)}
+    text = [json.dumps({"state": "doomed", "step": step, "reason": "r", "at": at}) for at, (_, step) in ends.items()]
     trials = [
         replace(
             t,
             status=ends[t.index][0],
-            facts={**t.facts, "stopped": json.dumps({"state": "doomed", "step": ends[t.index][1], "reason": "r"})},
+            facts={**t.facts, "stopped": text[t.index - 5]},
         )
         if t.index in ends
         else t
         for t in made.trials
     ]
     stopped = stopped_trials(replace(made, trials=tuple(trials)))
-    assert stopped == StoppedTrials(trials=2, saved_steps=1200)
+    assert (stopped.trials, stopped.saved_steps) == (2, 1200)
+    assert [(s.name, s.step, s.length, s.reason) for s in stopped.each] == [
+        ("trial-6", 300, 1000.0, "r"),
+        ("trial-5", 500, 1000.0, "r"),
+    ]
 
 
 def test_findings_json_lists_the_running_trials_and_stays_readable(report: Report) -> None:

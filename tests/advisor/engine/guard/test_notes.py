@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from advisor.engine.guard.notes import running_notes
 from advisor.engine.registry import load_rules
@@ -35,7 +36,9 @@ def test_a_trial_is_judged_alone_and_only_by_rules_that_can():
     made = study(waits=0.001)
     assert running_notes(made, made.trials[2], load_rules(settings={})) == ()
     bound = study(waits=0.06)
-    assert running_notes(bound, bound.trials[0], load_rules(settings={})) == ()
+    waits = [rule for rule in load_rules(settings={}) if rule.rule_id() == "input-bound"]
+    assert len(running_notes(bound, bound.trials[2], waits)) == 1
+    assert running_notes(bound, bound.trials[0], waits) == ()
     others = [rule for rule in load_rules(settings={}) if not rule.while_running]
     assert running_notes(bound, bound.trials[2], others) == ()
 
@@ -48,3 +51,18 @@ def test_a_loss_that_rises_at_the_start_is_named_while_it_runs():
     made = replace(made, metrics={**made.metrics, "train/loss": replace(block, values=values)})
     (note,) = running_notes(made, made.trials[2], load_rules(settings={}))
     assert "trial-2" in note
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "fall", "rate", "notes"),
+    [(60, 3.0, "constant", 1), (45, 3.0, "constant", 0), (60, 40.0, "constant", 0), (60, 3.0, "cosine", 0)],
+)
+def test_a_trial_that_has_long_been_flat_says_so_from_half_of_its_training_on(evaluations, fall, rate, notes):
+    k = np.arange(1, evaluations + 1)
+    curve = 0.1 + np.exp(-k / fall) + np.random.default_rng(0).normal(0, 1e-3, evaluations)
+    tags = {"max_train_steps": "2000", "schedule": f'{{"kind": "{rate}"}}'}
+    made = make_study([{"lr": 0.1}], {"val/loss": [curve]}, every=20, tags=[tags])
+    made = replace(made, trials=(replace(made.trials[0], status="running"),))
+    found = [str(note) for note in running_notes(made, made.trials[0], load_rules(settings={}))]
+    assert len(found) == notes
+    assert all(note.startswith("trial-0 is flat after ") and "of 1,200 steps" in note for note in found)

@@ -75,3 +75,5 @@ def test_nothing_to_analyse():
 def test_running_trials_are_no_study_yet():
     with pytest.raises(AdvisorError, match=r"no trial of experiment 'e' has ended yet \(1 are running\)"):
         assemble(experiment([run(0, "RUNNING", lr=1)], val__loss=points((0, 1, 1, 1))))
+    study = assemble(experiment([run(0, "RUNNING", lr=1)], val__loss=points((0, 1, 1, 1))), unfinished=True)
+    assert [t.status for t in study.trials] == ["running"]

@@ -43,3 +43,14 @@ def test_a_run_of_one_evaluation_is_no_trial():
     )
     assert [t.name for t in study.trials] == ["r0", "r1"]
     assert study.warnings == ("1 run holds one evaluation and no parameters, and is not counted as a trial.",)
+
+
+def test_a_run_that_a_launcher_has_just_created_is_a_trial():
+    study = assemble(
+        experiment(
+            [run(0, lr=1), run(1, lr=2), run(2, "RUNNING", tags={"advisor.trial": "2"})],
+            val__loss=points((0, 1, 3, 110), (0, 2, 2, 111), (1, 1, 3, 110), (1, 2, 1, 111)),
+        )
+    )
+    assert [t.status for t in study.trials] == ["complete", "complete", "running"]
+    assert study.warnings == ()
