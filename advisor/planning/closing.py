@@ -1,7 +1,8 @@
 """The next study if no rule recommends a change.
 
 The planner exploits only on positive evidence (`states`). Where nothing can be told, the cheapest study that would tell comes
-first: fewer hyperparameters, or more trials of the same space. Long runs and repeats of the best trial follow.
+first: the learning rate for a batch size that is fixed now, fewer hyperparameters, or more trials of the same space. Long runs and
+repeats of the best trial follow.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from advisor.computed.space import importance, promising, settings
 from advisor.computed.space.extension import changed_ranges
 from advisor.computed.space.inside import trials_inside
 from advisor.engine.rule import Rule
+from advisor.model import parameter_kinds
 from advisor.model.change import Change, PlanName, RunPlan
 from advisor.model.finding import MissingData, Verdict
+from advisor.model.optimizers import RATE_TRIALS
+from advisor.model.space import is_learning_rate
 from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
+from advisor.model.words import clean, listed, setting
 from advisor.planning import gain, price
 from advisor.planning.base import name_of_round, searches, validate
 from advisor.planning.designs.catalogue import DESIGNS
@@ -25,7 +30,7 @@ from advisor.planning.designs.explore import asks, explore
 from advisor.planning.designs.ladder import ladder
 from advisor.planning.designs.reseed import reseed
 from advisor.planning.sampling.halton import sample
-from advisor.planning.states import EFFECT, Evidence, assess
+from advisor.planning.states import EFFECT, Evidence, assess, settings_needed
 from advisor.stats import power
 
 MAX_GAIN = 0.05
@@ -114,6 +119,7 @@ def _candidates(
     if validation.perfect(study) or compares:
         yield reseed(study, base)
         return
+    yield _tuned_for_batch(study, base)
     searching = study.spec.sampler.kind != "adaptive"
     evidence = assess(study, verdicts, rules)
     if searching and (evidence.state != "fine" or asks(study, base)):
@@ -126,6 +132,24 @@ def _candidates(
         yield DESIGNS[name](RunPlan(plan=name, why="nothing is left to change"), study, base)
     again = reseed(study, base)
     yield again if again is None else _with_power(study, again, evidence)
+
+
+def _tuned_for_batch(study: Study, base: StudySpec) -> StudySpec | None:
+    """Return a search of the learning rate for the batch size that the study searched and the next one fixes.
+
+    None if enough settings were tried at this batch size.
+    """
+    sizes = [n for n in study.searched if parameter_kinds.is_batch_size(n) and base.parameters[n].role == "fixed"]
+    rates = [n for n in base.searched if is_learning_rate(n)]
+    if not sizes or not rates:
+        return None
+    name = sizes[0]
+    value = base.parameters[name].value
+    tried = {repeats.key(t) for t in study.ranked() if t.params.get(name) == value}
+    if len(tried) >= RATE_TRIALS:
+        return None
+    goal = f"Fix {clean(name)} at {setting(value)} and tune {listed(map(clean, rates))}"
+    return base.model_copy(update={"goal": goal, "trials": max(RATE_TRIALS, settings_needed(len(base.searched)))})
 
 
 def _with_power(study: Study, spec: StudySpec, evidence: Evidence) -> StudySpec:

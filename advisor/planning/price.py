@@ -85,8 +85,8 @@ def power_of(study: Study, trials: int, more: int, searched: int) -> str:
         return "More trials are needed to find any effect."
     these = f"These {count(more, 'trial')}" + (f" and the {trials:,} so far" if trials else "")
     return (
-        f"{these} show with 80 % probability that a hyperparameter matters if its best value is better than its worst by "
-        f"{_size(study, effect)}."
+        f"{these} find that a hyperparameter matters, with a probability of 80 %, if its best and its worst value differ by "
+        f"{_size(study, effect)} or more."
     )
 
 

@@ -70,7 +70,7 @@ def _end(study: Study, name: str) -> Side | None:
         searched = np.any((reach > 1 + 1e-9) | (failed & (reach >= outwards[0])))
         further = study.positions(name, ranked) > best[0] if side == "high" else study.positions(name, ranked) < best[0]
         alone = len(study.searched) == 1 and further.any()
-        turns = alone or 2 * further[:BEST].sum() < further.sum()
+        turns = alone or (further.any() and 2 * further[:BEST].sum() <= further.sum())
         if at_end[0] and at_end.sum() >= AT_END and not searched and not turns:
             return side
     return None

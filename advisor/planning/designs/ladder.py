@@ -23,7 +23,7 @@ from advisor.model.prediction import significant
 from advisor.model.space import as_number, is_learning_rate
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
-from advisor.model.words import count, listed
+from advisor.model.words import clean, count, listed
 from advisor.planning import price
 from advisor.planning.base import best_setting
 from advisor.planning.states import settings_needed
@@ -54,7 +54,7 @@ def ladder(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySp
         f"The alternative is to search all {len(base.searched)} hyperparameters, which takes about {every} trials.",
     )
     few = f"{count(tried.successes, 'trial')} cannot show the effects of {len(base.searched)} hyperparameters"
-    goal = f"Narrow the search to {listed(spec.searched, limit=4)}: {few}"
+    goal = f"Search only {listed(map(clean, spec.searched), limit=4)}: {few}"
     return spec.model_copy(update={"goal": goal, "notes": notes})
 
 

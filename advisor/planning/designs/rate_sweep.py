@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from advisor.computed.batch import targets
 from advisor.computed.curves.curve_tails import round_up
 from advisor.computed.stability.loss_blowups import unstable_early
 from advisor.model.change import SetField
@@ -30,6 +31,8 @@ from advisor.stats.curve import HUGE
 
 DECADE = 10.0
 """Ratio of the ends of the range to the learning rate that was used."""
+MIN_STEPS = 500
+"""Minimum length of a trial in optimizer steps: a tenth of a short training shows neither divergence nor the best rate."""
 EVALUATIONS = 20
 """Number of evaluations of a trial; enough to see divergence and the order of the learning rates."""
 LOG_RATE = (
@@ -64,7 +67,7 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
     name, used = rates[0], as_number(setting[rates[0]])
     below, above, why = DECADE, DECADE, f"a decade on each side of {trimmed(used)}, the only rate that was tried"
     if too_high(study):
-        below, above = DECADE**3, 1.0
+        below, above = DECADE**3, 0.5
         event = "diverged" if _all_diverged(study) else "blew up early"
         why = f"the three decades below {trimmed(used)}, the only rate that was tried: its loss {event}"
     low, high = significant(used / below, 3), significant(used * above, 3)
@@ -79,7 +82,10 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
     length = f", {study.length(spec.max_train_steps)} each" if spec.max_train_steps else ""
     shows = "The sweep shows which rates diverge and the best rate to within about a factor of 2."
     if spec.final_train_steps:
-        shows += " Shorten the warmup and the decay of the learning rate in proportion to the training."
+        shows += (
+            f" Then train the two or three best for {study.length(spec.final_train_steps)}: short runs favour rates that are fast "
+            "at first. If the learning rate warms up or decays, shorten both in proportion to the training."
+        )
     return spec.model_copy(
         update={
             "goal": f"Sweep {name}: {trimmed(low)} to {trimmed(high)}{length}",
@@ -94,7 +100,7 @@ def _shorter(spec: StudySpec, study: Study) -> StudySpec:
     length = spec.max_train_steps or _last_step(study)
     if not length or study.unit in ("second", "millisecond"):
         return spec
-    steps = max(round_up(SHORT * length), 1)
+    steps = max(round_up(SHORT * length), 1 if targets.steps_are_epochs(study) else min(MIN_STEPS, length))
     spec = spec.model_copy(update={"max_train_steps": length})
     spec = SetField(field="max_train_steps", value=steps, why="a tenth of the length").apply(spec)
     final = spec.final_train_steps or length

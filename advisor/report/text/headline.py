@@ -223,7 +223,7 @@ def _use(report: ReportData, spec: StudySpec) -> str:
         needed = settings_needed(searched)
         return f"The others stay at the best trial's values for now: a search of all {searched} takes about {needed} trials."
     if not spec.searched and (spec.seeds or 1) > 1 and report.counts.feasible > 1:
-        return "Until then, nothing shows whether the best trial leads by more than chance."
+        return "Too few settings were repeated to say if the best trial leads by more than chance."
     return _quiet(report)
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from advisor.computed.curves import noise as noise_between
 from advisor.computed.curves.curve_tails import NOISE_BOUND
+from advisor.computed.decision import repeats
 from advisor.computed.stability import instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Relation, Rule, Settled, Share
 from advisor.model.evidence import FigureEvidence
@@ -18,6 +19,8 @@ from advisor.model.study import Study
 from advisor_rules.stability._unstable import Unstable, find_unstable, search_lower
 
 _WARMUP_ADVICE = "Warm up the learning rate over as few steps as train stably. Lower it only as a last resort."
+_RATE_ADVICE = "Sweep lower learning rates. If the best of them are just below those that are unstable, warm up."
+"""Advice after a single setting, which does not show whether its learning rate was far too high."""
 _HARMLESS_ADVICE = (
     "These trials end as well as the best one, so change nothing; before you search higher learning rates, warm up."
 )
@@ -116,7 +119,7 @@ class StabilityEarly(Rule):
         lower, severity = unstable.lower_rates(study, self.false_alarms), _severity(study, unstable)
         yield self.finding(
             unstable.message if lower is None else say("{why}. {what}", why=lower.why, what=unstable.message),
-            action=search_lower(lower) if lower else _HARMLESS_ADVICE if severity == "note" else _WARMUP_ADVICE,
+            action=search_lower(lower) if lower else _HARMLESS_ADVICE if severity == "note" else _advice(study),
             severity=severity,
             confidence=unstable.confidence,
             side=trials_in_reach.side(unstable.trials),
@@ -149,6 +152,10 @@ class StabilityEarly(Rule):
                 ("thresholds", limits),
             )
         )
+
+
+def _advice(study: Study) -> str:
+    return _WARMUP_ADVICE if len({repeats.key(t) for t in study.trials}) > 1 else _RATE_ADVICE
 
 
 def _severity(study: Study, instability_found: Unstable) -> Severity:

@@ -122,3 +122,12 @@ def test_a_hopeless_search_whose_best_setting_was_repeated_is_no_study() -> None
     assert [d.rule for d in planned.deferred] == ["under"]
     report = build_report(made, [more], (), planned.deferred, rules=RULES, stop=planned.stop)
     assert str(headline(report)).startswith("Stop searching: measure the best setting on ")
+
+
+def test_a_batch_size_that_is_fixed_now_is_tuned_for_before_repeats() -> None:
+    rng = np.random.default_rng(0)
+    params = [{"batch_size": 2 ** (2 + i % 4), "lr": 10.0 ** rng.uniform(-4, -1)} for i in range(24)]
+    ends = [0.9 - 0.1 * (i % 4) + 0.05 * (np.log10(float(p["lr"])) + 2.5) ** 2 for i, p in enumerate(params)]
+    spec = only_study(make_study(params, {"val/loss": [[1.0, 0.95, end] for end in ends]}), *QUIET)
+    assert spec.goal == "Fix batch_size at 32 and tune lr"
+    assert (spec.parameters["batch_size"].value, list(spec.searched), spec.trials) == (32, ["lr"], 10)

@@ -260,7 +260,7 @@ def test_a_trial_is_not_repeated_before_there_are_trials_for_all_hyperparameters
     few = make_study(params, {"val/loss": [[1.0, 0.5, 0.4 + 0.01 * i] for i in range(5)]})
     again = RepeatTrial(parameters=params[0], seeds=9, why="the lead is within the trial variance")
     made = plan(few, [found("adopt", "exploitation", again)])
-    assert made.specs[0].goal.startswith("Narrow the search to lr: 5 trials cannot show")
+    assert made.specs[0].goal.startswith("Search only lr: 5 trials cannot show")
     assert [(d.rule, d.reason) for d in made.deferred] == [
         ("adopt", "the search may find a better setting; that one should be repeated")
     ]

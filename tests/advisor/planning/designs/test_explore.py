@@ -35,7 +35,7 @@ def test_without_an_effect_more_trials_follow_up_to_the_number_that_would_show_o
         spec = only_study(noise, *QUIET)
         assert spec.sampler.kind != "adaptive"
         assert (spec.trials if more else 0) == more
-        assert "80 % probability" in spec.notes[-1]
+        assert "80 %" in spec.notes[-1]
         assert spec.goal.startswith("Add trials" if more else REPEAT_GOAL)
 
 

@@ -30,7 +30,7 @@ def study(count: int, axes: int, weight: float = 0.0) -> Study:
 def test_twelve_trials_of_six_are_followed_by_twelve_of_two() -> None:
     made = study(12, 6)
     spec = only_study(made, *QUIET)
-    assert spec.goal == "Narrow the search to lr and momentum: 12 trials cannot show the effects of 6 hyperparameters"
+    assert spec.goal == "Search only lr and momentum: 12 trials cannot show the effects of 6 hyperparameters"
     assert (list(spec.searched), spec.trials, len(spec.parameters)) == (["lr", "momentum"], 12, 6)
     best = made.ranked()[0].params
     fixed = {n: p for n, p in spec.parameters.items() if p.role == "fixed"}

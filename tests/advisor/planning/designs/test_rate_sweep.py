@@ -45,7 +45,7 @@ def test_where_the_loss_blew_up_early_lower_rates_are_swept_and_nothing_else_is_
     study = replace(made, spec=made.spec.model_copy(update={"max_train_steps": 200}))
     warmup = found("early", "stability", RunPlan(plan="warmup", why="w"), severity="critical")
     planned = plan(study, [warmup])
-    assert [s.goal for s in planned.specs] == ["Sweep lr: 0.01 to 10, 20 steps each"]
+    assert [s.goal for s in planned.specs] == ["Sweep lr: 0.01 to 5, 20 steps each"]
     assert [d.rule for d in planned.deferred] == ["early"]
 
 
@@ -58,7 +58,7 @@ def test_if_every_run_of_the_setting_diverged_lower_rates_are_swept(runs: int) -
         seeds=list(range(runs)),
     )
     spec = only_study(replace(made, spec=made.spec.model_copy(update={"max_train_steps": 700})))
-    assert spec.goal == "Sweep lr: 1e-4 to 0.1, 70 steps each"
+    assert spec.goal == "Sweep lr: 1e-4 to 0.05, 500 steps each"
     assert (spec.parameters["momentum"].value, spec.trials) == (0.9, 10)
 
 
