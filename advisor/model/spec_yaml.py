@@ -185,8 +185,9 @@ def dump(spec: StudySpec, *, parent: StudySpec | None = None, inferred: Containe
     """
     if parent is None:
         return "\n".join(_lines(spec, {})) + "\n"
+    origin = clean(short(parent.study))
     head = (
-        f"# Written by advisor from the trials of {short(parent.study)}. A comment says where a parameter differs from that study.",
+        f"# Written by advisor from the trials of {origin}. A comment says where a parameter differs from that study.",
         "# Draw the trials: advisor sample THIS_FILE",
     )
     return "\n".join((*head, *_lines(spec, _differences(spec, parent, inferred)))) + "\n"
@@ -300,7 +301,8 @@ def _differences(spec: StudySpec, parent: StudySpec, inferred: Container[str]) -
         if old_parameter is None:
             comments[name] = "new in this round"
         elif old_parameter.model_dump(exclude={"why"}) != parameter.model_dump(exclude={"why"}):
-            comments[name] = f"the round before {describe(old_parameter, 'tried' if name in inferred else 'searched')}"
+            before = describe(old_parameter, "tried" if name in inferred else "searched")
+            comments[name] = clean(f"the round before {before}")
     return comments
 
 

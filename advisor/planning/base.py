@@ -18,6 +18,12 @@ VALIDATE = (
     "that chose the best trial make it look better than it is."
 )
 
+OTHER_LENGTH = (
+    "The trials ran to step {ran:,}, but the study declares max_train_steps {declared:,}: correct it, or log both in the same "
+    "unit."
+)
+LONGER = 1.5
+"""Ratio of the trials' last steps to the declared length from which one of them is wrong or in another unit."""
 SHORTER = 0.9
 """Ratio of a trial's last step to the study's length below which it trained for another length."""
 
@@ -127,6 +133,10 @@ def _notes(study: Study, parameters: Mapping[str, Parameter]) -> Iterator[str]:
     objective, fixed = study.spec.objective, [n for n in study.searched if parameters[n].role == "fixed"]
     if objective.chosen_on_test_data:
         yield VALIDATE.format(metric=objective.metric)
+    ends = [int(c.steps[-1]) for t in study.trials if t.status == "complete" and len(c := study.cost_curve(t)) > 1]
+    declared = study.spec.max_train_steps
+    if ends and declared and np.median(ends) >= LONGER * declared:
+        yield OTHER_LENGTH.format(ran=int(np.median(ends)), declared=declared)
     if any(parameter_kinds.is_batch_size(n) for n in fixed) and batch_sizes.needs_throughput(study):
         yield batch_sizes.MEASURE
 

@@ -380,7 +380,8 @@ class _Merger:
         before, changes = len(self.deferred), [m for c in finding.changes for m in self._designed(finding, c, edits)]
         changed = [change for change in changes if not isinstance(change, Advise) and self._apply(finding, change)]
         edits.changes += changed
-        if changed or len(self.deferred) == before:
+        minor = finding.severity == "note" and finding.explained_by is not None
+        if changed or (len(self.deferred) == before and not minor):
             edits.notes += [c for c in changes if isinstance(c, Advise) and c not in edits.notes]
         if changed or any(isinstance(c, Advise | RunPlan) for c in finding.changes):
             self.settled.append(finding)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import get_args
 
 import numpy as np
+from scipy.stats import spearmanr
 
 from advisor.computed.decision import repeats
 from advisor.computed.space import extension, failures, sampler
@@ -67,11 +68,14 @@ def _end(study: Study, name: str) -> Side | None:
     for side in sides:
         outwards, reach = (best, tried) if side == "high" else (1 - best, 1 - tried)
         at_end = outwards >= 1 - OUTER
-        searched = np.any((reach > 1 + 1e-9) | (failed & (reach >= outwards[0])))
-        further = study.positions(name, ranked) > best[0] if side == "high" else study.positions(name, ranked) < best[0]
+        if not at_end[0] or at_end.sum() < AT_END:
+            continue
+        outer = study.positions(name, ranked) if side == "high" else 1 - study.positions(name, ranked)
+        further, outer = outer > outwards[0], outer[outer >= 1 - OUTER]
         alone = len(study.searched) == 1 and further.any()
-        turns = alone or (further.any() and 2 * further[:BEST].sum() <= further.sum())
-        if at_end[0] and at_end.sum() >= AT_END and not searched and not turns:
+        worse_outwards = float(spearmanr(outer, range(len(outer))).statistic) > 0
+        turns = alone or worse_outwards or 2 * further[:BEST].sum() < further.sum()
+        if not turns and not np.any((reach > 1 + 1e-9) | (failed & (reach >= outwards[0]))):
             return side
     return None
 

@@ -87,8 +87,8 @@ def narrowed(
 def _below_failures(study: Study, spec: StudySpec) -> StudySpec:
     """Return the study with learning rates that end between the highest usable one and those that diverged.
 
-    They end at most a decade above the highest usable one. So few failures do not prove that the rate is too high, but the few
-    trials of the study tell more below.
+    They end at most a decade above the highest usable one, and begin a factor of 3 below the best if that lies at their low end. So
+    few failures do not prove that the rate is too high, but the few trials of the study tell more below.
     """
     good, failed = study.ranked(), [t for t in study.trials if t.status == "diverged"]
     for name in filter(is_learning_rate, spec.searched):
@@ -97,9 +97,14 @@ def _below_failures(study: Study, spec: StudySpec) -> StudySpec:
         if not usable or not bad or old.high is None or not 0 < max(usable) < min(bad):
             continue
         high = significant(min(math.sqrt(max(usable) * min(bad)), 10 * max(usable)), 2)
-        if old.low is not None and old.low < high < old.high:
-            why = f"up to {high:g} of {old.high:g}: every trial at {min(bad):.3g} or above diverged"
-            spec = spec.with_parameter(name, old.model_copy(update={"high": high, "why": why}))
+        best = as_number(good[0].params.get(name))
+        low = old.low if old.low is None or not best < 3 * old.low else significant(best / 3, 2)
+        if low is not None and low < high < old.high:
+            failed_at = (
+                f"{'every trial' if len(bad) > 1 else 'the trial'} at {min(bad):.3g}{' or above' * (len(bad) > 1)}"
+            )
+            why = f"ends at {high:g} instead of {old.high:g}, because {failed_at} diverged"
+            spec = spec.with_parameter(name, old.model_copy(update={"low": low, "high": high, "why": why}))
     return spec
 
 

@@ -224,6 +224,10 @@ def _use(report: ReportData, spec: StudySpec) -> str:
         return f"The others stay at the best trial's values for now: a search of all {searched} takes about {needed} trials."
     if not spec.searched and (spec.seeds or 1) > 1 and report.counts.feasible > 1:
         return "Too few settings were repeated to say if the best trial leads by more than chance."
+    if spec.sampler.kind == "adaptive":
+        return "The best settings lie inside all ranges, so this search looks closer around them."
+    if spec.settings and spec.probe is None and (spec.max_train_steps or 0) > (report.spec.max_train_steps or math.inf):
+        return "Short runs found these settings; only long ones show which is the best."
     return _quiet(report)
 
 

@@ -50,9 +50,11 @@ def curve(random: Random, cost: float, points: int) -> FloatArray:
     return np.asarray(cost + 1.5 * np.exp(-random.uniform(12, 16) * at), dtype=np.float64)
 
 
-def logged(random: Random, params: list[dict[str, Any]], costs: FloatArray, noise: float = 1e-3) -> Store:
-    """Return a store of these trials with losses whose noise between evaluations is small."""
-    store, steps = Store(), int(random.choice([500, 2_000, 20_000]))
+def logged(
+    random: Random, params: list[dict[str, Any]], costs: FloatArray, noise: float = 1e-3, steps: int | None = None
+) -> Store:
+    """Return a store of these trials with losses whose noise between evaluations is small. steps: length; random if None."""
+    store, steps = Store(), int(random.choice([500, 2_000, 20_000])) if steps is None else steps
     at = (np.arange(1, 13) * steps // 12).tolist()
     for chosen, cost in zip(params, costs.tolist(), strict=True):
         values = curve(random, cost, 12)
@@ -324,7 +326,6 @@ def _explored(random: Random) -> Made:
     ends: dict[str, tuple[float, float, bool]] = {next(iter(params[0])): (1e-4, 0.1, True), **OTHERS}
     space = {n: Parameter(low=ends[n][0], high=ends[n][1], scale="log" if ends[n][2] else "linear") for n in params[0]}
     aim = Objective(metric="val_loss", direction="minimize")
-    store = logged(random, params, costs)
     spec = StudySpec(
         study="s",
         objective=aim,
@@ -332,7 +333,7 @@ def _explored(random: Random) -> Made:
         trials=count,
         max_train_steps=2_000,
     )
-    return Made(store.experiment(), {"spec": spec})
+    return Made(logged(random, params, costs, steps=2_000).experiment(), {"spec": spec})
 
 
 def _hesitates(outcome: Outcome) -> bool:

@@ -1,3 +1,4 @@
+import json
 import math
 import re
 
@@ -149,6 +150,14 @@ def test_a_comment_says_what_the_round_before_did():
     assert text.startswith("# Written by advisor from the trials of s.")
     assert loads(text) == after
     assert "# the round before tried 1e-05 to 0.001 (log)" in dump(after, parent=before, inferred={"lr"})
+
+
+def test_a_comment_holds_no_invisible_characters() -> None:
+    hidden = "\u202egnp.exe\u2066"
+    before = loads(HEAD + f"parameters:\n  a: {{choices: [x, {json.dumps(hidden)}]}}\n")
+    after = loads(HEAD + "parameters:\n  a: {choices: [x, y]}\n")
+    comment = next(line for line in dump(after, parent=before).splitlines() if "the round before" in line)
+    assert comment.strip() == "# the round before searched x, \ufffdgnp.exe\ufffd"
 
 
 @pytest.mark.parametrize(

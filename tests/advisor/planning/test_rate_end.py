@@ -69,6 +69,7 @@ def test_a_range_that_is_cut_at_one_end_is_moved_at_the_other() -> None:
         study(LOW, [*REST, 0.15, 0.12, 0.02, 0.01]),  # results get worse towards the end
         study([0.2] * 5, [*REST, 0.42, 0.58]),  # repeats of one setting
         study(HIGH, [*REST, 1.2]),  # a trial lies beyond the range already
+        study([0.2, 0.19, 0.18, 0.05, 0.08], REST),  # the outermost of the best are the worst of them
     ],
 )
 def test_the_range_stays_if_nothing_or_too_little_speaks_for_its_end(made: Study) -> None:

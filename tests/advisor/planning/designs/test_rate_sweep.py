@@ -28,7 +28,7 @@ def test_one_setting_is_followed_by_a_sweep_at_a_tenth_of_the_length(name: str, 
     spec = only_study(study)
     assert spec.goal == f"Sweep {name}: 1e-4 to 0.01, 2,000 steps each"
     assert (spec.max_train_steps, spec.evaluate_every, spec.final_train_steps, spec.trials) == (2000, 100, 20_000, 10)
-    assert any("Shorten the warmup and the decay" in note for note in spec.notes)
+    assert any("shorten both in proportion" in note for note in spec.notes)
     assert (list(spec.searched), spec.searched[name].scale) == ([name], "log")
     assert (spec.parameters["batch_size"].value, spec.parameters["epochs"].value) == (64, 3)
     assert price.cost(study, spec).sentence.startswith("This costs 20,000 steps: 10 runs of 2,000 steps")
