@@ -32,7 +32,7 @@ from advisor.stats.curve import HUGE
 DECADE = 10.0
 """Ratio of the ends of the range to the learning rate that was used."""
 MIN_STEPS = 500
-"""Minimum length of a trial in optimizer steps: a tenth of a short training shows neither divergence nor the best rate."""
+"""Minimum length of a trial in optimizer steps, but at most a fifth of the training: a tenth of a short one shows too little."""
 EVALUATIONS = 20
 """Number of evaluations of a trial; enough to see divergence and the order of the learning rates."""
 LOG_RATE = (
@@ -100,7 +100,7 @@ def _shorter(spec: StudySpec, study: Study) -> StudySpec:
     length = spec.max_train_steps or _last_step(study)
     if not length or study.unit in ("second", "millisecond"):
         return spec
-    steps = max(round_up(SHORT * length), 1 if targets.steps_are_epochs(study) else min(MIN_STEPS, length))
+    steps = max(round_up(SHORT * length), 1 if targets.steps_are_epochs(study) else min(MIN_STEPS, length // 5))
     spec = spec.model_copy(update={"max_train_steps": length})
     spec = SetField(field="max_train_steps", value=steps, why="a tenth of the length").apply(spec)
     final = spec.final_train_steps or length

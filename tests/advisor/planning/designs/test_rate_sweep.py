@@ -58,7 +58,7 @@ def test_if_every_run_of_the_setting_diverged_lower_rates_are_swept(runs: int) -
         seeds=list(range(runs)),
     )
     spec = only_study(replace(made, spec=made.spec.model_copy(update={"max_train_steps": 700})))
-    assert spec.goal == "Sweep lr: 1e-4 to 0.05, 500 steps each"
+    assert spec.goal == "Sweep lr: 1e-4 to 0.05, 140 steps each"
     assert (spec.parameters["momentum"].value, spec.trials) == (0.9, 10)
 
 
