@@ -71,7 +71,11 @@ def narrowed(
     why: the reason to fix the others. keep: hyperparameters that stay in any case.
     """
     setting = best_setting(study, spec)
-    names = [n for n in spec.searched if n in setting and n not in keep and spec.parameters[n].role == "nuisance"]
+    names = [
+        n
+        for n, p in spec.searched.items()
+        if n in setting and n not in keep and (p.role == "nuisance" or _compares_nothing(study, n))
+    ]
     others = len(spec.searched) - len(names)
     number = max((k for k in range(len(names)) if settings_needed(k + others) <= trials), default=0)
     if least == 1:
@@ -82,6 +86,14 @@ def narrowed(
         reason = f"{why}; the best trial's value"
         spec = FixParameter(parameter=name, value=setting[name], why=reason, for_now=True).apply(spec)
     return spec if fixed else None
+
+
+def _compares_nothing(study: Study, name: str) -> bool:
+    """Return whether nobody asked to compare the values of this choice, and all usable trials have the same one."""
+    parameter = study.searched.get(name)
+    if parameter is None or not parameter.options or name not in study.inferred:
+        return False
+    return len({t.params.get(name) for t in study.ranked()}) == 1
 
 
 def _below_failures(study: Study, spec: StudySpec) -> StudySpec:

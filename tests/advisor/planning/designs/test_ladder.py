@@ -56,6 +56,20 @@ def test_few_trials_stay_below_the_rates_that_diverged() -> None:
     assert rate.why == "ends at 0.04 instead of 2, because the trial at 2 diverged"
 
 
+def test_a_choice_with_one_usable_value_is_fixed_unless_it_was_declared() -> None:
+    params = [{"lr": 1e-3 * (i + 1), "decay": 0.1 * i, "norm": 0.2 * i, "off": i == 4} for i in range(5)]
+    curves = {"val/loss": [[1.0, 0.9, 0.4 + 0.05 * i] for i in range(5)]}
+    inferred = make_study(params, curves, status=[*["complete"] * 4, "diverged"])
+    assert "off" in inferred.searched
+    assert list(only_study(inferred, *QUIET).searched) == ["lr"]
+    space = {
+        **dict.fromkeys(("lr", "decay", "norm"), Parameter(low=1e-3, high=1.0)),
+        "off": Parameter(role="scientific", type="bool"),
+    }
+    declared = make_study(params, curves, status=[*["complete"] * 4, "diverged"], space=space)
+    assert "off" in only_study(declared, *QUIET).searched
+
+
 def test_few_trials_drop_hyperparameters_also_if_a_later_study_would_shorten_training() -> None:
     cut = SetRange(parameter="lr", low=0.2, high=0.9, scale="linear", why="the good trials lie there")
     short = SetField(field="max_train_steps", value=500, why="saturated")
