@@ -186,15 +186,20 @@ def range_to_keep(part: Region, positions: FloatArray, failed: BoolArray) -> tup
 def range_with_optimum(
     part: Region, optimum: tuple[float, float], positions: FloatArray, failed: BoolArray
 ) -> tuple[float, float]:
-    """Return the part of the axis to keep: the region and the interval that contains the best position of the fitted response.
-
-    It extends to halfway between the outermost good point and the next one beyond.
-    """
-    below, above = positions[positions < part.low], positions[positions > part.high]
-    low = (part.low + float(below.max())) / 2 if len(below) else part.low
-    high = (part.high + float(above.min())) / 2 if len(above) else part.high
-    wider = replace(part, low=min(low, optimum[0]), high=max(high, optimum[1]), margin=0.0)
+    """Return the part of the axis to keep: the region and the interval that contains the best position of the fitted response."""
+    wider = replace(part, low=min(part.low, optimum[0]), high=max(part.high, optimum[1]), margin=0.0)
     return range_to_keep(wider, positions, failed)
+
+
+def with_leaders(kept: tuple[float, float], positions: FloatArray, costs: FloatArray) -> tuple[float, float]:
+    """Return the part to keep; if one of the best two points lies at its end, it extends to halfway to the next point beyond."""
+    (low, high), best = kept, positions[np.argsort(costs, kind="stable")[:2]]
+    below, above = positions[positions < low], positions[positions > high]
+    if len(below) and best.min() <= low:
+        low = (low + float(below.max())) / 2
+    if len(above) and best.max() >= high:
+        high = (high + float(above.min())) / 2
+    return low, high
 
 
 def separate(positions: FloatArray, costs: FloatArray, tolerance: float) -> Region | None:

@@ -126,7 +126,11 @@ class SpaceShrink(Rule):
                 optima = optima or _optima(tried)
                 within = _good_region.range_with_optimum(part, optima[name], u, failed)
                 spans = [(max(1 - boundaries.WITHIN, chances[name]), within)]
-            found += [(p, name, part, low, high) for p, (low, high) in spans if high - low <= self.left]
+            found += [
+                (p, name, part, *_good_region.with_leaders(kept, u, costs))
+                for p, kept in spans
+                if kept[1] - kept[0] <= self.left
+            ]
         learned = bool(found) and sampler.learned(study)
         tighter = promising.ranges(study, study.spec) if found else {}
         for p, name, part, low, high in sorted(found, key=lambda f: f[:2]):
