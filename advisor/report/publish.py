@@ -12,7 +12,8 @@ from advisor.model.words import clean
 from advisor.report.formats.markdown import escape_markdown
 from advisor.report.model import ReportData
 from advisor.report.save import files
-from advisor.report.text.headline import best_sentence, headline
+from advisor.report.text.best_value import best_sentence
+from advisor.report.text.headline import headline
 
 if TYPE_CHECKING:
     from advisor.tracking.publish import Published

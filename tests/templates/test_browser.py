@@ -10,7 +10,7 @@ import pytest
 
 from advisor.report import Report
 from advisor.report.formats import html
-from advisor.report.text.headline import best_positions
+from advisor.report.text.best_value import best_positions
 from tests.advisor.report.studies import make_report, make_study
 from tests.templates.browsing import OPEN_ALL, Open, place_of_best, write
 from tests.templates.hostile import hostile_report

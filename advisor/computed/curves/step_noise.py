@@ -100,7 +100,7 @@ def redraw_ranking(trials: Sequence[Around], *, seed: int = 0) -> Ranking:
     noise_variance = float(np.mean(best.var(axis=0)))
     total = float(best_costs.var(ddof=1))
     return Ranking(
-        # A smooth course may hide the dip that made the first trial the best, but it is no worse than any other.
+        # Smoothing may hide why the first trial was the best; even then, its chance is no less than that of the others.
         keeps=max(float(np.mean(best.argmin(axis=1) == 0)), 1 / len(trials)),
         reliability=max(0.0, 1 - noise_variance / total) if total > 0 else 0.0 if noise_variance > 0 else 1.0,
         noise=float(np.median([t.noise for t in trials])),

@@ -35,7 +35,7 @@ from advisor.stats.widening import between
 MIN_RESULTS = 5
 """Minimum number of trials with a result for a model."""
 WITHIN = 0.9
-"""Probability that the best setting lies in the part of a range to keep, before this part is limited to the tried values."""
+"""Probability that the best setting lies in the parts of all ranges to keep, before they are limited to the tried values."""
 LIES_HERE = f"the best value lies here with a probability of about {100 * WITHIN:.0f} %, by a model"
 """Reason for a range, as a clause."""
 MAX_P_BEYOND = 0.25
@@ -253,7 +253,8 @@ def _part(draws: Sequence[FloatArray], tried: FloatArray, within: float) -> tupl
     """Return the part (low, high) of a range that contains the leading trials and, probably, the best setting of each case.
 
     On a side on which the best trial is the outermost one, the part extends to the end of the range. draws: positions of the best
-    setting, drawn from the posterior, by case; tried: positions of all trials in the space, best first; within: probability.
+    setting, drawn from the posterior, by case; tried: positions of all trials in the space, best first; within:
+    probability that the best position lies in the part.
     """
     ends = np.array([np.quantile(u, [(1 - within) / 2, (1 + within) / 2]) for u in draws])
     low, high = float(ends[:, 0].min()), float(ends[:, 1].max())

@@ -30,10 +30,11 @@ STEADY = 0.1
 _FINAL_PHASE_WORDS = frozenset("cooldown warmdown".split())
 """Words in names of hyperparameters for the length of a final phase in which the learning rate falls."""
 _FALL_WORDS = frozenset("decay annealing schedule scheduler".split())
+"""Words in names of hyperparameters of a schedule."""
 _LENGTH_WORDS = frozenset("fraction ratio share steps step epochs epoch iters iterations".split())
-"""Words in names of lengths of a schedule, beside its kind: `cosine_decay_fraction`."""
+"""Words in names of lengths."""
 _OTHER_DECAYS = frozenset("weight momentum ema epsilon temperature exploration clip".split())
-"""Words in names of numbers that decay, too, but are no learning rates."""
+"""Words in names of what else decays."""
 _KINDS = ("plateau", "cosine", "linear", "exponential", "polynomial", "step", "cyclic", "constant")
 
 
@@ -156,7 +157,7 @@ def _stated_kind(study: Study, trial: Trial) -> str | None:
 
 
 def _kind_of_number(words: set[str]) -> str:
-    """Return the kind of schedule of which a hyperparameter with these words in its name is the length, or "".
+    """Return the kind of a schedule whose length has a name of these words, such as `cosine_decay_steps`; "" for other names.
 
     Coefficients of a decay tell little: `exponential_decay` is 1e-6 in some studies.
     """

@@ -74,7 +74,7 @@ def narrowed(
     names = [
         n
         for n, p in spec.searched.items()
-        if n in setting and n not in keep and (p.role == "nuisance" or _compares_nothing(study, n))
+        if n in setting and n not in keep and (p.role == "nuisance" or _has_one_usable_value(study, n))
     ]
     others = len(spec.searched) - len(names)
     number = max((k for k in range(len(names)) if settings_needed(k + others) <= trials), default=0)
@@ -88,8 +88,8 @@ def narrowed(
     return spec if fixed else None
 
 
-def _compares_nothing(study: Study, name: str) -> bool:
-    """Return whether nobody asked to compare the values of this choice, and all usable trials have the same one."""
+def _has_one_usable_value(study: Study, name: str) -> bool:
+    """Return whether all usable trials have the same value of this choice, which no study file declares."""
     parameter = study.searched.get(name)
     if parameter is None or not parameter.options or name not in study.inferred:
         return False

@@ -59,4 +59,4 @@ def reseed(study: Study, base: StudySpec, *, unnamed: bool = False) -> StudySpec
     goal = repeat_goal(spec)
     if not ranked[0].params and ranked[0].commit:  # then the code is the setting
         goal = f"{REPEAT_GOAL}, commit {clean(ranked[0].commit[:12])}{goal.removeprefix(REPEAT_GOAL)}"
-    return spec.model_copy(update={"study": name_of_round(base, base.round), "goal": goal, "notes": ()})
+    return spec.model_copy(update={"study": name_of_round(base, base.round), "goal": goal, "notes": base.notes})

@@ -19,7 +19,7 @@ from advisor.report.figures.isolation import isolation_figure
 from advisor.report.figures.parallel import parallel_figure
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import NormHistogram
-from advisor.report.text.headline import best_positions
+from advisor.report.text.best_value import best_positions
 from advisor.report.text.study_diff import describe
 
 

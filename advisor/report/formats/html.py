@@ -21,7 +21,7 @@ from advisor.report.formats import view
 from advisor.report.formats.embedded import embedded_data
 from advisor.report.formats.index import STATE_LABELS, Outcome, count_states, sort_outcomes
 from advisor.report.model import ReportData
-from advisor.report.text import headline, history
+from advisor.report.text import best_value, headline, history
 from advisor.report.text.run_command import missing_options, run_command
 from advisor.system import resources
 
@@ -42,14 +42,14 @@ def render_html(report: ReportData) -> str:
         policy=_content_security_policy(css, script),
         headline=headline.headline(report),
         first_step=headline.first_step(report),
-        best_sentence=headline.best_sentence(report),
-        certainty=headline.certainty(report),
+        best_sentence=best_value.best_sentence(report),
+        certainty=best_value.certainty(report),
         decisions=view.decisions(report),
         stoppers=view.stopper_rows(report),
         run_command=run_command(report),
         missing_options=missing_options(report),
         waits=headline.before_study(report) is not None,
-        figures=headline.key_figures(report),
+        figures=best_value.key_figures(report),
         cards=cards,
         below={c.ident: [b for b in cards if b.head == c.ident] for c in cards},
         statuses=view.verdicts_by_status(report),

@@ -21,7 +21,7 @@ from advisor.report.formats.view import (
     study_sheet,
 )
 from advisor.report.model import ReportData
-from advisor.report.text import headline, history
+from advisor.report.text import best_value, headline, history
 from advisor.report.text.run_command import missing_options, run_command
 from advisor.report.text.study_diff import DiffRow, diff_changes
 
@@ -65,7 +65,7 @@ def _summary_lines(report: ReportData) -> Iterator[str]:
         yield ""
         yield escape_markdown(reason)
     yield ""
-    yield f"{escape_markdown(headline.best_sentence(report))} {escape_markdown(headline.certainty(report))}".strip()
+    yield f"{escape_markdown(best_value.best_sentence(report))} {escape_markdown(best_value.certainty(report))}".strip()
     rounds = (*(history.summary(report.history) if report.history is not None else ()), *history.track_record(report))
     for line in (*rounds, *report.warnings):
         yield ""

@@ -21,7 +21,7 @@ from advisor.report.formats.view import (
     steps,
 )
 from advisor.report.model import ReportData
-from advisor.report.text import headline, history, running
+from advisor.report.text import best_value, headline, history, running
 from advisor.report.text.run_command import missing_options, run_command
 
 MAX_FINDINGS = 8
@@ -50,7 +50,7 @@ def print_report(report: ReportData, console: Console) -> None:
     out(str(action), "bold")
     if str(reason):
         out(str(reason))
-    out(f"{headline.best_sentence(report)} {headline.certainty(report)}".strip())
+    out(f"{best_value.best_sentence(report)} {best_value.certainty(report)}".strip())
     for line in (
         *(history.summary(report.history) if report.history is not None else ()),
         *history.track_record(report),

@@ -127,7 +127,7 @@ class TableTask:
         curves = {"val/cost": (np.array([STEPS]), np.array([value]))}
         return Outcome("diverged" if diverged else "complete", params, curves, cost=value)
 
-    def judge(self, setting: Setting, seed: int) -> tuple[float, float]:  # noqa: ARG002 - it does not depend on the search
+    def judge(self, setting: Setting, seed: int) -> tuple[float, float]:  # noqa: ARG002 - a table holds the mean of all seeds
         """Return (mean cost of the setting minus that of the best setting of the grid, seed noise of the grid)."""
         means = grid(self.table).means
         cost = means.max() if self._diverges(setting.params) else means[self._point(setting.params)]

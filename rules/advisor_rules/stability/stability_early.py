@@ -45,7 +45,7 @@ class StabilityEarly(Rule):
     lowest unstable rate, over 10 steps to a tenth of the training, and stays there for twice as long. `warmup-shortest` evaluates
     the study. If no warmup suffices, clip gradients, then try another optimizer. Lower the learning rate only as a last resort. If
     results improve down to the lowest tenth of the rates (a rank test), search lower rates first, because the best rate is not
-    known yet and may lie far from the unstable ones.
+    known yet and may lie far from the unstable ones. After a single setting, sweep lower rates first for the same reason.
 
     The finding is a note if the unstable trials end within noise of the best one, because the instability does no harm.
 

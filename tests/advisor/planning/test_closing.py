@@ -131,3 +131,13 @@ def test_a_batch_size_that_is_fixed_now_is_tuned_for_before_repeats() -> None:
     spec = only_study(make_study(params, {"val/loss": [[1.0, 0.95, end] for end in ends]}), *QUIET)
     assert spec.goal == "Fix batch_size at 32 and tune lr"
     assert (spec.parameters["batch_size"].value, list(spec.searched), spec.trials) == (32, ["lr"], 10)
+
+
+@pytest.mark.parametrize(("declared", "noted"), [(200, True), (2000, False), (None, False)])
+def test_trials_that_ran_much_longer_than_declared_are_noted(declared: int | None, noted: bool) -> None:
+    made = bowl(12)
+    spec = made.spec.model_copy(update={"max_train_steps": declared})
+    ends = [int(made.cost_curve(t).steps[-1]) for t in made.trials]
+    assert set(ends) == {2000}
+    (first, *_) = plan(replace(made, spec=spec), QUIET).specs
+    assert any("The trials ran to step 2,000, but the study declares" in note for note in first.notes) == noted

@@ -13,6 +13,7 @@ from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import AddParameter, Advise, FixParameter, SetField, SetRange, SetSchedule
 from advisor.model.evidence import AxisEvidence, CurveEvidence, FigureEvidence, HistogramEvidence, Line, Mark
 from advisor.model.finding import Explanation, Finding, Need, Verdict
+from advisor.model.message import Name, say
 from advisor.model.space import Value
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.study import CurveBlock, Status, Study, Trial
@@ -298,3 +299,18 @@ def explained_report() -> Report:
     )
     effect = last.findings[0].model_copy(update={"explained_by": because})
     return make_report(study, (last.model_copy(update={"findings": (effect,)}), *others))
+
+
+def fired(severity: str, goal: str, subject: str = "lr") -> Verdict:
+    """Return a verdict with one finding about this hyperparameter."""
+    made = Finding(
+        rule=f"r-{severity}-{goal}-{subject}",
+        goal=goal,
+        severity=severity,
+        confidence=0.8,
+        subject=subject,
+        message=say("The best trials lie at the top of {name}", name=Name(subject)),
+        action=say("Search higher {name}", name=Name(subject)),
+        playbook="p",
+    )
+    return Verdict(rule=made.rule, status="fired", findings=(made,))

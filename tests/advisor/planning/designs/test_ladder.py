@@ -70,11 +70,11 @@ def test_a_choice_with_one_usable_value_is_fixed_unless_it_was_declared() -> Non
     assert "off" in only_study(declared, *QUIET).searched
 
 
-def test_few_trials_drop_hyperparameters_also_if_a_later_study_would_shorten_training() -> None:
+def test_few_trials_drop_hyperparameters_also_if_a_later_study_would_lengthen_training() -> None:
     cut = SetRange(parameter="lr", low=0.2, high=0.9, scale="linear", why="the good trials lie there")
-    short = SetField(field="max_train_steps", value=500, why="saturated")
+    longer = SetField(field="max_train_steps", value=3000, why="still improving")
     wide = found("shrink", "sampling", cut)
-    made = plan(study(12, 6), [*QUIET, wide, found("flat", "steps", short, confidence=0.8)])
+    made = plan(study(12, 6), [*QUIET, wide, found("late", "steps", longer)])
     assert list(made.specs[0].searched) == ["lr", "momentum"]
     assert len(made.specs) == 1
 

@@ -1,9 +1,8 @@
-"""The headline and the sentences below it."""
+"""The headline."""
 
 from __future__ import annotations
 
 import html
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,30 +11,14 @@ from studies import make_study as built
 
 from advisor.analysis import analyze_study
 from advisor.model.change import RunPlan, SetRange
-from advisor.model.finding import Explanation, Finding, Verdict
-from advisor.model.message import Name, say
-from advisor.model.spec import Objective, StudySpec
+from advisor.model.finding import Explanation, Verdict
+from advisor.model.message import say
 from advisor.model.study import Status
-from advisor.model.words import number
 from advisor.planning import Deferred
 from advisor.report.formats.view import cards, cards_to_act_on
 from advisor.report.model import ReportData
-from advisor.report.text.headline import best_sentence, certainty, first_step, headline, key_figures, lead
-from tests.advisor.report.studies import make_report, make_study, of_one_optimizer
-
-
-def fired(severity: str, goal: str, subject: str = "lr") -> Verdict:
-    made = Finding(
-        rule=f"r-{severity}-{goal}-{subject}",
-        goal=goal,
-        severity=severity,
-        confidence=0.8,
-        subject=subject,
-        message=say("The best trials lie at the top of {name}", name=Name(subject)),
-        action=say("Search higher {name}", name=Name(subject)),
-        playbook="p",
-    )
-    return Verdict(rule=made.rule, status="fired", findings=(made,))
+from advisor.report.text.headline import first_step, headline, lead
+from tests.advisor.report.studies import fired, make_report, make_study, of_one_optimizer
 
 
 def unplanned(report: ReportData) -> ReportData:
@@ -168,55 +151,6 @@ def test_a_study_of_the_clipping_threshold_follows_the_finding_about_clipping() 
     assert str(headline(report)) == f"{spec.goal}. The best trials lie at the top of x."
 
 
-def test_failures_are_counted() -> None:
-    study = make_study(4, dense=False, statuses={0: "infeasible", 1: "complete", 2: "complete", 3: "running"})
-    sentence = str(best_sentence(make_report(study, ())))
-    assert sentence.endswith("1 of 4 trials ended without a usable result, one trial is still running.")
-    every = make_study(4, dense=False, statuses=dict.fromkeys(range(4), "diverged"))
-    assert "All 4 trials failed." in best_sentence(make_report(every, ()))
-
-
-def test_certainty_depends_on_repeats() -> None:
-    assert "without repeats, that may be chance" in certainty(make_report(make_study(9, dense=False), ()))
-    report = make_report(make_study(9, dense=False, repeats=3, statuses={0: "complete"}), ())
-    assert "4 trials in 1 setting" in certainty(report)
-    study = make_study(9, dense=False)
-    block = study.metrics[study.spec.objective.metric]
-    tied = replace(study, metrics={study.spec.objective.metric: replace(block, values=np.ones_like(block.values))})
-    assert str(certainty(make_report(tied, ()))) == "Seven other settings have the same result."
-    assert report.spread is not None
-    for deviation, chance in ((1e6, True), (1e-12, False)):
-        spread = report.spread.model_copy(update={"deviation": deviation})
-        assert ("may be chance" in certainty(report.model_copy(update={"spread": spread}))) == chance
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "words"),
-    [
-        (0.0, 1e9, "its best validation/error would lie between 0 and 1e9 (80 % interval)."),
-        (1e8, 1e9, "its best validation/error would probably be worse: between 1e8 and 1e9 (80 % interval)."),
-    ],
-)
-def test_a_lucky_best_value_is_said_to_be_one(low: float, high: float, words: str) -> None:
-    report = make_report(make_study(9, dense=False), ()).model_copy(update={"again": (low, high)})
-    assert words in str(certainty(report))
-
-
-def test_the_figure_of_trials_counts_the_comparable_ones() -> None:
-    report = make_report(make_study(9, dense=False, statuses=dict.fromkeys(range(9), "complete")), ())
-    for made, words in (
-        (report, "9 with a result"),
-        (with_trials(report, comparable={6: False, 7: False}), "7 comparable"),
-    ):
-        assert {label: note for label, _, note in key_figures(made)}["Trials"] == words
-
-
-@pytest.mark.parametrize("trials", [0, 1, 3])
-def test_there_are_always_five_key_figures(trials: int) -> None:
-    spec = StudySpec(study="s", objective=Objective(metric="loss", direction="minimize"))
-    assert len(key_figures(make_report(make_study(trials, spec=spec, dense=False), ()))) == 5
-
-
 def test_it_has_the_range_of_the_next_study() -> None:
     change = SetRange(parameter="lr", low=1e-4, high=1.0, scale="log", why="w")
     verdict = fired("warning", "boundary")
@@ -265,47 +199,6 @@ def test_findings_for_later_are_not_counted() -> None:
     assert headline(waiting) == "Search higher lr. The best trials lie at the top of lr."
 
 
-def with_trials(report: ReportData, **changes: dict[int, object]) -> ReportData:
-    """Return the report with new values of fields of its trials, by rank."""
-    trials = list(report.figures.trials)
-    for rank, (index, row) in enumerate(report.ranked):
-        trials[index] = row.model_copy(update={f: v[rank] for f, v in changes.items() if rank in v})
-    return report.model_copy(update={"figures": report.figures.model_copy(update={"trials": tuple(trials)})})
-
-
-def test_the_lead_is_over_another_setting_and_not_over_a_repeat() -> None:
-    report = make_report(make_study(9, dense=False), ())
-    assert report.best is not None
-    first, second, third = (report.ranked[i][1] for i in range(3))
-    assert third.best is not None
-    repeated = with_trials(report, params={1: first.params})
-    assert second.params != third.params
-    assert f"leads the next best setting by {number(abs(third.best - report.best.value), 2)};" in certainty(repeated)
-
-
-def test_only_comparable_trials_are_counted() -> None:
-    report = make_report(make_study(9, dense=False), ())
-    assert "the lowest of 8 trials with a result" in best_sentence(report)
-    assert "the lowest of 6 comparable trials" in best_sentence(with_trials(report, comparable={6: False, 7: False}))
-
-
-def test_the_subject_and_the_learning_rate_come_first() -> None:
-    report = make_report(make_study(9, dense=False), [fired("warning", "steps", "warmup_steps")])
-    settings = str(best_sentence(report)).partition(" at ")[2]
-    assert [part.split()[0] for part in settings.split(", ")][:2] == ["warmup_steps", "learning_rate"]
-
-
-def test_a_best_trial_that_ended_early_is_named() -> None:
-    report = make_report(make_study(9, dense=False), ())
-    assert "ended at" not in best_sentence(report)
-    assert report.best is not None
-    stump = report.model_copy(update={"best": report.best.model_copy(update={"last_step": 87})})
-    rows = with_trials(stump, last_step=dict.fromkeys(range(1, 8), 10_337))
-    assert f"{stump.best.name}, the best trial, ended at step 87; the others ended at about 10,300." in best_sentence(
-        rows
-    )
-
-
 def test_a_goal_about_several_ranges_leaves_their_numbers_to_the_figure() -> None:
     study = of_one_optimizer(12, dense=False)
     cuts = (("learning_rate", 1e-3, 0.1), ("weight_decay", 1e-6, 1e-3))
@@ -327,3 +220,13 @@ def test_a_range_that_goes_beyond_what_findings_proposed_has_its_own_reason() ->
     shown = report.model_copy(update={"next_studies": (study.model_copy(update={"spec": spec}),)})
     assert str(first_step(shown)[1]) == "Most of the best trials lie there."
     assert str(first_step(report)[1]) == "r fired."
+
+
+def test_a_study_that_follows_no_finding_says_what_it_is_for() -> None:
+    rng = np.random.default_rng(0)
+    names = ("lr", "momentum", "dropout", "weight_decay", "label_smoothing", "grad_clip")
+    params = [{n: float(rng.uniform(0.1, 1)) for n in names} for _ in range(8)]
+    few = built(params, {"val/loss": [[1.0, 0.9, 0.5 + 0.01 * i] for i in range(8)]})
+    action, why = map(str, first_step(analyze_study(few, rules=[])))
+    assert action.startswith("Search only lr: 8 trials cannot show the effects of 6 hyperparameters")
+    assert why == "The others stay at the best trial's values for now: a search of all 6 takes about 56 trials."

@@ -1,0 +1,229 @@
+"""The sentences about the best value of a report, and its key figures."""
+
+from __future__ import annotations
+
+import math
+
+from advisor.computed.decision.repeats import key_of
+from advisor.model.message import Item, Message, Name, Objective, joined, say
+from advisor.model.prediction import significant
+from advisor.model.space import is_learning_rate
+from advisor.model.words import capital, count, number, setting, share, shorten, spelled
+from advisor.report.model import ReportData
+from advisor.report.plot_data.model import TrialRow
+from advisor.report.text.study_diff import alike, as_run
+
+_PARAMETERS = 4
+"""Maximum number of hyperparameters that the sentence on the best trial mentions."""
+MIN_LENGTH = 0.5
+"""Minimum length of the best trial, as a share of the other trials' median length, for results to be of the same training."""
+
+
+def best_sentence(report: ReportData) -> Message:
+    """Return a sentence with the best value, its hyperparameters and the number of failed trials."""
+    best, counts = report.best, report.counts
+    metric, failed = Name(report.spec.objective.metric), _failed(report)
+    if best is None:
+        return say("No completed trial has a value of {metric}.{failed}", metric=metric, failed=failed)
+    rank = "lowest" if report.minimize else "highest"
+    compared = len(report.ranked)
+    trials = "trials with a result" if compared >= counts.feasible else "comparable trials"
+    source = f"the {rank} of {compared:,} {trials}"
+    return say(
+        "The best {metric} is {value}, {source}{settings}.{short}{failed}",
+        metric=metric,
+        value=Objective(best.value),
+        source="from the only trial with a result" if compared == 1 else source,
+        settings=_settings(report),
+        short=_short_training(report),
+        failed=failed,
+    )
+
+
+def _settings(report: ReportData) -> Item:
+    assert report.best is not None
+    params = report.best.params
+    parts: list[Item] = []
+    for name in _by_relevance(report)[:_PARAMETERS]:
+        value_text = shorten(setting(params[name], 3), 30)
+        parts.append(say("{start}{name} {value}", start=", " if parts else ", at ", name=Name(name), value=value_text))
+    if len(params) > _PARAMETERS:
+        parts.append(f" and {len(params) - _PARAMETERS} more")
+    return Message(tuple(parts))
+
+
+def _by_relevance(report: ReportData) -> list[str]:
+    """Return the best trial's hyperparameters: the headline's subject, then learning rates, then by importance."""
+    assert report.best is not None
+    subject = report.heads[0].subject if report.heads else None
+    importances = report.figures.importances
+    share = {i.parameters[0]: i.share for i in importances.each} if importances is not None else {}
+    return sorted(report.best.params, key=lambda n: (n != subject, not is_learning_rate(n), -share.get(n, 0.0)))
+
+
+def _short_training(report: ReportData) -> Message:
+    """Return a sentence if the best trial ended long before the other comparable trials."""
+    best = report.best
+    others = sorted(t.last_step for _, t in report.ranked[1:] if t.last_step)
+    if best is None or not best.last_step or not others:
+        return Message(())
+    usual = others[len(others) // 2]
+    if best.last_step >= MIN_LENGTH * usual:
+        return Message(())
+    return say(
+        " {name}, the best trial, ended at step {last}; the others ended at about {usual}.",
+        name=Name(best.name),
+        last=f"{best.last_step:,}",
+        usual=f"{round(significant(usual, 3)):,}",
+    )
+
+
+def _failed(report: ReportData) -> str:
+    counts = report.counts
+    parts = []
+    # Not "failed": rules also count a trial as failed if it ended with a result but learned nothing.
+    if counts.failed and counts.failed == counts.total:
+        parts.append("the only trial failed" if counts.total == 1 else f"all {counts.total:,} trials failed")
+    elif counts.failed:
+        parts.append(f"{counts.failed:,} of {counts.total:,} trials ended without a usable result")
+    if counts.running:
+        parts.append(spelled(counts.running, "trial is still running", "trials are still running"))
+    if counts.no_data:
+        parts.append(f"{spelled(counts.no_data, 'trial')} logged no objective")
+    return f" {capital(', '.join(parts))}." if parts else ""
+
+
+def certainty(report: ReportData) -> Message:
+    """Return the sentences on the uncertainty of the best value: between seeds, and between studies if that is known."""
+    if report.again is None:
+        return _between_trials(report)
+    low, high = report.again
+    best = math.nan if report.best is None else report.best.value
+    lucky = best < low if report.minimize else best > high
+    again = say(
+        "If the study ran again with other random settings and seeds, its best {metric} would {be} {low} and {high} (80 % "
+        "interval).",
+        metric=Name(report.spec.objective.metric),
+        be="probably be worse: between" if lucky else "lie between",
+        low=Objective(low),
+        high=Objective(high),
+    )
+    return joined((_between_trials(report), again), " ")
+
+
+def _between_trials(report: ReportData) -> Message:
+    """Return a sentence on the uncertainty of the best value, estimated from repeats or from its lead."""
+    best, spread = report.best, report.spread
+    if best is None:
+        return Message(())
+    lead = _lead(report)
+    if spread is None and lead is None:
+        return say("One trial cannot show how much of its result is chance.")
+    if lead == 0:
+        return say(
+            "{ties} the same result.", ties=capital(spelled(_ties(report), "other setting has", "other settings have"))
+        )
+    if spread is None:
+        return say(
+            "It leads the next best setting by {lead}; without repeats, that may be chance.", lead=number(lead, 2)
+        )
+    repeats = say(
+        "Repeats of a setting vary by {deviation} (standard deviation of {trials} trials in {settings}).",
+        deviation=number(spread.deviation, 2),
+        trials=spread.trials,
+        settings=count(spread.settings, "setting"),
+    )
+    if lead is None:
+        return repeats
+    chance = ", which is less: their order may be chance" if lead < spread.deviation else ""
+    return say(
+        "{repeats} The best trial leads the next best setting by {lead}{chance}.",
+        repeats=repeats,
+        lead=number(lead, 2),
+        chance=chance,
+    )
+
+
+def _lead(report: ReportData) -> float | None:
+    """Return the distance from the best trial to the best one of another setting; None if there is no such trial."""
+    other = _next_setting(report)
+    best = report.best
+    return None if other is None or other.best is None or best is None else abs(other.best - best.value)
+
+
+def _ties(report: ReportData) -> int:
+    """Return the number of other settings with the best trial's result; 1 if no setting is known to repeat."""
+    rows = [t for _, t in report.ranked]
+    keys = {key_of(t.params) for t in rows if t.best == rows[0].best} - {key_of(rows[0].params)}
+    return max(len(keys), 1)
+
+
+def _next_setting(report: ReportData) -> TrialRow | None:
+    """Return the best trial whose setting differs from the best trial's; the next trial if no setting is known to repeat."""
+    rows = [t for _, t in report.ranked]
+    repeat = rows[1] if len(rows) > 1 and report.spread is None else None
+    return next((t for t in rows[1:] if key_of(t.params) != key_of(rows[0].params)), repeat)
+
+
+def key_figures(report: ReportData) -> tuple[tuple[str, str, str], ...]:
+    """Return (label, value, note) of the five key figures under the headline."""
+    searched = len(report.spec.searched)
+    passed, fired = (sum(v.status == s for v in report.verdicts) for s in ("quiet", "fired"))
+    return (
+        _best_figure(report),
+        _trials_figure(report),
+        ("Hyperparameters searched", f"{searched}", _space_note(report, searched)),
+        _best_step_figure(report),
+        ("Checks run", f"{passed + fired} of {len(report.verdicts)}", f"{passed} passed, {fired} did not"),
+    )
+
+
+def _best_figure(report: ReportData) -> tuple[str, str, str]:
+    best, other = report.best, _next_setting(report)
+    if report.spread is not None:
+        note = f"repeats vary by {number(report.spread.deviation, 2)}"
+    elif other is not None:
+        note = f"next best {number(other.best)}"
+    else:
+        note = "the only result" if best else "no trial with a result"
+    return f"Best {shorten(report.spec.objective.metric, 36)}", number(best.value if best else None), note
+
+
+def _trials_figure(report: ReportData) -> tuple[str, str, str]:
+    counts = report.counts
+    own = f"{counts.total - counts.earlier:,}"
+    if counts.earlier:
+        return "Trials", f"{own} + {counts.earlier:,}", f"{counts.earlier:,} from earlier rounds"
+    failed = f"{counts.failed:,} without a result"
+    compared = len(report.ranked)
+    fine = f"{compared:,} comparable" if compared < counts.feasible else f"{counts.feasible:,} with a result"
+    return "Trials", own, failed if counts.failed else fine
+
+
+def _space_note(report: ReportData, searched: int) -> str:
+    if not report.next_studies:
+        return "none is varied" if searched == 0 else "in this study"
+    old, new = as_run(report).parameters, report.next_studies[0].spec
+    changed = sum(not alike(p, new.parameters.get(n)) for n, p in old.items())
+    added = len(new.parameters.keys() - old.keys())
+    parts = [f"{changed} to change" if changed else "", f"{added} to add" if added else ""]
+    return ", ".join(p for p in parts if p) or "none to change"
+
+
+def _best_step_figure(report: ReportData) -> tuple[str, str, str]:
+    positions = best_positions(report)
+    if not positions:
+        return "Best step", number(None), "unknown"
+    median = share(sorted(positions)[len(positions) // 2])
+    return ("Best step, median trial" if len(positions) > 1 else "Best step"), median, "of its training"
+
+
+def best_positions(report: ReportData) -> list[float]:
+    """Return the best step of each comparable trial with several evaluations, as a position between 0 (start) and 1 (end)."""
+    return [p for t in report.figures.trials if (p := _best_position(t)) is not None]
+
+
+def _best_position(row: TrialRow) -> float | None:
+    if not (row.feasible and row.comparable) or row.best_step is None or not row.last_step or row.evaluations < 2:
+        return None
+    return row.best_step / row.last_step

@@ -1,0 +1,104 @@
+"""The sentences about the best value, and the key figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from advisor.model.spec import Objective, StudySpec
+from advisor.model.words import number
+from advisor.report.model import ReportData
+from advisor.report.text.best_value import best_sentence, certainty, key_figures
+from tests.advisor.report.studies import fired, make_report, make_study
+
+
+def test_failures_are_counted() -> None:
+    study = make_study(4, dense=False, statuses={0: "infeasible", 1: "complete", 2: "complete", 3: "running"})
+    sentence = str(best_sentence(make_report(study, ())))
+    assert sentence.endswith("1 of 4 trials ended without a usable result, one trial is still running.")
+    every = make_study(4, dense=False, statuses=dict.fromkeys(range(4), "diverged"))
+    assert "All 4 trials failed." in best_sentence(make_report(every, ()))
+
+
+def test_certainty_depends_on_repeats() -> None:
+    assert "without repeats, that may be chance" in certainty(make_report(make_study(9, dense=False), ()))
+    report = make_report(make_study(9, dense=False, repeats=3, statuses={0: "complete"}), ())
+    assert "4 trials in 1 setting" in certainty(report)
+    study = make_study(9, dense=False)
+    block = study.metrics[study.spec.objective.metric]
+    tied = replace(study, metrics={study.spec.objective.metric: replace(block, values=np.ones_like(block.values))})
+    assert str(certainty(make_report(tied, ()))) == "Seven other settings have the same result."
+    assert report.spread is not None
+    for deviation, chance in ((1e6, True), (1e-12, False)):
+        spread = report.spread.model_copy(update={"deviation": deviation})
+        assert ("may be chance" in certainty(report.model_copy(update={"spread": spread}))) == chance
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (0.0, 1e9, "its best validation/error would lie between 0 and 1e9 (80 % interval)."),
+        (1e8, 1e9, "its best validation/error would probably be worse: between 1e8 and 1e9 (80 % interval)."),
+    ],
+)
+def test_a_lucky_best_value_is_said_to_be_one(low: float, high: float, words: str) -> None:
+    report = make_report(make_study(9, dense=False), ()).model_copy(update={"again": (low, high)})
+    assert words in str(certainty(report))
+
+
+def test_the_figure_of_trials_counts_the_comparable_ones() -> None:
+    report = make_report(make_study(9, dense=False, statuses=dict.fromkeys(range(9), "complete")), ())
+    for made, words in (
+        (report, "9 with a result"),
+        (with_trials(report, comparable={6: False, 7: False}), "7 comparable"),
+    ):
+        assert {label: note for label, _, note in key_figures(made)}["Trials"] == words
+
+
+@pytest.mark.parametrize("trials", [0, 1, 3])
+def test_there_are_always_five_key_figures(trials: int) -> None:
+    spec = StudySpec(study="s", objective=Objective(metric="loss", direction="minimize"))
+    assert len(key_figures(make_report(make_study(trials, spec=spec, dense=False), ()))) == 5
+
+
+def with_trials(report: ReportData, **changes: dict[int, object]) -> ReportData:
+    """Return the report with new values of fields of its trials, by rank."""
+    trials = list(report.figures.trials)
+    for rank, (index, row) in enumerate(report.ranked):
+        trials[index] = row.model_copy(update={f: v[rank] for f, v in changes.items() if rank in v})
+    return report.model_copy(update={"figures": report.figures.model_copy(update={"trials": tuple(trials)})})
+
+
+def test_the_lead_is_over_another_setting_and_not_over_a_repeat() -> None:
+    report = make_report(make_study(9, dense=False), ())
+    assert report.best is not None
+    first, second, third = (report.ranked[i][1] for i in range(3))
+    assert third.best is not None
+    repeated = with_trials(report, params={1: first.params})
+    assert second.params != third.params
+    assert f"leads the next best setting by {number(abs(third.best - report.best.value), 2)};" in certainty(repeated)
+
+
+def test_only_comparable_trials_are_counted() -> None:
+    report = make_report(make_study(9, dense=False), ())
+    assert "the lowest of 8 trials with a result" in best_sentence(report)
+    assert "the lowest of 6 comparable trials" in best_sentence(with_trials(report, comparable={6: False, 7: False}))
+
+
+def test_the_subject_and_the_learning_rate_come_first() -> None:
+    report = make_report(make_study(9, dense=False), [fired("warning", "steps", "warmup_steps")])
+    settings = str(best_sentence(report)).partition(" at ")[2]
+    assert [part.split()[0] for part in settings.split(", ")][:2] == ["warmup_steps", "learning_rate"]
+
+
+def test_a_best_trial_that_ended_early_is_named() -> None:
+    report = make_report(make_study(9, dense=False), ())
+    assert "ended at" not in best_sentence(report)
+    assert report.best is not None
+    stump = report.model_copy(update={"best": report.best.model_copy(update={"last_step": 87})})
+    rows = with_trials(stump, last_step=dict.fromkeys(range(1, 8), 10_337))
+    assert f"{stump.best.name}, the best trial, ended at step 87; the others ended at about 10,300." in best_sentence(
+        rows
+    )
