@@ -28,6 +28,7 @@ from advisor.planning.base import name_of_round, searches, validate
 from advisor.planning.designs.catalogue import DESIGNS
 from advisor.planning.designs.explore import asks, explore
 from advisor.planning.designs.ladder import ladder
+from advisor.planning.designs.open_next import open_next
 from advisor.planning.designs.reseed import reseed
 from advisor.planning.sampling.halton import sample
 from advisor.planning.states import EFFECT, Evidence, assess, settings_needed
@@ -120,6 +121,7 @@ def _candidates(
         yield reseed(study, base)
         return
     yield _tuned_for_batch(study, base)
+    yield open_next(study, base)
     searching = study.spec.sampler.kind != "adaptive"
     evidence = assess(study, verdicts, rules)
     if searching and (evidence.state != "fine" or asks(study, base)):

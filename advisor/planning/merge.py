@@ -36,11 +36,12 @@ from advisor.model.frozen import FrozenModel
 from advisor.model.message import MessageField
 from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
-from advisor.planning import new_scores, rate_end
+from advisor.planning import batch_rates, new_scores, rate_end
 from advisor.planning.base import base, name_of_round, validate, with_lengths
 from advisor.planning.closing import closing_study, more_telling, stopped_if_settled
 from advisor.planning.designs import per_optimizer
 from advisor.planning.designs.catalogue import DESIGNS
+from advisor.planning.designs.open_next import open_next
 from advisor.planning.designs.rate_sweep import of_one_setting, rate_sweep, too_high
 from advisor.planning.draft import Conflict, Draft
 from advisor.planning.goals import comparison_goal, goal_of, manual_goal, slug
@@ -114,8 +115,9 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     unsized = frozenset(merger.specs[i].study for i in merger.drafted)
     specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(merger.specs))
     if not merger.broken:
-        keep = merger.draft.owners.keys() | per_optimizer.usual_rates(merger.specs)
-        specs = tuple(narrowed(study, spec, keep) for spec in specs)
+        owned, whole = merger.draft.owners.keys(), merger.specs
+        specs = tuple(narrowed(study, s, owned | per_optimizer.usual_rates(study, whole, s)) for s in specs)
+        specs = tuple(batch_rates.with_room(study, spec) for spec in specs)
     stop = ""
     if len(specs) == 1:
         instead, stop = stopped_if_settled(study, verdicts, rules, specs[0])
@@ -254,6 +256,12 @@ class _Merger:
         if edits.only_repeats:
             self._search_before_repeats(edits, before)
             return
+        opened = open_next(self.study, self.specs[0]) if len(self.specs) == 1 and not self.broken else None
+        if opened is not None and (edits.only_trials or self.specs[0].searches_within(before)):
+            for finding in (f for f in edits.findings if any(c in edits.changes for c in f.changes)):
+                self._defer(finding, f"the next study searches {next(iter(opened.searched))} together with another hyperparameter")
+            self.specs, self.drafted = [opened], []
+            return
         spec = more_telling(self.study, self.verdicts, self.rules, self.specs[0])
         fewer = spec.searched.keys() < self.specs[0].searched.keys()
         tells = edits.only_trials or edits.shorter_than(before) or self.specs[0].searches_within(before)
@@ -310,8 +318,7 @@ class _Merger:
         for i in self.drafted:
             for change in edits.changes:
                 self.specs[i] = validate(change.apply(self.specs[i]))
-        reasons = [Advise(text=c.why) for c in edits.changes if isinstance(c, SetField)]
-        self.specs[0] = self._noted(_with_notes(self.specs[0], reasons), [edits])
+        self.specs[0] = self._noted(_with_notes(self.specs[0], _reasons_of_length(edits)), [edits])
 
     def _place_notes(self, edits: StageEdits) -> None:
         """Keep the advice of a stage without changes for the first study, or defer it if that study comes before it."""
@@ -342,7 +349,7 @@ class _Merger:
         if not self.specs:
             self.early = [note for stage in self.savings for note in stage.notes]
         plain = self._in_its_round(spec)
-        self.specs.append(self._noted(plain, [*self.savings, edits]))
+        self.specs.append(self._noted(_with_notes(plain, _reasons_of_length(edits)), [*self.savings, edits]))
         self.savings = []
         if request is None:
             self.drafted.append(len(self.specs) - 1)
@@ -457,6 +464,11 @@ class _Merger:
 def _repeats_trial(finding: Finding) -> bool:
     """Return whether the finding asks to repeat a trial. Repeats come last and only if there are no changes."""
     return any(isinstance(c, RepeatTrial) for c in finding.changes)
+
+
+def _reasons_of_length(edits: StageEdits) -> list[Advise]:
+    """Return the reasons for the number of steps and the like, which the file of a study states in its notes."""
+    return [Advise(text=c.why) for c in edits.changes if isinstance(c, SetField) and c.field != "trials"]
 
 
 def _with_notes(spec: StudySpec, notes: Sequence[Advise]) -> StudySpec:

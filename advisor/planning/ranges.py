@@ -1,7 +1,7 @@
 """Narrows the ranges of the next study to where its best setting lies: what is known to be worse needs no trials.
 
 A range is narrowed by the model of all trials (`advisor.computed.space.promising`), also if no rule found it too wide. An end that
-a finding set stays, as do the ranges of special studies and of adaptive searches.
+a finding set stays, as do the ranges of special studies and those that an adaptive search had already.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec
 
     keep: the parts that findings set. If a finding cut one end of a range, the trials may cut the other.
     """
-    if spec.probe is not None or spec.settings or spec.sampler.kind == "adaptive":
+    if spec.probe is not None or spec.settings or study.spec.sampler.kind == "adaptive":
         return spec
     found = {name: _free_ends(study, spec, name, ends, keep) for name, ends in promising.ranges(study, spec).items()}
     ranges = {n: ends for n, ends in found.items() if ends != (spec.parameters[n].low, spec.parameters[n].high)}

@@ -97,10 +97,12 @@ def ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
     if not tuned or len(cases) > MAX_CASES or (not inside and _other_constants(study, spec)):
         return {}
     room = ROOM_AFTER_CHANGE if trains_otherwise(study, spec) else ROOM
+    # If few trials have the new fixed values, the others show where each range was tried.
+    shown = inside if len(inside) > LEADERS else [*inside, *(t for t in fit.trials if t not in inside)]
     draws = _best_settings(study, spec, fit, cases)
     new: dict[str, tuple[float, float]] = {}
     for name in tuned:
-        parameter, tried = spec.parameters[name], _positions(spec, name, [t.params for t in inside])
+        parameter, tried = spec.parameters[name], _positions(spec, name, [t.params for t in shown])
         if draws and math.isfinite(_positions(study.spec, name, [fit.trials[0].params])[0]):
             drawn = [_positions(spec, name, each) for each in draws]
             part = _part(drawn, tried[np.isfinite(tried)], 1 - (1 - WITHIN) / len(tuned))

@@ -8,7 +8,7 @@ Adam's, so no common range is fair to both.
 
 *What.* One study per optimizer with an equal share of the trials, but at least five. Each tunes the hyperparameters that its ladder
 (`advisor.model.optimizers`) allows for this number of trials. The range of the learning rate is the ladder's, or lower if the
-searched range is lower, as in fine-tuning.
+searched range is lower, as in fine-tuning; the trials of this optimizer then narrow it, if they are at least `MIN_OWN`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from advisor.planning.designs.one_each import one_each
 from advisor.planning.draft import Part
 
 GOAL = "Tune each optimizer in a study of its own"
+MIN_OWN = 6
+"""Minimum number of trials of an optimizer with a result to narrow the usual range of its learning rate. Our choice."""
 MEASURE = "Measure the throughput again for this optimizer: memory and feasible batch sizes depend on its state."
 
 
@@ -52,13 +54,17 @@ def divided(specs: Sequence[StudySpec]) -> list[StudySpec]:
     return list(specs)
 
 
-def usual_rates(specs: Sequence[StudySpec]) -> set[Part]:
-    """Return both ends of the learning rate that `divided` gives its usual range for each optimizer.
+def usual_rates(study: Study, whole: Sequence[StudySpec], own: StudySpec) -> set[Part]:
+    """Return both ends of the learning rate if the study `own` of one optimizer keeps its usual range.
 
-    Trials with one rate for all optimizers show too little of each to narrow it.
+    whole: the studies before `divided` divides them. The trials at hand narrow the range if enough of them had this optimizer.
     """
-    shared = next(filter(None, map(optimizers.shared_rate, specs)), None)
-    return set() if shared is None else {(shared[1], "low"), (shared[1], "high")}
+    shared = next(filter(None, map(optimizers.shared_rate, whole)), None)
+    if shared is None or shared[0] not in own.parameters:
+        return set()
+    chooser, rate = shared
+    tried = [t for t in study.ranked() if t.params.get(chooser) == own.parameters[chooser].value]
+    return {(rate, "low"), (rate, "high")} if len(tried) < MIN_OWN else set()
 
 
 def first_studies(wish: Wish, chooser: str) -> list[StudySpec]:

@@ -127,23 +127,28 @@ def _then(spec: StudySpec, before: Finding) -> Message:
 
 
 def _reason(report: ReportData, spec: StudySpec, lead: Finding | None) -> Message:
-    """Return the reason for the first study: the findings that it follows."""
+    """Return the reason for the first study: the findings that it follows, or that of the hyperparameter in its goal."""
+    own, adds = _own_reason(report, spec), spec.goal.startswith("Add ")
     if lead is None:
         done = next((f for f in report.heads if ends_tuning([f])), None)
         if done is not None:
             return first_sentence(done.message)
-        changed = (
-            row for row in diff_specs(as_run(report), spec) if row.why and row.name in spec.goal.partition(":")[0]
-        )
-        own = next((capital(row.why or "") for row in changed), "")
         fewer = any(p.searched_in is not None for p in spec.parameters.values())
         return as_sentence(own) if own and not fewer else say("{text}", text=_use(report, spec))
+    if own and adds and not _is_goal(report, spec, lead):
+        return as_sentence(own)
     ends = [c.parameter for c in lead.changes if isinstance(c, SetRange) and c.parameter in spec.parameters]
     ranges = [name for name in ends if spec.parameters[name].numeric]
     if ranges and _is_beyond(report, ranges[0], spec.parameters[ranges[0]]):
         return as_sentence(capital(spec.parameters[ranges[0]].why or ""))
     found = _range_findings(report, lead, ranges[0], spec.parameters[ranges[0]]) if ranges else [lead]
     return as_sentence(found[0].message) if len(found) == 1 else joined((first_sentence(f.message) for f in found), " ")
+
+
+def _own_reason(report: ReportData, spec: StudySpec) -> str:
+    """Return the reason of the first change whose hyperparameter the goal names; empty if there is none."""
+    changed = (row for row in diff_specs(as_run(report), spec) if row.why and row.name in spec.goal.partition(":")[0])
+    return next((capital(row.why or "") for row in changed), "")
 
 
 def _is_goal(report: ReportData, spec: StudySpec, finding: Finding) -> bool:

@@ -25,6 +25,8 @@ OPTIMIZERS: Sequence[Sequence[str]] = (
     ("momentum", "adam"),
 )
 ALIKE: Sequence[Sequence[str]] = (("adam", "adamw"), ("Adam", "NAdam"), ("torch.optim.Adam", "torch.optim.AdamW"))
+WIDEST = 4.0
+"""Maximum width of an optimizer's range of learning rates in decades."""
 CHOOSERS = ("optimizer", "optim", "opt", "optimizer_name", "optimizer.name", "train.optimizer")
 
 
@@ -53,7 +55,7 @@ def optimizers(how: str) -> Callable[[Random], Made]:
             if how == "shared" and "momentum" not in names and sum(map(ord, rate)) % 2:
                 p["momentum"] = float(random.uniform(0.5, 0.99))
             params.append(p)
-        best = [math.log10(3e-2 if _is_sgd(p[chooser]) else 1e-3) for p in params]
+        best = [math.log10(_best_rate(p[chooser])) for p in params]
         tried = [math.log10(next(v for k, v in p.items() if is_learning_rate(k))) for p in params]
         costs = (np.array(tried) - np.array(best)) ** 2 + np.array([p["dropout"] for p in params])
         space = None
@@ -68,12 +70,21 @@ def optimizers(how: str) -> Callable[[Random], Made]:
     return make
 
 
+def _best_rate(name: str) -> float:
+    return 3e-2 if _is_sgd(name) else 1e-3
+
+
+def _width(rates: Parameter) -> float:
+    """Return the width of a range of learning rates in decades."""
+    return math.log10((rates.high or math.inf) / (rates.low or math.inf))
+
+
 def _is_sgd(name: str) -> bool:
     return any(word in name.lower() for word in ("sgd", "momentum"))
 
 
 def optimizers_together(outcome: Outcome) -> bool:
-    """Return whether some optimizer has no study of its own with its usual rates, or a hyperparameter of another one."""
+    """Return whether some optimizer has no study of its own around its best rate, or a hyperparameter of another one."""
     if outcome.report is None:
         return True
     name, rate, values = (outcome.made.truth[k] for k in ("name", "rate", "values"))
@@ -88,9 +99,7 @@ def optimizers_together(outcome: Outcome) -> bool:
         foreign = {"beta1", "beta2", "epsilon"} if _is_sgd(value) else {"momentum"} if "rms" not in value else set()
         if not p.numeric or foreign & set(spec.searched):
             return True
-    sgd = [s.parameters[rate] for v, s in found.items() if _is_sgd(v)]
-    adam = [s.parameters[rate] for v, s in found.items() if not _is_sgd(v)]
-    return any((s.high or 0) < 10 * (a.high or 0) or (s.low or 0) < 10 * (a.low or 0) for s in sgd for a in adam)
+    return any(not s.parameters[rate].contains(_best_rate(v)) or _width(s.parameters[rate]) > WIDEST for v, s in found.items())
 
 
 def optimizers_apart(outcome: Outcome) -> bool:

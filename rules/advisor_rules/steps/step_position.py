@@ -20,12 +20,13 @@ from advisor_rules.steps._best_steps import BestStep, Late
 
 
 class StepPosition(Rule):
-    """The best steps of the good trials all lie at the start of training, or consistently near its end.
+    """The best steps of the good trials all lie early in training, or consistently near its end.
 
     ## What it looks at
     The step with the best objective, as a share of the planned steps, in each of the best five trials that gained at least half of
     the best trial's gain. The rule tests if more best steps lie in the first tenth, or in the last quarter, than expected by
-    chance. If a curve is flat within its noise, the best step is equally likely anywhere on the flat part. Trials with fewer than 6
+    chance. It also tests if all of them lie before a point in the first half, which the rest of the training never beat. If a curve is
+    flat within its noise, the best step is equally likely anywhere on the flat part. Trials with fewer than 6
     evaluations are left out. If trials stop early when they no longer improve, the position of the best step depends on their
     patience, and the rule cannot judge.
 
@@ -36,7 +37,8 @@ class StepPosition(Rule):
 
     ## What to do
     If the best steps lie in the first tenth, train for a fraction of the steps. If the first evaluation is the best, training does
-    not work yet; fix that first.
+    not work yet; fix that first. If they lie in the first half, train for 1.5 times the latest best step of the better half of the
+    trials; this is a note, because keeping the best checkpoint gives the same result in more time.
 
     If they lie in the last quarter, train longer and tune the decay again, provided that most of the good trials still improve. The
     forecast of `curve-still-improving` shows this; it needs a long stretch at a constant learning rate. If that rule fires too, it
@@ -72,10 +74,16 @@ class StepPosition(Rule):
     room: Factor = 3.0
     """Minimum proposed length if all best steps are early, as a multiple of the latest best step. Our choice, which is rather high.
     """
+    saved: Share = 0.25
+    """Minimum share of the steps that a shorter training saves if the best steps lie in the first half. Our choice."""
     stopped: Share = 0.2
     """Maximum share of trials that stopped early at which the rule still judges. Our choice."""
+    half: Share = 0.5
+    """Maximum share of the steps after which all best trials are past their best. Our choice."""
+    spare: Factor = 1.5
+    """Proposed length in this case, as a multiple of the latest best step of the better half of the trials. Our choice."""
     false_alarms: Share = 0.05
-    """Probability, per study, that chance alone raises a finding."""
+    """Probability, per study, that chance alone raises a finding; half of it if the best steps lie in the first half."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the study."""
@@ -95,10 +103,13 @@ class StepPosition(Rule):
                 at_least=self.evaluations,
             )
         late_bests = [p for p in placed if p.place > 1 - self.late]
-        p_early = self.early ** len(placed)
+        last = max(p.place for p in placed)
         p_late = trend.chance_of_at_least(len(late_bests), np.array([p.chance_late(self.late) for p in placed]))
-        if max(p.place for p in placed) <= self.early and p_early <= self.false_alarms:
-            yield self._early(study, placed, p_early)
+        if last <= self.early and self.early ** len(placed) <= self.false_alarms:
+            yield self._early(study, placed, self.early ** len(placed))
+        elif last <= self.half and 2 * last ** len(placed) <= self.false_alarms:
+            if (steps := self._enough(study, placed)) is not None:
+                yield self._past_best(study, placed, steps)
         elif len(late_bests) >= self.consistent * len(placed) and p_late <= self.false_alarms:
             limits = {"decayed": self.decayed, "material": self.material, "alpha": self.false_alarms}
             trials = _best_steps.late_trials(study, placed, self.late, **limits)
@@ -150,6 +161,35 @@ class StepPosition(Rule):
                 say("Every one of the best trials is at its best in the first {early} of training.", early=early_share),
             ),
             changes=(change,),
+        )
+
+    def _enough(self, study: Study, placed: Sequence[BestStep]) -> int | None:
+        """Return a shorter length that suffices for the better half of the trials; None if hardly any steps are saved."""
+        better = study.ranked()[: (len(study.ranked()) + 1) // 2]
+        fewer = curve_tails.round_up(self.spare * max(_step_of_best(study, t) for t in better))
+        return fewer if fewer <= (1 - self.saved) * np.median([b.steps for b in placed]) else None
+
+    def _past_best(self, study: Study, placed: Sequence[BestStep], fewer: int) -> Finding:
+        steps, last = round(np.median([b.steps for b in placed])), Percent(max(b.place for b in placed))
+        why = (
+            f"None of the best trials improves after {last} of {study.length(steps)}; this is {self.spare:g} times the latest best "
+            "step of the better half of all trials"
+        )
+        p = last.value ** len(placed)
+        return self.finding(
+            say(
+                "None of the {n} best trials improves after {last} of {steps}.",
+                n=len(placed),
+                last=last,
+                steps=study.length(steps),
+            ),
+            action=say("Shorten the training from {steps} to {fewer}.", steps=steps, fewer=study.length(fewer)),
+            severity="note",
+            confidence=1 - p,
+            side="low",
+            trials=[b.trial for b in placed],
+            evidence=self._evidence(placed, p, say("All best trials are at their best by {last} of training.", last=last)),
+            changes=(curve_tails.set_length(study, fewer, why=why),),
         )
 
     def _late(self, study: Study, placed: Sequence[BestStep], late: Late, p: float) -> Finding:

@@ -1,0 +1,85 @@
+"""Gives the learning rate room where the trials with the next study's batch size ask for it.
+
+The best learning rate grows with the batch size, so the trials of all sizes together can place its range too low for a large batch
+size, or too high for a small one. If the best trial near the new batch size has the outermost rate of the trials near it, the range
+reaches half a decade beyond.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import get_args
+
+from advisor.model import parameter_kinds
+from advisor.model.finding import Side
+from advisor.model.prediction import significant
+from advisor.model.space import as_number, is_learning_rate
+from advisor.model.spec import Parameter, StudySpec
+from advisor.model.study import Study, Trial
+from advisor.model.words import clean, setting, trimmed
+from advisor.planning.base import validate
+from advisor.planning.goals import with_range
+
+NEAR = 1.5
+"""Maximum ratio between the batch size of a trial and that of the next study. Our choice."""
+MIN_NEAR = 3
+"""Minimum number of trials near it that have a result; with fewer, the best one is the outermost too often. Our choice."""
+ROOM = math.sqrt(10)
+"""Ratio between the new end of the range and the best rate: half a decade, the change of the best rate for ten times the batch size
+if it grows with the square root. Our choice."""
+
+
+def with_room(study: Study, spec: StudySpec) -> StudySpec:
+    """Return the study with wider ranges of learning rates, if it fixes a batch size that `study` searched."""
+    fixed = [n for n in study.searched if parameter_kinds.is_batch_size(n) and _fixes(spec, n)]
+    rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.scale == "log" and n in study.searched]
+    for size in fixed[:1] if spec.probe is None and not spec.settings else ():
+        near = list(_near(study, size, as_number(spec.parameters[size].value)))
+        usable = [t for t in study.ranked() if t in near]
+        for rate in rates if len(usable) >= MIN_NEAR else ():
+            old = spec.parameters[rate]
+            new = _extended(old, rate, size, usable, near)
+            goal = with_range(spec.goal, rate, old, new)
+            if new.high != old.high or new.low != old.low:
+                side = "higher" if new.high != old.high else "lower"
+                goal = goal.replace(f"Narrow {clean(rate)}", f"Search {side} {clean(rate)}", 1)
+            spec = spec.with_parameter(rate, new).model_copy(update={"goal": goal})
+    return validate(spec)
+
+
+def _fixes(spec: StudySpec, name: str) -> bool:
+    return name in spec.parameters and spec.parameters[name].role == "fixed"
+
+
+def _near(study: Study, name: str, size: float) -> Iterator[Trial]:
+    """Yield the trials that ended with about this batch size."""
+    for trial in study.trials:
+        tried = as_number(trial.params.get(name))
+        if study.ended[trial.index] and 0 < tried and size / NEAR <= tried <= size * NEAR:
+            yield trial
+
+
+def _extended(old: Parameter, rate: str, size: str, usable: list[Trial], near: list[Trial]) -> Parameter:
+    """Return the range of the rate with room beyond the best rate of these trials, on a side on which it is the outermost.
+
+    usable: the trials of `near` with a result, best first.
+    """
+    best, tried = as_number(usable[0].params.get(rate)), [as_number(t.params.get(rate)) for t in near]
+    low, high, (least, most) = old.low, old.high, old.reach
+    assert low is not None
+    assert high is not None
+    outermost: dict[Side, bool] = {"low": best == min(tried), "high": best == max(tried)}
+    if outermost["high"]:
+        high = max(high, min(significant(best * ROOM, 2), most))
+    if outermost["low"]:
+        low = min(low, max(significant(best / ROOM, 2), least))
+    sides = [s for s in get_args(Side) if outermost[s]]
+    if (low, high) == (old.low, old.high) or len(sides) != 1:
+        return old
+    why = (
+        f"the best of the {len(usable)} trials with a {clean(size)} near {setting(usable[0].params[size])} has their "
+        f"{sides[0]}est rate, {trimmed(best)}, so a better one may lie beyond"
+    )
+    why = f"{old.why.rstrip('.')}. {why[0].upper()}{why[1:]}" if old.why else why
+    return old.model_copy(update={"low": low, "high": high, "why": why})
