@@ -56,7 +56,7 @@ def _near(study: Study, name: str, size: float) -> Iterator[Trial]:
     """Yield the trials that ended with about this batch size."""
     for trial in study.trials:
         tried = as_number(trial.params.get(name))
-        if study.ended[trial.index] and 0 < tried and size / NEAR <= tried <= size * NEAR:
+        if study.ended[trial.index] and tried > 0 and size / NEAR <= tried <= size * NEAR:
             yield trial
 
 

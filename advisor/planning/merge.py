@@ -62,6 +62,9 @@ from advisor.planning.states import assess
 
 RELIABLE: tuple[Stage, ...] = (STABILITY, SPACE)
 """Stages whose studies may follow the sweep of a learning rate: their findings hold at its best rate, too."""
+WAITS = "comes first, so the effect of each change stays visible"
+"""Reason why a finding waits until the first study has been run; the goal of that study stands before it."""
+HARDLY_GAINS = "searching on would hardly gain more than noise"
 HARMLESS: frozenset[Goal] = frozenset({"pipeline", "efficiency"})
 """Goals whose advice does not change what a training learns, so it can be followed together with any other change."""
 
@@ -127,7 +130,8 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     anew = bool(specs) and new_scores.asked(specs[0], findings)
     if anew and not merger.drafted and specs[0].probe is None:
         specs, unsized = (merger.trained_again(specs[0]),), frozenset()
-    return Plan(specs=specs, deferred=tuple(merger.deferred), unsized=unsized, new_scores=anew, stop=stop)
+    deferred = tuple(_in_words(d, specs) for d in merger.deferred)
+    return Plan(specs=specs, deferred=deferred, unsized=unsized, new_scores=anew, stop=stop)
 
 
 @dataclass
@@ -171,8 +175,12 @@ class _Merger:
             self.savings, self.sweeps = [], True
 
     def add_last(self, spec: StudySpec) -> None:
-        """Add the study that follows if no rule recommends a change."""
-        self.specs.append(self._noted(spec, self.savings))
+        """Add the study that follows if no rule recommends a change; one of longer trials leaves out advice on their length."""
+        longer = (spec.max_train_steps or 0) > (self.study.spec.max_train_steps or math.inf)
+        later = [e for e in self.savings if longer and all(f.goal == "steps" for f in e.findings)]
+        for finding in (f for edits in later for f in edits.findings):
+            self._defer(finding, WAITS)
+        self.specs.append(self._noted(spec, [e for e in self.savings if e not in later]))
 
     def put_off(self, stage: Stage) -> None:
         """Defer the stage's findings; advice that changes nothing about the training joins the sweep."""
@@ -181,7 +189,7 @@ class _Merger:
         self._place_notes(StageEdits("", findings, notes=notes))
         for finding in findings:
             if not only_advice(finding):
-                self._defer(finding, _reason_to_wait(self.specs[0]))
+                self._defer(finding, WAITS)
 
     def add_stage(self, stage: Stage) -> None:
         """Apply the changes of the stage's findings; add a study if there are enough changes for one."""
@@ -259,7 +267,10 @@ class _Merger:
         opened = open_next(self.study, self.specs[0]) if len(self.specs) == 1 and not self.broken else None
         if opened is not None and (edits.only_trials or self.specs[0].searches_within(before)):
             for finding in (f for f in edits.findings if any(c in edits.changes for c in f.changes)):
-                self._defer(finding, f"the next study searches {next(iter(opened.searched))} together with another hyperparameter")
+                self._defer(
+                    finding,
+                    f"the next study searches {next(iter(opened.searched))} together with another hyperparameter",
+                )
             self.specs, self.drafted = [opened], []
             return
         spec = more_telling(self.study, self.verdicts, self.rules, self.specs[0])
@@ -285,14 +296,14 @@ class _Merger:
         """Defer the findings whose changes were in the study that is not worth its trials."""
         for finding in self.settled:
             if not only_advice(finding):
-                self._defer(finding, "searching on would hardly gain more than noise")
+                self._defer(finding, HARDLY_GAINS)
 
     def trained_again(self, spec: StudySpec) -> StudySpec:
         """Return the study that trains the best settings again instead of this one; findings that this one follows wait."""
         again = new_scores.train_again(self.study, spec, self.draft.start, self.findings)
         for finding in self.settled if again is not spec else ():
             if not only_advice(finding):
-                self._defer(finding, _reason_to_wait(again))
+                self._defer(finding, WAITS)
         return again
 
     def add_savings(self) -> None:
@@ -330,7 +341,7 @@ class _Merger:
             if notes and finding.goal in HARMLESS:
                 self.specs[0] = _with_notes(self.specs[0], notes)
             elif notes:
-                self._defer(finding, _reason_to_wait(self.specs[0]))
+                self._defer(finding, WAITS)
 
     def _noted(self, spec: StudySpec, stages: Sequence[StageEdits]) -> StudySpec:
         """Return the spec with the advice of these stages in its notes."""
@@ -345,7 +356,7 @@ class _Merger:
         spec = spec.model_copy(update={"notes": tuple(n for n in spec.notes if n not in repeated)})
         if self.specs:
             for finding in (f for stage in (*self.savings, edits) for f in stage.findings):
-                self._defer(finding, _reason_to_wait(self.specs[0]))
+                self._defer(finding, WAITS)
         if not self.specs:
             self.early = [note for stage in self.savings for note in stage.notes]
         plain = self._in_its_round(spec)
@@ -374,7 +385,9 @@ class _Merger:
     def _add_finding(self, finding: Finding, edits: StageEdits) -> None:
         """Apply the finding's changes to the draft, or defer the finding."""
         if finding.confidence < MIN_CONFIDENCE:
-            self._defer(finding, f"this advice is right with a probability of only {100 * finding.confidence:.0f} %")
+            self._defer(
+                finding, f"it is too uncertain to follow: right with a probability of {100 * finding.confidence:.0f} %"
+            )
             return
         if finding.severity == "note" and finding.goal in REGULARISATION and not only_advice(finding):
             self._defer(finding, "it hardly harms the best trials, so no study is spent on it")
@@ -477,6 +490,9 @@ def _with_notes(spec: StudySpec, notes: Sequence[Advise]) -> StudySpec:
     return spec
 
 
-def _reason_to_wait(spec: StudySpec) -> str:
-    """Return the reason why a finding waits until the first study has been run."""
-    return f"“{spec.goal.partition(':')[0]}” comes first, so the effect of each change stays visible"
+def _in_words(deferred: Deferred, specs: Sequence[StudySpec]) -> Deferred:
+    """Return the deferred finding with the name of the first study in its reason, if it waits for that study."""
+    if deferred.reason != WAITS:
+        return deferred
+    reason = f"“{specs[0].goal.partition(':')[0]}” {WAITS}" if specs else HARDLY_GAINS
+    return deferred.model_copy(update={"reason": reason})

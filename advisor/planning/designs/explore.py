@@ -27,6 +27,9 @@ from advisor.planning import price
 from advisor.planning.designs.exploit import inside
 from advisor.planning.states import Evidence, trials_needed
 
+ADD_TRIALS = "Add trials"
+"""Start of the goal of a study with more trials of the same space."""
+
 
 def explore(
     study: Study, verdicts: Iterable[Verdict], rules: Iterable[Rule], base: StudySpec, evidence: Evidence
@@ -51,7 +54,7 @@ def goal(spec: StudySpec, narrowed: Collection[str] = ()) -> str:
     names = list(narrowed or spec.searched)
     said = [f"{n} {trimmed(p.low)} to {trimmed(p.high)}" for n in narrowed if (p := spec.parameters[n]).numeric]
     shown = ", ".join((said or names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return f"Add trials: {spec.trials:,} {'with' if said else 'of'} {shown}"
+    return f"{ADD_TRIALS}: {spec.trials:,} {'with' if said else 'of'} {shown}"
 
 
 def missing(study: Study, base: StudySpec, evidence: Evidence, at_end: bool) -> int:

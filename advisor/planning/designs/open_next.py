@@ -45,7 +45,9 @@ def open_next(study: Study, spec: StudySpec) -> StudySpec | None:
     name, rung = found
     old, fixed = spec.parameters[rates[0]], spec.parameters[name]
     known = f"the best {clean(rates[0])}, {trimmed(best)}, is known to within a factor of {trimmed(within, 2)}"
-    added = _added(rung, fixed, f"the next to tune: {known}, and it was {setting(fixed.value)} in all trials")
+    added = _added(
+        rung, fixed, f"the next to tune: {known}, and {clean(name)} was {setting(fixed.value)} in all trials"
+    )
     low, high = (significant(best * factor, 2) for factor in _factors(rung, added, as_number(fixed.value)))
     low, high = max(low, old.reach[0]), min(high, old.reach[1])
     why = f"around the best rate, {trimmed(best)}; nearby rates are worse on both sides"

@@ -12,6 +12,7 @@ from advisor.model.finding import Finding, Side
 from advisor.model.message import Message, Name, as_sentence, first_sentence, joined, say
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import capital, clean, count, spelled
+from advisor.planning.designs.explore import ADD_TRIALS
 from advisor.planning.goals import manual_goal
 from advisor.planning.new_scores import NOT_COMPARABLE, asked
 from advisor.planning.stages import MIN_FEASIBLE, SURE, ends_tuning
@@ -223,6 +224,9 @@ def _use(report: ReportData, spec: StudySpec) -> str:
         return "Too few settings were repeated to say if the best trial leads by more than chance."
     if spec.sampler.kind == "adaptive":
         return "The best settings lie inside all ranges, so this search looks closer around them."
+    if spec.goal.startswith(ADD_TRIALS):
+        tried = report.counts.feasible
+        return f"{capital(spelled(tried, 'trial is', 'trials are'))} too few to show which values are best. {_quiet(report)}"
     if spec.settings and spec.probe is None and (spec.max_train_steps or 0) > (report.spec.max_train_steps or math.inf):
         return "Short runs found these settings; only long ones show which is the best."
     return _quiet(report)

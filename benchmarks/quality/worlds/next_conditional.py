@@ -99,7 +99,9 @@ def optimizers_together(outcome: Outcome) -> bool:
         foreign = {"beta1", "beta2", "epsilon"} if _is_sgd(value) else {"momentum"} if "rms" not in value else set()
         if not p.numeric or foreign & set(spec.searched):
             return True
-    return any(not s.parameters[rate].contains(_best_rate(v)) or _width(s.parameters[rate]) > WIDEST for v, s in found.items())
+    return any(
+        not s.parameters[rate].contains(_best_rate(v)) or _width(s.parameters[rate]) > WIDEST for v, s in found.items()
+    )
 
 
 def optimizers_apart(outcome: Outcome) -> bool:

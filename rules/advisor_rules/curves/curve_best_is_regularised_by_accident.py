@@ -77,7 +77,7 @@ class CurveBestIsRegularisedByAccident(Rule):
             evaluated = sum(len(study.cost_curve(t)) >= MIN_EVALUATIONS for t in trials) >= MIN_TRIALS
             also = "" if evaluated else f"; also evaluate {MIN_TRIALS} trials {MIN_EVALUATIONS} times each"
             raise MissingData(
-                f"no feasible trial logged a metric of its training data; log the training loss{also}",
+                f"no trial with a result logged a metric of its training data; log the training loss{also}",
                 needs="train_loss" if evaluated else "other",
             )
         read = read_rate_overfits(study, trials, material=self.material)

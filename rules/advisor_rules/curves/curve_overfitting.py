@@ -209,7 +209,7 @@ class CurveOverfitting(Rule):
                     limited(Probability(top.p), self.false_alarms),
                 ),
                 (
-                    "feasible trials that overfit",
+                    "trials with a result that overfit",
                     say("{overfit} of {feasible}", overfit=overfit, feasible=feasible_count),
                 ),
             )
@@ -228,7 +228,7 @@ def _rise(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Mess
         else "Trial {trial}"
     )
     return say(
-        f"{who} overfits: {{metric}}, smoothed, gets worse, from {{best}} at {{step}} to {{end}} at its end{{training}}.",
+        f"{who} overfits: {{metric}} gets worse, from about {{best}} at {{step}} to {{end}} at its end{{training}}.",
         trial=Name(top.trial.name),
         metric=Name(metric),
         best=Objective(best),
@@ -240,7 +240,9 @@ def _rise(study: Study, metric: str, top: Overfit, winners: list[Trial]) -> Mess
 
 def _context(hits: list[Overfit], feasible_count: int, metric: str, objective: str) -> Message:
     """Return sentences about the other trials, and about the metric if it is not the objective."""
-    share = say(" {n} of {of} feasible trials overfit.", n=len(hits), of=feasible_count) if feasible_count > 1 else ""
+    share = (
+        say(" {n} of {of} trials with a result overfit.", n=len(hits), of=feasible_count) if feasible_count > 1 else ""
+    )
     return say("{share}{caveats}", share=share, caveats=_caveats(hits[0].training, metric, objective))
 
 

@@ -110,17 +110,19 @@ class CurveSaturated(Rule):
         )
         action, changes = _advice(study, flat_endings, steps, fewer, why)
         several = say("{flat} of the {judged} best trials are", flat=len(flat_endings), judged=judged_count)
+        if len(flat_endings) == judged_count:
+            several = say("The {judged} best trials are", judged=judged_count)
         one = (
             say("{trial} is", trial=Name(flat_endings[0].trial.name)) if len(study.trials) == 1 else "The best trial is"
         )
         return self.finding(
             say(
-                "{trials} flat after {settled} of {steps}, in {curves}. {rest_of} brought at most {rest} of the gain, {bounds}.",
+                "{trials} flat from {settled} of {steps} on, in {curves}. {rest_of} brought at most {rest} of the gain, {bounds}.",
                 trials=several if judged_count > 1 else one,
-                settled=settled,
-                steps=study.length(steps),
+                settled=study.at(curve_tails.round_up(settled.value * steps)),
+                steps=f"{steps:,}",
                 curves="training and validation" if any(e.train_plateau for e in flat_endings) else "validation",
-                rest_of=say("Everything after {fewer}", fewer=study.length(fewer))
+                rest_of=say("With a margin, everything after {fewer}", fewer=study.at(fewer))
                 if slowest.until == slowest.steps
                 else say("The rest of the stretch at a constant learning rate"),
                 rest=rest,

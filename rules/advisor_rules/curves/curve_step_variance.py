@@ -126,7 +126,7 @@ class CurveStepVariance(Rule):
         gain = float(curve.values[: int(np.argmin(curve.values)) + 1].max()) - float(curve.values.min())
         if fall is None or fall.p_fall > self.false_alarms or gain <= 0:
             raise MissingData(
-                "the only feasible trial did not improve beyond its noise; this needs two trials or more",
+                "the only trial with a result did not improve beyond its noise; this needs two trials or more",
                 needs="trials",
                 at_least=2,
             )
@@ -135,8 +135,8 @@ class CurveStepVariance(Rule):
             return
         detectable = _DETECTABLE * part.noise
         message = say(
-            "In the only feasible trial, {trial}, {metric} jumps by {noise} (standard deviation) between evaluations. Trials must "
-            "differ by {needed} to be told apart, which is {share} of all that training gained.",
+            "In the only trial with a result, {trial}, {metric} jumps by {noise} (standard deviation) between evaluations. Trials "
+            "must differ by {needed} to be told apart, which is {share} of all that training gained.",
             trial=Name(trial.name),
             metric=Name(study.spec.objective.metric),
             noise=Number(part.noise, 2),

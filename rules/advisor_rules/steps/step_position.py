@@ -25,10 +25,10 @@ class StepPosition(Rule):
     ## What it looks at
     The step with the best objective, as a share of the planned steps, in each of the best five trials that gained at least half of
     the best trial's gain. The rule tests if more best steps lie in the first tenth, or in the last quarter, than expected by
-    chance. It also tests if all of them lie before a point in the first half, which the rest of the training never beat. If a curve is
-    flat within its noise, the best step is equally likely anywhere on the flat part. Trials with fewer than 6
-    evaluations are left out. If trials stop early when they no longer improve, the position of the best step depends on their
-    patience, and the rule cannot judge.
+    chance. It also tests if all of them lie before a point in the first half, which the rest of the training never beat. If a curve
+    is flat within its noise, the best step is equally likely anywhere on the flat part. Trials with fewer than 6 evaluations are
+    left out. If trials stop early when they no longer improve, the position of the best step depends on their patience, and the
+    rule cannot judge.
 
     ## Why it matters
     If the best step is always in the first tenth, most of the compute is wasted. If it is consistently in the last quarter, the
@@ -188,7 +188,9 @@ class StepPosition(Rule):
             confidence=1 - p,
             side="low",
             trials=[b.trial for b in placed],
-            evidence=self._evidence(placed, p, say("All best trials are at their best by {last} of training.", last=last)),
+            evidence=self._evidence(
+                placed, p, say("All best trials are at their best by {last} of training.", last=last)
+            ),
             changes=(curve_tails.set_length(study, fewer, why=why),),
         )
 
