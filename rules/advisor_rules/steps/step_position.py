@@ -15,6 +15,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Number, Percent, Probability, say
 from advisor.model.study import Study, Trial
 from advisor.stats import trend
+from advisor.stats.curve import end_rise
 from advisor_rules.steps import _best_steps
 from advisor_rules.steps._best_steps import BestStep, Late
 
@@ -25,10 +26,10 @@ class StepPosition(Rule):
     ## What it looks at
     The step with the best objective, as a share of the planned steps, in each of the best five trials that gained at least half of
     the best trial's gain. The rule tests if more best steps lie in the first tenth, or in the last quarter, than expected by
-    chance. It also tests if all of them lie before a point in the first half, which the rest of the training never beat. If a curve
-    is flat within its noise, the best step is equally likely anywhere on the flat part. Trials with fewer than 6 evaluations are
-    left out. If trials stop early when they no longer improve, the position of the best step depends on their patience, and the
-    rule cannot judge.
+    chance. It also tests if all of them lie before a point in the first half, and if most of these trials end worse beyond noise.
+    If a curve is flat within its noise, the best step is equally likely anywhere on the flat part. Trials with fewer than 6
+    evaluations are left out. If trials stop early when they no longer improve, the position of the best step depends on their
+    patience, and the rule cannot judge.
 
     ## Why it matters
     If the best step is always in the first tenth, most of the compute is wasted. If it is consistently in the last quarter, the
@@ -107,7 +108,7 @@ class StepPosition(Rule):
         p_late = trend.chance_of_at_least(len(late_bests), np.array([p.chance_late(self.late) for p in placed]))
         if last <= self.early and self.early ** len(placed) <= self.false_alarms:
             yield self._early(study, placed, self.early ** len(placed))
-        elif last <= self.half and 2 * last ** len(placed) <= self.false_alarms:
+        elif last <= self.half and 2 * last ** len(placed) <= self.false_alarms and self._get_worse(study, placed):
             if (steps := self._enough(study, placed)) is not None:
                 yield self._past_best(study, placed, steps)
         elif len(late_bests) >= self.consistent * len(placed) and p_late <= self.false_alarms:
@@ -162,6 +163,11 @@ class StepPosition(Rule):
             ),
             changes=(change,),
         )
+
+    def _get_worse(self, study: Study, placed: Sequence[BestStep]) -> bool:
+        """Return whether most of these trials end worse than their best level beyond noise; flat ends are not judged here."""
+        rises = (end_rise(study.cost_curve(b.trial).finite.values) for b in placed)
+        return 2 * sum(r is not None and r.height > 0 and r.p <= self.false_alarms for r in rises) > len(placed)
 
     def _enough(self, study: Study, placed: Sequence[BestStep]) -> int | None:
         """Return a shorter length that suffices for the better half of the trials; None if hardly any steps are saved."""

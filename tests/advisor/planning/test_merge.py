@@ -197,7 +197,7 @@ def test_longer_training_is_never_shorter_than_the_length_of_the_study():
 def test_an_unsure_finding_changes_nothing():
     made = plan(study(), [found("edge", "boundary", wider(), confidence=0.3)])
     assert made.specs[0].goal.startswith("Add trials")
-    assert "only 30 %" in made.deferred[0].reason
+    assert "30 %" in made.deferred[0].reason
 
 
 def test_advice_goes_with_the_study_that_is_run_first():
@@ -362,7 +362,7 @@ def test_savings_after_a_study_do_not_repeat_its_notes_in_the_next_one():
     edge = found("edge", "boundary", wider(), advice)
     first, second = plan(study(), [edge, found("flat", "sampling", fix), found("still", "steps", STEPS)]).specs
     assert first.notes == ("Keep the 3 best checkpoints.",)
-    assert second.notes == ()
+    assert second.notes == ("still improving",)  # the reason for its length
     assert list(first.searched) == list(second.searched) == ["lr"]
 
 

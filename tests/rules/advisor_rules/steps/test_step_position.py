@@ -195,3 +195,23 @@ def test_an_unknown_learning_rate_asks_for_the_run_that_tells(action):
     curves = flat if action.startswith("Keep") else [falling(0.7, i) for i in range(4)]
     (finding,) = verdict(RULE, make_study([{"lr": 0.1 * (i + 1)} for i in range(4)], {"val/loss": curves})).findings
     assert action in finding.action
+
+
+def test_curves_that_get_worse_after_the_first_half_shorten_training_as_a_note():
+    places = (0.3, 0.35, 0.25, 0.4, 0.35)
+    shown = study([bowl(at, i) for i, at in enumerate(places)])
+    (finding,) = verdict(RULE, shown).findings
+    assert (finding.severity, finding.side) == ("note", "low")
+    before, after = shown.spec.max_train_steps, finding.changes[0].apply(shown.spec).max_train_steps
+    assert 1.4 * 0.4 * before <= after <= 0.75 * before
+
+
+def test_flat_ends_are_not_past_their_best():
+    rng = np.random.default_rng(3)
+    flat = [1 + np.maximum(0.3 - T, 0) + rng.normal(0, 0.01, N) - 0.03 * (np.abs(T - 0.4) < 0.02) for _ in range(5)]
+    assert verdict(RULE, study(flat)).status == "quiet"
+
+
+def test_one_good_trial_that_peaks_late_keeps_the_length():
+    shown = study([bowl(at, i) for i, at in enumerate((0.3, 0.35, 0.25, 0.4, 0.7))])
+    assert verdict(RULE, shown).status == "quiet"

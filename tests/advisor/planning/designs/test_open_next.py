@@ -1,0 +1,65 @@
+"""After a learning rate that is known well enough, the next hyperparameter of the optimizer is searched with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from planning_studies import assert_ready_to_run
+from studies import make_study
+
+from advisor.model.spec import Parameter, StudySpec
+from advisor.model.study import Study
+from advisor.planning import plan
+from advisor.planning.base import base
+from advisor.planning.designs.open_next import open_next
+
+RATES = np.geomspace(1e-3, 10, 9)
+
+
+def sweep(best: float = 0.1, rates: Any = RATES, **constants: Any) -> Study:
+    """A sweep of the learning rate; each decade away from the best one costs 0.3."""
+    params = [{"lr": float(r), **constants} for r in rates]
+    ends = 0.5 + 0.3 * np.abs(np.log10(rates / best))
+    space = {
+        "lr": Parameter(low=float(rates[0]), high=float(rates[-1]), scale="log"),
+        **{n: Parameter(role="fixed", value=v) for n, v in constants.items()},
+    }
+    return make_study(params, {"val/loss": [[2.0, 1.0, e] for e in ends]}, space=space)
+
+
+def opened(study: Study) -> StudySpec | None:
+    return open_next(study, base(study))
+
+
+@pytest.mark.parametrize(("now", "lowest"), [(0.9, 0.5), (0.99, 0.9)])
+def test_momentum_is_searched_with_rates_as_high_as_less_of_it_needs(now: float, lowest: float) -> None:
+    spec = opened(sweep(momentum=now))
+    assert spec is not None
+    momentum, rate = spec.parameters["momentum"], spec.parameters["lr"]
+    assert (momentum.low, momentum.high) == (lowest, 0.99)
+    assert rate.high is not None
+    assert rate.high >= 0.99 * 0.1 * (1 - lowest) / (1 - now)
+    assert rate.contains(0.1 * (1 - 0.99) / (1 - now))
+    assert spec.goal == f"Add momentum: {lowest} to 0.99"
+    assert_ready_to_run(spec)
+
+
+def test_the_plan_of_a_quiet_sweep_has_it() -> None:
+    (spec, *_) = plan(sweep(beta1=0.9), []).specs
+    assert spec.searched.keys() == {"lr", "beta1"}
+
+
+@pytest.mark.parametrize(
+    "study",
+    [
+        sweep(momentum=0.0),
+        sweep(),
+        sweep(best=1e-3, momentum=0.9),
+        sweep(rates=np.geomspace(1e-5, 1e4, 4), momentum=0.9),
+    ],
+    ids=["plain SGD", "nothing to add", "the best rate is the lowest", "rates far apart"],
+)
+def test_it_waits_for_a_known_rate_and_something_to_add(study: Study) -> None:
+    assert opened(study) is None
