@@ -115,7 +115,7 @@ class SetField(FrozenModel):
                 and not isinstance(length, bool)
                 and length > 0
             ):
-                scaled = type(length)(max(round(length * self.value / spec.max_train_steps), 1))
+                scaled = max(round(length * self.value / spec.max_train_steps), 1)
                 why = f"scaled with max_train_steps, which was {spec.max_train_steps:,}"
                 changed = changed.with_parameter(name, parameter.model_copy(update={"value": scaled, "why": why}))
         return changed

@@ -83,8 +83,11 @@ def _next_trials(spec: StudySpec, needed: int) -> int:
 
 
 def _counted(study: Study, spec: StudySpec) -> int:
-    """Return the number of earlier results that count for the study: those in its space, if they have the same length."""
-    longer = (spec.max_train_steps, spec.schedule) != (study.spec.max_train_steps, study.spec.schedule)
+    """Return the number of earlier results that count for the study: those in its space, unless it trains longer.
+
+    Training is only shortened if the rest of it brings nothing, so the results stay about the same.
+    """
+    longer = (spec.max_train_steps or 0) > (study.spec.max_train_steps or 0) or spec.schedule != study.spec.schedule
     return 0 if longer or not spec.searches_within(study.spec) else len(trials_inside(spec, study.ranked()))
 
 

@@ -276,7 +276,7 @@ class _Merger:
         spec = more_telling(self.study, self.verdicts, self.rules, self.specs[0])
         fewer = spec.searched.keys() < self.specs[0].searched.keys()
         tells = edits.only_trials or edits.shorter_than(before) or self.specs[0].searches_within(before)
-        moves = all(f.goal in SPACE or f.severity == "note" for f in edits.findings)
+        moves = all(f.goal in (*SPACE, *REGULARISATION) or f.severity == "note" for f in edits.findings)
         if (fewer and (tells or moves)) or (tells and len(self.specs) == 1 and spec is not self.specs[0]):
             goal = spec.goal if edits.only_trials else edits.goal
             self.specs, self.drafted = [spec.model_copy(update={"goal": goal})], []

@@ -51,7 +51,7 @@ def in_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
     """Return the stages by priority. If instability does not limit training, the search space comes before stability.
 
     An unsure end of a range does not put off a sure finding on the length of training. Overfitting that does not harm the objective
-    comes last.
+    comes last; overfitting that does comes before notes on the length.
 
     Instability matters only if it forces the learning rate too low (playbook: "Identifying unstable workloads"). It does not if
     the best trials are at the low end of the learning rates, or if only trials far above the best learning rate are unstable. With
@@ -67,7 +67,19 @@ def in_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
         ordered = [SPACE if s is STABILITY else STABILITY if s is SPACE else s for s in STAGES]
     if {f.severity for f in findings if f.goal in REGULARISATION} == {"note"}:
         ordered.sort(key=lambda stage: stage is REGULARISATION)
+    elif _regularises_before_length(findings):
+        ordered.remove(REGULARISATION)
+        ordered.insert(ordered.index(_STEPS), REGULARISATION)
     return _length_first(ordered) if _sure_only_of_length(findings) else ordered
+
+
+def _regularises_before_length(findings: Sequence[Finding]) -> bool:
+    """Return whether overfitting is sure, and the findings on the length are only notes, such as a shorter training.
+
+    Regularised trials may need more steps than those so far.
+    """
+    sure = any(f.goal in REGULARISATION and f.confidence >= SURE for f in findings if f.severity != "note")
+    return sure and {f.severity for f in findings if f.goal in _STEPS} == {"note"}
 
 
 def _length_first(stages: Sequence[Stage]) -> list[Stage]:

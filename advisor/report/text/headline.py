@@ -143,7 +143,9 @@ def _reason(report: ReportData, spec: StudySpec, lead: Finding | None) -> Messag
     if ranges and _is_beyond(report, ranges[0], spec.parameters[ranges[0]]):
         return as_sentence(capital(spec.parameters[ranges[0]].why or ""))
     found = _range_findings(report, lead, ranges[0], spec.parameters[ranges[0]]) if ranges else [lead]
-    return as_sentence(found[0].message) if len(found) == 1 else joined((first_sentence(f.message) for f in found), " ")
+    if len(found) == 1 and found[0].severity != "note":
+        return as_sentence(found[0].message)
+    return joined((first_sentence(f.message) for f in found), " ")
 
 
 def _own_reason(report: ReportData, spec: StudySpec) -> str:

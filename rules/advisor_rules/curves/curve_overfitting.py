@@ -69,6 +69,12 @@ class CurveOverfitting(Rule):
             because="The trial overfits after its best step, so its last step is worse.",
             waits=False,
         ),
+        Relation(
+            rules=("step-position",),
+            shares="a trial",
+            because="The trials overfit after their best step; once they are regularised, they may need more steps.",
+            max_severity="note",
+        ),
     )
 
     material: Share = 0.02

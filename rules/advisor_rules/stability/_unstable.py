@@ -76,6 +76,20 @@ class Unstable:
         why = f"Results improve down to {Number(best)}, the lowest rates that were tried, and higher ones are unstable"
         return SetRange(parameter=name, low=domain.low / 10, high=rounded(2 * best, 2), scale="log", why=why)
 
+    def improves_upwards(self, study: Study, false_alarms: float) -> bool:
+        """Return whether results improve up to the highest learning rate that was tried, and no unstable trial lies above it.
+
+        The rate of the unstable trials is then not too high, as higher rates train better (Kendall's rank test).
+        """
+        domain = study.spec.parameters.get(self.near.parameter or "")
+        rates = [r for t in study.ranked() if math.isfinite(r := float(self.near.rates[t.index]))]
+        if domain is None or not domain.numeric or len(rates) < 2:
+            return False
+        at_end = domain.to_unit([self.near.best])[0] >= 1 - EDGE
+        none_above = all(self.near.rates[t.index] <= self.near.best for t in self.trials)
+        trend = kendalltau(range(len(rates)), rates, alternative="less")
+        return bool(at_end and none_above and trend.pvalue <= false_alarms)
+
     @property
     def message(self) -> Message:
         """Sentences about the worst instability and the number of other unstable trials."""

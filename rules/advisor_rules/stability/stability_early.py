@@ -24,6 +24,9 @@ _RATE_ADVICE = "Sweep lower learning rates. If the best of them are just below t
 _HARMLESS_ADVICE = (
     "These trials end as well as the best one, so change nothing; before you search higher learning rates, warm up."
 )
+_HIGHER_ADVICE = (
+    "Search higher learning rates first: results improve up to the highest, so the rate is not what makes the start unstable."
+)
 
 
 class StabilityEarly(Rule):
@@ -47,7 +50,8 @@ class StabilityEarly(Rule):
     results improve down to the lowest tenth of the rates (a rank test), search lower rates first, because the best rate is not
     known yet and may lie far from the unstable ones. After a single setting, sweep lower rates first for the same reason.
 
-    The finding is a note if the unstable trials end within noise of the best one, because the instability does no harm.
+    The finding is a note if the unstable trials end within noise of the best one, because the instability does no harm. It is also
+    a note if results improve up to the highest rate (a rank test) and no unstable trial lies above it.
 
     ## How sure
     The noise is estimated from each run, with an exponential tail for the highest level and a t-distribution for the first value.
@@ -117,9 +121,12 @@ class StabilityEarly(Rule):
             return
         lowest_rate = min((instability.rate_of(study, t) for t in unstable.trials), default=math.nan)
         lower, severity = unstable.lower_rates(study, self.false_alarms), _severity(study, unstable)
+        harmless = _HARMLESS_ADVICE
+        if unstable.improves_upwards(study, self.false_alarms):
+            severity, harmless = "note", _HIGHER_ADVICE
         yield self.finding(
             unstable.message if lower is None else say("{why}. {what}", why=lower.why, what=unstable.message),
-            action=search_lower(lower) if lower else _HARMLESS_ADVICE if severity == "note" else _advice(study),
+            action=search_lower(lower) if lower else harmless if severity == "note" else _advice(study),
             severity=severity,
             confidence=unstable.confidence,
             side=trials_in_reach.side(unstable.trials),
