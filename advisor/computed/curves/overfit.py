@@ -13,7 +13,7 @@ from advisor.computed import computed
 from advisor.model import parameter_kinds
 from advisor.model.change import AddParameter, Advise, SetRange
 from advisor.model.message import Message, Name, Setting, listed, say
-from advisor.model.space import as_number, hard_limits, words_of
+from advisor.model.space import as_number, hard_limits, rounded, words_of
 from advisor.model.spec import Parameter
 from advisor.model.study import Curve, Signal, Study, Trial
 from advisor.stats.curve import Rise, change_since, end_rise
@@ -333,7 +333,9 @@ def _widened(parameter: Parameter, name: str) -> SetRange | None:
         return SetRange(parameter=name, low=low, high=1 - (1 - high) / 10, scale="reverse-log", why=why)
     log = parameter.scale == "log" or (not parameter.numeric and 0 < 10 * low <= high)
     wider = min(
-        high * 10 if log else high + (high - low), 0.9 * hard_limits(name, parameter.type)[1], parameter.reach[1]
+        rounded(high * 10 if log else high + (high - low), 2),
+        0.9 * hard_limits(name, parameter.type)[1],
+        parameter.reach[1],
     )
     if not high < wider < np.inf:
         return None
