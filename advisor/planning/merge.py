@@ -282,12 +282,16 @@ class _Merger:
             self.specs, self.drafted = [spec.model_copy(update={"goal": goal})], []
 
     def _search_before_repeats(self, edits: StageEdits, before: StudySpec) -> None:
-        """Search on instead of repeating the best setting, if there is evidence to exploit or too few trials for the space."""
+        """Search on instead of repeating the best setting, if there is evidence to exploit or too few trials for the space.
+
+        Long trainings of the best settings also come before repeats of a short one.
+        """
         last = closing_study(self.study, self.verdicts, self.rules, before) if len(self.specs) == 1 else None
         if last is None:
             return
         fewer = bool(last.searched) and last.searched.keys() < self.study.searched.keys()
-        if fewer or last.sampler.kind == "adaptive":
+        longer = bool(last.settings) and (last.max_train_steps or 0) > (before.max_train_steps or math.inf)
+        if fewer or longer or last.sampler.kind == "adaptive":
             for finding in edits.findings:
                 self._defer(finding, "the search may find a better setting; that one should be repeated")
             self.specs, self.drafted = [_with_notes(last, self.early)], []

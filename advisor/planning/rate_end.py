@@ -73,7 +73,7 @@ def _end(study: Study, name: str) -> Side | None:
         outer = study.positions(name, ranked) if side == "high" else 1 - study.positions(name, ranked)
         further, outer = outer > outwards[0], outer[outer >= 1 - OUTER]
         alone = len(study.searched) == 1 and further.any()
-        worse_outwards = float(spearmanr(outer, range(len(outer))).statistic) > 0
+        worse_outwards = bool(np.ptp(outer)) and float(spearmanr(outer, range(len(outer))).statistic) > 0
         turns = alone or worse_outwards or 2 * further[:BEST].sum() < further.sum()
         if not turns and not np.any((reach > 1 + 1e-9) | (failed & (reach >= outwards[0]))):
             return side

@@ -30,6 +30,8 @@ from advisor.planning.states import settings_needed
 
 MIN_SEARCHED = 2
 """Minimum number of hyperparameters that the ladder keeps, unless there are too few trials for more than a learning rate."""
+ROOM = math.sqrt(10)
+"""Ratio between the best learning rate, if it is the outermost one, and the end of a range that reaches beyond it."""
 
 
 def ladder(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySpec | None:
@@ -47,6 +49,7 @@ def ladder(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySp
     if spec is None:
         return None
     spec = _below_failures(study, spec.model_copy(update={"trials": trials}))
+    spec = _beyond_best(study, spec) if rate_only else spec
     every = settings_needed(len(base.searched))
     notes = (
         *spec.notes,
@@ -116,6 +119,26 @@ def _below_failures(study: Study, spec: StudySpec) -> StudySpec:
                 f"{'every trial' if len(bad) > 1 else 'the trial'} at {min(bad):.3g}{' or above' * (len(bad) > 1)}"
             )
             why = f"ends at {high:g} instead of {old.high:g}, because {failed_at} diverged"
+            spec = spec.with_parameter(name, old.model_copy(update={"low": low, "high": high, "why": why}))
+    return spec
+
+
+def _beyond_best(study: Study, spec: StudySpec) -> StudySpec:
+    """Return the study with learning rates that reach half a decade beyond the best one, if no trial was made beyond it.
+
+    With so few trials, no rule can tell if results improve there; the range costs nothing.
+    """
+    for name in filter(is_learning_rate, spec.searched):
+        old, best = spec.parameters[name], as_number(study.ranked()[0].params.get(name))
+        tried = [as_number(t.params[name]) for t in study.trials if study.ended[t.index] and name in t.params]
+        if old.low is None or old.high is None or old.scale != "log" or not best > 0 or len(set(tried)) < 2:
+            continue
+        least, most = old.reach
+        low = min(old.low, max(significant(best / ROOM, 2), least)) if best <= min(tried) else old.low
+        high = max(old.high, min(significant(best * ROOM, 2), most)) if best >= max(tried) else old.high
+        if (low, high) != (old.low, old.high):
+            side = "lowest" if low < old.low else "highest"
+            why = f"the best trial has the {side} rate, {best:.3g}, so the range reaches half a decade beyond it"
             spec = spec.with_parameter(name, old.model_copy(update={"low": low, "high": high, "why": why}))
     return spec
 

@@ -141,3 +141,10 @@ def test_trials_that_ran_much_longer_than_declared_are_noted(declared: int | Non
     assert set(ends) == {2000}
     (first, *_) = plan(replace(made, spec=spec), QUIET).specs
     assert any("The trials ran to step 2,000, but the study declares" in note for note in first.notes) == noted
+
+
+def test_long_runs_of_the_best_settings_come_before_repeats_of_a_short_one() -> None:
+    again = RepeatTrial(parameters={"lr": 0.01, "weight_decay": 1e-4, "width": 64}, seeds=5, why="w")
+    made = plan(bowl(final_train_steps=20_000), [found("adopt", "exploitation", again, severity="note")], RULES)
+    assert made.specs[0].max_train_steps == 20_000
+    assert [d.rule for d in made.deferred] == ["adopt"]

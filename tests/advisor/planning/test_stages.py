@@ -37,3 +37,16 @@ def test_an_unsure_end_does_not_put_off_a_sure_length(edge: float, length: float
 def test_overfitting_that_does_not_harm_the_objective_comes_last(severity: str, last: str) -> None:
     findings = found("curve-overfitting", "regularisation", severity=severity).findings
     assert in_order(STUDY, findings)[-1] == (last,)
+
+
+@pytest.mark.parametrize(
+    ("severity", "confidence", "first"),
+    [("note", 0.9, "regularisation"), ("warning", 0.9, "steps"), ("note", 0.6, "steps")],
+)
+def test_sure_overfitting_comes_before_notes_on_the_length(severity: str, confidence: float, first: str) -> None:
+    findings = [
+        found("curve-overfitting", "regularisation", severity="warning", confidence=confidence).findings[0],
+        found("step-position", "steps", LONGER, severity=severity).findings[0],
+    ]
+    goals = [g for stage in in_order(STUDY, findings) for g in stage]
+    assert min(("regularisation", "steps"), key=goals.index) == first

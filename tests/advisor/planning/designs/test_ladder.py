@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from planning_studies import AIM, QUIET, found, only_study
 from studies import make_study
 
@@ -113,3 +114,18 @@ def test_the_learning_rate_stays_beside_compared_hyperparameters() -> None:
     }
     made = replace(made, spec=made.spec.model_copy(update={"parameters": compared}))
     assert set(only_study(made, *QUIET).searched) == set(NAMES[:4])
+
+
+@pytest.mark.parametrize(("best", "ends"), [(0, (3.2e-4, 1e-2)), (4, (1e-3, 0.032)), (2, (1e-3, 1e-2))])
+def test_a_search_of_the_rate_alone_reaches_beyond_the_best_one_if_that_is_the_outermost(
+    best: int, ends: tuple[float, float]
+) -> None:
+    rates = [1e-3, 2e-3, 3e-3, 5e-3, 1e-2]
+    params = [{"lr": r, **dict.fromkeys(NAMES[1:], 0.1 * (i + 1))} for i, r in enumerate(rates)]
+    data = make_study(params, {"val/loss": [[1.0, 0.9, 0.4 + 0.05 * abs(i - best)] for i in range(5)]})
+    parameters = dict.fromkeys(NAMES, Parameter(low=0.1, high=1.0)) | {
+        "lr": Parameter(low=1e-3, high=1e-2, scale="log")
+    }
+    made = replace(data, spec=StudySpec(study="s", objective=AIM, parameters=parameters, max_train_steps=1000))
+    rate = only_study(made, *QUIET).parameters["lr"]
+    assert (rate.low, rate.high) == ends

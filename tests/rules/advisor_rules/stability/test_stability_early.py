@@ -244,3 +244,16 @@ def test_an_instability_after_which_trials_end_as_well_as_the_best_is_a_note(beh
     study = study_of([healthy() for _ in repeats] + [blown()], [0.1] * 5 + [0.3], objective=[*repeats, 0.5 + behind])
     (finding,) = verdict("stability-early", study).findings
     assert finding.severity == severity
+
+
+def test_if_results_improve_up_to_the_highest_rate_the_start_is_a_note_and_needs_no_warmup():
+    losses = [blown(), blown(), blown(), healthy(), healthy(), healthy()]
+    rates = [1.0, 1.5, 2.2, 3.3, 5.0, 7.5]
+    space = {"lr": Parameter(low=1.0, high=7.5, scale="log")}
+    rising = study_of(losses, rates, objective=[1.0 - 0.1 * i for i in range(6)], space=space)
+    (finding,) = verdict("stability-early", rising).findings
+    assert (finding.severity, finding.changes) == ("note", ())
+    assert "Search higher learning rates first" in str(finding.action)
+    turning = study_of(losses, rates, objective=[0.9, 0.7, 0.5, 0.6, 0.8, 1.0], space=space)
+    (finding,) = verdict("stability-early", turning).findings
+    assert "Warm up" in str(finding.action)
