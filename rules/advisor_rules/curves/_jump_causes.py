@@ -61,5 +61,5 @@ def noise_remedy(study: Study, trials: Sequence[Trial], *, constant: float) -> t
     if p_values:
         more = Advise(text="Evaluate on more validation data.", new_scores=True)
         return more, "a small validation set: training does not jump with it"
-    text = "Decay the learning rate, average the weights of several steps, raise the batch size or use more validation data."
+    text = "Make evaluations less noisy: decay the learning rate, or average the weights, or use more validation data."
     return Advise(text=text), "unknown: log the learning rate, and the objective on training data"

@@ -92,8 +92,8 @@ class CurveStepVariance(Rule):
 
     def _several(self, study: Study, trials: list[Trial], ranking: Ranking) -> Finding:
         message = say(
-            "Noise between evaluations changes the best {metric} of a trial by {noise} (standard deviation). The {n} best settings "
-            "differ by only {gap}. If all evaluations were repeated, {best} would stay the best with a probability of {keeps}.",
+            "The {n} best settings differ by only {gap} in {metric}, and noise between evaluations changes the best of a trial by "
+            "{noise} (standard deviation). If all were repeated, {best} would stay the best with a probability of {keeps}.",
             n=len(trials),
             metric=Name(study.spec.objective.metric),
             noise=Number(ranking.spread, 2),
