@@ -1,5 +1,6 @@
 """Plans the next studies: `merge` combines the changes of all findings, `designs` contains the playbook's own study designs."""
 
-from advisor.planning.merge import Deferred, Plan, file_names, plan
+from advisor.planning.follow import Deferred
+from advisor.planning.merge import Plan, file_names, plan
 
 __all__ = ["Deferred", "Plan", "file_names", "plan"]

@@ -1,19 +1,21 @@
-"""Combines the changes of all findings into the next studies. Only this module resolves conflicts between findings.
+"""Combines the changes of all findings into the next studies.
 
 Playbook: "Choosing the goal for the next round of experiments". `stages.in_order` assigns the findings to stages by priority. Each
 stage with changes becomes one study with one goal, based on the study of the stages before it:
 
-- If two changes contradict each other, the one with higher priority is applied; the other is deferred with the reason (`draft`).
-- If another finding explains a finding, the effect waits until its cause is fixed (`advisor.engine.explain`).
+- A finding is followed or deferred with a reason (`follow`). If two changes contradict each other, the one with higher priority is
+  applied (`draft`). If another finding explains a finding, the effect waits until its cause is fixed (`advisor.engine.explain`).
 - A finding may request a design of the playbook, such as a search for a warmup (`designs`). That design becomes the stage's study,
   and the stage's other changes go into its `baseline`, which is the study after it.
 - What costs nothing is done now: the first study includes hyperparameters to fix because they hardly matter, and, if it only
   narrows the space, fewer steps. If more trials of this space would gain nothing, narrower ranges are no goal either.
 - Advice stands in the notes of the study of its stage. Advice of a later stage without a study is deferred, unless it changes
   nothing about the training.
-- If only one setting was trained, a sweep of the learning rate comes first, after faults of the pipeline.
-- Last, ranges are narrowed to where the best setting probably lies (`ranges`), save the ends that a finding set. After faults of
-  the pipeline that are critical, results show nothing, and the ranges stay.
+- If only one setting was trained, a sweep of the learning rate comes first, after faults of the pipeline. If only a learning rate
+  was searched and it is known well enough, the next hyperparameter is searched with it (`designs.open_next`).
+- Last, ranges are narrowed to where the best setting probably lies (`ranges`), save the ends that a finding set, and get
+  room for a new batch size (`batch_rates`). After faults of the pipeline that are critical, results show nothing, and the ranges
+  stay.
 """
 
 from __future__ import annotations
@@ -23,17 +25,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-import numpy as np
-from pydantic import ValidationError
-
-from advisor.computed.curves.curve_tails import round_up
 from advisor.computed.space import importance
-from advisor.engine.explain import cause_of
 from advisor.engine.rule import Rule
-from advisor.model.change import Advise, Change, RepeatTrial, RunPlan, SetField
+from advisor.model.change import Advise, Change, RepeatTrial, SetField
 from advisor.model.finding import Finding, Goal, Side, Verdict, by_priority
 from advisor.model.frozen import FrozenModel
-from advisor.model.message import MessageField
 from advisor.model.spec import Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.planning import batch_rates, new_scores, rate_end
@@ -43,12 +39,12 @@ from advisor.planning.designs import per_optimizer
 from advisor.planning.designs.catalogue import DESIGNS
 from advisor.planning.designs.open_next import open_next
 from advisor.planning.designs.rate_sweep import of_one_setting, rate_sweep, too_high
-from advisor.planning.draft import Conflict, Draft
+from advisor.planning.draft import Draft
+from advisor.planning.follow import Deferred, Follower
 from advisor.planning.goals import comparison_goal, goal_of, manual_goal, slug
 from advisor.planning.ranges import narrowed
 from advisor.planning.stage_edits import StageEdits
 from advisor.planning.stages import (
-    MIN_CONFIDENCE,
     REGULARISATION,
     SPACE,
     STABILITY,
@@ -58,23 +54,15 @@ from advisor.planning.stages import (
     only_advice,
     only_narrows,
 )
-from advisor.planning.states import assess
 
 RELIABLE: tuple[Stage, ...] = (STABILITY, SPACE)
 """Stages whose studies may follow the sweep of a learning rate: their findings hold at its best rate, too."""
 WAITS = "comes first, so the effect of each change stays visible"
 """Reason why a finding waits until the first study has been run; the goal of that study stands before it."""
 HARDLY_GAINS = "searching on would hardly gain more than noise"
+"""Reason why a finding is not followed if there is no next study."""
 HARMLESS: frozenset[Goal] = frozenset({"pipeline", "efficiency"})
 """Goals whose advice does not change what a training learns, so it can be followed together with any other change."""
-
-
-class Deferred(FrozenModel):
-    """A finding whose changes are not in the first study, with the reason."""
-
-    rule: str
-    message: MessageField
-    reason: str
 
 
 class Plan(FrozenModel):
@@ -135,22 +123,12 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
 
 
 @dataclass
-class _Merger:
-    """Applies the findings stage by stage and collects the next studies."""
+class _Merger(Follower):
+    """Follows the findings stage by stage and collects the next studies."""
 
-    study: Study
-    """The analysed study."""
-    findings: Sequence[Finding]
-    """All findings on the study, the most important first."""
-    verdicts: Sequence[Verdict]
-    rules: Sequence[Rule]
-    draft: Draft
     specs: list[StudySpec] = field(default_factory=list)
     drafted: list[int] = field(default_factory=list)
     """Indices of the studies that are the draft; the others are studies of designs."""
-    deferred: list[Deferred] = field(default_factory=list)
-    settled: list[Finding] = field(default_factory=list)
-    """Findings whose changes or advice are in the studies so far, and findings that wait for one of them."""
     savings: list[StageEdits] = field(default_factory=list)
     """Stages that only save trials or only give advice, and are not part of a study yet."""
     early: list[Advise] = field(default_factory=list)
@@ -179,7 +157,7 @@ class _Merger:
         longer = (spec.max_train_steps or 0) > (self.study.spec.max_train_steps or math.inf)
         later = [e for e in self.savings if longer and all(f.goal == "steps" for f in e.findings)]
         for finding in (f for edits in later for f in edits.findings):
-            self._defer(finding, WAITS)
+            self.defer(finding, WAITS)
         self.specs.append(self._noted(spec, [e for e in self.savings if e not in later]))
 
     def put_off(self, stage: Stage) -> None:
@@ -189,7 +167,7 @@ class _Merger:
         self._place_notes(StageEdits("", findings, notes=notes))
         for finding in findings:
             if not only_advice(finding):
-                self._defer(finding, WAITS)
+                self.defer(finding, WAITS)
 
     def add_stage(self, stage: Stage) -> None:
         """Apply the changes of the stage's findings; add a study if there are enough changes for one."""
@@ -197,11 +175,11 @@ class _Merger:
         if stage is REGULARISATION and any(not isinstance(c, Advise) for f in edits.findings for c in f.changes):
             self._add_rate_end()
         before = self.draft.current
-        for finding in sorted(edits.findings, key=lambda f: (_repeats_trial(f), self._depth(f))):
-            self._add_finding(finding, edits)
+        for finding in sorted(edits.findings, key=lambda f: (_repeats_trial(f), self.depth(f))):
+            self.follow(finding, edits, self.savings)
         if stage is SPACE and edits.request is None and self.draft.current != before and not self.specs:
             edits.changes += self._wider_rate()
-        by_hand = next((f for f in edits.findings if self._needs_manual_fix(f)), None)
+        by_hand = next((f for f in edits.findings if self.needs_manual_fix(f)), None)
         if edits.request is None and by_hand is None and self.draft.current == before:
             self._place_notes(edits)
             return
@@ -267,7 +245,7 @@ class _Merger:
         opened = open_next(self.study, self.specs[0]) if len(self.specs) == 1 and not self.broken else None
         if opened is not None and (edits.only_trials or self.specs[0].searches_within(before)):
             for finding in (f for f in edits.findings if any(c in edits.changes for c in f.changes)):
-                self._defer(
+                self.defer(
                     finding,
                     f"the next study searches {next(iter(opened.searched))} together with another hyperparameter",
                 )
@@ -293,21 +271,21 @@ class _Merger:
         longer = bool(last.settings) and (last.max_train_steps or 0) > (before.max_train_steps or math.inf)
         if fewer or longer or last.sampler.kind == "adaptive":
             for finding in edits.findings:
-                self._defer(finding, "the search may find a better setting; that one should be repeated")
+                self.defer(finding, "the search may find a better setting; that one should be repeated")
             self.specs, self.drafted = [_with_notes(last, self.early)], []
 
     def put_off_for_good(self) -> None:
         """Defer the findings whose changes were in the study that is not worth its trials."""
         for finding in self.settled:
             if not only_advice(finding):
-                self._defer(finding, HARDLY_GAINS)
+                self.defer(finding, HARDLY_GAINS)
 
     def trained_again(self, spec: StudySpec) -> StudySpec:
         """Return the study that trains the best settings again instead of this one; findings that this one follows wait."""
         again = new_scores.train_again(self.study, spec, self.draft.start, self.findings)
         for finding in self.settled if again is not spec else ():
             if not only_advice(finding):
-                self._defer(finding, WAITS)
+                self.defer(finding, WAITS)
         return again
 
     def add_savings(self) -> None:
@@ -345,7 +323,7 @@ class _Merger:
             if notes and finding.goal in HARMLESS:
                 self.specs[0] = _with_notes(self.specs[0], notes)
             elif notes:
-                self._defer(finding, WAITS)
+                self.defer(finding, WAITS)
 
     def _noted(self, spec: StudySpec, stages: Sequence[StageEdits]) -> StudySpec:
         """Return the spec with the advice of these stages in its notes."""
@@ -360,7 +338,7 @@ class _Merger:
         spec = spec.model_copy(update={"notes": tuple(n for n in spec.notes if n not in repeated)})
         if self.specs:
             for finding in (f for stage in (*self.savings, edits) for f in stage.findings):
-                self._defer(finding, WAITS)
+                self.defer(finding, WAITS)
         if not self.specs:
             self.early = [note for stage in self.savings for note in stage.notes]
         plain = self._in_its_round(spec)
@@ -383,99 +361,6 @@ class _Merger:
             "baseline": self.draft.current if spec.probe else None,
         }
         return validate(spec.model_copy(update=update))
-
-    # --- findings ---------------------------------------------------------------------------------------------------------------
-
-    def _add_finding(self, finding: Finding, edits: StageEdits) -> None:
-        """Apply the finding's changes to the draft, or defer the finding."""
-        if finding.confidence < MIN_CONFIDENCE:
-            self._defer(
-                finding, f"it is too uncertain to follow: right with a probability of {100 * finding.confidence:.0f} %"
-            )
-            return
-        if finding.severity == "note" and finding.goal in REGULARISATION and not only_advice(finding):
-            self._defer(finding, "it hardly harms the best trials, so no study is spent on it")
-            return
-        if (cause := self._waits_for(finding)) is not None:
-            self._defer(finding, f"it probably goes away if you follow the finding of {cause.rule}")
-            self.settled.append(finding)
-            return
-        # Designs need the draft without this finding's changes, so create all changes before applying the first.
-        before, changes = len(self.deferred), [m for c in finding.changes for m in self._designed(finding, c, edits)]
-        changed = [change for change in changes if not isinstance(change, Advise) and self._apply(finding, change)]
-        edits.changes += changed
-        minor = finding.severity == "note" and finding.explained_by is not None
-        if changed or (len(self.deferred) == before and not minor):
-            edits.notes += [c for c in changes if isinstance(c, Advise) and c not in edits.notes]
-        if changed or any(isinstance(c, Advise | RunPlan) for c in finding.changes):
-            self.settled.append(finding)
-
-    def _designed(self, finding: Finding, change: Change, edits: StageEdits) -> tuple[Change, ...]:
-        """Return the change, or the changes of the design that it requests; empty if the design creates a study of its own."""
-        if not isinstance(change, RunPlan):
-            return (self._lengthened(finding, change),)
-        try:
-            made = DESIGNS[change.plan](change, self.study, self.draft.current)
-            if not isinstance(made, StudySpec):
-                return made
-            validate(made)
-            follows = {f.rule for e in self.savings for f in e.findings if any(c in e.changes for c in f.changes)}
-            if change.plan == "exploit" and assess(self.study, self.verdicts, self.rules, follows).state != "fine":
-                self._defer(finding, "an adaptive search needs a known effect, a known variation and a settled space")
-                return ()
-        except ValidationError:
-            self._defer(finding, f"the design {change.plan!r} would make a study that contradicts itself")
-            return ()
-        if edits.request is None:
-            edits.request = change
-        elif change.plan != edits.request.plan:
-            self._defer(finding, f"one study at a time: the design {edits.request.plan!r} comes first")
-        return ()
-
-    def _lengthened(self, finding: Finding, change: Change) -> Change:
-        """Return the change; a lengthening of shorter trials is scaled to the length that the study has already."""
-        fixed = self.draft.current.max_train_steps
-        if finding.goal != "steps" or not isinstance(change, SetField) or change.field != "max_train_steps":
-            return change
-        if not fixed or change.value > fixed:
-            return change
-        lengths = [s for t in self.study.trials if t.id in finding.trials and (s := self.study.planned_steps(t)) > 0]
-        usual = float(np.median(lengths)) if lengths else math.inf
-        if not usual < min(change.value, fixed):
-            return change
-        return change.model_copy(update={"value": round_up(fixed * change.value / usual)})
-
-    def _apply(self, finding: Finding, change: Change) -> bool:
-        """Apply one change; return whether it altered the draft."""
-        try:
-            return self.draft.apply(finding.rule, change)
-        except Conflict as conflict:
-            self._defer(finding, str(conflict))
-            return False
-
-    def _defer(self, finding: Finding, reason: str) -> None:
-        if not any((d.rule, d.message) == (finding.rule, finding.message) for d in self.deferred):
-            self.deferred.append(Deferred(rule=finding.rule, message=finding.message, reason=reason))
-
-    # --- causes -----------------------------------------------------------------------------------------------------------------
-
-    def _waits_for(self, finding: Finding) -> Finding | None:
-        """Return the cause that must be fixed before this finding's changes are applied; None if there is none."""
-        cause = cause_of(finding, self.findings)
-        waits = finding.explained_by is not None and finding.explained_by.waits
-        return cause if waits and cause in self.settled else None
-
-    def _depth(self, finding: Finding) -> int:
-        """Return the number of findings before this one in its causal chain."""
-        cause = cause_of(finding, self.findings)
-        return 0 if cause is None else 1 + self._depth(cause)
-
-    def _needs_manual_fix(self, finding: Finding) -> bool:
-        """Return whether the advice of the finding needs a separate study, so that no study with a lesser goal precedes it."""
-        if self._waits_for(finding) is not None or not any(isinstance(c, Advise) for c in finding.changes):
-            return False
-        blocks = finding.goal == "pipeline" and any(self._waits_for(f) == finding for f in self.findings)
-        return finding.severity == "critical" or (finding.severity == "warning" and blocks)
 
 
 def _repeats_trial(finding: Finding) -> bool:

@@ -1,0 +1,150 @@
+"""Follows findings: applies their changes to the draft of the next study, or defers them with the reason."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from pydantic import ValidationError
+
+from advisor.computed.curves.curve_tails import round_up
+from advisor.engine.explain import cause_of
+from advisor.engine.rule import Rule
+from advisor.model.change import Advise, Change, RunPlan, SetField
+from advisor.model.finding import Finding, Verdict
+from advisor.model.frozen import FrozenModel
+from advisor.model.message import MessageField
+from advisor.model.spec import StudySpec
+from advisor.model.study import Study
+from advisor.planning.base import validate
+from advisor.planning.designs.catalogue import DESIGNS
+from advisor.planning.draft import Conflict, Draft
+from advisor.planning.stage_edits import StageEdits
+from advisor.planning.stages import MIN_CONFIDENCE, REGULARISATION, only_advice
+from advisor.planning.states import assess
+
+
+class Deferred(FrozenModel):
+    """A finding whose changes are not in the first study, with the reason."""
+
+    rule: str
+    message: MessageField
+    reason: str
+
+
+@dataclass
+class Follower:
+    """Applies findings to the draft one after another."""
+
+    study: Study
+    """The analysed study."""
+    findings: Sequence[Finding]
+    """All findings on the study, the most important first."""
+    verdicts: Sequence[Verdict]
+    rules: Sequence[Rule]
+    draft: Draft
+    deferred: list[Deferred] = field(default_factory=list)
+    settled: list[Finding] = field(default_factory=list)
+    """Findings whose changes or advice are in the studies so far, and findings that wait for one of them."""
+
+    def follow(self, finding: Finding, edits: StageEdits, savings: Sequence[StageEdits]) -> None:
+        """Apply the finding's changes to the draft, or defer the finding.
+
+        edits: those of the finding's stage, which get the changes and the notes. savings: those of earlier stages without a study.
+        """
+        if finding.confidence < MIN_CONFIDENCE:
+            self.defer(
+                finding, f"it is too uncertain to follow: right with a probability of {100 * finding.confidence:.0f} %"
+            )
+            return
+        if finding.severity == "note" and finding.goal in REGULARISATION and not only_advice(finding):
+            self.defer(finding, "it hardly harms the best trials, so no study is spent on it")
+            return
+        if (cause := self._waits_for(finding)) is not None:
+            self.defer(finding, f"it probably goes away if you follow the finding of {cause.rule}")
+            self.settled.append(finding)
+            return
+        # Designs need the draft without this finding's changes, so create all changes before applying the first.
+        before, changes = (
+            len(self.deferred),
+            [m for c in finding.changes for m in self._designed(finding, c, edits, savings)],
+        )
+        changed = [change for change in changes if not isinstance(change, Advise) and self._apply(finding, change)]
+        edits.changes += changed
+        minor = finding.severity == "note" and finding.explained_by is not None
+        if changed or (len(self.deferred) == before and not minor):
+            edits.notes += [c for c in changes if isinstance(c, Advise) and c not in edits.notes]
+        if changed or any(isinstance(c, Advise | RunPlan) for c in finding.changes):
+            self.settled.append(finding)
+
+    def _designed(
+        self, finding: Finding, change: Change, edits: StageEdits, savings: Sequence[StageEdits]
+    ) -> tuple[Change, ...]:
+        """Return the change, or the changes of the design that it requests; empty if the design creates a study of its own."""
+        if not isinstance(change, RunPlan):
+            return (self._lengthened(finding, change),)
+        try:
+            made = DESIGNS[change.plan](change, self.study, self.draft.current)
+            if not isinstance(made, StudySpec):
+                return made
+            validate(made)
+            follows = {f.rule for e in savings for f in e.findings if any(c in e.changes for c in f.changes)}
+            if change.plan == "exploit" and assess(self.study, self.verdicts, self.rules, follows).state != "fine":
+                self.defer(finding, "an adaptive search needs a known effect, a known variation and a settled space")
+                return ()
+        except ValidationError:
+            self.defer(finding, f"the design {change.plan!r} would make a study that contradicts itself")
+            return ()
+        if edits.request is None:
+            edits.request = change
+        elif change.plan != edits.request.plan:
+            self.defer(finding, f"one study at a time: the design {edits.request.plan!r} comes first")
+        return ()
+
+    def _lengthened(self, finding: Finding, change: Change) -> Change:
+        """Return the change; a lengthening of shorter trials is scaled to the length that the study has already."""
+        fixed = self.draft.current.max_train_steps
+        if finding.goal != "steps" or not isinstance(change, SetField) or change.field != "max_train_steps":
+            return change
+        if not fixed or change.value > fixed:
+            return change
+        lengths = [s for t in self.study.trials if t.id in finding.trials and (s := self.study.planned_steps(t)) > 0]
+        usual = float(np.median(lengths)) if lengths else math.inf
+        if not usual < min(change.value, fixed):
+            return change
+        return change.model_copy(update={"value": round_up(fixed * change.value / usual)})
+
+    def _apply(self, finding: Finding, change: Change) -> bool:
+        """Apply one change; return whether it altered the draft."""
+        try:
+            return self.draft.apply(finding.rule, change)
+        except Conflict as conflict:
+            self.defer(finding, str(conflict))
+            return False
+
+    def defer(self, finding: Finding, reason: str) -> None:
+        """Note that the finding is not followed in the first study, with the first reason for it."""
+        if not any((d.rule, d.message) == (finding.rule, finding.message) for d in self.deferred):
+            self.deferred.append(Deferred(rule=finding.rule, message=finding.message, reason=reason))
+
+    # --- causes -----------------------------------------------------------------------------------------------------------------
+
+    def _waits_for(self, finding: Finding) -> Finding | None:
+        """Return the cause that must be fixed before this finding's changes are applied; None if there is none."""
+        cause = cause_of(finding, self.findings)
+        waits = finding.explained_by is not None and finding.explained_by.waits
+        return cause if waits and cause in self.settled else None
+
+    def depth(self, finding: Finding) -> int:
+        """Return the number of findings before this one in its causal chain."""
+        cause = cause_of(finding, self.findings)
+        return 0 if cause is None else 1 + self.depth(cause)
+
+    def needs_manual_fix(self, finding: Finding) -> bool:
+        """Return whether the advice of the finding needs a separate study, so that no study with a lesser goal precedes it."""
+        if self._waits_for(finding) is not None or not any(isinstance(c, Advise) for c in finding.changes):
+            return False
+        blocks = finding.goal == "pipeline" and any(self._waits_for(f) == finding for f in self.findings)
+        return finding.severity == "critical" or (finding.severity == "warning" and blocks)
