@@ -226,18 +226,21 @@ def rounded(value: float, digits: int = 3) -> float:
 
 
 MAX_ROUNDING = 0.01
-"""Maximum change of the end of an inferred range due to rounding, as a share of its value."""
+"""Maximum change of the end of an inferred range due to rounding, as a share of its value and of the range."""
+MAX_DIGITS = 6
+"""Maximum number of significant digits of a rounded end."""
 
 
-def outwards(value: float, side: Literal["low", "high"]) -> float:
-    """Round the end of a range outwards to two significant digits, or to three if two would move it by more than 1 %."""
+def outwards(value: float, side: Literal["low", "high"], width: float = math.inf) -> float:
+    """Round the end of a range outwards to two significant digits, or to as many as move it by at most 1 %, also of `width`."""
     value = float(f"{value:.12g}")  # removes rounding errors of earlier computations
     if not value or rounded(value) == value:
         return value
     if 0.99 < value < 1:
-        return round(1 - outwards(1 - value, "high" if side == "low" else "low"), 15)
-    short, longer = (_outwards(value, side, digits) for digits in (2, 3))
-    return short if abs(short - value) <= MAX_ROUNDING * abs(value) else longer
+        return round(1 - outwards(1 - value, "high" if side == "low" else "low", width), 15)
+    most = MAX_ROUNDING * min(abs(value), width)
+    ends = (_outwards(value, side, digits) for digits in range(2, MAX_DIGITS))
+    return next((end for end in ends if abs(end - value) <= most), _outwards(value, side, MAX_DIGITS))
 
 
 def _outwards(value: float, side: str, digits: int) -> float:

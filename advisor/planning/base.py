@@ -11,6 +11,7 @@ from advisor.model import formula, parameter_kinds
 from advisor.model.space import Value, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
+from advisor.model.words import clean, setting
 from advisor.planning import batch_sizes, roles
 
 VALIDATE = (
@@ -22,6 +23,7 @@ OTHER_LENGTH = (
     "The trials ran to step {ran:,}, but the study declares max_train_steps {declared:,}: correct it, or log both in the same "
     "unit."
 )
+SAME_EPOCHS = "A trial with {size} takes {length:,} steps for as many epochs as before, not {whole:,}."
 LONGER = 1.5
 """Ratio of the trials' last steps to the declared length from which one of them is wrong or in another unit."""
 SHORTER = 0.9
@@ -137,6 +139,10 @@ def _notes(study: Study, parameters: Mapping[str, Parameter]) -> Iterator[str]:
     declared = study.spec.max_train_steps
     if ends and declared and np.median(ends) >= LONGER * declared:
         yield OTHER_LENGTH.format(ran=int(np.median(ends)), declared=declared)
+    length = _length(study, parameters)
+    if length and length != declared:
+        sizes = [f"{clean(n)} {setting(parameters[n].value)}" for n in fixed if parameter_kinds.is_batch_size(n)]
+        yield SAME_EPOCHS.format(size=sizes[0], length=length, whole=declared)
     if any(parameter_kinds.is_batch_size(n) for n in fixed) and batch_sizes.needs_throughput(study):
         yield batch_sizes.MEASURE
 

@@ -101,7 +101,9 @@ def size_reason(study: Study, spec: StudySpec) -> str:
     reason = f"about {needed} trials show the best values of {count(len(spec.searched), 'hyperparameter')}"
     if counted:
         reason += f", and {count(counted, 'earlier trial')} in the new space {'counts' if counted == 1 else 'count'}"
-    return f"{reason}; one study at a time gets no more" if spec.trials < needed - counted else reason
+    return (
+        f"{reason}; look at the first {spec.trials} before you run more" if spec.trials < needed - counted else reason
+    )
 
 
 def _fewest(spec: StudySpec) -> int:

@@ -40,6 +40,10 @@ HARDLY = (
     "Searching on would hardly help: the probability that {count} more trials find a setting that is better than the best one "
     "by more than noise is at most {chance:.0%}."
 )
+NOISE = (
+    "If these runs differ about as much as the trials so far, the results are noise, and {names} hardly matter in their ranges: "
+    "search other hyperparameters. If they differ much less, more trials will show the best values."
+)
 SHIP = "If these runs agree, measure their setting on {data}, once, and ship it."
 
 
@@ -127,6 +131,8 @@ def _candidates(
     if searching and (evidence.state != "fine" or asks(study, base)):
         if evidence.effect != "fine" or evidence.variation != "fine":
             yield ladder(study, base)
+        if evidence.effect != "fine" != evidence.variation and not asks(study, base):
+            yield _noise_first(study, base)
         yield explore(study, verdicts, rules, base, evidence)
     designs: list[PlanName] = ["exploit"] if searching and evidence.state == "fine" else []
     designs += ["rounds"] if base.final_train_steps and (evidence.effect == "fine" or not searching) else []
@@ -152,6 +158,14 @@ def _tuned_for_batch(study: Study, base: StudySpec) -> StudySpec | None:
         return None
     goal = f"Fix {clean(name)} at {setting(value)} and tune {listed(map(clean, rates))}"
     return base.model_copy(update={"goal": goal, "trials": max(RATE_TRIALS, settings_needed(len(base.searched)))})
+
+
+def _noise_first(study: Study, base: StudySpec) -> StudySpec | None:
+    """Return repeats of the best setting if so many trials show no effect that it may all be noise; else None."""
+    again = reseed(study, base) if len(settings.read(study)) >= RATE_TRIALS else None
+    return again and again.model_copy(
+        update={"notes": (*again.notes, NOISE.format(names=listed(map(clean, base.searched))))}
+    )
 
 
 def _with_power(study: Study, spec: StudySpec, evidence: Evidence) -> StudySpec:

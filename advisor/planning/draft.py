@@ -73,8 +73,9 @@ class Draft:
         start = self.start.parameters.get(change.parameter)
         if start is None or start.low is None or start.high is None:
             return change
-        kept = {"low": start.low} if start.low <= change.low and outwards(change.low, "low") == start.low else {}
-        if change.high <= start.high and outwards(change.high, "high") == start.high:
+        width = start.high - start.low
+        kept = {"low": start.low} if start.low <= change.low and outwards(change.low, "low", width) == start.low else {}
+        if change.high <= start.high and outwards(change.high, "high", width) == start.high:
             kept["high"] = start.high
         return change.model_copy(update=kept)
 

@@ -60,7 +60,7 @@ class Follower:
             )
             return
         if finding.severity == "note" and finding.goal in REGULARISATION and not only_advice(finding):
-            self.defer(finding, "it hardly harms the best trials, so no study is spent on it")
+            self.defer(finding, "it sets in after the best steps, so it hardly changes the results")
             return
         if (cause := self._waits_for(finding)) is not None:
             self.defer(finding, f"it probably goes away if you follow the finding of {cause.rule}")

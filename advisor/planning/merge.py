@@ -103,6 +103,8 @@ def plan(study: Study, verdicts: Iterable[Verdict], rules: Sequence[Rule] = ()) 
     merger.tell_more()
     if not merger.specs and (last := closing_study(study, verdicts, rules, merger.draft.current)) is not None:
         merger.add_last(last)
+    if not merger.specs:
+        merger.add_savings(steps=True)
     unsized = frozenset(merger.specs[i].study for i in merger.drafted)
     specs = tuple(with_lengths(study, spec) for spec in per_optimizer.divided(merger.specs))
     if not merger.broken:
@@ -158,7 +160,8 @@ class _Merger(Follower):
         later = [e for e in self.savings if longer and all(f.goal == "steps" for f in e.findings)]
         for finding in (f for edits in later for f in edits.findings):
             self.defer(finding, WAITS)
-        self.specs.append(self._noted(spec, [e for e in self.savings if e not in later]))
+        now = [e for e in self.savings if e not in later]
+        self.specs.append(self._noted(_with_notes(spec, [r for e in now for r in _reasons_of_length(e)]), now))
 
     def put_off(self, stage: Stage) -> None:
         """Defer the stage's findings; advice that changes nothing about the training joins the sweep."""
@@ -192,10 +195,14 @@ class _Merger(Follower):
         edits.goal = edits.goal if compared is None else compared
         idle = bool(self.study.searched) and not self.draft.current.searched and not edits.only_repeats
         idle = idle or (ends_tuning(self.findings) and only_narrows(edits.changes, before, self.draft.current))
-        saves = (edits.only_fixes or idle) and by_hand is None and edits.request is None
+        plain = by_hand is None and edits.request is None
+        saves, shortens = (
+            (edits.only_fixes or idle) and plain,
+            edits.only_notes and edits.shorter_than(before) and plain,
+        )
         if self.drafted and self.specs[-1].probe is None and (saves or self._saves_steps(edits, before)):
             self._fold(edits)
-        elif saves:
+        elif saves or (shortens and not self.specs):
             self.savings.append(edits)
         else:
             if not self.specs and edits.request is None and by_hand is None:
@@ -288,9 +295,13 @@ class _Merger(Follower):
                 self.defer(finding, WAITS)
         return again
 
-    def add_savings(self) -> None:
-        """Add a study for the stages that only save trials, unless another study includes their changes or it was already run."""
-        goals = [edits.goal for edits in self.savings if edits.changes]
+    def add_savings(self, *, steps: bool = False) -> None:
+        """Add a study for the stages that only save trials, unless another study includes their changes or it was already run.
+
+        steps: also for stages that only save steps; otherwise these wait for the study that nothing is left to change in.
+        """
+        start = self.draft.start
+        goals = [e.goal for e in self.savings if e.changes and (steps or not e.shorter_than(start))]
         if goals and not self._is_best_trial(self.draft.current):
             self._add_study(StageEdits(goals[-1], ()))
 

@@ -103,7 +103,9 @@ def _size(study: Study, effect: float) -> str:
     """Return an effect, in standard deviations between seeds, as a difference of the objective if that deviation is known."""
     times = f"{significant(effect, 2):g} times the standard deviation between seeds"
     seeds = repeats.trial_variance(repeats.settings(study))
-    if seeds is None or not seeds[0] > 0:
+    if seeds is None:
+        return f"{times}, which is not measured yet,"
+    if not seeds[0] > 0:
         return times
     return f"{trimmed(effect * seeds[0], 2)} in {clean(study.spec.objective.metric)} ({times})"
 

@@ -1,7 +1,7 @@
 """Narrows the ranges of the next study to where its best setting lies: what is known to be worse needs no trials.
 
 A range is narrowed by the model of all trials (`advisor.computed.space.promising`), also if no rule found it too wide. An end that
-a finding set stays, as do the ranges of special studies and those that an adaptive search had already.
+a finding moved outwards stays, as do the ranges of special studies and those that an adaptive search had already.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from advisor.planning.goals import with_range
 def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec:
     """Return the study with ranges that leave out what the trials of `study` rule out.
 
-    keep: the parts that findings set. If a finding cut one end of a range, the trials may cut the other.
+    keep: the parts that findings set. If a finding cut one end of a range, the trials may cut it more, and also the other.
     """
     if spec.probe is not None or spec.settings or study.spec.sampler.kind == "adaptive":
         return spec
@@ -44,14 +44,14 @@ def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec
 def _free_ends(
     study: Study, spec: StudySpec, name: str, ends: tuple[float, float], keep: Collection[Part]
 ) -> tuple[float, float]:
-    """Return the range with these ends, save those that a finding set; a range that a finding moved or widened stays."""
+    """Return the range with these ends; a range that a finding moved or widened stays, and of two cuts the tighter one holds."""
     now = spec.parameters[name]
     parts = {part for subject, part in keep if subject == name}
     if not parts:
         return ends
     assert now.low is not None
     assert now.high is not None
-    low, high = (now.low, ends[1]) if parts == {"low"} else (ends[0], now.high)
+    low, high = (max(now.low, ends[0]), ends[1]) if parts == {"low"} else (ends[0], min(now.high, ends[1]))
     # Inferred ends are rounded outwards in the next study; that is no change of a finding.
     old = tidy_range(study, name) if name in study.searched else now
     cut = old.numeric and old.contains(now.low) and old.contains(now.high)

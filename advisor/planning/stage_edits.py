@@ -41,6 +41,11 @@ class StageEdits:
         return bool(self.changes) and all(isinstance(c, SetField) and c.field == "trials" for c in self.changes)
 
     @property
+    def only_notes(self) -> bool:
+        """Whether all findings that changed anything are notes."""
+        return all(f.severity == "note" for f in self.findings if any(c in self.changes for c in f.changes))
+
+    @property
     def only_repeats(self) -> bool:
         """Whether the stage only repeats a trial."""
         return bool(self.changes) and all(isinstance(c, RepeatTrial) for c in self.changes)

@@ -60,7 +60,7 @@ def in_order(study: Study, findings: Sequence[Finding]) -> Sequence[Stage]:
     wants_lower = any(f.goal == "boundary" and f.side == "low" and is_learning_rate(f.subject or "") for f in findings)
     infeasible = any(f.goal == "infeasible" and not (f.explained_by and only_advice(f)) for f in findings)
     few_feasible = infeasible and int(study.feasible.sum()) < MIN_FEASIBLE
-    limits = any(f.goal == "stability" and _limits_training(study, f) for f in findings)
+    limits = any(f.goal == "stability" and f.changes and _limits_training(study, f) for f in findings)
     if limits and not wants_lower and not few_feasible:
         ordered = list(STAGES)
     else:

@@ -36,7 +36,8 @@ def tidy_range(study: Study, name: str) -> Parameter:
     if name not in study.inferred or parameter.type == "int" or parameter.low is None or parameter.high is None:
         return parameter
     least, most = parameter.reach
-    low, high = max(outwards(parameter.low, "low"), least), min(outwards(parameter.high, "high"), most)
+    width = parameter.high - parameter.low
+    low, high = max(outwards(parameter.low, "low", width), least), min(outwards(parameter.high, "high", width), most)
     return parameter.model_copy(update={"low": low, "high": high})
 
 

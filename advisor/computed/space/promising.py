@@ -97,15 +97,17 @@ def ranges(study: Study, spec: StudySpec) -> dict[str, tuple[float, float]]:
     if not tuned or len(cases) > MAX_CASES or (not inside and _other_constants(study, spec)):
         return {}
     room = ROOM_AFTER_CHANGE if trains_otherwise(study, spec) else ROOM
-    # If few trials have the new fixed values, the others show where each range was tried.
-    shown = inside if len(inside) > LEADERS else [*inside, *(t for t in fit.trials if t not in inside)]
+    # If few trials have the new fixed values, the others, too, show where each range was tried.
+    shown = inside if len(inside) > LEADERS else fit.trials
     draws = _best_settings(study, spec, fit, cases)
     new: dict[str, tuple[float, float]] = {}
     for name in tuned:
-        parameter, tried = spec.parameters[name], _positions(spec, name, [t.params for t in shown])
+        parameter = spec.parameters[name]
+        leaders, tried = (_positions(spec, name, [t.params for t in trials]) for trials in (inside[:LEADERS], shown))
         if draws and math.isfinite(_positions(study.spec, name, [fit.trials[0].params])[0]):
             drawn = [_positions(spec, name, each) for each in draws]
-            part = _part(drawn, tried[np.isfinite(tried)], 1 - (1 - WITHIN) / len(tuned))
+            leaders, tried = leaders[np.isfinite(leaders)], tried[np.isfinite(tried)]
+            part = _part(drawn, leaders, tried, 1 - (1 - WITHIN) / len(tuned))
             kept = _with_room(parameter, part, room, keep_low=parameter_kinds.is_regulariser(name))
             if kept != (parameter.low, parameter.high):
                 new[name] = kept
@@ -251,12 +253,12 @@ def _positions(spec: StudySpec, name: str, points: Sequence[Mapping[str, Value]]
 # --- the part to keep -----------------------------------------------------------------------------------------------------------
 
 
-def _part(draws: Sequence[FloatArray], tried: FloatArray, within: float) -> tuple[float, float]:
+def _part(draws: Sequence[FloatArray], leaders: FloatArray, tried: FloatArray, within: float) -> tuple[float, float]:
     """Return the part (low, high) of a range that contains the leading trials and, probably, the best setting of each case.
 
     On a side on which the best trial is the outermost one, the part extends to the end of the range. draws: positions of the best
-    setting, drawn from the posterior, by case; tried: positions of all trials in the space, best first; within:
-    probability that the best position lies in the part.
+    setting, drawn from the posterior, by case; leaders: positions of the best trials in the space, best first; tried: those of all
+    trials; within: probability that the best position lies in the part.
     """
     ends = np.array([np.quantile(u, [(1 - within) / 2, (1 + within) / 2]) for u in draws])
     low, high = float(ends[:, 0].min()), float(ends[:, 1].max())
@@ -267,10 +269,12 @@ def _part(draws: Sequence[FloatArray], tried: FloatArray, within: float) -> tupl
         low = max(low, lowest)
     if max(float(np.mean(u > highest)) for u in draws) <= MAX_P_BEYOND:
         high = min(high, highest)
-    leaders = np.clip(tried[:LEADERS], 0.0, 1.0)
-    low, high = min(low, float(leaders.min())), max(high, float(leaders.max()))
+    if not len(leaders):
+        return low, high
+    shown = np.clip(leaders, 0.0, 1.0)
+    low, high = min(low, float(shown.min())), max(high, float(shown.max()))
     # Beyond the outermost trial, results may still improve.
-    return 0.0 if tried[0] == lowest else low, 1.0 if tried[0] == highest else high
+    return 0.0 if leaders[0] == lowest else low, 1.0 if leaders[0] == highest else high
 
 
 def _with_room(

@@ -26,6 +26,8 @@ from advisor.planning.base import best_setting, computed_parameter
 SHORT = 0.1
 """Length of the short runs as a share of the final length."""
 MAX_LONG_RUNS = 3
+ALIKE = 0.02
+"""Maximum distance of two values, as a share of the range on its scale, at which they are no different settings. Our choice."""
 ASK = (
     "Set final_train_steps in the study file to the length of the final training, so that the long runs can be planned."
 )
@@ -70,13 +72,25 @@ def design(_request: RunPlan, study: Study, base: StudySpec) -> StudySpec | tupl
 
 
 def _best_settings(study: Study, base: StudySpec, first: dict[str, Value], number: int) -> list[dict[str, Value]]:
-    """Return the values of the best settings, `first` and then others of distinct ranks."""
+    """Return the values of the best settings, `first` and then others that differ from those before."""
     best = [first]
-    for trials in settings.read(study).trials[: number + 1]:
+    for trials in settings.read(study).trials:
         values = {n: v for n, v in base.completed(dict(trials[0].params)).items() if n in base.parameters}
-        if study.comparable[trials[0].index] and values not in best and values.keys() == first.keys():
-            best.append(values)
-    return best[:number]
+        if study.comparable[trials[0].index] and values.keys() == first.keys():
+            best += [values] if all(_differ(study, values, other) for other in best) else []
+        if len(best) == number:
+            break
+    return best
+
+
+def _differ(study: Study, one: dict[str, Value], other: dict[str, Value]) -> bool:
+    """Return whether two settings differ by more than `ALIKE` in some searched hyperparameter."""
+    for name, parameter in study.searched.items():
+        if name in one and name in other:
+            here, there = parameter.to_unit([one[name], other[name]])
+            if one[name] != other[name] and not abs(here - there) <= ALIKE:
+                return True
+    return False
 
 
 def _long_schedule(base: StudySpec, study: Study, final: int) -> tuple[dict[str, Value], str]:
@@ -104,7 +118,7 @@ def _transferred(best: list[dict[str, Value]], base: StudySpec) -> dict[str, Par
         if (derived := computed_parameter(name, best[0], base)) is not None:
             parameters[name] = derived
         elif len(values) == 1:
-            why = f"the best of the short runs: {_trust(name)}"
+            why = f"as in the best of the short runs{_trust(name)}"
             parameters[name] = base.fixed_at(name, value, why=why)
         else:
             parameters[name] = Parameter(
@@ -114,9 +128,9 @@ def _transferred(best: list[dict[str, Value]], base: StudySpec) -> dict[str, Par
 
 
 def _trust(name: str) -> str:
-    """Return how likely, according to the playbook, a value of this hyperparameter transfers to longer runs."""
+    """Return how likely, according to the playbook, a value of this hyperparameter transfers to longer runs; empty if unsaid."""
     if "warmup" in name.lower() or "init" in name.lower():
-        return "warmup and initialisation are very likely to transfer"
+        return ": warmup and initialisation are very likely to transfer"
     if parameter_kinds.is_regulariser(name) or parameter_kinds.is_of_optimizer(name):
-        return "the optimizer and regularisation might transfer"
-    return "the architecture is likely to transfer"
+        return ": the optimizer and regularisation might transfer"
+    return ": the architecture is likely to transfer" if parameter_kinds.is_architecture(name) else ""

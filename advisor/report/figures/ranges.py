@@ -19,6 +19,8 @@ BEST_TRIALS = 5
 
 _ROW_HEIGHT = 21.0
 _LEFT_EDGE, _RIGHT_EDGE = 8.0, FIGURE_WIDTH - 8.0
+MAX_VALUES = 3
+"""Maximum number of values in a row's text; more are counted."""
 MAX_ROWS = 12
 
 
@@ -102,6 +104,8 @@ def _domain_text(parameter: Parameter | None) -> str:
         return ""
     if parameter.low is not None and parameter.high is not None:
         return f"{trimmed(parameter.low)} … {trimmed(parameter.high)}"
+    if len(parameter.options) > MAX_VALUES:
+        return f"{len(parameter.options)} values"
     return shorten(describe(parameter), 30)
 
 

@@ -208,7 +208,7 @@ def _message(study: Study, tried: settings.Settings, name: str, side: Side, good
         return say(f"{{improve}}, the {side} end of {{name}} ({{span}}).", improve=improve, name=Name(name), span=span)
     best = say("{count} of the best {of} trials", count=int(zone[good].sum()), of=len(good))
     return say(
-        f"The {side}est fifth of {{name}} ({{span}}) holds {{best}} and {{share}} of all trials. {{improve}}.",
+        f"{{improve}}: the {side}est fifth of {{name}} ({{span}}) holds {{best}} and {{share}} of all trials.",
         name=Name(name),
         span=span,
         best="the best trial" if len(good) == 1 else best,

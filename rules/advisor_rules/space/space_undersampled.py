@@ -104,7 +104,7 @@ class SpaceUndersampled(Rule):
             return
         if not known and noise.p_of_noise(tried, self.seed_noise) > self.false_alarms:
             return
-        gain = _gain(study, limit, known=known)
+        gain = _gain(study, limit, halves, known=known)
         if gain.sure >= (0.5 if on_grid else self.possible):
             finding = self._finding(study, tried, halves, limit, gain)
             yield sampler.weakened(finding) if sampler.learned(study) else finding
@@ -182,12 +182,14 @@ class _Gain(NamedTuple):
     sure: float
 
 
-def _gain(study: Study, limit: float, *, known: bool) -> _Gain:
+def _gain(study: Study, limit: float, halves: best_of.Halving, *, known: bool) -> _Gain:
     """Return the gain of twice as many trials, from the fitted response. known: True if the limit includes the noise
     between seeds.
+
+    Gains fade, so no gain exceeds the upper bound of what the last doubling gained.
     """
     more = rerun.more(study)
-    gains = np.minimum(more.gains, validation.headroom(study))
+    gains = np.minimum(more.gains, min(validation.headroom(study), halves.interval(0.95)[1]))
     low, high = np.quantile(gains, [0.1, 0.9])
     matters = limit if known else np.maximum(limit, more.noise)
     return _Gain(float(gains.mean()), float(low), float(high), float(np.mean(gains > matters)))

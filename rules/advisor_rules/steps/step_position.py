@@ -84,7 +84,7 @@ class StepPosition(Rule):
     spare: Factor = 1.5
     """Proposed length in this case, as a multiple of the latest best step of the better half of the trials. Our choice."""
     false_alarms: Share = 0.05
-    """Probability, per study, that chance alone raises a finding; half of it if the best steps lie in the first half."""
+    """Probability, per study, that chance alone raises a finding."""
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the study."""
@@ -108,7 +108,7 @@ class StepPosition(Rule):
         p_late = trend.chance_of_at_least(len(late_bests), np.array([p.chance_late(self.late) for p in placed]))
         if last <= self.early and self.early ** len(placed) <= self.false_alarms:
             yield self._early(study, placed, self.early ** len(placed))
-        elif last <= self.half and 2 * last ** len(placed) <= self.false_alarms and self._get_worse(study, placed):
+        elif last <= self.half and last ** len(placed) <= self.false_alarms and self._get_worse(study, placed):
             if (steps := self._enough(study, placed)) is not None:
                 yield self._past_best(study, placed, steps)
         elif len(late_bests) >= self.consistent * len(placed) and p_late <= self.false_alarms:
