@@ -120,7 +120,9 @@ def analyze_study(
         sized = planning_budget.within(pooled.study, sized, limit)
     if next_round.new_scores:
         sized = (new_scores.with_best(pooled.study, sized[0]), *sized[1:])
-    specs = [price.priced(pooled.study, spec) for spec in with_predictions(pooled.study, verdicts, sized, rules)]
+    if not next_round.new_scores:  # no old score tells what new ones will be
+        sized = with_predictions(pooled.study, verdicts, sized, rules)
+    specs = [price.priced(pooled.study, spec) for spec in sized]
     past = None
     if earlier or notes or study.spec.predictions:
         report_progress("Judging predictions", 0, 1)

@@ -43,11 +43,8 @@ def needs_throughput(study: Study) -> bool:
 
 def _reason(study: Study, name: str, fastest: float | None, value: float, size: float) -> str:
     if fastest is None:
-        near = "" if value == size else f", the power of two nearest to {size:g}"
-        return (
-            f"the largest in the better half of the trials{near}, until you have measured the throughput: it decides, because "
-            "validation quality hardly depends on the batch size if the optimizer is tuned for it"
-        )
+        near = "" if value == size else f", {size:g}, as a power of two"
+        return f"the largest among the best trials{near}; measure the throughput, which should decide once each size is tuned"
     limit = throughput.smallest_out_of_memory(study)
     memory = f"; {limit:g} ran out of memory" if math.isfinite(limit) else ""
     tried = [as_number(t.params[name]) for t in study.trials if name in t.params]

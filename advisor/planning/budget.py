@@ -97,6 +97,8 @@ def size_reason(study: Study, spec: StudySpec) -> str:
         return new_scores.FIRST
     if not searches(spec) or spec.sampler.kind == "adaptive" or spec.trials is None:
         return ""
+    if spec.trials == RATE_TRIALS and len(spec.searched) == 1 and is_learning_rate(next(iter(spec.searched))):
+        return f"{RATE_TRIALS} trials are enough for a learning rate alone"
     needed, counted = trials_needed(effect_of(study), len(spec.searched)), _counted(study, spec)
     reason = f"about {needed} trials show the best values of {count(len(spec.searched), 'hyperparameter')}"
     if counted:

@@ -62,5 +62,9 @@ def _why(study: Study, spec: StudySpec) -> str:
     """Return why the ranges are narrower, as a clause."""
     fit = promising.model_of(study)
     assert fit is not None
-    more = ", with more room because training changes" if promising.trains_otherwise(study, spec) else ""
+    more = (
+        ", with more room, because the next study changes other things, too"
+        if promising.trains_otherwise(study, spec)
+        else ""
+    )
     return f"{promising.LIES_HERE} of {fit.fitted} settings{more}"

@@ -15,11 +15,13 @@ from collections.abc import Mapping
 from advisor.computed.space.extension import tidy_range
 from advisor.model import parameter_kinds
 from advisor.model.change import SetRange
-from advisor.model.space import Value, counts_training
+from advisor.model.space import Value, as_number, counts_training
 from advisor.model.spec import Parameter, Role
 from advisor.model.study import Study
 from advisor.planning import batch_sizes
 
+MAX_VALUES = 4
+"""Maximum number of values of an architecture's hyperparameter that count as a list, although it was inferred as a range."""
 COSTS = "it changes the cost of training and serving, so compare its values in a study of their own"
 
 
@@ -57,7 +59,7 @@ def in_next_study(study: Study, name: str, best: Mapping[str, Value]) -> Paramet
         reason = role_of(name)[1]
     elif parameter_kinds.searches_architecture(study, name) and parameter.role != "scientific":
         # The best trial is weak evidence of the best architecture: it has one of few values, with other settings that suit it.
-        return _compared(parameter)
+        return _compared(study, name)
     else:
         source = "the range was inferred from the trials" if name in study.inferred else "since the last round"
         kept = f"unchanged; {source}" if name in study.inferred else f"unchanged {source}"
@@ -65,9 +67,22 @@ def in_next_study(study: Study, name: str, best: Mapping[str, Value]) -> Paramet
     return parameter.fixed_at(best[name], why=f"as in the best trial; {reason}")
 
 
-def _compared(parameter: Parameter) -> Parameter:
-    reason = "compared, because it changes the cost of training and serving; the same range as in the last study"
-    return parameter.model_copy(update={"role": "scientific", "why": reason})
+def _compared(study: Study, name: str) -> Parameter:
+    """Return the architecture's hyperparameter to compare: the values that were tried, if they are few and no range is declared."""
+    parameter = study.spec.parameters[name]
+    reason = "compared, because it changes the cost of training and serving; the same {what} as in the last study"
+    tried = sorted({x for t in study.trials if (x := as_number(t.params.get(name))) and x.is_integer()})
+    if name in study.inferred and parameter.type == "int" and parameter.numeric and len(tried) <= MAX_VALUES:
+        why = reason.format(what="values")
+        return Parameter(
+            role="scientific",
+            type="int",
+            choices=tuple(map(int, tried)),
+            limits=parameter.limits,
+            when=parameter.when,
+            why=why,
+        )
+    return parameter.model_copy(update={"role": "scientific", "why": reason.format(what="range")})
 
 
 def reason_to_keep(change: SetRange, now: Parameter | None) -> str | None:

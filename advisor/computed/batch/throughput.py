@@ -94,27 +94,27 @@ def recommended(study: Study, name: str, material: float = MATERIAL, alpha: floa
 
 
 def largest_of_good(study: Study, name: str) -> float | None:
-    """Return the largest value of the batch size `name` in the better half of the trials; None if there is none.
+    """Return the largest value of the batch size `name` in the best quarter of the trials, at least three; None if there is none.
 
-    Without a throughput it is the best guess: larger batches rarely take longer per example, and results hardly depend on the size.
+    Without a throughput it is the best guess: larger batches rarely take longer per example.
     """
     ranked = study.ranked()
-    good = [as_number(t.params.get(name)) for t in ranked[: math.ceil(len(ranked) / 2)]]
+    good = [as_number(t.params.get(name)) for t in ranked[: max(math.ceil(len(ranked) / 4), 3)]]
     return max((size for size in good if size > 0), default=None)
 
 
 def usable(study: Study, name: str, size: float) -> float:
-    """Return a batch size that the study can use: `size` itself if it tried a list of sizes, else the nearest power of two.
+    """Return a batch size that the study can use: `size` itself if it tried a list of sizes, else a power of two.
 
-    The power of two is the nearest on a log scale, within the declared limits of the hyperparameter `name`, and smaller than the
-    sizes that ran out of memory.
+    It is the largest power of two that exceeds `size` by at most a tenth, within the declared limits of the hyperparameter `name`,
+    and smaller than the sizes that ran out of memory.
     """
     tried = [value for t in study.trials if (value := as_number(t.params.get(name))) > 0]
     parameter = study.spec.parameters[name]
     if parameter.options or (name in study.inferred and not _drawn_from_range(tried)):
         return size
     lowest, highest = parameter.reach
-    nearest = 2.0 ** round(math.log2(max(size, 1.0)))
+    nearest = 2.0 ** math.floor(math.log2(1.1 * max(size, 1.0)))
     while nearest > 1 and (nearest > highest or nearest >= smallest_out_of_memory(study)):
         nearest /= 2
     return nearest if nearest >= lowest else size

@@ -156,7 +156,7 @@ def _jump_event(jump: jumps.Jump, sign: float, peak: float, place: str) -> Messa
     went, extreme = ("jumped", "peak") if sign > 0 else ("fell", "lowest")
     to = say("{after}", after=Number(after, 4))
     # The level after a jump is a median of several points, so the plot usually shows a higher first point.
-    if abs(peak - after) > _MATERIAL * abs(after - before):
+    if sign * (peak - after) > _MATERIAL * abs(after - before):
         to = say("about {after} ({extreme} {peak})", after=to, extreme=extreme, peak=Number(peak, 4))
     fall = "its fall on a log scale" if jump.log else "what it had gained"
     if 0.995 <= jump.share < 1.05:

@@ -324,5 +324,5 @@ def _message(guard: Outcome, others: Sequence[Outcome], best: int, orders: int) 
             orders=f" in each of {orders} orders of the trials" if orders > 1 else "",
         )
     elif all(o.lost for o in others):
-        second = say("{second} None of these settings would have been safe.", second=second)
+        second = say("{second} None of these ways to prune would have been safe.", second=second)
     return say("{first} {second}", first=first, second=second)

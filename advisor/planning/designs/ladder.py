@@ -102,8 +102,9 @@ def _has_one_usable_value(study: Study, name: str) -> bool:
 def _below_failures(study: Study, spec: StudySpec) -> StudySpec:
     """Return the study with learning rates that end between the highest usable one and those that diverged.
 
-    They end at most a decade above the highest usable one, and begin a factor of 3 below the best if that lies at their low end. So
-    few failures do not prove that the rate is too high, but the few trials of the study tell more below.
+    They end at most a decade above the highest usable one, half a decade if a lower one is best, and begin a factor of 3 below the
+    best if that lies at their low end. So few failures do not prove that the rate is too high, but the few trials of the study tell
+    more below.
     """
     good, failed = study.ranked(), [t for t in study.trials if t.status == "diverged"]
     for name in filter(is_learning_rate, spec.searched):
@@ -111,14 +112,16 @@ def _below_failures(study: Study, spec: StudySpec) -> StudySpec:
         usable, bad = ([as_number(t.params[name]) for t in trials if name in t.params] for trials in (good, failed))
         if not usable or not bad or old.high is None or not 0 < max(usable) < min(bad):
             continue
-        high = significant(min(math.sqrt(max(usable) * min(bad)), 10 * max(usable)), 2)
         best = as_number(good[0].params.get(name))
+        reach = 10.0 if best == max(usable) else ROOM
+        high = significant(min(math.sqrt(max(usable) * min(bad)), reach * max(usable)), 2)
         low = old.low if old.low is None or not best < 3 * old.low else significant(best / 3, 2)
         if low is not None and low < high < old.high:
             failed_at = (
                 f"{'every trial' if len(bad) > 1 else 'the trial'} at {min(bad):.3g}{' or above' * (len(bad) > 1)}"
             )
-            why = f"ends at {high:g} instead of {old.high:g}, because {failed_at} diverged"
+            trained = f"the highest rate that trained is {max(usable):.3g}"
+            why = f"ends at {high:g} instead of {old.high:g}: {trained}, and {failed_at} diverged"
             spec = spec.with_parameter(name, old.model_copy(update={"low": low, "high": high, "why": why}))
     return spec
 

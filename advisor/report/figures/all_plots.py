@@ -42,7 +42,7 @@ def plot_groups(report: ReportData) -> tuple[PlotGroup, ...]:
         PlotGroup(
             "Best trial for each value (isolation plots)",
             tuple(isolation_figure(report, s) for s in figures.isolations[:MAX_AXES]),
-            note="The best trial for each value with all other hyperparameters tuned: the effect of the value itself.",
+            note="The best of the trials with each value: the more trials it has, the more this shows the effect of the value.",
         ),
         PlotGroup("Importance", tuple(importance_figures(figures.importances)) if figures.importances else ()),
         PlotGroup("All trials in parallel coordinates", (parallel,) if parallel else ()),

@@ -42,6 +42,10 @@ def speed_figure(speeds: Sequence[Speed]) -> Figure:
     return Figure(svg=frame.render("Throughput against batch size"), caption=caption, legend=legend)
 
 
+ALIKE = 1.1
+"""Maximum ratio of two amounts of training that count as the same."""
+
+
 def target_figures(result: ToTarget, metric: str) -> list[Figure]:
     """Draw the amount of training until each batch size reaches the target, and the time if it is known."""
     goal = say("{metric}", metric=Name(metric))
@@ -73,6 +77,9 @@ def _target_figure(points: list[tuple[float, float]], unit: str, goal: Message, 
         times=number(most[1] / least[1], 2),
         comparative=comparative,
     )
+    if most[1] < ALIKE * least[1]:
+        amount = "time" if unit == "seconds" else f"number of {unit}"
+        caption = say("All batch sizes reach {goal} after about the same {amount}.", goal=goal, amount=amount)
     svg = frame.render(f"{unit} to the target against batch size")
     return Figure(svg=svg, caption=caption, legend=(Key("k-dot", statistic),))
 

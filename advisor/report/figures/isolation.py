@@ -125,6 +125,13 @@ def _isolation_caption(isolation: Isolation, *, minimize: bool) -> Message:
     rare = isolation.p <= MAX_RARE_P
     chance = say("A difference this large is rare by chance ({p}).", p=p_value(isolation.p))
     (best, best_label), (worst, worst_label) = results[0], results[-1]
+    if best == worst:
+        return say(
+            "The median best of {n} trials is {best} whatever the {name}.",
+            n=isolation.drawn,
+            best=Objective(best),
+            name=name,
+        )
     return say(
         "The median best of {n} trials is {best} with {name} {best_label} and {worst} with {worst_label}."
         " {chance}{failing}",
@@ -134,6 +141,6 @@ def _isolation_caption(isolation: Isolation, *, minimize: bool) -> Message:
         best_label=Name(best_label),
         worst=Objective(worst),
         worst_label=Name(worst_label),
-        chance=chance if rare else "These few best results alone cannot exclude chance.",
+        chance=chance if rare else "A difference this large is not rare by chance.",
         failing=failing,
     )

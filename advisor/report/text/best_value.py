@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 from advisor.computed.decision.repeats import key_of
 from advisor.model.message import Item, Message, Name, Objective, joined, say
@@ -214,7 +215,7 @@ def _best_step_figure(report: ReportData) -> tuple[str, str, str]:
     positions = best_positions(report)
     if not positions:
         return "Best step", number(None), "unknown"
-    median = share(sorted(positions)[len(positions) // 2])
+    median = share(statistics.median(positions))
     return ("Best step, median trial" if len(positions) > 1 else "Best step"), median, "of its training"
 
 

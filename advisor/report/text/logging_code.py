@@ -13,6 +13,8 @@ from advisor.model.words import clean
 Framework = Literal["plain", "hook", "lightning", "transformers"]
 """What logged the trials; "hook" is our hook in a plain loop or in Lightning."""
 
+EVALUATIONS = 20
+"""Number of evaluations of a trial that the lines of code make if no check asks for more."""
 HOOKED: Mapping[Lack, str] = {
     "train_loss": "the training loss",
     "grad_norm": "the gradient norm",
@@ -36,7 +38,7 @@ with TuningLogger(
     for inputs, targets in log.batches(loader):
         ...  # forward, backward and optimizer.step() as before
         log.step(loss)
-        if log.steps % 100 == 0:
+        if log.steps % {often} == 0:
             log.evaluate({{{metric}: evaluate(model)}})""",
     "hook": """\
 log = TuningLogger(..., valid_loader=valid_loader)
@@ -56,14 +58,14 @@ trainer = Trainer(..., args=arguments, callbacks=[TuningCallback({metric}, direc
 }
 _EVALUATE: Mapping[Framework, str] = {
     "plain": """\
-if step % (max_train_steps // {n}) == 0:
+if step % {every} == 0:
     mlflow.log_metric({metric}, evaluate(model), step=step)""",
     "hook": """\
-if log.steps % (max_train_steps // {n}) == 0:
+if log.steps % {every} == 0:
     log.evaluate({{{metric}: evaluate(model)}})
 # in Lightning:
-trainer = Trainer(..., val_check_interval=max_train_steps // {n}, check_val_every_n_epoch=None)""",
-    "lightning": "trainer = Trainer(..., val_check_interval=max_train_steps // {n}, check_val_every_n_epoch=None)",
+trainer = Trainer(..., val_check_interval={every}, check_val_every_n_epoch=None)""",
+    "lightning": "trainer = Trainer(..., val_check_interval={every}, check_val_every_n_epoch=None)",
     "transformers": 'arguments = TrainingArguments(..., eval_strategy="steps", eval_steps=1 / {n})',
 }
 _SEED: Mapping[Framework, str] = {
@@ -109,7 +111,11 @@ def code(study: Study, lack: Lack, at_least: int | None = None) -> str | None:
         templates = _SEARCHED
     else:
         return None
-    aim = study.spec.objective
+    aim, length, n = study.spec.objective, study.spec.max_train_steps, at_least or EVALUATIONS
     return templates[framework_of(study)].format(
-        metric=repr(clean(aim.metric)).replace("'", '"'), direction=aim.direction, n=at_least
+        metric=repr(clean(aim.metric)).replace("'", '"'),
+        direction=aim.direction,
+        n=n,
+        every=max(length // n, 1) if length else f"max(max_train_steps // {n}, 1)",
+        often=max(length // EVALUATIONS, 1) if length else 100,
     )

@@ -170,7 +170,7 @@ class CurveStillImproving(Rule):
                 else "",
             ),
             action=say(
-                "Lengthen the training from {steps} to {longer} and tune the learning-rate decay for the new length.",
+                "Lengthen the training from {steps} to {longer} first, and tune the learning-rate decay for the new length.",
                 steps=steps,
                 longer=study.length(longer),
             ),

@@ -104,8 +104,9 @@ class Adopt(Rule):
         why = "its lead may be luck, and the variation between seeds is unknown"
         return self.finding(
             say(
-                "The best trial, {one}, leads {other} by {lead}, but its evaluations of {metric} vary more: by {noise} against "
-                "{less}. {part} of its lead may be luck: the best of such evaluations is {luck} better by chance.",
+                "The best trial, {one}, leads {other}, the best one with steadier evaluations, by {lead}, but its own evaluations "
+                "of {metric} vary more: by {noise} against {less}. {part} of its lead may be luck: the best of such evaluations is "
+                "{luck} better by chance.",
                 one=one,
                 other=other,
                 lead=Number(luck.lead),

@@ -23,9 +23,7 @@ from advisor.stats.heterogeneity import Heterogeneity, heterogeneity
 _EQUAL_ADVICE = (
     "Treat these trials as equal and choose by cost or simplicity: no realistic validation set separates them."
 )
-_HARDER_ADVICE = (
-    "Evaluate on more or harder examples or episodes, and judge trials by the mean of their late evaluations."
-)
+_HARDER_ADVICE = "Evaluate on more or harder {what}, or by a finer metric{late}."
 _CONFIDENCE = 0.95
 """Confidence of the finding about perfect scores. Our choice, because no test is needed."""
 _SEEDS_ADVICE = (
@@ -124,7 +122,12 @@ class EvalSize(Rule):
             score=score,
         )
         rows = (("settings with a perfect score", say("{k} of {settings}", k=len(perfect), settings=settings)),)
-        finding = self._finding(study, message, _HARDER_ADVICE, "critical", _CONFIDENCE, perfect, rows)
+        several = any(len(study.cost_curve(t)) > 1 for t in perfect)
+        action = _HARDER_ADVICE.format(
+            what="episodes" if study.kind == "reinforcement-learning" else "examples",
+            late=", and judge trials by the mean of their late evaluations" if several else "",
+        )
+        finding = self._finding(study, message, action, "critical", _CONFIDENCE, perfect, rows)
         return finding.model_copy(update={"goal": "pipeline"})
 
     def _too_small(self, study: Study, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> Finding:

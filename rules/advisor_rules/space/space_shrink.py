@@ -154,7 +154,7 @@ class SpaceShrink(Rule):
         where = say("between {first} and {last}", first=first, last=last)
         if part.good == 1:
             where = say("at {name} of {first}", name=Name(name), first=first)
-        why = f"The good trials lie {where}; the rest of the new range is margin"
+        why = f"The good trials lie {where}"
         if part.low < kept_range[0] or part.high > kept_range[1]:
             why = capital(f"{promising.LIES_HERE} of all settings")
         return self.finding(

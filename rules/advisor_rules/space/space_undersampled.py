@@ -77,8 +77,6 @@ class SpaceUndersampled(Rule):
     """
     enough_for_one: Count = RATE_TRIALS
     """Number of trials that always suffices for one hyperparameter; the playbook uses fewer to tune only a learning rate."""
-    most: Count = 4
-    """Maximum factor by which the number of trials grows."""
     certainty: Share = 0.9
     """Minimum probability that half of the trials would lose more than the acceptable loss."""
     false_alarms: Share = 0.05
@@ -106,26 +104,27 @@ class SpaceUndersampled(Rule):
             return
         gain = _gain(study, limit, halves, known=known)
         if gain.sure >= (0.5 if on_grid else self.possible):
-            finding = self._finding(study, tried, halves, limit, gain)
+            finding = self._finding(study, tried, halves, limit, gain, known=known)
             yield sampler.weakened(finding) if sampler.learned(study) else finding
 
     def _finding(
-        self, study: Study, tried: settings.Settings, halves: best_of.Halving, limit: float, gain: _Gain
+        self, study: Study, tried: settings.Settings, halves: best_of.Halving, limit: float, gain: _Gain, *, known: bool
     ) -> Finding:
         n, count = len(tried), len(study.searched)
         best = float(np.nanmin(tried.costs))
         near = np.flatnonzero(tried.costs <= best + halves.loss)
         amount = say(
             "Twice as many trials would improve the best {metric} by about {gain} (80 % interval {low} to {high}). The probability "
-            "that they gain more than {limit} and more than the variation between seeds is {sure}",
+            "that they gain more than {limit}{noise} is {sure}",
             metric=Name(study.spec.objective.metric),
             gain=Number(gain.expected, 2),
             low=Number(gain.low, 2),
             high=Number(gain.high, 2),
             limit=Number(limit, 2),
+            noise="" if known else " and more than the noise of the fit",
             sure=Percent(gain.sure),
         )
-        trials = n * self._times(gain.expected, halves.fade, limit)
+        trials = 2 * n
         more = SetField(field="trials", value=trials, why=str(amount))
         only = "" if gain.sure >= 0.5 else " only if that probability is worth their cost"
         return self.finding(
@@ -164,13 +163,6 @@ class SpaceUndersampled(Rule):
             ("expected gain of another doubling", limited(Number(gain.expected, 2), Number(limit, 2))),
             ("probability of a gain that matters", say("{sure}", sure=Percent(gain.sure))),
         )
-
-    def _times(self, gain: float, fade: float, limit: float) -> int:
-        """Return the factor on the number of trials at which a doubling gains no more than the limit: 2, 4, ..., `most`."""
-        times = 2
-        while gain * fade > limit and 2 * times <= self.most:
-            times, gain = 2 * times, gain * fade
-        return times
 
 
 class _Gain(NamedTuple):

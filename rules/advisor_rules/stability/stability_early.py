@@ -25,7 +25,7 @@ _HARMLESS_ADVICE = (
     "These trials end as well as the best one, so change nothing; before you search higher learning rates, warm up."
 )
 _HIGHER_ADVICE = (
-    "Search higher learning rates first: results improve up to the highest, so the rate is not what makes the start unstable."
+    "Search higher learning rates first: results improve up to the highest, so no lower one needs a warmup."
 )
 
 

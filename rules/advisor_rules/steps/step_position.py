@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.curves import curve_tails
+from advisor.computed.decision import repeats
 from advisor.engine.rule import Count, Factor, Rule, Share
 from advisor.model.change import Advise, Change
 from advisor.model.evidence import Evidence
@@ -98,8 +99,8 @@ class StepPosition(Rule):
         placed = _best_steps.read(study, self.best, self.reach, evaluations=self.evaluations)
         if len(placed) < 2:
             raise MissingData(
-                f"only {len(placed)} best trials ran to their end with {study.spec.objective.metric} logged at {self.evaluations} "
-                "steps or more; the rule needs at least 2 (early) or 3 (late): evaluate more often during training",
+                f"{len(placed)} of the best trials ran to their end with {study.spec.objective.metric} at {self.evaluations} "
+                "steps or more; the rule needs 2 (early) or 3 (late): run more trials, or evaluate more often",
                 needs="evaluations",
                 at_least=self.evaluations,
             )
@@ -215,7 +216,8 @@ class StepPosition(Rule):
             change = curve_tails.set_length(study, late.longer, why=why)
         else:
             shape = "flat" if late.gain <= self.material else "open" if np.isfinite(late.rates).any() else "unknown"
-            action = say(_ADVICE["improving" if late.left_to_others else shape])
+            settings = "setting" if len({repeats.key(b.trial) for b in placed}) == 1 else "two best settings"
+            action = say(_ADVICE["improving" if late.left_to_others else shape].format(settings=settings))
             change = Advise(text=str(action))
         confidence = (1 - p) * many / of
         return self.finding(
@@ -259,6 +261,6 @@ _ADVICE = {
     "improving": "Choose the training length by the end of the curves, which still improve.",
     "flat": "Keep the training length: its last part brought almost nothing.",
     "open": "Decay the learning rate to zero before you train longer; only then the curves show whether more steps help.",
-    "unknown": "Train the two best settings with the same schedule at half the length: the results show if the length matters.",
+    "unknown": "Train the {settings} with the same schedule at half the length: the results show if the length matters.",
 }
 """Actions for late best steps if the number of steps stays, by the reason why it stays."""

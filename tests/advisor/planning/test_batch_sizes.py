@@ -25,8 +25,8 @@ def study(sizes: list[int], best: int, parameter: Parameter = RANGE, speed: Any 
 
 def test_a_range_becomes_the_power_of_two_next_to_the_best_trials() -> None:
     made = base(study([17, 65, 110, 185, 230, 90], best=2))
-    assert (made.parameters["batch_size"].role, made.parameters["batch_size"].value) == ("fixed", 128)
-    assert "nearest to 110" in (made.parameters["batch_size"].why or "")
+    assert (made.parameters["batch_size"].role, made.parameters["batch_size"].value) == ("fixed", 64)
+    assert "110, as a power of two" in (made.parameters["batch_size"].why or "")
     assert MEASURE in made.notes
 
 

@@ -97,10 +97,10 @@ def test_the_trials_may_cut_both_ends_of_a_range_that_a_finding_cut() -> None:
     assert 1e-4 < lr.low < 7e-4
     assert lr.high is not None
     assert 1e-3 < lr.high <= 0.03
-    assert spec.goal == f"Narrow lr: {trimmed(lr.low)} to 0.03"
+    assert spec.goal == f"Narrow lr: {trimmed(lr.low)} to {trimmed(lr.high)}"
 
 
-def test_the_trials_may_cut_the_other_end_of_a_range_that_was_inferred() -> None:
+def test_the_trials_may_cut_both_ends_of_a_range_that_was_inferred() -> None:
     """The next study rounds inferred ends outwards, to 1e-5 and 0.0985; no finding widened the range for that."""
     rates = np.geomspace(1.03e-5, 9.841e-2, 17)
     costs = [[2.0, 0.3 + 0.3 * abs(np.log10(r) + 3) ** 2] for r in rates]
@@ -109,7 +109,8 @@ def test_the_trials_may_cut_the_other_end_of_a_range_that_was_inferred() -> None
     assert start.parameters["lr"].high != study.spec.parameters["lr"].high
     cut = start.with_parameter("lr", start.parameters["lr"].model_copy(update={"low": 3e-5}))
     lr = narrowed(study, cut, keep=[("lr", "low")]).parameters["lr"]
-    assert lr.low == 3e-5
+    assert lr.low is not None
+    assert 3e-5 <= lr.low < 1e-3
     assert lr.high is not None
     assert 1.4e-3 < lr.high < 1e-2
 

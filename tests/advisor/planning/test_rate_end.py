@@ -49,7 +49,7 @@ def test_a_note_on_regularisation_leads_to_no_study() -> None:
     made = plan(study(LOW, REST), [found("overfit", "regularisation", DROPOUT, severity="note")])
     assert all("dropout" not in spec.parameters for spec in made.specs)
     assert [(d.rule, d.reason) for d in made.deferred] == [
-        ("overfit", "it hardly harms the best trials, so no study is spent on it")
+        ("overfit", "it sets in after the best steps, so it hardly changes the results")
     ]
 
 

@@ -23,11 +23,13 @@ def study(values: list[Any], name: str = "depth", space: dict[str, Parameter] | 
     return make_study(params, {"val/loss": [[3.0, 2 - i / len(values)] for i in range(len(values))]}, space=space)
 
 
-def test_an_inferred_architecture_is_compared_in_its_range() -> None:
+def test_an_inferred_architecture_is_compared_in_its_values_or_their_range() -> None:
     """Six trials of three values, each with another learning rate, do not show which value is best."""
     depth = base(study([2, 4, 8, 2, 4, 8])).parameters["depth"]
-    assert (depth.role, depth.low, depth.high) == ("scientific", 2, 8)
+    assert (depth.role, depth.choices) == ("scientific", (2, 4, 8))
     assert "cost" in (depth.why or "")
+    many = base(study([2, 3, 5, 6, 7, 8])).parameters["depth"]
+    assert (many.role, many.low, many.high) == ("scientific", 2, 8)
 
 
 def test_a_declared_architecture_is_compared_in_its_range() -> None:

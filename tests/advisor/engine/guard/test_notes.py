@@ -65,4 +65,4 @@ def test_a_trial_that_has_long_been_flat_says_so_from_half_of_its_training_on(ev
     made = replace(made, trials=(replace(made.trials[0], status="running"),))
     found = [str(note) for note in running_notes(made, made.trials[0], load_rules(settings={}))]
     assert len(found) == notes
-    assert all(note.startswith("trial-0 is flat after ") and "of 1,200 steps" in note for note in found)
+    assert all(note.startswith("trial-0 is flat from step ") and "of 1,200 on" in note for note in found)
