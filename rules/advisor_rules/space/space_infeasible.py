@@ -119,7 +119,9 @@ class SpaceInfeasible(Rule):
         yield self.finding(
             _message(failed, count, ended_count, cut),
             action=_action(changes[0], cut),
-            severity=self._severity(cut is not None, count, ended_count),
+            severity="note"
+            if cut is None and _low_rates(study, failed)
+            else self._severity(cut is not None, count, ended_count),
             confidence=outliers.chance_of_share(count, ended_count, self.share),
             subject=cut.subject if cut is not None else None,
             side=cut.side if cut is not None else None,
@@ -156,10 +158,10 @@ class SpaceInfeasible(Rule):
         """Return the advice if no region of the search space explains the failures."""
         if 2 * failed.out_of_memory.sum() > count:
             return (Advise(text=MEMORY),)
-        if count >= self.everywhere * ended_count:
+        if count >= self.everywhere * ended_count and not _low_rates(study, failed):
             unstable = count == ended_count and 2 * failed.crashed.sum() < count
             return (*_failure_regions.lower_rates(study, unstable), Advise(text=BUG))
-        return (Advise(text=_highest_rates(study, failed) or NO_PLACE),)
+        return (Advise(text=_highest_rates(study, failed) or _low_rates(study, failed) or NO_PLACE),)
 
 
 def _highest_rates(study: Study, failed: failures.Failures) -> str:
@@ -175,6 +177,18 @@ def _highest_rates(study: Study, failed: failures.Failures) -> str:
         f"Search lower values of {name}: it is at least {Number(float(bad.min()))} in all that failed and at most "
         f"{Number(float(others.max()))} in the others. So few trials do not prove that it is the cause."
     )
+
+
+def _low_rates(study: Study, failed: failures.Failures) -> str:
+    """Return advice if all failed trials learned nothing, at rates below the best trial's and mostly below the others'."""
+    found, best = instability.learning_rates(study), study.ranked()[:1]
+    if found is None or not best or (failed.any & ~failed.stuck).any():
+        return ""
+    rates = found[1]
+    bad, others = rates[study.ended & failed.any], rates[study.ended & ~failed.any]
+    if not len(bad) or not bad.max() < rates[best[0].index] or not np.median(bad) < np.median(others):
+        return ""
+    return f"Search higher values of {found[0]}, or train longer: the trials that learned nothing have lower ones than the best."
 
 
 def _kinds(failed: failures.Failures) -> tuple[tuple[str, BoolArray], ...]:

@@ -17,6 +17,8 @@ from advisor.model.message import Message, Name, Number, say
 from advisor.model.space import rounded
 from advisor.model.study import Study, Trial
 
+NEAR_LOWEST = 2.0
+"""Maximum ratio of the best learning rate to the lowest one at which it counts as being at the low end. Our choice."""
 EDGE = 0.1
 """Share of the range of the learning rate that counts as its low end; the same as in `space-boundary`."""
 
@@ -51,27 +53,20 @@ class Unstable:
         there.
 
         A better rate may lie there if the best trial's rate is at the low end of the range and below all unstable rates, and if
-        results improve towards this end (Kendall's rank test at level `false_alarms`). In that case, it cannot be known yet if
-        training is unstable just above the best rate, which is the playbook's question.
+        results improve towards this end (Kendall's rank test at level `false_alarms`). It also may if the best rate is the lowest
+        that was tried, and most of the judged trials are unstable. In both cases it cannot be known yet if training is
+        unstable just above the best rate, which is the playbook's question.
         """
         name, best = self.near.parameter, self.near.best
         domain = study.spec.parameters.get(name or "")
-        if (
-            name is None
-            or domain is None
-            or not domain.numeric
-            or not domain.low
-            or not self.near.spares_best(self.trials)
-        ):
-            return None
-        rates = [r for t in study.ranked() if math.isfinite(r := float(self.near.rates[t.index]))]
-        at_end = domain.to_unit([best])[0] <= EDGE
         # The rates are in the order of the results, best first.
-        if (
-            not at_end
-            or len(rates) < 2
-            or not kendalltau(range(len(rates)), rates, alternative="greater").pvalue <= false_alarms
-        ):
+        rates = [r for t in study.ranked() if math.isfinite(r := float(self.near.rates[t.index]))]
+        if name is None or domain is None or not domain.numeric or not domain.low or len(rates) < 2:
+            return None
+        at_end = domain.to_unit([best])[0] <= EDGE or best <= NEAR_LOWEST * min(rates)
+        improve = kendalltau(range(len(rates)), rates, alternative="greater").pvalue <= false_alarms
+        mostly_unstable = best <= min(rates) and 2 * len(self.trials) > self.judged
+        if not mostly_unstable and not (self.near.spares_best(self.trials) and at_end and improve):
             return None
         why = f"Results improve down to {Number(best)}, the lowest rates that were tried, and higher ones are unstable"
         return SetRange(parameter=name, low=domain.low / 10, high=rounded(2 * best, 2), scale="log", why=why)

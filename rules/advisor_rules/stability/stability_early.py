@@ -77,7 +77,6 @@ class StabilityEarly(Rule):
             rules=("stability-mid", "stability-spikes", "clip-insufficient", "residual-norm"),
             shares="a trial",
             because="Training is unstable from its start; this is a further symptom.",
-            waits=False,
         ),
         Relation(
             rules=("curve-worse-than-chance",),

@@ -272,3 +272,14 @@ def test_failures_at_the_highest_learning_rates_need_fewer_trials_than_others() 
     assert (finding.subject, finding.side) == ("learning_rate", "high")
     (other,) = verdict("space-infeasible", three_of_ten("temperature")).findings
     assert other.subject is None
+
+
+def test_trials_that_learned_nothing_at_low_rates_ask_for_higher_ones() -> None:
+    rates = [1e-5, 2e-5, 3e-5, 5e-5, 1e-4, 2e-4, 3e-4, 5e-4, 7e-4, 1e-3]
+    curves = [[2.3, 2.3 - 0.1 * i] for i in range(10)]
+    status = ["complete", *["not_learned"] * 3, *["complete"] * 6]
+    (finding,) = verdict(
+        "space-infeasible", make_study([{"lr": r} for r in rates], {"val/loss": curves}, status=status)
+    ).findings
+    assert (finding.severity, finding.subject) == ("note", None)
+    assert str(finding.action).startswith("Search higher values of lr, or train longer")

@@ -257,3 +257,12 @@ def test_if_results_improve_up_to_the_highest_rate_the_start_is_a_note_and_needs
     turning = study_of(losses, rates, objective=[0.9, 0.7, 0.5, 0.6, 0.8, 1.0], space=space)
     (finding,) = verdict("stability-early", turning).findings
     assert "Warm up" in str(finding.action)
+
+
+def test_if_most_trials_are_unstable_and_the_lowest_rate_is_best_lower_rates_come_first():
+    losses = [healthy(), blown(), blown(), blown()]
+    high = study_of(losses, [0.5, 1.0, 2.0, 4.0], objective=[0.5, 0.9, 0.8, 0.9])
+    (finding,) = verdict("stability-early", high).findings
+    assert "Search lower values of lr" in str(finding.action)
+    (spec, *_) = plan(high, [verdict("stability-early", high)]).specs
+    assert (spec.parameters["lr"].low, spec.parameters["lr"].high) == (pytest.approx(0.05), pytest.approx(1.0))
