@@ -33,6 +33,7 @@ from advisor.tracking import read_study
 @click.option(
     "--experiment", metavar="NAME", help="For Optuna: enter the trials of this MLflow experiment as past trials."
 )
+@click.option("--force", is_flag=True, help="Overwrite a file that differs.")
 @tracking_option
 def export(
     kind: str,
@@ -42,6 +43,7 @@ def export(
     count: int | None,
     skip: int,
     experiment: str | None,
+    force: bool,
     tracking_uri: str | None,
 ) -> None:
     """Write STUDY (a YAML file) in the format of another tool.
@@ -70,6 +72,8 @@ def export(
         click.echo(text.encode(), nl=False)  # in UTF-8, like the file, whatever the terminal's encoding is
         return
     try:
+        if out.is_file() and not force and out.read_bytes() != text.encode():
+            raise AdvisorError(f"{out} exists already; pass another --out, or --force to overwrite it")
         if out.is_file() or not out.exists():
             write_files({out.resolve(): text})
         else:

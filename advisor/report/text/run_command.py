@@ -19,6 +19,8 @@ from advisor.system import shell
 
 _OPTION = re.compile(r"(?P<name>(?:--?|\+{0,2})[A-Za-z][\w./-]*)(?:=(?P<value>.*))?", re.DOTALL)
 """A word that names an option (`--lr`) or assigns one (`--lr=0.1`, `optimizer.lr=0.1`)."""
+_NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?")
+"""A word without an option, which stands for the one searched hyperparameter with this value."""
 _RUNS_A_FILE = re.compile(
     r"(?:[^\n]*/)?python[\d.]*\n(?:-[uOBEsI]+\n)*(?:[^-\n][^\n]*\.py|-m\n(?!ipykernel)[A-Za-z][\w.]*)(?:\n|\Z)"
 )
@@ -82,15 +84,23 @@ def run_command(report: ReportData) -> str:
     file = shell.quote_word(PurePath(report.folder, "next", first.file).as_posix())
     if first.training:
         return f"advisor run {file} -- {first.training}"
-    return f"advisor export optuna {file} --experiment {shell.quote_word(report.spec.study)} --out next_study.py"
+    script = f"study_round_{first.spec.round}.py"
+    return f"advisor export optuna {file} --experiment {shell.quote_word(report.spec.study)} --out {script}"
 
 
 def new_options(study: Study, training: str) -> tuple[str, ...]:
-    """Return the options of the next study's command that no trial of the study had, such as `--dropout`."""
+    """Return the options of the next study's command that no trial of the study had, such as `--dropout`.
+
+    If commands were recorded, the option of a searched hyperparameter that none of them names is one, too: the script may set the
+    hyperparameter itself, as in a loop over its values.
+    """
     logged = {name for trial in study.trials for name in trial.params}
     known = {*study.spec.parameters, *logged, *placeholders.values(study.spec), "seed", "max_train_steps"}
     commands = [trial.facts.get("command", "") for trial in study.trials[:_MAX_COMMANDS]]
-    new = (n for n in re.findall(r"\{([^{}]+)\}", training) if n not in known)
+    known -= set(study.searched) if any(commands) else set()
+    new = (
+        n for n in re.findall(r"\{([^{}]+)\}", training) if n not in known and f"{placeholders.option(n)}" in training
+    )
     options = (placeholders.option(n).partition(" ")[0] for n in new)
     named = {word.partition("=")[0] for command in commands for word in command.split()}
     return tuple(o for o in dict.fromkeys(options) if o not in named)
@@ -134,7 +144,8 @@ def _filled(
             continue
         pending = None
         if option is None:
-            yield _escaped(word), False
+            named = [n for n in spec.searched if n in params and _NUMBER.fullmatch(word) and _equal(word, params[n])]
+            yield (f"{{{named[0]}}}", True) if len(named) == 1 else (_escaped(word), False)
         elif option["value"] is None:
             pending = option["name"] if word.startswith("-") else None
             yield _escaped(word), False

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.curves import curve_tails
+from advisor.computed.curves.overfit import read_overfits
 from advisor.computed.decision import repeats
 from advisor.engine.rule import Count, Factor, Rule, Share
 from advisor.model.change import Advise, Change
@@ -16,7 +17,6 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Number, Percent, Probability, say
 from advisor.model.study import Study, Trial
 from advisor.stats import trend
-from advisor.stats.curve import end_rise
 from advisor_rules.steps import _best_steps
 from advisor_rules.steps._best_steps import BestStep, Late
 
@@ -27,7 +27,7 @@ class StepPosition(Rule):
     ## What it looks at
     The step with the best objective, as a share of the planned steps, in each of the best five trials that gained at least half of
     the best trial's gain. The rule tests if more best steps lie in the first tenth, or in the last quarter, than expected by
-    chance. It also tests if all of them lie before a point in the first half, and if most of these trials end worse beyond noise.
+    chance. It also tests if all of them lie before a point in the first half, and if most of these trials overfit.
     If a curve is flat within its noise, the best step is equally likely anywhere on the flat part. Trials with fewer than 6
     evaluations are left out. If trials stop early when they no longer improve, the position of the best step depends on their
     patience, and the rule cannot judge.
@@ -109,7 +109,7 @@ class StepPosition(Rule):
         p_late = trend.chance_of_at_least(len(late_bests), np.array([p.chance_late(self.late) for p in placed]))
         if last <= self.early and self.early ** len(placed) <= self.false_alarms:
             yield self._early(study, placed, self.early ** len(placed))
-        elif last <= self.half and last ** len(placed) <= self.false_alarms and self._get_worse(study, placed):
+        elif last <= self.half and last ** len(placed) <= self.false_alarms and self._overfit(study, placed):
             if (steps := self._enough(study, placed)) is not None:
                 yield self._past_best(study, placed, steps)
         elif len(late_bests) >= self.consistent * len(placed) and p_late <= self.false_alarms:
@@ -165,10 +165,11 @@ class StepPosition(Rule):
             changes=(change,),
         )
 
-    def _get_worse(self, study: Study, placed: Sequence[BestStep]) -> bool:
-        """Return whether most of these trials end worse than their best level beyond noise; flat ends are not judged here."""
-        rises = (end_rise(study.cost_curve(b.trial).finite.values) for b in placed)
-        return 2 * sum(r is not None and r.height > 0 and r.p <= self.false_alarms for r in rises) > len(placed)
+    def _overfit(self, study: Study, placed: Sequence[BestStep]) -> bool:
+        """Return whether most of these trials overfit: they end worse beyond noise, and training does not get worse with them."""
+        metric, trials = study.spec.objective.metric, [b.trial for b in placed]
+        overfits = read_overfits(study, trials, metric, study.cost_curve, material=curve_tails.MATERIAL)
+        return 2 * sum(o.p <= self.false_alarms for o in overfits) > len(placed)
 
     def _enough(self, study: Study, placed: Sequence[BestStep]) -> int | None:
         """Return a shorter length that suffices for the better half of the trials; None if hardly any steps are saved."""

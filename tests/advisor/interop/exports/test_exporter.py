@@ -47,3 +47,18 @@ def test_the_command_writes_what_the_library_gives(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["export", "wandb", str(tmp_path / "study.yaml"), "-n", "2"])
     assert "add --points to export trials" in capsys.readouterr().err
+
+
+def test_a_file_that_a_person_has_changed_stays(tmp_path, capsys):
+    study, out = tmp_path / "study.yaml", tmp_path / "space.py"
+    study.write_text(dump(PLAIN))
+    words = ["export", "ray", str(study), "--out", str(out)]
+    main(words)
+    main(words)  # the same text does no harm
+    out.write_text("train()")
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert "exists already; pass another --out, or --force" in capsys.readouterr().err
+    assert out.read_text() == "train()"
+    main([*words, "--force"])
+    assert out.read_text() == export("ray", PLAIN)

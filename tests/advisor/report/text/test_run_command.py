@@ -67,6 +67,7 @@ def command_for(recorded: str, spec: StudySpec = SPEC) -> str:
             "python train.py --learning-rate 0.01 --dropout 0.25 --api-key secret-word",
             "python train.py --learning-rate {learning_rate} --dropout {model.dropout} --api-key '***'",
         ),
+        ("python train.py 0.01 --dropout 0.25 7", "python train.py {learning_rate} --dropout {model.dropout} 7"),
         *((hostile, UNKNOWN) for hostile in HOSTILE),
         ("", UNKNOWN),
         ("python 'train", UNKNOWN),
@@ -169,6 +170,15 @@ def test_options_that_no_trial_had_are_named() -> None:
     sentence = "First add --grad-clip-norm to the training: no trial had it."
     assert str(missing_options(report.model_copy(update={"next_studies": (step,)}))) == sentence
     assert missing_options(report.model_copy(update={"next_studies": ()})) is None
+
+
+def test_an_option_that_no_recorded_command_names_is_new_although_the_hyperparameter_was_logged() -> None:
+    """A script that loops over the rates itself would ignore `--learning-rate`."""
+    training = command_for("python sweep.py")
+    for command, new in (("python sweep.py", ("--learning-rate", "--model.dropout")), ("", ())):
+        facts = {"command": command} if command else {}
+        trial = Trial(index=0, id="t", name="t", status="complete", params=PARAMS, facts=facts)
+        assert new_options(Study(spec=SPEC, trials=(trial,), metrics={}), training) == new
 
 
 def test_advisor_run_accepts_it_and_fills_it_in(tmp_path) -> None:
