@@ -161,9 +161,26 @@ def process_identity(pid: int) -> dict[str, float]:
         return {"training": pid, "training_began": 0.0}
 
 
+CAUSES = {
+    "active experiment ID does not match environment run ID": (
+        "the script calls mlflow.set_experiment; remove the call, because the launcher chooses the experiment"
+    ),
+    "Changing param values is not allowed": (
+        "the script logs another value of a hyperparameter than the study gives it; pass it in the command, as in --lr {lr}"
+    ),
+}
+"""What to do about errors of MLflow that scripts cause which also run without a launcher, by a part of the error's text."""
+
+
 def last_line(log: Path) -> str:
-    """Return the last non-empty line of a log, shortened and without credentials because other users can see it in MLflow."""
+    """Return the last non-empty line of a log, shortened and without credentials because other users can see it in MLflow.
+
+    An error of MLflow that many scripts cause (`CAUSES`) is replaced by what to do about it.
+    """
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 20_000))
         lines = deque((line.decode(errors="replace").strip() for line in file), maxlen=_MAX_TAIL_LINES)
+    known = next((advice for text, advice in CAUSES.items() for line in lines if text in line), None)
+    if known is not None:
+        return known
     return next((redact(line)[:_MAX_LINE_CHARS] for line in reversed(lines) if line), "")

@@ -2,12 +2,13 @@
 
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
 from advisor.execution.engines import process as module
-from advisor.execution.engines.process import Exit
+from advisor.execution.engines.process import Exit, last_line
 
 
 @pytest.mark.parametrize(
@@ -54,3 +55,23 @@ def test_no_process_of_a_training_survives_it(ignores, tmp_path, monkeypatch):
         time.sleep(0.05)
     else:
         assert not psutil.pid_exists(child)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a\nlast\n\n", "last"),
+        (
+            "mlflow.exceptions.MlflowException: Cannot start run with ID 1 because active experiment ID does not match environment "
+            "run ID. Make sure\nor use arguments",
+            "mlflow.set_experiment; remove the call",
+        ),
+        (
+            "Changing param values is not allowed. Param with key='lr'\ntracking store.",
+            "pass it in the command, as in --lr {lr}",
+        ),
+    ],
+)
+def test_errors_that_the_launcher_makes_likely_say_what_to_do(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "log").write_text(text)
+    assert said in last_line(tmp_path / "log")
