@@ -7,6 +7,7 @@ repeats of the best trial follow.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from advisor.computed.decision import repeats
@@ -19,10 +20,11 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Change, PlanName, RunPlan
 from advisor.model.finding import MissingData, Verdict
 from advisor.model.optimizers import RATE_TRIALS
+from advisor.model.prediction import significant
 from advisor.model.space import is_learning_rate
-from advisor.model.spec import Sampler, StudySpec
+from advisor.model.spec import Parameter, Sampler, StudySpec
 from advisor.model.study import Study
-from advisor.model.words import clean, listed, setting
+from advisor.model.words import clean, listed, setting, trimmed
 from advisor.planning import gain, price
 from advisor.planning.base import name_of_round, searches, validate
 from advisor.planning.designs.catalogue import DESIGNS
@@ -157,7 +159,24 @@ def _tuned_for_batch(study: Study, base: StudySpec) -> StudySpec | None:
     if len(tried) >= RATE_TRIALS:
         return None
     goal = f"Fix {clean(name)} at {setting(value)} and tune {listed(map(clean, rates))}"
+    for rate in rates:
+        base = base.with_parameter(rate, _at_least_a_decade(study, rate, base.parameters[rate]))
     return base.model_copy(update={"goal": goal, "trials": max(RATE_TRIALS, settings_needed(len(base.searched)))})
+
+
+def _at_least_a_decade(study: Study, name: str, rate: Parameter) -> Parameter:
+    """Return the learning rate in a range of at least a decade, if its range was inferred from rates that are closer together."""
+    if (
+        name not in study.inferred
+        or rate.low is None
+        or rate.high is None
+        or not 0 < rate.low <= rate.high < 10 * rate.low
+    ):
+        return rate
+    middle, (least, most) = math.sqrt(rate.low * rate.high), rate.reach
+    low, high = (significant(middle * factor, 2) for factor in (1 / math.sqrt(10), math.sqrt(10)))
+    why = f"a decade around the rates that were tried, {trimmed(rate.low)} to {trimmed(rate.high)}"
+    return rate.model_copy(update={"low": max(low, least), "high": min(high, most), "scale": "log", "why": why})
 
 
 def _noise_first(study: Study, base: StudySpec) -> StudySpec | None:

@@ -30,6 +30,8 @@ from advisor.planning.states import settings_needed
 
 MIN_SEARCHED = 2
 """Minimum number of hyperparameters that the ladder keeps, unless there are too few trials for more than a learning rate."""
+CLEAR = 0.2
+"""Minimum importance that decides which hyperparameter to keep; less is hardly told from noise with so few trials. Our choice."""
 ROOM = math.sqrt(10)
 """Ratio between the best learning rate, if it is the outermost one, and the end of a range that reaches beyond it."""
 
@@ -147,12 +149,16 @@ def _beyond_best(study: Study, spec: StudySpec) -> StudySpec:
 
 
 def _by_relevance(names: list[str], shares: Mapping[str, float]) -> list[str]:
-    """Return the names: learning rates first, then by importance, the optimizer's and regularisers first among equals."""
+    """Return the names: learning rates first, then by importance if it is clear, then the optimizer's, then regularisers.
+
+    A limit on gradient norms comes last: it interacts least with the others.
+    """
     return sorted(
         names,
         key=lambda n: (
             not is_learning_rate(n),
-            -shares.get(n, 0.0),
+            -shares.get(n, 0.0) if shares.get(n, 0.0) >= CLEAR else 0.0,
+            parameter_kinds.clips_norm(n),
             not parameter_kinds.is_of_optimizer(n),
             not parameter_kinds.is_regulariser(n),
         ),

@@ -148,3 +148,15 @@ def test_long_runs_of_the_best_settings_come_before_repeats_of_a_short_one() -> 
     made = plan(bowl(final_train_steps=20_000), [found("adopt", "exploitation", again, severity="note")], RULES)
     assert made.specs[0].max_train_steps == 20_000
     assert [d.rule for d in made.deferred] == ["adopt"]
+
+
+def test_two_rates_are_no_range_to_tune_a_batch_size_in() -> None:
+    params = [{"batch_size": 2 ** (2 + i % 4), "lr": (5e-4, 1e-3)[i // 4 % 2]} for i in range(24)]
+    ends = [0.9 - 0.1 * (i % 4) - 0.02 * (i // 4 % 2) + 0.001 * (i // 8) for i in range(24)]
+    spec = only_study(make_study(params, {"val/loss": [[1.0, 0.95, end] for end in ends]}), *QUIET)
+    assert spec.goal == "Fix batch_size at 32 and tune lr"
+    rate = spec.parameters["lr"]
+    assert rate.low is not None
+    assert rate.high is not None
+    assert rate.high >= 10 * rate.low
+    assert "a decade around the rates that were tried" in (rate.why or "")

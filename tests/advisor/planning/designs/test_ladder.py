@@ -130,3 +130,12 @@ def test_a_search_of_the_rate_alone_reaches_beyond_the_best_one_if_that_is_the_o
     made = replace(data, spec=StudySpec(study="s", objective=AIM, parameters=parameters, max_train_steps=1000))
     rate = only_study(made, *QUIET).parameters["lr"]
     assert (rate.low, rate.high) == ends
+
+
+def test_momentum_is_kept_rather_than_a_limit_on_gradients() -> None:
+    made = study(12, 6)
+    names = dict(zip(NAMES, ("grad_clip", "lr", "dropout", "weight_decay", "label_smoothing", "momentum"), strict=True))
+    params = [{names[n]: v for n, v in t.params.items()} for t in made.trials]
+    ends = [float(made.costs[t.index]) for t in made.trials]
+    data = make_study(params, {"val/loss": [[1.0, 0.5, end] for end in ends]})
+    assert set(only_study(data, *QUIET).searched) == {"lr", "momentum"}
