@@ -17,7 +17,7 @@ from advisor.computed.space.extension import changed_ranges
 from advisor.computed.space.inside import trials_inside
 from advisor.engine.rule import Rule
 from advisor.model import parameter_kinds
-from advisor.model.change import Change, PlanName, RunPlan
+from advisor.model.change import Change, FixParameter, PlanName, RunPlan
 from advisor.model.finding import MissingData, Verdict
 from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.prediction import significant
@@ -26,7 +26,7 @@ from advisor.model.spec import Parameter, Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.model.words import clean, listed, setting, trimmed
 from advisor.planning import gain, price
-from advisor.planning.base import name_of_round, searches, validate
+from advisor.planning.base import best_setting, name_of_round, searches, validate
 from advisor.planning.designs.catalogue import DESIGNS
 from advisor.planning.designs.explore import asks, explore
 from advisor.planning.designs.ladder import ladder
@@ -43,8 +43,8 @@ HARDLY = (
     "by more than noise is at most {chance:.0%}."
 )
 NOISE = (
-    "If these runs differ about as much as the trials so far, the results are noise, and {names} hardly matter in their ranges: "
-    "search other hyperparameters. If they differ much less, more trials will show the best values."
+    "If these runs, with nothing but other seeds, differ about as much as the trials so far, the results are noise, and {names} "
+    "hardly matter in their ranges: search other hyperparameters. If they differ much less, more trials will show the best values."
 )
 SHIP = "If these runs agree, measure their setting on {data}, once, and ship it."
 
@@ -159,6 +159,10 @@ def _tuned_for_batch(study: Study, base: StudySpec) -> StudySpec | None:
     if len(tried) >= RATE_TRIALS:
         return None
     goal = f"Fix {clean(name)} at {setting(value)} and tune {listed(map(clean, rates))}"
+    best = best_setting(study, base)
+    for other in [n for n, p in base.searched.items() if p.role == "scientific" and n in study.inferred and n in best]:
+        why = "fixed for now: the learning rate comes first; the best trial's value"
+        base = FixParameter(parameter=other, value=best[other], why=why, for_now=True).apply(base)
     for rate in rates:
         base = base.with_parameter(rate, _at_least_a_decade(study, rate, base.parameters[rate]))
     return base.model_copy(update={"goal": goal, "trials": max(RATE_TRIALS, settings_needed(len(base.searched)))})

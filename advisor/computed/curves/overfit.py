@@ -237,6 +237,8 @@ _CHECK_STEPS = (
     "Look at the number of steps again with the new regularisation: it usually needs more steps. If the best step is then one of "
     "the last ones, lengthen the training."
 )
+USUAL_DROPOUT = 0.4
+"""Upper end of the usual range of dropout."""
 _WHY = "Trials overfit: validation gets worse while training improves"
 _DROPOUT_STRENGTHS = (0.0, 0.1, 0.3)
 _DECAY_STRENGTHS = (0.0, 0.01, 0.1)
@@ -247,7 +249,8 @@ _DECAY_KINDS = frozenset({"language-model", "diffusion"})
 def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
     """Change one regulariser, and advise to look at the steps again. costs: the validation metric that gets worse.
 
-    Extend the range of the searched regulariser whose best trial lies highest, but not if that lies in the lower half, because
+    A dropout that was only searched far below its usual strength gets its usual range. Else extend the range of the searched
+    regulariser whose best trial lies highest, but not if that lies in the lower half, because
     stronger regularisation was tried, and of none that showed no use. Else compare strengths, with none among them, of one that
     the study keeps fixed, or of dropout or weight decay.
     """
@@ -255,6 +258,11 @@ def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
     best = study.ranked()[:1]
     height = {n: float(np.nan_to_num(study.positions(n, best))[0]) if best else 0.0 for n in names}
     ordered = sorted(names, key=lambda n: -height[n])
+    weak = (_usual_dropout(study.spec.parameters[n], n) for n in study.searched)  # so little of it shows no use of more
+    if (change := next((c for c in weak if c is not None), None)) is not None:
+        yield change
+        yield Advise(text=_CHECK_STEPS)
+        return
     widened = (_widened(study.spec.parameters[n], n) for n in ordered if height[n] >= 0.5)
     yield next((c for c in widened if c is not None), None) or _comparison(study)
     yield Advise(text=_CHECK_STEPS)
@@ -319,6 +327,20 @@ def name_regularisers(changes: Sequence[Regularise]) -> Message:
             values = listed([Setting(v) for v in change.parameter.options], limit=4)
             return say("{name} at {values}", name=Name(change.name), values=values)
     return say("another regulariser")
+
+
+def _usual_dropout(parameter: Parameter, name: str) -> SetRange | None:
+    """Return the usual range of dropout if the range ends far below it; None otherwise, and for other regularisers."""
+    high = parameter.high if parameter.numeric else None
+    if (
+        high is None
+        or "dropout" not in words_of(name)
+        or not high < USUAL_DROPOUT / 2
+        or parameter.reach[1] < USUAL_DROPOUT
+    ):
+        return None
+    why = f"{_WHY}. No trial had more than {high:.2g}; the usual values go up to {USUAL_DROPOUT:g}"
+    return SetRange(parameter=name, low=max(0.0, parameter.reach[0]), high=USUAL_DROPOUT, scale="linear", why=why)
 
 
 def _widened(parameter: Parameter, name: str) -> SetRange | None:

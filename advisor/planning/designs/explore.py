@@ -44,6 +44,7 @@ def explore(
     trials = missing(study, base, evidence, _may_improve_beyond(study, verdicts, rules))
     if trials <= 0:
         return None
+    trials = max(trials, *(len(p.options) for p in base.searched.values()))
     more = base.model_copy(update={"trials": trials})
     notes = (*base.notes, price.power_of(study, settings.read(study).successes, trials, len(base.searched)))
     return more.model_copy(update={"goal": goal(more), "notes": notes})

@@ -248,3 +248,19 @@ def test_a_regulariser_that_many_trials_show_to_be_of_no_use_is_not_widened():
     shown = study([valley(rng=rng) - 0.01 * i for i in range(12)], [decay(0)] * 12, params, space=space)
     change, _ = verdict(RULE, shown).findings[0].changes
     assert change.name == "dropout"
+
+
+@pytest.mark.parametrize(("most", "high"), [(0.09, 0.4), (0.35, None)])
+def test_dropout_that_was_only_weak_gets_its_usual_range_although_it_showed_no_use(most, high):
+    params = [{"dropout": most * (i + 1) / 12} for i in range(12)]
+    rng = np.random.default_rng(0)
+    shown = study(
+        [valley(rng=rng) + 0.01 * i for i in range(12)],
+        [decay(0, rng=rng) for _ in range(12)],
+        params,
+        space={"dropout": Parameter(low=0.0, high=most)},
+    )
+    change = verdict(RULE, shown).findings[0].changes[0]
+    assert getattr(change, "high", None) == high
+    if high is not None:
+        assert (change.parameter, change.low) == ("dropout", 0.0)
