@@ -39,7 +39,7 @@ def with_room(study: Study, spec: StudySpec) -> StudySpec:
         usable = [t for t in study.ranked() if t in near]
         for rate in rates if len(usable) >= MIN_NEAR else ():
             old = spec.parameters[rate]
-            new = _extended(old, rate, size, usable, near)
+            new = old if _contradicted(study, rate, size, usable[0]) else _extended(old, rate, size, usable, near)
             goal = with_range(spec.goal, rate, old, new)
             if new.high != old.high or new.low != old.low:
                 side = "higher" if new.high != old.high else "lower"
@@ -58,6 +58,13 @@ def _near(study: Study, name: str, size: float) -> Iterator[Trial]:
         tried = as_number(trial.params.get(name))
         if study.ended[trial.index] and tried > 0 and size / NEAR <= tried <= size * NEAR:
             yield trial
+
+
+def _contradicted(study: Study, rate: str, size: str, near: Trial) -> bool:
+    """Return whether a better trial has a lower rate at a larger batch size, or a higher one at a smaller: the trend is not so."""
+    best = study.ranked()[0]
+    rates, sizes = ([as_number(t.params.get(n)) for t in (best, near)] for n in (rate, size))
+    return (rates[0] - rates[1]) * (sizes[0] - sizes[1]) < 0
 
 
 def _extended(old: Parameter, rate: str, size: str, usable: list[Trial], near: list[Trial]) -> Parameter:

@@ -30,6 +30,8 @@ from advisor.planning.states import settings_needed
 
 MIN_SEARCHED = 2
 """Minimum number of hyperparameters that the ladder keeps, unless there are too few trials for more than a learning rate."""
+DECADE = 10.0
+"""Maximum ratio between the best learning rate and the ends of its range in a search of the rate alone."""
 CLEAR = 0.2
 """Minimum importance that decides which hyperparameter to keep; less is hardly told from noise with so few trials. Our choice."""
 ROOM = math.sqrt(10)
@@ -131,7 +133,7 @@ def _below_failures(study: Study, spec: StudySpec) -> StudySpec:
 def _beyond_best(study: Study, spec: StudySpec) -> StudySpec:
     """Return the study with learning rates that reach half a decade beyond the best one, if no trial was made beyond it.
 
-    With so few trials, no rule can tell if results improve there; the range costs nothing.
+    With so few trials, no rule can tell if results improve there. On a side with other trials, they reach at most a decade.
     """
     for name in filter(is_learning_rate, spec.searched):
         old, best = spec.parameters[name], as_number(study.ranked()[0].params.get(name))
@@ -139,11 +141,14 @@ def _beyond_best(study: Study, spec: StudySpec) -> StudySpec:
         if old.low is None or old.high is None or old.scale != "log" or not best > 0 or len(set(tried)) < 2:
             continue
         least, most = old.reach
-        low = min(old.low, max(significant(best / ROOM, 2), least)) if best <= min(tried) else old.low
-        high = max(old.high, min(significant(best * ROOM, 2), most)) if best >= max(tried) else old.high
-        if (low, high) != (old.low, old.high):
+        near = significant(best / DECADE, 2), significant(best * DECADE, 2)
+        low = min(old.low, max(significant(best / ROOM, 2), least)) if best <= min(tried) else max(old.low, near[0])
+        high = max(old.high, min(significant(best * ROOM, 2), most)) if best >= max(tried) else min(old.high, near[1])
+        if low < high and (low, high) != (old.low, old.high):
             side = "lowest" if low < old.low else "highest"
-            why = f"the best trial has the {side} rate, {best:.3g}, so the range reaches half a decade beyond it"
+            why = f"at most a decade around the best rate, {best:.3g}"
+            if low < old.low or high > old.high:
+                why = f"the best trial has the {side} rate, {best:.3g}, so the range reaches half a decade beyond it"
             spec = spec.with_parameter(name, old.model_copy(update={"low": low, "high": high, "why": why}))
     return spec
 

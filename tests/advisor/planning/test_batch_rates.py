@@ -52,3 +52,9 @@ def test_otherwise_the_range_stays(large: list[tuple[int, float, float]]) -> Non
     spec = of_1024(study([*SMALL, *large]))
     assert (spec.parameters["lr"].low, spec.parameters["lr"].high) == (1e-3, 0.05)
     assert spec.goal == "Narrow lr: 0.001 to 0.05"
+
+
+def test_a_better_trial_with_a_lower_rate_and_a_larger_batch_keeps_the_range() -> None:
+    large = [(700, 0.003, 0.9), (900, 0.01, 0.7), (1000, 0.04, 0.3), (2048, 0.02, 0.2)]
+    spec = of_1024(study([*SMALL, *large]))
+    assert (spec.parameters["lr"].low, spec.parameters["lr"].high) == (1e-3, 0.05)
