@@ -97,7 +97,7 @@ def new_options(study: Study, training: str) -> tuple[str, ...]:
     logged = {name for trial in study.trials for name in trial.params}
     known = {*study.spec.parameters, *logged, *placeholders.values(study.spec), "seed", "max_train_steps"}
     commands = [trial.facts.get("command", "") for trial in study.trials[:_MAX_COMMANDS]]
-    known -= set(study.searched) if any(commands) else set()
+    known -= set(study.searched) if any(map(_words, commands)) else set()
     new = (
         n for n in re.findall(r"\{([^{}]+)\}", training) if n not in known and f"{placeholders.option(n)}" in training
     )

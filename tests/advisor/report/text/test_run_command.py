@@ -175,7 +175,11 @@ def test_options_that_no_trial_had_are_named() -> None:
 def test_an_option_that_no_recorded_command_names_is_new_although_the_hyperparameter_was_logged() -> None:
     """A script that loops over the rates itself would ignore `--learning-rate`."""
     training = command_for("python sweep.py")
-    for command, new in (("python sweep.py", ("--learning-rate", "--model.dropout")), ("", ())):
+    for command, new in (
+        ("python sweep.py", ("--learning-rate", "--model.dropout")),
+        ("", ()),
+        ("tool demo", ()),  # the study's command is `python train.py` then, which is not the trial's own
+    ):
         facts = {"command": command} if command else {}
         trial = Trial(index=0, id="t", name="t", status="complete", params=PARAMS, facts=facts)
         assert new_options(Study(spec=SPEC, trials=(trial,), metrics={}), training) == new
