@@ -53,7 +53,7 @@ def ladder(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySp
     if spec is None:
         return None
     spec = _below_failures(study, spec.model_copy(update={"trials": trials}))
-    spec = _beyond_best(study, spec) if rate_only else spec
+    spec = _beyond_best(study, spec, keep) if rate_only else spec
     every = settings_needed(len(base.searched))
     notes = (
         *spec.notes,
@@ -130,12 +130,13 @@ def _below_failures(study: Study, spec: StudySpec) -> StudySpec:
     return spec
 
 
-def _beyond_best(study: Study, spec: StudySpec) -> StudySpec:
+def _beyond_best(study: Study, spec: StudySpec, keep: Collection[str]) -> StudySpec:
     """Return the study with learning rates that reach half a decade beyond the best one, if no trial was made beyond it.
 
-    With so few trials, no rule can tell if results improve there. On a side with other trials, they reach at most a decade.
+    With so few trials, no rule can tell if results improve there. On a side with other trials, they reach at most a decade. keep:
+    hyperparameters whose ranges findings changed; they stay.
     """
-    for name in filter(is_learning_rate, spec.searched):
+    for name in (n for n in spec.searched if is_learning_rate(n) and n not in keep):
         old, best = spec.parameters[name], as_number(study.ranked()[0].params.get(name))
         tried = [as_number(t.params[name]) for t in study.trials if study.ended[t.index] and name in t.params]
         if old.low is None or old.high is None or old.scale != "log" or not best > 0 or len(set(tried)) < 2:
