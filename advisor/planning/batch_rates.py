@@ -2,12 +2,11 @@
 
 The best learning rate grows with the batch size, so the trials of all sizes together can place its range too low for a large batch
 size, or too high for a small one. If the best trial near the new batch size has the outermost rate of the trials near it, the range
-reaches half a decade beyond.
+reaches half a decade beyond: as far as the best rate moves for ten times the batch size, if it grows with the square root.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import get_args
 
@@ -18,16 +17,13 @@ from advisor.model.space import as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.model.words import clean, setting, trimmed
-from advisor.planning.base import validate
+from advisor.planning.base import HALF_DECADE, validate
 from advisor.planning.goals import with_range
 
 NEAR = 1.5
 """Maximum ratio between the batch size of a trial and that of the next study. Our choice."""
 MIN_NEAR = 3
 """Minimum number of trials near it that have a result; with fewer, the best one is the outermost too often. Our choice."""
-ROOM = math.sqrt(10)
-"""Ratio between the new end of the range and the best rate: half a decade, the change of the best rate for ten times the batch size
-if it grows with the square root. Our choice."""
 
 
 def with_room(study: Study, spec: StudySpec) -> StudySpec:
@@ -39,7 +35,11 @@ def with_room(study: Study, spec: StudySpec) -> StudySpec:
         usable = [t for t in study.ranked() if t in near]
         for rate in rates if len(usable) >= MIN_NEAR else ():
             old = spec.parameters[rate]
-            new = old if _contradicted(study, rate, size, usable[0]) else _extended(old, rate, size, usable, near)
+            new = (
+                old
+                if _contradicts_trend(study, rate, size, usable[0])
+                else _with_room_beyond(old, rate, size, usable, near)
+            )
             goal = with_range(spec.goal, rate, old, new)
             if new.high != old.high or new.low != old.low:
                 side = "higher" if new.high != old.high else "lower"
@@ -60,14 +60,14 @@ def _near(study: Study, name: str, size: float) -> Iterator[Trial]:
             yield trial
 
 
-def _contradicted(study: Study, rate: str, size: str, near: Trial) -> bool:
-    """Return whether a better trial has a lower rate at a larger batch size, or a higher one at a smaller: the trend is not so."""
+def _contradicts_trend(study: Study, rate: str, size: str, near: Trial) -> bool:
+    """Return whether the study's best trial has a lower rate at a larger batch size than this one, or a higher one at a smaller."""
     best = study.ranked()[0]
     rates, sizes = ([as_number(t.params.get(n)) for t in (best, near)] for n in (rate, size))
     return (rates[0] - rates[1]) * (sizes[0] - sizes[1]) < 0
 
 
-def _extended(old: Parameter, rate: str, size: str, usable: list[Trial], near: list[Trial]) -> Parameter:
+def _with_room_beyond(old: Parameter, rate: str, size: str, usable: list[Trial], near: list[Trial]) -> Parameter:
     """Return the range of the rate with room beyond the best rate of these trials, on a side on which it is the outermost.
 
     usable: the trials of `near` with a result, best first.
@@ -78,9 +78,9 @@ def _extended(old: Parameter, rate: str, size: str, usable: list[Trial], near: l
     assert high is not None
     outermost: dict[Side, bool] = {"low": best == min(tried), "high": best == max(tried)}
     if outermost["high"]:
-        high = max(high, min(significant(best * ROOM, 2), most))
+        high = max(high, min(significant(best * HALF_DECADE, 2), most))
     if outermost["low"]:
-        low = min(low, max(significant(best / ROOM, 2), least))
+        low = min(low, max(significant(best / HALF_DECADE, 2), least))
     sides = [s for s in get_args(Side) if outermost[s]]
     if (low, high) == (old.low, old.high) or len(sides) != 1:
         return old

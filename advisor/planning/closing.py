@@ -26,7 +26,7 @@ from advisor.model.spec import Parameter, Sampler, StudySpec
 from advisor.model.study import Study
 from advisor.model.words import clean, listed, setting, trimmed
 from advisor.planning import gain, price
-from advisor.planning.base import best_setting, name_of_round, searches, validate
+from advisor.planning.base import HALF_DECADE, best_setting, name_of_round, searches, validate
 from advisor.planning.designs.catalogue import DESIGNS
 from advisor.planning.designs.explore import asks, explore
 from advisor.planning.designs.ladder import ladder
@@ -133,7 +133,7 @@ def _candidates(
     if searching and (evidence.state != "fine" or asks(study, base)):
         if evidence.effect != "fine" or evidence.variation != "fine":
             yield ladder(study, base)
-        if evidence.effect != "fine" != evidence.variation and not asks(study, base):
+        if "fine" not in (evidence.effect, evidence.variation) and not asks(study, base):
             yield _noise_first(study, base)
         yield explore(study, verdicts, rules, base, evidence)
     designs: list[PlanName] = ["exploit"] if searching and evidence.state == "fine" else []
@@ -178,13 +178,16 @@ def _at_least_a_decade(study: Study, name: str, rate: Parameter) -> Parameter:
     ):
         return rate
     middle, (least, most) = math.sqrt(rate.low * rate.high), rate.reach
-    low, high = (significant(middle * factor, 2) for factor in (1 / math.sqrt(10), math.sqrt(10)))
+    low, high = (significant(middle * factor, 2) for factor in (1 / HALF_DECADE, HALF_DECADE))
     why = f"a decade around the rates that were tried, {trimmed(rate.low)} to {trimmed(rate.high)}"
     return rate.model_copy(update={"low": max(low, least), "high": min(high, most), "scale": "log", "why": why})
 
 
 def _noise_first(study: Study, base: StudySpec) -> StudySpec | None:
-    """Return repeats of the best setting if so many trials show no effect that it may all be noise; else None."""
+    """Return repeats of the best setting, which show if the results are noise.
+
+    None if fewer trials were run than tune a learning rate alone, or if the setting was repeated already.
+    """
     again = reseed(study, base) if len(settings.read(study)) >= RATE_TRIALS else None
     return again and again.model_copy(
         update={"notes": (*again.notes, NOISE.format(names=listed(map(clean, base.searched))))}

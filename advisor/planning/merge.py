@@ -278,7 +278,7 @@ class _Merger(Follower):
         longer = bool(last.settings) and (last.max_train_steps or 0) > (before.max_train_steps or math.inf)
         if fewer or longer or last.sampler.kind == "adaptive":
             for finding in edits.findings:
-                self.defer(finding, "the search may find a better setting; that one should be repeated")
+                self.defer(finding, "the next study may find a better setting; that one should be repeated")
             self.specs, self.drafted = [_with_notes(last, self.early)], []
 
     def put_off_for_good(self) -> None:

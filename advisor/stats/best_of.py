@@ -12,11 +12,6 @@ from scipy.special import gammaln
 
 from advisor.model.space import FloatArray
 
-_MIN_FADE = 0.25
-"""Lower limit of `Halving.fade`."""
-_USUAL_FADE = 0.7
-"""Value of `Halving.fade` for studies with fewer than 8 trials, which are too few to estimate it."""
-
 
 def chance_of_better(costs: FloatArray, n: int, level: float) -> float:
     """Return the probability that `n` of the trials with costs (N,), drawn without replacement, include a cost below `level`."""
@@ -73,10 +68,6 @@ class Halving:
     """Expected difference between the two best costs, exact for these trials."""
     shape: float
     """Shape parameter of the gamma distribution of that difference over random studies of the same size and space."""
-    fade: float
-    """Predicted ratio, 0.25..1, of the gain from the next doubling of the trials to the gain from the last doubling. It is
-    estimated from random quarters and eighths of the trials.
-    """
 
     def interval(self, level: float) -> tuple[float, float]:
         """Return (low, high) bounds of the expected loss in other studies of the space; each bound is one-sided at `level`."""
@@ -122,15 +113,12 @@ def halving(costs: FloatArray) -> Halving:
     n, gaps = len(ordered), np.diff(ordered)
     largest = gaps.max(initial=0.0)
     if not largest > 0:
-        return Halving(0.0, 1.0, _MIN_FADE)
+        return Halving(0.0, 1.0)
     gaps = gaps / largest  # avoids overflow for huge costs
     terms = _chance_worse(n, n / 2) * gaps
-    losses = [0.0, *(float(_chance_worse(n, n / k) @ gaps) for k in (2, 4, 8) if n / k >= 1)]
-    variance = float((terms**2).sum()) / 2
-    later, before = losses[-2], losses[-1] - losses[1]
-    fade = float(np.clip(later / before, _MIN_FADE, 1.0)) if before > 0 and len(losses) > 3 else _USUAL_FADE
-    shape = losses[1] ** 2 / variance if variance > 0 else 1.0
-    return Halving(losses[1] * float(largest), shape, fade)
+    loss, variance = float(terms.sum()), float((terms**2).sum()) / 2
+    shape = loss**2 / variance if variance > 0 else 1.0
+    return Halving(loss * float(largest), shape)
 
 
 def _ordered(costs: FloatArray) -> FloatArray:

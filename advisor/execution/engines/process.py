@@ -169,7 +169,7 @@ CAUSES = {
         "the script logs another value of a hyperparameter than the study gives it; pass it in the command, as in --lr {lr}"
     ),
 }
-"""What to do about errors of MLflow that scripts cause which also run without a launcher, by a part of the error's text."""
+"""Errors of MLflow that a script causes only under a launcher: a part of the error's text, and what to do about it."""
 
 
 def last_line(log: Path) -> str:

@@ -25,7 +25,7 @@ from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import clean, count, listed
 from advisor.planning import price
-from advisor.planning.base import best_setting
+from advisor.planning.base import HALF_DECADE, best_setting
 from advisor.planning.states import settings_needed
 
 MIN_SEARCHED = 2
@@ -34,8 +34,6 @@ DECADE = 10.0
 """Maximum ratio between the best learning rate and the ends of its range in a search of the rate alone."""
 CLEAR = 0.2
 """Minimum importance that decides which hyperparameter to keep; less is hardly told from noise with so few trials. Our choice."""
-ROOM = math.sqrt(10)
-"""Ratio between the best learning rate, if it is the outermost one, and the end of a range that reaches beyond it."""
 
 
 def ladder(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySpec | None:
@@ -117,7 +115,7 @@ def _below_failures(study: Study, spec: StudySpec) -> StudySpec:
         if not usable or not bad or old.high is None or not 0 < max(usable) < min(bad):
             continue
         best = as_number(good[0].params.get(name))
-        reach = 10.0 if best == max(usable) else ROOM
+        reach = 10.0 if best == max(usable) else HALF_DECADE
         high = significant(min(math.sqrt(max(usable) * min(bad)), reach * max(usable)), 2)
         low = old.low if old.low is None or not best < 3 * old.low else significant(best / 3, 2)
         if low is not None and low < high < old.high:
@@ -143,8 +141,16 @@ def _beyond_best(study: Study, spec: StudySpec, keep: Collection[str]) -> StudyS
             continue
         least, most = old.reach
         near = significant(best / DECADE, 2), significant(best * DECADE, 2)
-        low = min(old.low, max(significant(best / ROOM, 2), least)) if best <= min(tried) else max(old.low, near[0])
-        high = max(old.high, min(significant(best * ROOM, 2), most)) if best >= max(tried) else min(old.high, near[1])
+        low = (
+            min(old.low, max(significant(best / HALF_DECADE, 2), least))
+            if best <= min(tried)
+            else max(old.low, near[0])
+        )
+        high = (
+            max(old.high, min(significant(best * HALF_DECADE, 2), most))
+            if best >= max(tried)
+            else min(old.high, near[1])
+        )
         if low < high and (low, high) != (old.low, old.high):
             side = "lowest" if low < old.low else "highest"
             why = f"at most a decade around the best rate, {best:.3g}"

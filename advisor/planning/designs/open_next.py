@@ -14,21 +14,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from advisor.model import optimizers
+from advisor.model import optimizers, parameter_kinds
 from advisor.model.optimizers import LADDERS, RATE_TRIALS, Rung
 from advisor.model.prediction import significant
 from advisor.model.space import as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
 from advisor.model.words import clean, setting, trimmed
-from advisor.planning.base import validate
+from advisor.planning.base import HALF_DECADE, validate
 from advisor.planning.goals import domain
 from advisor.planning.states import settings_needed
 
 RESOLVED = 10.0
 """Maximum ratio between the nearest worse or failed rates on both sides of the best one. Our choice."""
-AROUND = math.sqrt(10)
-"""Minimum ratio between each end of the new range and the best rate."""
 DECADE = 10.0
 """Maximum ratio between 1 - value at the low end of momentum or beta1 and in the trials so far. Our choice."""
 
@@ -38,28 +36,28 @@ def open_next(study: Study, spec: StudySpec) -> StudySpec | None:
     rates = [n for n, p in spec.searched.items() if is_learning_rate(n) and p.scale == "log"]
     if len(spec.searched) != 1 or list(study.searched) != rates or study.spec.sampler.kind == "adaptive":
         return None
-    best, within = _resolved(study, rates[0])
+    best, within = _best_rate(study, rates[0])
     found = next(_candidates(spec), None)
     if within > RESOLVED or found is None:
         return None
     name, rung = found
     old, fixed = spec.parameters[rates[0]], spec.parameters[name]
     known = f"the best {clean(rates[0])}, {trimmed(best)}, is known to within a factor of {trimmed(within, 2)}"
-    added = _added(
+    new = _new_parameter(
         rung, fixed, f"the next to tune: {known}, and {clean(name)} was {setting(fixed.value)} in all trials"
     )
-    low, high = (significant(best * factor, 2) for factor in _factors(rung, added, as_number(fixed.value)))
+    low, high = (significant(best * factor, 2) for factor in _factors(rung, new, as_number(fixed.value)))
     low, high = max(low, old.reach[0]), min(high, old.reach[1])
     why = f"around the best rate, {trimmed(best)}; nearby rates are worse on both sides"
-    why += f"; with less {clean(name)}, the best rate is higher" if high > best * AROUND * 1.01 else ""
+    why += f"; with less {clean(name)}, the best rate is higher" if high > best * HALF_DECADE * 1.01 else ""
     rate = old.model_copy(update={"low": low, "high": high, "why": why})
-    goal = f"Add {clean(name)}: {domain(added)}"
+    goal = f"Add {clean(name)}: {domain(new)}"
     trials = max(RATE_TRIALS, settings_needed(2))
-    opened = spec.with_parameter(rates[0], rate).with_parameter(name, added)
+    opened = spec.with_parameter(rates[0], rate).with_parameter(name, new)
     return validate(opened.model_copy(update={"goal": goal, "trials": trials}))
 
 
-def _added(rung: Rung, fixed: Parameter, why: str) -> Parameter:
+def _new_parameter(rung: Rung, fixed: Parameter, why: str) -> Parameter:
     """Return the hyperparameter in its usual range, at most a decade of 1 - value below the value that all trials had."""
     now = as_number(fixed.value)
     low, high = min(rung.low, now), max(rung.high, now)
@@ -67,17 +65,17 @@ def _added(rung: Rung, fixed: Parameter, why: str) -> Parameter:
     return Parameter(type="float", low=low, high=high, scale=rung.scale, limits=fixed.limits, why=why)
 
 
-def _factors(rung: Rung, added: Parameter, now: float) -> tuple[float, float]:
+def _factors(rung: Rung, new: Parameter, now: float) -> tuple[float, float]:
     """Return the ratios of the new range's ends to the best rate: at least half a decade.
 
     With momentum m, a step is as long as one at the rate / (1 - m) without, so the best rate changes with 1 - m.
     """
-    if rung.name != "momentum" or added.low is None or added.high is None:
-        return 1 / AROUND, AROUND
-    return min(1 / AROUND, (1 - added.high) / (1 - now)), max(AROUND, (1 - added.low) / (1 - now))
+    if rung.name != "momentum" or new.low is None or new.high is None:
+        return 1 / HALF_DECADE, HALF_DECADE
+    return min(1 / HALF_DECADE, (1 - new.high) / (1 - now)), max(HALF_DECADE, (1 - new.low) / (1 - now))
 
 
-def _resolved(study: Study, rate: str) -> tuple[float, float]:
+def _best_rate(study: Study, rate: str) -> tuple[float, float]:
     """Return the best rate and the ratio between the nearest worse or failed rates on both sides; infinite without both."""
     tried = [as_number(t.params.get(rate)) for t in study.trials if study.ended[t.index]]
     best = as_number(study.ranked()[0].params.get(rate)) if study.ranked() else 0.0
@@ -86,8 +84,12 @@ def _resolved(study: Study, rate: str) -> tuple[float, float]:
 
 
 def _candidates(spec: StudySpec) -> Iterator[tuple[str, Rung]]:
-    """Yield the fixed hyperparameters (name, rung) of the optimizers' ladders that a study of this size can search."""
-    for ladder in {rungs[1:] for rungs in LADDERS.values()}:
+    """Yield the fixed hyperparameters (name, rung) to search in a study of this size: the optimizer's, or any if it is unknown."""
+    choosers = [
+        p.value for n, p in spec.parameters.items() if parameter_kinds.chooses_optimizer(n) and p.value is not None
+    ]
+    own = next(filter(None, map(optimizers.optimizer_of, choosers)), None)
+    for ladder in dict.fromkeys(rungs[1:] for name, rungs in LADDERS.items() if own in (None, name)):
         for rung in (r for r in ladder if r.min_trials <= settings_needed(2)):
             for name, p in spec.parameters.items():
                 denoted = any(optimizers.denotes(rung.name, name, optimizer) for optimizer in LADDERS)

@@ -141,6 +141,6 @@ def _isolation_caption(isolation: Isolation, *, minimize: bool) -> Message:
         best_label=Name(best_label),
         worst=Objective(worst),
         worst_label=Name(worst_label),
-        chance=chance if rare else "A difference this large is not rare by chance.",
+        chance=chance if rare else "Chance alone often makes such a difference.",
         failing=failing,
     )

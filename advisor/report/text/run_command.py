@@ -98,9 +98,7 @@ def new_options(study: Study, training: str) -> tuple[str, ...]:
     known = {*study.spec.parameters, *logged, *placeholders.values(study.spec), "seed", "max_train_steps"}
     commands = [trial.facts.get("command", "") for trial in study.trials[:_MAX_COMMANDS]]
     known -= set(study.searched) if any(map(_words, commands)) else set()
-    new = (
-        n for n in re.findall(r"\{([^{}]+)\}", training) if n not in known and f"{placeholders.option(n)}" in training
-    )
+    new = (n for n in re.findall(r"\{([^{}]+)\}", training) if n not in known and placeholders.option(n) in training)
     options = (placeholders.option(n).partition(" ")[0] for n in new)
     named = {word.partition("=")[0] for command in commands for word in command.split()}
     return tuple(o for o in dict.fromkeys(options) if o not in named)

@@ -41,7 +41,7 @@ class SpaceUndersampled(Rule):
     better. Two such studies disagree, and a comparison of their results depends on luck.
 
     ## What to do
-    Sample two or four times as many trials from the same space, until another doubling is expected to gain little. Or search fewer
+    Sample twice as many trials from the same space, and again until another doubling is expected to gain little. Or search fewer
     hyperparameters or narrower ranges with equally many trials.
 
     ## How sure
@@ -50,8 +50,8 @@ class SpaceUndersampled(Rule):
     simulated studies of 8 to 40 random trials, the probabilities were calibrated (Brier score 0.13). In 3 % of studies, confidence
     was above 50 % although the advice gained less than noise. If all settings are equally good, the best one is only the luckiest.
     So if no setting was repeated, the rule fires only if results depend on a hyperparameter or vary more than plausible noise. If
-    settings are equally good and vary
-    by 5 % between seeds, the rule fired in 3 % of 420 simulated studies. If the sampler used earlier results, confidence is lower.
+    settings are equally good and vary by 5 % between seeds, the rule fired in 3 % of 420 simulated studies. If the sampler used
+    earlier results, confidence is lower.
     """
 
     playbook: ClassVar[str] = "How many trials are needed to get good results with quasi-random search?"

@@ -180,8 +180,8 @@ class StepPosition(Rule):
     def _past_best(self, study: Study, placed: Sequence[BestStep], fewer: int) -> Finding:
         steps, last = round(np.median([b.steps for b in placed])), Percent(max(b.place for b in placed))
         why = (
-            f"None of the best trials improves after {last} of {study.length(steps)}; this is {self.spare:g} times the latest best "
-            "step of the better half of all trials"
+            f"{study.length(fewer)} are {self.spare:g} times the latest best step of the better half of the trials, and none of "
+            f"the best trials improves after {last} of {steps:,}"
         )
         p = last.value ** len(placed)
         return self.finding(

@@ -262,7 +262,7 @@ def test_a_trial_is_not_repeated_before_there_are_trials_for_all_hyperparameters
     made = plan(few, [found("adopt", "exploitation", again)])
     assert made.specs[0].goal.startswith("Search only lr: 5 trials cannot show")
     assert [(d.rule, d.reason) for d in made.deferred] == [
-        ("adopt", "the search may find a better setting; that one should be repeated")
+        ("adopt", "the next study may find a better setting; that one should be repeated")
     ]
 
 

@@ -63,3 +63,10 @@ def test_the_plan_of_a_quiet_sweep_has_it() -> None:
 )
 def test_it_waits_for_a_known_rate_and_something_to_add(study: Study) -> None:
     assert opened(study) is None
+
+
+@pytest.mark.parametrize(("optimizer", "name"), [("sgd", "momentum"), ("adamw", "beta1")])
+def test_the_hyperparameter_is_one_of_the_optimizer(optimizer: str, name: str) -> None:
+    spec = opened(sweep(momentum=0.9, beta1=0.9, optimizer=optimizer))
+    assert spec is not None
+    assert spec.searched.keys() == {"lr", name}
