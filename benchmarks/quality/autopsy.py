@@ -2,9 +2,10 @@
 
     python benchmarks/quality/autopsy.py                     # seeds 100 to 109
     python benchmarks/quality/autopsy.py --seeds 0:5 --show  # the seeds that the checks were developed on; print wrong verdicts
+    python benchmarks/quality/autopsy.py --device cuda
 
-"At once": values are known at the step, as on a CPU. "Late": they become known 40 steps later, as on a GPU; with and without
-`autopsy="batch"`. A verdict is right if it names the cause and the tensor, layer or operation. A training that survives its fault
+"At once": values are known at the step, as on a CPU or in a replay. "Late": they become known 40 steps later, as on a GPU; with and
+without `autopsy="batch"`. With `--device cuda` the trainings run on the GPU, and the late modes are the hook's own. A verdict is right if it names the cause and the tensor, layer or operation. A training that survives its fault
 without a non-finite value is drawn again. A healthy training, without a fault, must give no record.
 """
 
@@ -61,7 +62,8 @@ class Observer:
         """Train for some steps; return the record, if there is one."""
         optimizers = [training.optimizer]
         watch = Autopsy(training.model, optimizers, self.write, self.warn, keeps_batches=keeps_batches)
-        watch.reads = "cpu" if at_once else "none"
+        on_cpu = next(training.model.parameters()).is_cpu
+        watch.reads = "all" if at_once else "none" if on_cpu else "cpu"
         self.capture = StepCapture(optimizers, self, measure=GradientNorm(), watch=watch)
         for i in range(training.steps):
             watch.on_batch(batch := training.batch(i))
@@ -96,11 +98,13 @@ def main() -> None:
     parser.add_argument("--seeds", default="100:110")
     parser.add_argument("--fault", action="append", choices=list(FAULTS))
     parser.add_argument("--mode", action="append", choices=list(MODES))
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
     first, last = map(int, options.seeds.split(":"))
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
+    torch.set_default_device(options.device)
     modes = options.mode or list(MODES)
     print(f"| fault | {' | '.join(modes)} |\n|---|{'---|' * len(modes)}")
     totals = {mode: dict.fromkeys(("right", "open", "wrong", "silent"), 0) for mode in modes}

@@ -137,7 +137,7 @@ class HalfOverflow(Training):
         self.gain = 1.0 if i < self.at else 10 ** self.draw.uniform(5.5, 6.5)
 
     def output(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.autocast("cpu", dtype=torch.float16):
+        with torch.autocast(x.device.type, dtype=torch.float16):
             hidden = self.model[0](x)
             for layer in list(self.model)[1:-1]:
                 hidden = layer(hidden)

@@ -1,6 +1,7 @@
-"""Measures the processor time that `autopsy=True` adds to a healthy training step.
+"""Measures the processor time (on a GPU: the time) that `autopsy=True` adds to a healthy training step.
 
     python benchmarks/speed/autopsy_cost.py
+    python benchmarks/speed/autopsy_cost.py --device cuda --models tiny,10M,gpt2
 
 One logger records one training, in short blocks that take turns: with the autopsy, without it, and once more without it. The
 time of a kind is the mean of its fastest tenth of blocks, which other load on the machine disturbs least. The difference of the
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import torch
 from models import MODELS, Training
+from overhead import wait
 
 from advisor_pytorch import TuningLogger
 from advisor_pytorch.autopsy.watch import Autopsy
@@ -38,16 +40,19 @@ def start(training: Training, folder: Path) -> TuningLogger:
 
 
 def block(log: TuningLogger, training: Training, steps: int, watch: Autopsy | None) -> float:
-    """Train a block of steps with or without the autopsy; return microseconds of processor time a step."""
+    """Train a block of steps with or without the autopsy; return microseconds a step."""
     log._autopsy = log._capture._watch = watch
     if watch is not None:
         patches.listen(watch._listener)
     batches = iter(log.batches(itertools.repeat(torch.zeros(64, 1))))
-    begun = time.process_time()
+    wait(training.device)
+    clock = time.perf_counter if training.device.type == "cuda" else time.process_time
+    begun = clock()
     for _ in range(steps):
         next(batches)
         log.step(training.step())
-    seconds = time.process_time() - begun
+    wait(training.device)
+    seconds = clock() - begun
     if watch is not None:
         patches.ignore(watch._listener)
     return seconds / steps * 1e6
@@ -58,11 +63,12 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(list(MODELS)[:2]))
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print("| training | step | added by the autopsy | noise |\n|---|---|---|---|")
     for model in options.models.split(","):
-        training = MODELS[model](torch.device("cpu"))
+        training = MODELS[model](torch.device(options.device))
         with tempfile.TemporaryDirectory() as folder, start(training, Path(folder)) as log:
             watch = log._autopsy
             assert watch is not None

@@ -1,0 +1,183 @@
+"""Trains on a GPU with one cause of slowness at a time, and prints what the rules about speed say.
+
+    python benchmarks/quality/gpu_rules.py              # about eight minutes on one GPU
+    python benchmarks/quality/gpu_rules.py --seconds 5 --device cpu --only healthy   # does it run?
+
+Each study has two trials of a perceptron, or a trial for each batch size. A cell is what the rule says: "fires", "quiet", or "-"
+if it needs what was not logged. The last column says which rules should fire. It needs `nvidia-ml-py` for the GPU's utilisation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+import advisor
+from advisor_pytorch import TuningLogger
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+RULES = ("input-bound", "host-sync", "gpu-underused", "grad-accumulation", "batch-throughput")
+FEATURES, CLASSES = 1024, 100
+
+
+@dataclass(frozen=True)
+class Situation:
+    """One cause, or none. Sizes are such that a healthy step takes the GPU some milliseconds."""
+
+    expected: tuple[str, ...] = ()
+    batch_sizes: tuple[int, ...] = (8192, 8192)
+    width: int = 4096
+    depth: int = 4
+    micro_batches: int = 1
+    loader: Callable[[int], Iterable[Any]] | None = None
+    reads_each_step: bool = False
+    """Read the loss and compute a metric on the host at each step, as in many scripts."""
+    rests_s: float = 0.0
+    """Time in which the loop does something else between two steps, in its own code."""
+
+
+class Decoded(Dataset[tuple[np.ndarray, int]]):
+    """Examples that take a while to decode."""
+
+    def __len__(self) -> int:
+        return 10**6
+
+    def __getitem__(self, i: int) -> tuple[np.ndarray, int]:
+        rng = np.random.default_rng(i)
+        image = rng.standard_normal(FEATURES, dtype=np.float32)
+        for _ in range(4):
+            image = np.sort(image)[::-1] * np.float32(0.9) + image
+        return image, i % CLASSES
+
+
+def decoding(workers: int) -> Callable[[int], Iterable[Any]]:
+    """Return what makes a loader for a batch size."""
+    ahead = 4 if workers else None
+    return lambda size: DataLoader(Decoded(), size, num_workers=workers, pin_memory=True, prefetch_factor=ahead)
+
+
+SITUATIONS = {
+    "healthy": Situation(),
+    "healthy, loader with workers": Situation(batch_sizes=(512, 512), width=8192, depth=12, loader=decoding(12)),
+    "the loader decodes in the loop": Situation(("input-bound",), (512, 512), loader=decoding(0)),
+    "loss and metric read at each step": Situation(("host-sync",), (2048, 2048), width=2048, reads_each_step=True),
+    "the loop does other work": Situation(("host-sync",), (2048, 2048), rests_s=0.01),
+    "small pieces": Situation(("gpu-underused",), (8, 8), width=32, depth=2),
+    "accumulated without need": Situation(("grad-accumulation",), micro_batches=8),
+    "batch sizes to a plateau": Situation(("batch-throughput",), (64, 256, 1024, 4096, 8192, 16384)),
+    "batch sizes, throughput grows": Situation((), (16, 32, 64, 128), width=8192),
+}
+
+
+class Work:
+    """A perceptron on random data that stays on the device, unless the situation has a loader."""
+
+    def __init__(self, situation: Situation, batch_size: int, device: torch.device) -> None:
+        self.situation, self.batch_size, self.device = situation, batch_size, device
+        width = situation.width
+        layers: list[nn.Module] = [nn.Linear(FEATURES, width), nn.ReLU()]
+        for _ in range(situation.depth):
+            layers += [nn.Linear(width, width), nn.ReLU()]
+        self.model = nn.Sequential(*layers, nn.Linear(width, CLASSES)).to(device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01, momentum=0.9, fused=device.type == "cuda")
+
+    def batches(self) -> Iterable[Batch]:
+        if self.situation.loader is not None:
+            return self.situation.loader(self.batch_size)
+        return Resident(self.batch_size // self.situation.micro_batches, self.device)
+
+    def train(self, log: TuningLogger, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        for i, (x, y) in enumerate(log.batches(self.batches())):
+            loss, out = self.loss(x.to(self.device, non_blocking=True), y.to(self.device, non_blocking=True))
+            loss.backward()  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
+            if (i + 1) % self.situation.micro_batches:
+                continue
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            log.step(loss)
+            self.rest(loss, out, y)
+            if time.monotonic() > end:
+                break
+        log.evaluate({"val/loss": loss})
+
+    def loss(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.autocast(self.device.type, torch.bfloat16):
+            out = self.model(x)
+            return nn.functional.cross_entropy(out, y) / self.situation.micro_batches, out
+
+    def rest(self, loss: torch.Tensor, out: torch.Tensor, y: torch.Tensor) -> None:
+        """What the loop does after the step."""
+        if self.situation.reads_each_step:
+            loss.item()
+            predicted, true = out.detach().float().cpu().numpy(), y.cpu().numpy()
+            np.mean([np.mean(predicted[true == k].argmax(1) == k) for k in range(CLASSES)])
+        time.sleep(self.situation.rests_s)
+
+
+class Resident:
+    """The same random batch on the device, again and again."""
+
+    def __init__(self, size: int, device: torch.device) -> None:
+        self.batch = torch.randn(size, FEATURES, device=device), torch.randint(CLASSES, (size,), device=device)
+
+    def __iter__(self) -> Iterator[Batch]:
+        while True:
+            yield self.batch
+
+
+def run(name: str, situation: Situation, seconds: float, device: torch.device, store: str) -> None:
+    """Train the trials of a situation, each for some seconds, as runs of the experiment `name`."""
+    for i, batch_size in enumerate(situation.batch_sizes):
+        torch.manual_seed(i)
+        work = Work(situation, batch_size, device)
+        with TuningLogger(
+            work.model,
+            work.optimizer,
+            params={"batch_size": batch_size, "learning_rate": 0.01 * (i + 1)},
+            objective="val/loss",
+            seed=i,
+            experiment=name,
+            tracking_uri=store,
+            close_timeout_s=120.0,
+        ) as log:
+            work.train(log, seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Show what the rules about speed say of real trainings on a GPU.")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument(
+        "--seconds", type=float, default=28.0, help="seconds of each trial; trials of batch sizes: a third"
+    )
+    parser.add_argument("--only", action="append", choices=list(SITUATIONS))
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    what = torch.cuda.get_device_name(device) if device.type == "cuda" else "no GPU"
+    print(f"{what}, PyTorch {torch.__version__}\n\n| training | {' | '.join(RULES)} | should fire |\n|---|{'---|' * 6}")
+    with tempfile.TemporaryDirectory() as folder:
+        store = f"sqlite:///{Path(folder) / 'mlflow.db'}"
+        for name in options.only or SITUATIONS:
+            situation = SITUATIONS[name]
+            seconds = options.seconds / (3 if len(situation.batch_sizes) > 2 else 1)
+            run(name, situation, seconds, device, store)
+            status = {v.rule: v.status for v in advisor.analyze(name, tracking_uri=store).verdicts}
+            cells = [_CELLS.get(status[rule], status[rule]) for rule in RULES]
+            print(f"| {name} | {' | '.join(cells)} | {', '.join(situation.expected) or 'none'} |", flush=True)
+
+
+_CELLS = {"fired": "**fires**", "missing": "-"}
+
+
+if __name__ == "__main__":
+    main()
