@@ -5,8 +5,10 @@
     python benchmarks/quality/autopsy.py --device cuda
 
 "At once": values are known at the step, as on a CPU or in a replay. "Late": they become known 40 steps later, as on a GPU; with and
-without `autopsy="batch"`. With `--device cuda` the trainings run on the GPU, and the late modes are the hook's own. A verdict is right if it names the cause and the tensor, layer or operation. A training that survives its fault
-without a non-finite value is drawn again. A healthy training, without a fault, must give no record.
+without `autopsy="batch"`. With `--device cuda` the trainings run on the GPU, and the late modes are the hook's own.
+
+A verdict is right if it names the cause and the tensor, layer or operation. A training that survives its fault without a non-finite
+value is drawn again. A healthy training, without a fault, must give no record.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ class Observer:
         self.history, self.record = History(), ""
 
     def hand_over(self, chunk: PendingChunk) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
         for table in chunk.tables():
             self.history.add(table)
 

@@ -161,6 +161,7 @@ def main() -> None:
         "--seconds", type=float, default=28.0, help="seconds of each trial; trials of batch sizes: a third"
     )
     parser.add_argument("--only", action="append", choices=list(SITUATIONS))
+    parser.add_argument("--show", action="store_true", help="print the findings")
     options = parser.parse_args()
     device = torch.device(options.device)
     what = torch.cuda.get_device_name(device) if device.type == "cuda" else "no GPU"
@@ -171,9 +172,13 @@ def main() -> None:
             situation = SITUATIONS[name]
             seconds = options.seconds / (3 if len(situation.batch_sizes) > 2 else 1)
             run(name, situation, seconds, device, store)
-            status = {v.rule: v.status for v in advisor.analyze(name, tracking_uri=store).verdicts}
+            verdicts = advisor.analyze(name, tracking_uri=store).verdicts
+            status = {v.rule: v.status for v in verdicts}
             cells = [_CELLS.get(status[rule], status[rule]) for rule in RULES]
             print(f"| {name} | {' | '.join(cells)} | {', '.join(situation.expected) or 'none'} |", flush=True)
+            if options.show:
+                for finding in (f for v in verdicts if v.rule in RULES for f in v.findings):
+                    print(f"    {finding.rule}, {finding.severity}: {finding}")
 
 
 _CELLS = {"fired": "**fires**", "missing": "-"}

@@ -105,10 +105,12 @@ def class_counts(loader: object) -> list[int] | None:
         or not 0 < (_length_or_none(targets) or 0) <= MAX_TARGETS
     ):
         return None
-    numbers = torch.as_tensor(targets)
+    numbers = torch.as_tensor(targets, device="cpu")
     if numbers.dim() != 1 or numbers.is_floating_point():
         return None
-    counts = torch.bincount(numbers if indices is None else numbers[torch.as_tensor(indices)], minlength=number)
+    counts = torch.bincount(
+        numbers if indices is None else numbers[torch.as_tensor(indices, device="cpu")], minlength=number
+    )
     return [int(n) for n in counts] if len(counts) == number else None
 
 

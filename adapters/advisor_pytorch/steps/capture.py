@@ -210,7 +210,8 @@ class StepCapture:
         elif self._batch_size is not None:
             self._nominal_examples += self._batch_size
         if grad_norm is not None and self._row is None:  # no hook ran: replay of a CUDA graph
-            self._norms.set_whole(detached_copy(torch.as_tensor(grad_norm)))
+            norm = grad_norm if isinstance(grad_norm, torch.Tensor) else torch.tensor(grad_norm, device="cpu")
+            self._norms.set_whole(detached_copy(norm))
             self._open_row()
         if self._row is not None:
             self._close_row()

@@ -89,7 +89,7 @@ class _DeviceTransfer:
         if tensors[0].is_cuda:
             vector = torch.stack(tensors)
             self._tensors = []
-            self._pinned = torch.empty(vector.shape, dtype=vector.dtype, pin_memory=True)
+            self._pinned = torch.empty(vector.shape, dtype=vector.dtype, device="cpu", pin_memory=True)
             self._pinned.copy_(vector, non_blocking=True)
             self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # PyTorch leaves it untyped
             self._event.record(torch.cuda.current_stream(vector.device))

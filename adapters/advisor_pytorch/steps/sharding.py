@@ -92,7 +92,7 @@ class NormPart:
                 norm if weight == 1.0 else norm * math.sqrt(weight) for norm, weight in measured if norm is not None
             ]
             if not parts:
-                return torch.zeros(())
+                return torch.zeros((), device="cpu")
             if len(parts) == 1:
                 return parts[0]
             total: torch.Tensor = torch.linalg.vector_norm(torch.stack([p.to(parts[0].device) for p in parts]))

@@ -42,6 +42,22 @@ class Unprintable:
     __repr__ = __str__
 
 
+def test_a_default_device_is_for_the_users_tensors(uri: str, only_run: OnlyRun, history: History, start: Start) -> None:
+    """With PyTorch's default device on a GPU, each transfer to the host failed; "meta" stands in for it."""
+    log, x = start(uri), torch.randn(16, 4)
+    with torch.device("meta"):
+        for _ in range(3):
+            loss = log._model(x).square().mean()
+            loss.backward()
+            log._capture._optimizers[0].step()
+            log.step(loss)
+        log.step(loss, grad_norm=1.0)
+        log.evaluate({"val/error": 0.5})
+        log.close()
+    run = only_run()
+    assert len(history(run, contract.TRAIN_LOSS)) == len(history(run, contract.GRAD_NORM)) == 4
+
+
 def test_a_refused_loss_takes_no_other_points_with_it(
     uri: str, only_run: OnlyRun, history: History, start: Start, train: Train
 ) -> None:

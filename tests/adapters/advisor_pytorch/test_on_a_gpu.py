@@ -21,7 +21,18 @@ from tests.adapters.fixture_types import History, OnlyRun
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 STEPS = 40
-KINDS = ["float32", "foreach", "fused", "bfloat16", "scaled", "clipped", "accumulated", "compiled", "graphs"]
+KINDS = [
+    "float32",
+    "foreach",
+    "fused",
+    "bfloat16",
+    "scaled",
+    "clipped",
+    "accumulated",
+    "compiled",
+    "graphs",
+    "default device",
+]
 
 
 class Loop:
@@ -87,6 +98,16 @@ def waiting_is_an_error() -> Iterator[Callable[[], None]]:
     torch.cuda.set_sync_debug_mode("default")
 
 
+@pytest.fixture(autouse=True)
+def _default_device(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With kind "default device", tensors are made on the GPU unless the code names a device."""
+    spec = getattr(request.node, "callspec", None)
+    if spec is not None and spec.params.get("kind") == "default device":
+        torch.set_default_device("cuda")
+    yield
+    torch.set_default_device(None)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_hook_changes_no_bit(kind: str, watched: Any) -> None:
     plain = Loop(kind).run()[2 * STEPS :]
@@ -96,7 +117,7 @@ def test_the_hook_changes_no_bit(kind: str, watched: Any) -> None:
     assert all(torch.equal(a.view(torch.int32), b.view(torch.int32)) for a, b in zip(plain, hooked, strict=True))
 
 
-@pytest.mark.parametrize("kind", ["float32", "fused", "bfloat16", "accumulated", "compiled"])
+@pytest.mark.parametrize("kind", ["float32", "fused", "bfloat16", "accumulated", "compiled", "default device"])
 def test_the_stored_values_are_those_of_the_training(
     kind: str, watched: Any, only_run: OnlyRun, history: History
 ) -> None:
@@ -128,13 +149,17 @@ def test_skipped_steps_are_counted(watched: Any, only_run: OnlyRun, history: His
     assert len(history(only_run(), contract.TRAIN_LOSS)) == STEPS - skipped
 
 
-@pytest.mark.parametrize(
-    "kind", [kind for kind in KINDS if kind != "scaled"]
-)  # a gradient scaler itself waits in each step
+PYTORCH_WAITS = ("scaled", "default device")
+"""Trainings in which a gradient scaler, or the optimizer's first step, waits for the device."""
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in PYTORCH_WAITS])
 def test_no_step_waits_for_the_device(kind: str, watched: Any, waiting_is_an_error: Callable[[], None]) -> None:
     loop = Loop(kind)
-    if kind in ("compiled", "graphs"):
-        loop.step(*loop.data[0])
+    if kind in ("compiled", "graphs"):  # PyTorch waits while it compiles and captures
+        for x, y in loop.data[:4]:
+            loop.step(x, y)
+            loop.optimizer.zero_grad()
     with watched(loop) as log:
         waiting_is_an_error()
         loop.run(log)
