@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -42,8 +43,9 @@ from advisor.tracking.stores.location import default_for_writing, locate
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the trials' output.  [default: advisor-runs]")
 @click.option(
     "--retry",
-    type=click.Choice(["failed"]),
-    help="Begin failed trials again, also those that logged metrics.  [default: those of earlier launches that logged nothing]",
+    type=click.Choice(["failed", "all"]),
+    help="failed: begin failed trials again, also those that logged metrics. all: begin every trial again, as after a mistake in "
+    "the training script; MLflow keeps the old runs as deleted.  [default: failed trials of earlier launches that logged nothing]",
 )
 @click.option(
     "--continue",
@@ -60,7 +62,7 @@ def run(
     seed: int | None,
     options: LaunchOptions,
     out: Path | None,
-    retry: str | None,
+    retry: Literal["failed", "all"] | None,
     continued: tuple[str, ...],
     dry_run: bool,
 ) -> None:
@@ -100,7 +102,7 @@ def run(
             location=locate(uri) if uri else default_for_writing(),
             experiment=options.experiment or spec.study,
             options=options,
-            retry="failed" if retry == "failed" else "silent",
+            retry=retry or "silent",
             continued=continued,
             notifier=notifier,
         )

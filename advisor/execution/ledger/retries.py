@@ -1,4 +1,4 @@
-"""Decides which failed trials of earlier launches a launch begins again: without `--retry failed`, those that logged nothing."""
+"""Decides which trials of earlier launches a launch begins again: without `--retry`, the failed ones that logged nothing."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ _MAX_LISTED_METRICS = 8
 
 @dataclass(frozen=True)
 class Retry:
-    """The failed trials that a launch begins again. Their old runs are deleted in MLflow, where they can be restored."""
+    """The trials of earlier launches that a launch begins again. MLflow keeps their old runs as deleted."""
 
     command: str | None = None
     """Fingerprint of the launch's command, which its claims record; None for a training in a Python loop."""
-    trials: Literal["none", "silent", "failed"] = "none"
-    """silent: trials that logged nothing, except those of launchers that still run · failed: all failed trials"""
+    trials: Literal["none", "silent", "failed", "all"] = "none"
+    """silent: failed trials that logged nothing, except those of launchers that still run · failed: all failed trials · all: all
+    that ended
+    """
 
     def begins_again(self, status: str, metrics: Iterable[str]) -> bool:
         """Return True if this launch begins an earlier launch's trial again. metrics: names of metrics that the trial logged."""
+        if self.trials == "all":
+            return True
         if status not in FAILED_STATUSES or self.trials == "none":
             return False
         return self.trials == "failed" or not training_metrics(metrics)

@@ -58,6 +58,10 @@ class StudyRuns:
         runs = self.runs()
         if self._again is None:
             self._again = frozenset(self._runs_to_retry(runs))
+            if self._retry.trials == "all":  # at once, so that an interrupted launch can be resumed without `--retry`
+                for run_id in self._again:
+                    self._client.delete_run(run_id)
+                runs = self.runs()
         for entry in self._read_entries(runs):
             before = entries.get(entry.key)
             if before is None or _STATES_BY_PROGRESS.index(before.state) < _STATES_BY_PROGRESS.index(entry.state):
@@ -98,7 +102,7 @@ class StudyRuns:
         return {names[entry.run_id]: entry for entry in self._read_entries(runs) if entry.state == "done"}
 
     def _runs_to_retry(self, runs: Sequence[Any]) -> Iterator[str]:
-        """Yield the ids of the runs whose trials this launch begins again, because they failed in an earlier launch."""
+        """Yield the ids of the runs whose trials this launch begins again, because of how they ended."""
         claimed = [(run, str(run.info.run_id), _claim_of(run)) for run in runs]
         states = {run_id: self._claimant.state(run_id, claim, run.info.status) for run, run_id, claim in claimed}
         working = {
@@ -106,7 +110,7 @@ class StudyRuns:
         }
         for run, run_id, claim in claimed:
             works = claim.get("launcher") in working or self._claimant.is_launcher_running(claim)
-            ended = states[run_id] == "done" and (self._retry.trials == "failed" or not works)
+            ended = states[run_id] == "done" and (self._retry.trials in ("failed", "all") or not works)
             if ended and self._retry.begins_again(self._status_of(run), run.data.metrics):
                 yield run_id
 

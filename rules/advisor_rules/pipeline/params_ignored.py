@@ -123,7 +123,8 @@ class ParamsIgnored(Rule):
                 names=what,
             )
             action = say(
-                "Fix the training script: print optimizer, model and data of two trials that differ, and compare them."
+                "Fix the training script: print optimizer, model and data of two trials that differ, and compare them. Then train "
+                "the same trials again, with `advisor run --retry all` if it launched them."
             )
             return self._finding(study, twins, message, action, severity, None)
         count = Quantity(sum(t.settings for t in twins), "trial")

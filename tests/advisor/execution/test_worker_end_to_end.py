@@ -235,6 +235,11 @@ def test_a_command_that_always_fails_ends_the_launch(folder, advisor_run):
     assert (status, lines(folder, "begun")[9:]) == (0, [1]), err
     assert all(run.tags[contract.TAG_STATUS] == "complete" for run in runs(folder).values())
 
+    before = {run.id for run in runs(folder).values()}
+    status, _, err = advisor_run(3, "--retry", "all")
+    assert (status, lines(folder, "begun")[10:]) == (0, [0, 1, 2]), err
+    assert before.isdisjoint(run.id for run in runs(folder).values())
+
 
 def test_failed_trials_of_a_launcher_that_still_works_are_left_to_it(folder, advisor_run):
     (folder / "kinds.json").write_text(json.dumps({0: "crash", 1: "hang"}))

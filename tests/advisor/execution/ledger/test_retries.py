@@ -13,6 +13,7 @@ from advisor.execution.ledger.retries import Retry, missing_objective_reason
         ("none", "infeasible", [], False),
         ("failed", "infeasible", ["val/error"], True),
         ("failed", "complete", ["val/error"], False),
+        ("all", "complete", ["val/error"], True),
     ],
 )
 def test_failed_trials_that_are_begun_again(trials, status, metrics, again):
