@@ -39,7 +39,7 @@ class Cost:
             all_steps, steps = (count(round(n), self.unit) for n in (self.runs * self.steps, self.steps))
             text = f"This costs {all_steps}: {count(self.runs, 'run')} of {steps}"
         if math.isfinite(self.seconds):
-            in_turn = " one after the other" if self.runs > 1 else ""
+            in_turn = " in all, one after the other" if self.runs > 1 else ""
             text += f", about {hours(self.runs * self.seconds)}{in_turn}"
             if self.gpus:
                 text += f", {_number(self.runs * self.seconds * self.gpus / 3600)} GPU hours"

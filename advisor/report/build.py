@@ -37,7 +37,7 @@ from advisor.report.plot_data.curves import curve_set, norm_histogram
 from advisor.report.plot_data.model import CurveSet, Figures, JustAbove, TrialRow
 from advisor.report.report import Report
 from advisor.report.running import running_trials, stopped_trials
-from advisor.report.text.run_command import new_options, training_command
+from advisor.report.text.run_command import is_recorded, new_options, training_command
 from advisor.report.text.unlocks import unlocks
 
 BEST_TRIALS = 5
@@ -227,7 +227,7 @@ def _next_studies(study: Study, specs: Sequence[StudySpec]) -> tuple[NextStudy, 
         dump(spec, parent=parent, inferred=study.inferred if parent is study.spec else ())
         for spec, parent in zip(specs, parents, strict=True)
     ]
-    commands = [training_command(study, spec) for spec in specs]
+    commands, known = [training_command(study, spec) for spec in specs], is_recorded(study)
     return tuple(
         NextStudy(
             file=file,
@@ -237,6 +237,7 @@ def _next_studies(study: Study, specs: Sequence[StudySpec]) -> tuple[NextStudy, 
             size=budget.size_reason(study, spec),
             training=encodable(command),
             new_options=tuple(map(encodable, new_options(study, command))),
+            command_known=known,
         )
         for file, spec, text, command in zip(file_names(specs), specs, texts, commands, strict=True)
     )

@@ -103,6 +103,8 @@ class NextStudy(FrozenModel):
     """Command that trains one trial, with placeholders for what the study sets."""
     new_options: tuple[str, ...] = ()
     """Options of that command that no trial had."""
+    command_known: bool = True
+    """Whether a trial recorded its command; `training` is only an example if none did."""
 
 
 class RunningTrial(FrozenModel):

@@ -45,7 +45,7 @@ class Outcome(FrozenModel):
 
     name: str
     saved: float
-    """Share of all training steps."""
+    """Share of all training steps, the median of the replayed orders."""
     kept: bool
     """Whether the best trial, or one within the seed noise of it, would have run to its end."""
     lost: int
@@ -274,11 +274,11 @@ def outcomes(
         return dict(zip(order, replay(order, _among(whole, make()), workers), strict=True))
 
     def outcome(name: str, replays: Sequence[Mapping[Progress, int]]) -> Outcome:
-        after, *_ = replays
+        saved = [sum(float(t.steps[-1] - t.steps[end - 1]) for t, end in found.items()) for found in replays]
         finished = [{t for t, end in found.items() if end == len(t.steps)} for found in replays]
         return Outcome(
             name=name,
-            saved=sum(float(t.steps[-1] - t.steps[end - 1]) for t, end in after.items()) / steps,
+            saved=statistics.median(saved) / steps,
             kept=not finished[0].isdisjoint(winners),
             lost=max(len(best) - len(those.intersection(best)) for those in finished),
         )

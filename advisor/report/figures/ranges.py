@@ -8,11 +8,11 @@ from markupsafe import Markup
 
 from advisor.model.space import as_number
 from advisor.model.spec import Parameter
-from advisor.model.words import capital, shorten, spelled, trimmed
+from advisor.model.words import capital, clean, shorten, spelled, trimmed
 from advisor.report.figures.svg import FIGURE_WIDTH, Frame, Key, px_text
 from advisor.report.model import ReportData
 from advisor.report.plot_data.scale import Scale, limits_of_values
-from advisor.report.text.study_diff import alike, as_run, describe
+from advisor.report.text.study_diff import as_run, describe, same_domain
 
 BEST_TRIALS = 5
 """Number of best trials to mark on each range."""
@@ -53,26 +53,24 @@ def range_rows(report: ReportData) -> RangeRows | None:
     old, new = as_run(report).parameters, report.next_studies[0].spec.parameters
     pairs = [(n, old.get(n), new.get(n)) for n in dict.fromkeys([*old, *new])]
     numeric = [(n, a, b) for n, a, b in pairs if any(p is not None and p.numeric and p.searched for p in (a, b))]
-    numeric.sort(key=lambda row: _is_same_domain(row[1], row[2]))
+    goal = report.next_studies[0].spec.goal
+    numeric.sort(key=lambda row: (same_domain(row[1], row[2]), clean(row[0]) not in goal))
     rows = numeric[:MAX_ROWS]
-    if all(_is_same_domain(a, b) for _, a, b in rows):
+    if all(same_domain(a, b) for _, a, b in rows):
         return None
-    changed = sum(not _is_same_domain(a, b) for _, a, b in pairs)
+    changed = sum(not same_domain(a, b) for _, a, b in pairs)
     caption = capital(f"{spelled(changed, 'hyperparameter changes', 'hyperparameters change')} in the next study.")
     notes = (f"The first {len(rows)} of {len(numeric)} ranges are drawn.",) if len(rows) < len(numeric) else ()
     declared = any(n not in report.inferred for n, before, _ in rows if before is not None)
     searched = "searched range" if declared else "range of the trials (none declared)"
-    legend = (
-        Key("k-old", searched),
-        Key("k-new", "next range"),
-        Key("k-tick", f"best {BEST_TRIALS} trials"),
-    )
+    marked = min(BEST_TRIALS, len(report.ranked))
+    legend = [Key("k-old", searched), Key("k-new", "next range"), Key("k-top", "best trial")]
+    if any(same_domain(a, b) for _, a, b in rows):
+        legend.insert(2, Key("k-same", "unchanged"))
+    if marked > 1:
+        legend.append(Key("k-tick", f"{spelled(marked - 1, 'next best trial', 'next best trials')}"))
     drawn = tuple(RangeRow(n, _change_text(a, b), _draw_bars(report, n, a, b)) for n, a, b in rows)
-    return RangeRows(drawn, caption, legend, notes)
-
-
-def _is_same_domain(before: Parameter | None, after: Parameter | None) -> bool:
-    return alike(before, after)
+    return RangeRows(drawn, caption, tuple(legend), notes)
 
 
 def _draw_bars(report: ReportData, name: str, before: Parameter | None, after: Parameter | None) -> Markup:
@@ -83,16 +81,16 @@ def _draw_bars(report: ReportData, name: str, before: Parameter | None, after: P
     )
     frame = Frame(height=_ROW_HEIGHT)
     _draw_bar(frame, scale, before, 3, 6, "old")
-    _draw_bar(frame, scale, after, 10, 8, "new same" if _is_same_domain(before, after) else "new")
+    _draw_bar(frame, scale, after, 10, 8, "new same" if same_domain(before, after) else "new")
     values = [as_number(row.params.get(name, "")) for _, row in report.ranked[:BEST_TRIALS]]
-    ticks = [scale(v) for v in values if scale.can_show(v)]
-    if ticks:
-        frame.add("path", "tick", d="".join(f"M{px_text(x)} 0v21" for x in ticks))
+    for i, value in reversed(list(enumerate(values))):  # the best one on top
+        if scale.can_show(value):
+            frame.add("path", "tick" if i else "tick best", d=f"M{px_text(scale(value))} 0v21")
     return frame.render(f"{shorten(name, 40)}: {_change_text(before, after)}")
 
 
 def _change_text(before: Parameter | None, after: Parameter | None) -> str:
-    if _is_same_domain(before, after):
+    if same_domain(before, after):
         return f"{_domain_text(before)}, unchanged"
     if after is None:
         return "no longer searched"

@@ -22,7 +22,7 @@ from advisor.report.formats.embedded import embedded_data
 from advisor.report.formats.index import STATE_LABELS, Outcome, count_states, sort_outcomes
 from advisor.report.model import ReportData
 from advisor.report.text import best_value, headline, history
-from advisor.report.text.run_command import missing_options, run_command
+from advisor.report.text.run_command import after_command, before_command, run_command
 from advisor.system import resources
 
 SCRIPT_FILES = ("page.js", "plots.js", "table.js", "selected_trial.js")
@@ -47,14 +47,15 @@ def render_html(report: ReportData) -> str:
         decisions=view.decisions(report),
         stoppers=view.stopper_rows(report),
         run_command=run_command(report),
-        missing_options=missing_options(report),
-        waits=headline.before_study(report) is not None,
+        before_command=before_command(report),
+        after_command=after_command(report),
         figures=best_value.key_figures(report),
         cards=cards,
         below={c.ident: [b for b in cards if b.head == c.ident] for c in cards},
         statuses=view.verdicts_by_status(report),
         not_applicable=view.count_not_applicable(report),
         tally=_tally_rows(report, todo),
+        runs_study=headline.leads_itself(report),
         steps=view.steps(report),
         ranges=range_rows(report),
         todo=todo,
@@ -98,10 +99,10 @@ def render_live() -> tuple[str, str]:
 
 
 def _tally_rows(report: ReportData, todo: Sequence[view.Card]) -> list[tuple[str, int, str]]:
-    """Return (icon, count, label) rows: the things to do by severity, all other findings, then checks without a finding."""
-    rows = [(s, sum(c.finding.severity == s for c in todo), label) for s, label in view.SEVERITY_LABELS.items()]
+    """Return (icon, count, label) rows: the findings by severity, those not to act on now, then checks without a finding."""
+    rows = [(s, sum(f.severity == s for f in report.findings), label) for s, label in view.SEVERITY_LABELS.items()]
     if others := len(report.findings) - len(todo):
-        rows.append(("follows", others, "for later or explained by these"))
+        rows.append(("follows", others, "of these for later"))
     status = {s: sum(1 for _ in report.with_status(s)) for s in ("quiet", "not-assessed", "broken")}
     passed = "check passed" if status["quiet"] == 1 else "checks passed"
     rows += [("passed", status["quiet"], passed), ("unknown", status["not-assessed"], "not checked")]

@@ -22,7 +22,7 @@ from advisor.report.formats.view import (
 )
 from advisor.report.model import ReportData
 from advisor.report.text import best_value, headline, history
-from advisor.report.text.run_command import missing_options, run_command
+from advisor.report.text.run_command import after_command, before_command, run_command
 from advisor.report.text.study_diff import DiffRow, diff_changes
 
 _FOLDED_TITLE = "How we know, how this study was read, later studies, all checks, the study"
@@ -93,7 +93,7 @@ def _next_study_lines(report: ReportData) -> Iterator[str]:
         yield ""
     for step in following[:1]:
         yield f"**Next study:** {escape_markdown(sentence(step.study.spec.goal))} `{_code_text(run_command(report))}`"
-        if details := [t for t in (missing_options(report), step.study.cost) if t]:
+        if details := [t for t in (*before_command(report), after_command(report), step.study.cost) if t]:
             yield ""
             yield " ".join(map(escape_markdown, details))
         yield ""

@@ -22,7 +22,7 @@ from advisor.report.formats.view import (
 )
 from advisor.report.model import ReportData
 from advisor.report.text import best_value, headline, history, running
-from advisor.report.text.run_command import missing_options, run_command
+from advisor.report.text.run_command import after_command, before_command, run_command
 
 MAX_FINDINGS = 8
 """Maximum number of findings to show, each with the findings that it explains. The HTML page lists all findings."""
@@ -150,9 +150,11 @@ def _print_next(out: Printer, report: ReportData) -> None:
         if i > 1:
             out(f"next/{step.study.file}", "dim", indent=2)
             continue
+        for hint in before_command(report):
+            out(str(hint), "yellow", indent=2)
         out(run_command(report), indent=2)
-        if missing := missing_options(report):
-            out(str(missing), "yellow", indent=2)
+        if after := after_command(report):
+            out(str(after), "yellow", indent=2)
         out(step.study.cost, "dim", indent=2)
         for line in history.predictions(step.study.spec):
             out(f"predicted: {line}", "dim", indent=2)

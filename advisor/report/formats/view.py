@@ -316,7 +316,7 @@ def _period_text(started: float | None, ended: float | None) -> str | None:
         except (OverflowError, OSError, ValueError):
             return "?"
 
-    if started is None:
+    if not started:  # some stores have 0 for an unknown time
         return None
     return f"{day(started)} to {day(ended)} UTC" if ended is not None else f"from {day(started)} UTC"
 

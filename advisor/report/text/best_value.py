@@ -12,10 +12,12 @@ from advisor.model.space import is_learning_rate
 from advisor.model.words import capital, count, number, setting, share, shorten, spelled
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
-from advisor.report.text.study_diff import alike, as_run
+from advisor.report.text.study_diff import as_run, same_domain
 
 _PARAMETERS = 4
 """Maximum number of hyperparameters that the sentence on the best trial mentions."""
+EARLY = 0.5
+"""Share of the best trial's training before which its best value is worth a sentence."""
 MIN_LENGTH = 0.5
 """Minimum length of the best trial, as a share of the other trials' median length, for results to be of the same training."""
 
@@ -31,11 +33,12 @@ def best_sentence(report: ReportData) -> Message:
     trials = "trials with a result" if compared >= counts.feasible else "comparable trials"
     source = f"the {rank} of {compared:,} {trials}"
     return say(
-        "The best {metric} is {value}, {source}{settings}.{short}{failed}",
+        "The best {metric} is {value}, {source}{settings}.{early}{short}{failed}",
         metric=metric,
         value=Objective(best.value),
         source="from the only trial with a result" if compared == 1 else source,
         settings=_settings(report),
+        early=_early_best(report),
         short=_short_training(report),
         failed=failed,
     )
@@ -60,6 +63,14 @@ def _by_relevance(report: ReportData) -> list[str]:
     importances = report.figures.importances
     share = {i.parameters[0]: i.share for i in importances.each} if importances is not None else {}
     return sorted(report.best.params, key=lambda n: (n != subject, not is_learning_rate(n), -share.get(n, 0.0)))
+
+
+def _early_best(report: ReportData) -> Message:
+    """Return a sentence if the best value was reached in the first half of the best trial's training."""
+    best = report.best
+    if best is None or best.step is None or not best.last_step or best.step >= EARLY * best.last_step:
+        return Message(())
+    return say(" It was reached at step {step} of {last}.", step=f"{best.step:,}", last=f"{best.last_step:,}")
 
 
 def _short_training(report: ReportData) -> Message:
@@ -167,15 +178,13 @@ def _next_setting(report: ReportData) -> TrialRow | None:
 
 
 def key_figures(report: ReportData) -> tuple[tuple[str, str, str], ...]:
-    """Return (label, value, note) of the five key figures under the headline."""
+    """Return (label, value, note) of the key figures under the headline."""
     searched = len(report.spec.searched)
-    passed, fired = (sum(v.status == s for v in report.verdicts) for s in ("quiet", "fired"))
     return (
         _best_figure(report),
         _trials_figure(report),
         ("Hyperparameters searched", f"{searched}", _space_note(report, searched)),
         _best_step_figure(report),
-        ("Checks run", f"{passed + fired} of {len(report.verdicts)}", f"{passed} passed, {fired} did not"),
     )
 
 
@@ -205,7 +214,7 @@ def _space_note(report: ReportData, searched: int) -> str:
     if not report.next_studies:
         return "none is varied" if searched == 0 else "in this study"
     old, new = as_run(report).parameters, report.next_studies[0].spec
-    changed = sum(not alike(p, new.parameters.get(n)) for n, p in old.items())
+    changed = sum(not same_domain(p, new.parameters.get(n)) for n, p in old.items())
     added = len(new.parameters.keys() - old.keys())
     parts = [f"{changed} to change" if changed else "", f"{added} to add" if added else ""]
     return ", ".join(p for p in parts if p) or "none to change"

@@ -71,6 +71,15 @@ def lead(report: ReportData) -> Finding | None:
     return before_study(report) or _followed(report, report.next_studies[0].spec)
 
 
+def leads_itself(report: ReportData) -> bool:
+    """Return whether the headline is a study whose goal no finding asks for, so that it is not among the things to do."""
+    if report.stop is not None or not report.next_studies or before_study(report) is not None:
+        return False
+    spec = report.next_studies[0].spec
+    found = _followed(report, spec)
+    return found is None or (spec.goal.startswith("Add ") and not _is_goal(report, spec, found))
+
+
 def before_study(report: ReportData) -> Finding | None:
     """Return the finding whose action a person carries out before the first study; None if the study comes first."""
     if not report.next_studies:

@@ -10,11 +10,12 @@ from pathlib import PurePath
 
 from advisor.contract.redact import redact_arguments
 from advisor.model import formula, placeholders
-from advisor.model.message import Message, Name, listed, say
+from advisor.model.message import Code, Message, Name, listed, say
 from advisor.model.space import Value, as_number, counts_training, is_learning_rate, words_of
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
-from advisor.report.model import ReportData
+from advisor.report.model import NextStudy, ReportData
+from advisor.report.text.headline import before_study
 from advisor.system import shell
 
 _OPTION = re.compile(r"(?P<name>(?:--?|\+{0,2})[A-Za-z][\w./-]*)(?:=(?P<value>.*))?", re.DOTALL)
@@ -30,6 +31,11 @@ _PLAIN = ("python", "train.py")
 _MAX_COMMANDS = 100
 """Maximum number of trials whose commands are compared."""
 _SEED = {"seed", "random_seed"}
+
+
+def is_recorded(study: Study) -> bool:
+    """Return whether a trial recorded the command that started it, so that `training_command` can follow it."""
+    return any(_words(t.facts.get("command", "")) for t in study.trials[:_MAX_COMMANDS])
 
 
 def training_command(study: Study, spec: StudySpec) -> str:
@@ -84,8 +90,12 @@ def run_command(report: ReportData) -> str:
     file = shell.quote_word(PurePath(report.folder, "next", first.file).as_posix())
     if first.training:
         return f"advisor run {file} -- {first.training}"
-    script = f"study_round_{first.spec.round}.py"
-    return f"advisor export optuna {file} --experiment {shell.quote_word(report.spec.study)} --out {script}"
+    return f"advisor export optuna {file} --experiment {shell.quote_word(report.spec.study)} --out {_script(first)}"
+
+
+def _script(study: NextStudy) -> str:
+    """Return the name of the script to which a study is exported for Optuna."""
+    return f"study_round_{study.spec.round}.py"
 
 
 def new_options(study: Study, training: str) -> tuple[str, ...]:
@@ -104,15 +114,32 @@ def new_options(study: Study, training: str) -> tuple[str, ...]:
     return tuple(o for o in dict.fromkeys(options) if o not in named)
 
 
-def missing_options(report: ReportData) -> Message | None:
-    """Return the sentence on options that the training must get before the first next study; None if it has them all."""
-    options = [Name(o) for n in report.next_studies[:1] for o in n.new_options]
-    them = "it" if len(options) == 1 else "them"
-    return (
-        say("First add {options} to the training: no trial had {them}.", options=listed(options), them=them)
-        if options
-        else None
-    )
+def before_command(report: ReportData) -> tuple[Message, ...]:
+    """Return what a person does before the command of the first next study, one sentence each."""
+    if not report.next_studies:
+        return ()
+    first = report.next_studies[0]
+    lines = [say("When this is done, run the next study.")] if before_study(report) is not None else []
+    if not first.command_known and first.training:
+        lines.append(say("No trial recorded its command: put yours in place of {plain}.", plain=Code(" ".join(_PLAIN))))
+    if first.new_options:
+        options = [Name(option) for option in first.new_options]
+        one = len(options) == 1
+        lines.append(
+            say(
+                "First let the training take {options}: no trial was started with {them}.",
+                options=listed(options),
+                them="it" if one else "them",
+            )
+        )
+    return tuple(lines)
+
+
+def after_command(report: ReportData) -> Message | None:
+    """Return what a person does after the command; None if it trains the study by itself."""
+    if not report.next_studies or report.next_studies[0].training:
+        return None
+    return say("Paste your training into {script}, then start it.", script=Name(_script(report.next_studies[0])))
 
 
 def _words(command: str) -> list[str]:

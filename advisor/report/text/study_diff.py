@@ -87,6 +87,13 @@ def alike(old: Parameter | None, new: Parameter | None) -> bool:
     return bool(abs(low) <= ROUNDING and abs(high - 1) <= ROUNDING)
 
 
+def same_domain(old: Parameter | None, new: Parameter | None) -> bool:
+    """Return whether two versions of a hyperparameter are `alike` but for the role of a searched one."""
+    if old is not None and new is not None and old.searched and new.searched:
+        new = new.model_copy(update={"role": old.role})
+    return alike(old, new)
+
+
 def _parameter_row(name: str, old: Parameter | None, new: Parameter | None) -> DiffRow:
     before, after = (None if p is None else describe(p) for p in (old, new))
     if old is not None and new is not None and old.role != new.role and "fixed" not in (old.role, new.role):

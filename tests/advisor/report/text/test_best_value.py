@@ -58,9 +58,9 @@ def test_the_figure_of_trials_counts_the_comparable_ones() -> None:
 
 
 @pytest.mark.parametrize("trials", [0, 1, 3])
-def test_there_are_always_five_key_figures(trials: int) -> None:
+def test_there_are_always_four_key_figures(trials: int) -> None:
     spec = StudySpec(study="s", objective=Objective(metric="loss", direction="minimize"))
-    assert len(key_figures(make_report(make_study(trials, spec=spec, dense=False), ()))) == 5
+    assert len(key_figures(make_report(make_study(trials, spec=spec, dense=False), ()))) == 4
 
 
 def with_trials(report: ReportData, **changes: dict[int, object]) -> ReportData:

@@ -9,7 +9,7 @@ from advisor.execution.job import Job
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.report.model import NextStudy
-from advisor.report.text.run_command import missing_options, new_options, run_command, training_command
+from advisor.report.text.run_command import after_command, before_command, is_recorded, new_options, run_command, training_command
 from advisor.system import shell
 from tests.advisor.report.studies import make_report, make_study
 
@@ -167,9 +167,26 @@ def test_options_that_no_trial_had_are_named() -> None:
         assert new_options(Study(spec=SPEC, trials=(trial,), metrics={}), training) == new
     report = make_report(make_study(9, dense=False), ())
     step = NextStudy(file="1.yaml", spec=added, yaml="", training=training, new_options=("--grad-clip-norm",))
-    sentence = "First add --grad-clip-norm to the training: no trial had it."
-    assert str(missing_options(report.model_copy(update={"next_studies": (step,)}))) == sentence
-    assert missing_options(report.model_copy(update={"next_studies": ()})) is None
+    (sentence,) = before_command(report.model_copy(update={"next_studies": (step,)}))
+    assert str(sentence) == "First let the training take --grad-clip-norm: no trial was started with it."
+    assert before_command(report.model_copy(update={"next_studies": ()})) == ()
+
+
+def test_a_command_that_no_trial_recorded_is_named_as_an_example() -> None:
+    for command, known in (("python train.py --lr 0.01", True), (HOSTILE[0], False), ("", False)):
+        trial = Trial(index=0, id="t", name="t", status="complete", params=PARAMS, facts={"command": command})
+        assert is_recorded(Study(spec=SPEC, trials=(trial,), metrics={})) == known
+    step = NextStudy(file="1.yaml", spec=SPEC, yaml="", command_known=False)
+    report = make_report(make_study(9, dense=False), ()).model_copy(update={"next_studies": (step,)})
+    assert "put yours in place of python train.py" in str(before_command(report)[-1])
+    assert after_command(report) is None
+
+
+def test_an_export_says_what_to_do_with_the_script() -> None:
+    step = NextStudy(file="1.yaml", spec=SPEC, yaml="", training="")
+    report = make_report(make_study(9, dense=False), ()).model_copy(update={"next_studies": (step,)})
+    assert str(after_command(report)) == "Paste your training into study_round_1.py, then start it."
+    assert run_command(report).endswith("--out study_round_1.py")
 
 
 def test_an_option_that_no_recorded_command_names_is_new_although_the_hyperparameter_was_logged() -> None:
