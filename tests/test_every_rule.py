@@ -13,7 +13,9 @@ from studies import make_study
 
 from advisor.engine.example import dump_example, example_path, load_example, make_example
 from advisor.engine.judge import judge
+from advisor.engine.pages import chapter
 from advisor.engine.registry import load_rules
+from advisor.model.spec import Parameter
 
 CHECKOUT = Path(__file__).parents[1]
 RULES = load_rules()
@@ -140,6 +142,20 @@ ODD = {
 def test_no_odd_study_breaks_a_rule(study):
     for verdict in judge(study, RULES):
         assert verdict.status != "broken", f"{verdict.rule}: {verdict.reason}"
+
+
+SETTING = {"learning_rate": 0.1, "weight_decay": 1e-4, "batch_size": 64, "optimizer": "sgd", "epochs": 10}
+WITHOUT_COMPARISON = ("space-infeasible", "optimizer-rates")  # a failed trial or the declared space suffices for them
+CURVE = [1 + 0.9**step for step in range(40)]
+
+
+@pytest.mark.parametrize("space", [None, {"learning_rate": Parameter(low=0.01, high=1.0, scale="log")}])
+@pytest.mark.parametrize("repeats", [1, 5])
+def test_no_comparison_of_settings_passes_with_one_setting(repeats, space):
+    curves = [[value + 0.01 * i for value in CURVE] for i in range(repeats)]
+    study = make_study([SETTING] * repeats, {"val/loss": curves}, seeds=range(repeats), space=space)
+    compare = [r for r in RULES if chapter(r) in ("space", "decision") and r.rule_id() not in WITHOUT_COMPARISON]
+    assert not [v.rule for v in judge(study, compare) if v.status == "quiet"]
 
 
 def test_messages_are_sentences():

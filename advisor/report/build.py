@@ -30,7 +30,7 @@ from advisor.model.spec_yaml import dump
 from advisor.model.study import Signal, Study, Trial
 from advisor.model.words import encodable
 from advisor.planning import Deferred, budget, file_names, price
-from advisor.report.model import Best, NextStudy, Provenance, RuleInfo, Spread, TrialCounts
+from advisor.report.model import Best, NextStudy, Provenance, RuleInfo, SettingMean, Spread, TrialCounts
 from advisor.report.plot_data import overview
 from advisor.report.plot_data.compact_curves import compact_curves
 from advisor.report.plot_data.curves import curve_set, norm_histogram
@@ -143,6 +143,7 @@ def _best(study: Study, ranked: Sequence[Trial]) -> Best | None:
         return None
     row = _row(study, ranked[0])
     assert row.best is not None
+    mean, next_mean = _means(study, ranked[0]) if _spread(study) is not None else (None, None)
     return Best(
         trial=row.id,
         name=row.name,
@@ -150,7 +151,23 @@ def _best(study: Study, ranked: Sequence[Trial]) -> Best | None:
         step=row.best_step,
         last_step=row.last_step,
         params=_settings(ranked[0], study),
+        mean=mean,
+        next_mean=next_mean,
     )
+
+
+def _means(study: Study, best: Trial) -> tuple[SettingMean | None, SettingMean | None]:
+    """Return the means of the best trial's setting, and of the best other one; (None, None) if the former was not repeated."""
+    by_mean = sorted(repeats.settings(study), key=lambda s: s.mean)
+    own = next((s for s in by_mean if repeats.key(s.trials[0]) == repeats.key(best)), None)
+    if own is None or len(own.fresh) < 2:
+        return None, None
+    other = next((s for s in by_mean if s is not own), None)
+    return _mean(study, own), None if other is None else _mean(study, other)
+
+
+def _mean(study: Study, setting: repeats.Setting) -> SettingMean:
+    return SettingMean(value=study.objective_value(setting.mean), trials=len(setting.fresh))
 
 
 def _settings(trial: Trial, study: Study) -> dict[str, Value]:

@@ -59,6 +59,13 @@ class RuleInfo(FrozenModel):
     """Description of the rule's accuracy on labelled studies; None if no labelled study tests the rule."""
 
 
+class SettingMean(FrozenModel):
+    """Mean result of a setting over its trials with different seeds, without those whose results selected the setting."""
+
+    value: float
+    trials: int
+
+
 class Best(FrozenModel):
     """The best trial of the study and its result."""
 
@@ -68,6 +75,10 @@ class Best(FrozenModel):
     step: int | None
     last_step: int | None
     params: dict[str, Value]
+    mean: SettingMean | None = None
+    """Mean of the best trial's setting; None if the setting was not repeated."""
+    next_mean: SettingMean | None = None
+    """Best mean of another setting; None if there is none, or if the best trial's setting was not repeated."""
 
 
 class Spread(FrozenModel):

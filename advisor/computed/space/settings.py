@@ -68,6 +68,19 @@ class Settings:
             )
 
 
+def require_varied(study: Study) -> None:
+    """Raise MissingData if the study searches no hyperparameter."""
+    if not study.searched:
+        raise MissingData("no hyperparameter was varied; log the ones that the study searches", needs="searched")
+
+
+def require_two(study: Study) -> None:
+    """Raise MissingData if fewer than two settings ended, so that there is nothing to compare."""
+    require_varied(study)
+    if len(read(study)) < 2:
+        raise MissingData("fewer than two settings ended", needs="trials", at_least=2)
+
+
 def require_unpruned(study: Study) -> None:
     """Raise MissingData if many trials were pruned, because early results then selected the complete ones."""
     pruned, ended = sum(t.status == "pruned" for t in study.trials), int(study.ended.sum())

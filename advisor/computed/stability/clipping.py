@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
+from advisor.computed import computed
 from advisor.computed.stability import instability
 from advisor.model import parameter_kinds
 from advisor.model.space import FloatArray, as_number
@@ -16,7 +16,7 @@ from advisor.stats import jumps
 from advisor.stats.ratios import chance_of_share
 
 _MAX_EXCESS = 1e-3
-"""Maximum excess of a norm over the clipping threshold, as a share of the threshold, if norms are logged after clipping."""
+"""Maximum distance of the largest norm from the clipping threshold, as a share of it, if norms are logged after clipping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,17 @@ def read_threshold(study: Study, trial: Trial) -> Clipping | None:
     return read(study, trial) or (Clipping(trial, limit, math.nan, 0) if math.isfinite(limit) else None)
 
 
-def unclipped_norms(study: Study, clippings: Iterable[Clipping]) -> FloatArray:
-    """Return the gradient norms before clipping of the best trials after early training; omit norms logged after clipping."""
-    late_norms = [(c, instability.late_norms(study, [c.trial])) for c in clippings]
-    unclipped_trials = [
-        c.trial for c, norms in late_norms if len(norms) and not norms.max() <= c.threshold * (1 + _MAX_EXCESS)
-    ]
-    return instability.late_norms(study, unclipped_trials)
+@computed
+def unclipped_norms(study: Study) -> FloatArray:
+    """Return gradient norms before clipping, after early training, of the best trials that logged them; possibly empty.
+
+    All advice on a clipping threshold uses these norms, so that a report has one 90th percentile of them. Norms logged after
+    clipping are omitted.
+    """
+    return instability.late_norms(study, [t for t in study.trials if _logs_unclipped_norms(study, t)])
+
+
+def _logs_unclipped_norms(study: Study, trial: Trial) -> bool:
+    norms = study.curve(trial, "grad_norm").finite.values
+    limit = threshold(trial)  # the largest norm after clipping
+    return len(norms) > 0 and not abs(norms.max() - limit) <= _MAX_EXCESS * limit

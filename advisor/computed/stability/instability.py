@@ -251,7 +251,7 @@ def clip_action(norms: FloatArray) -> Message:
     if len(norms) < jumps.MIN_POINTS:
         return say(LOG_NORM)
     return say(
-        "Clip gradients at a norm of {norm}, their 90th percentile, and tune the threshold around it.",
+        "Clip gradients at a norm of {norm}, the 90th percentile of the best trials' norms, and tune the threshold around it.",
         norm=Number(float(np.quantile(norms, 0.9))),
     )
 

@@ -168,6 +168,12 @@ def _kind_of_number(words: set[str]) -> str:
     return next((kind for kind in _KINDS if kind in words), "")
 
 
+def possible_decays(trial: Trial) -> list[str]:
+    """Return the names of the trial's hyperparameters that may lower its learning rate, by an unknown amount."""
+    positive = {name: set(words_of(name)) for name, value in trial.params.items() if as_number(value) > 0}
+    return [name for name, words in positive.items() if _FALL_WORDS & words and not _OTHER_DECAYS & words]
+
+
 def _kind(text: str) -> str:
     text = text.lower().removeprefix("warmup+")
     if text in _OFF_WORDS:

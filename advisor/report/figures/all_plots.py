@@ -161,7 +161,7 @@ def _gradient_plots(report: ReportData) -> tuple[Figure, ...]:
     evidence = HistogramEvidence(
         quantity="gradient norm",
         caption=say(
-            "90 % of the gradient norms of the best {trials} are below {p90}.{omitted}{clipping}",
+            "Over all steps, 90 % of the gradient norms of the best {trials} are below {p90}.{omitted}{clipping}",
             trials=trials,
             p90=p90,
             omitted=omitted,

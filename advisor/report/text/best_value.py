@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Iterator
 
 from advisor.computed.decision.repeats import key_of
 from advisor.model.message import Item, Message, Name, Objective, joined, say
@@ -32,6 +33,20 @@ def best_sentence(report: ReportData) -> Message:
     compared = len(report.ranked)
     trials = "trials with a result" if compared >= counts.feasible else "comparable trials"
     source = f"the {rank} of {compared:,} {trials}"
+    if best.mean is not None and report.spread is not None:
+        return say(
+            "The best trial's setting reaches a mean {metric} of {mean} (standard error {error}, {runs}){settings}. The best "
+            "trial alone reaches {value}, {source}.{short}{failed}",
+            metric=metric,
+            mean=Objective(best.mean.value),
+            error=number(report.spread.deviation / math.sqrt(best.mean.trials), 2),
+            runs=count(best.mean.trials, "trial"),
+            settings=_settings(report),
+            value=Objective(best.value),
+            source=source,
+            short=_short_training(report),
+            failed=failed,
+        )
     return say(
         "The best {metric} is {value}, {source}{settings}.{early}{short}{failed}",
         metric=metric,
@@ -145,6 +160,8 @@ def _between_trials(report: ReportData) -> Message:
         trials=spread.trials,
         settings=count(spread.settings, "setting"),
     )
+    if best.mean is not None:
+        return joined((repeats, *_between_means(report)), " ")
     if lead is None:
         return repeats
     chance = ", which is less: their order may be chance" if lead < spread.deviation else ""
@@ -153,6 +170,23 @@ def _between_trials(report: ReportData) -> Message:
         repeats=repeats,
         lead=number(lead, 2),
         chance=chance,
+    )
+
+
+def _between_means(report: ReportData) -> Iterator[Message]:
+    """Yield the sentence on the lead of the mean of the best trial's setting over the best other setting, if there is one."""
+    best, spread = report.best, report.spread
+    if best is None or best.mean is None or best.next_mean is None or spread is None:
+        return
+    lead = (best.next_mean.value - best.mean.value) * (1 if report.minimize else -1)
+    error = spread.deviation * math.sqrt(1 / best.mean.trials + 1 / best.next_mean.trials)
+    yield say(
+        "The best other setting has a mean that is {gap} {worse} ({runs}, standard error of the difference {error}){chance}.",
+        gap=number(abs(lead), 2),
+        worse="worse" if lead >= 0 else "better",
+        runs=count(best.next_mean.trials, "trial"),
+        error=number(error, 2),
+        chance="; the difference may be chance" if abs(lead) < 2 * error else "",
     )
 
 
@@ -190,7 +224,9 @@ def key_figures(report: ReportData) -> tuple[tuple[str, str, str], ...]:
 
 def _best_figure(report: ReportData) -> tuple[str, str, str]:
     best, other = report.best, _next_setting(report)
-    if report.spread is not None:
+    if best is not None and best.mean is not None:
+        note = f"mean of {best.mean.trials} repeats {number(best.mean.value)}"
+    elif report.spread is not None:
         note = f"repeats vary by {number(report.spread.deviation, 2)}"
     elif other is not None:
         note = f"next best {number(other.best)}"

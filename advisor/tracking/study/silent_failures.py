@@ -2,7 +2,7 @@
 
 A trial diverged if a loss is not finite to its end, if the objective fell back to a constant, or if both the objective and the
 training loss lost most of what they had gained. It learned nothing if the objective never left a degenerate plateau, such as
-ln 10, while most other trials did, and left it sooner.
+ln 10, while most other trials did, and left it sooner, or if it got no better than on such a plateau in as much training.
 """
 
 from __future__ import annotations
@@ -250,6 +250,14 @@ def _plateaus(costs: Costs, trials: Sequence[int], chance: float | None) -> dict
             continue
         like = " as other trials do" if shared else ""
         found[trial] = End("not_learned", f"{costs.metric} stays at {costs.text(level)} from its start{like}")
+    # A noisier trial with the same result, after as much training, learned no more than these.
+    limit = min((levels[t] - _MOVED * (levels[t] - best) for t in found), default=math.inf)
+    steps = max((costs.curves[t].finite.steps[-1] for t in found), default=0)
+    for trial, result in zip(trials, results, strict=True):
+        if trial not in found and result >= limit and costs.curves[trial].finite.steps[-1] >= steps:
+            found[trial] = End(
+                "not_learned", f"{costs.metric} gets no better than in trials that never leave a plateau"
+            )
     return found if len(found) <= _MAX_STUCK * len(trials) else {}
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.computed.curves import curve_tails
 from advisor.computed.curves.curve_tails import Ending
+from advisor.computed.steps import schedules
 from advisor.engine.rule import Count, Expectation, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence
@@ -165,9 +166,7 @@ class CurveStillImproving(Rule):
                 rate=_rate(improving_endings[0], judged_count),
                 metric=Name(study.spec.objective.metric),
                 forecast=forecast,
-                assumed=" This assumes a constant learning rate: none was logged."
-                if improving_endings[0].assumed
-                else "",
+                assumed=_assumption(study, improving_endings[0]),
             ),
             action=say(
                 "Lengthen the training from {steps} to {longer} first, and tune the learning-rate decay for the new length.",
@@ -235,6 +234,21 @@ def _forecast(study: Study, ending: Ending) -> Message:
     forecast = curve_tails.forecast(study, ending)
     now, middle, low, high = (Objective(v) for v in (forecast.now, forecast.middle, forecast.low, forecast.high))
     return say("from {now} to {middle} ({low} to {high})", now=now, middle=middle, low=low, high=high)
+
+
+def _assumption(study: Study, ending: Ending) -> Message | str:
+    """Return the sentence on the assumed schedule; empty if the schedule is known."""
+    if not ending.assumed:
+        return ""
+    decays = schedules.possible_decays(ending.trial)
+    if decays:
+        names = listed(map(Name, decays), len(decays))
+        return say(
+            " This assumes that the learning rate hardly falls; the effect of {names} on it is unknown.", names=names
+        )
+    if len(study.curve(ending.trial, "learning_rate")):
+        return " This assumes a constant learning rate: the logged ones do not cover the training."
+    return " This assumes a constant learning rate: none was logged."
 
 
 def _stays_constant(ending: Ending) -> bool:

@@ -82,12 +82,14 @@ class Adopt(Rule):
         best = next((s for s in tried if repeats.key(s.trials[0]) == own), None)
         others = [s for s in tried if s is not best]
         if best is None:
-            return
+            raise MissingData("no complete trial has the setting of the best trial", needs="full_length")
         rival = _rival(best, others)
         behind = self._behind(best, rival)
         if behind or best.failed:
             yield self._does_not_repeat(study, best, behind)
-        elif rival is not None:
+        elif rival is None:
+            raise MissingData("only one setting has a result, so none leads another", needs="trials", at_least=2)
+        else:
             lead = difference.difference(best.fresh, rival.fresh, trial_variance)
             matters = repeats.material(study.objective_value(rival.mean), self.material)
             if not (lead.gain > matters and lead.p <= self.false_alarms):

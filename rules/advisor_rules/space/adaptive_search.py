@@ -48,7 +48,7 @@ class AdaptiveSearch(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one note."""
         if study.spec.sampler.kind == "adaptive":
-            return
+            raise MissingData("the study file declares an adaptive sampler", needs="design")
         p = sampler.p_value(study)
         if p is None:
             raise MissingData(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from advisor.computed.space import settings
 from advisor.engine.rule import Relation, Rule
-from advisor.model import optimizers
+from advisor.model import optimizers, parameter_kinds
 from advisor.model.change import RunPlan
 from advisor.model.evidence import AxisEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -58,8 +59,9 @@ class OptimizerRates(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding if optimizers share a learning rate."""
-        if len(study.searched) == 0:
-            raise MissingData("no hyperparameter was varied; log the ones that the study searches", needs="searched")
+        settings.require_varied(study)
+        if not any(parameter_kinds.chooses_optimizer(name) for name in study.spec.parameters):
+            raise MissingData("no hyperparameter chooses the optimizer", needs="design")
         shared = optimizers.shared_rate(study.spec)
         if shared is None or study.probe is not None:
             return

@@ -9,6 +9,7 @@ import numpy as np
 
 from advisor.computed.space import settings
 from advisor.engine.rule import Rule, Share
+from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
@@ -59,6 +60,9 @@ class RegulariserFloor(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per regulariser whose range leaves out no regularisation."""
+        settings.require_varied(study)
+        if not any(map(parameter_kinds.is_regulariser, study.searched)):
+            raise MissingData("no hyperparameter that regularises was varied", needs="design")
         decay = _regularisers.strong_decay(study, self.strong_decay, self.strong_decay_sgd)
         strong = {n: p for n, p in study.searched.items() if _regularisers.is_only_strong(n, p, self.strong, decay)}
         count = settings.read(study).successes if strong else 0

@@ -78,9 +78,12 @@ class ScientificEffect(Rule):
             yield self._answer(study, repeated, 2 * self.false_alarms / len(repeated.groups))
             return
         questions, lacking = self._questions(study, tried)
-        if not questions and lacking:
-            raise MissingData(lacking[0])
-        learned = bool(questions) and sampler.learned(study)
+        if not questions:
+            settings.require_two(study)
+            if lacking:
+                raise MissingData(lacking[0])
+            raise MissingData("the study compares no values of a scientific hyperparameter", needs="design")
+        learned = sampler.learned(study)
         for question in questions:
             finding = self._answer(study, question, tried.level(self.false_alarms) / question.asked)
             yield sampler.weakened(finding) if learned else finding

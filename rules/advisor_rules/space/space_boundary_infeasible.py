@@ -67,6 +67,7 @@ class SpaceBoundaryInfeasible(Rule):
             )
         if not len(tried) or tried.failed.all():
             raise MissingData("no trial has ended with a result", needs="trials", at_least=1)
+        settings.require_two(study)
         lacking = _lacks_memory(study, tried)
         if not (tried.failed & ~lacking).any():
             return

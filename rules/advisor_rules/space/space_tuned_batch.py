@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from advisor.computed.batch import throughput
+from advisor.computed.space import settings
 from advisor.computed.stability.instability import rate_of
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model import parameter_kinds
@@ -67,6 +68,12 @@ class SpaceTunedBatch(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per batch size that is a hyperparameter."""
+        findings = list(self._findings(study))
+        if not findings:
+            settings.require_two(study)
+        yield from findings
+
+    def _findings(self, study: Study) -> Iterator[Finding]:
         names = [name for name in study.spec.parameters if parameter_kinds.is_batch_size(name)]
         if not names and not any(math.isfinite(parameter_kinds.batch_size(t)) for t in study.trials):
             raise MissingData("no trial logged its batch size; log batch_size", needs="facts")

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from advisor.computed.space import settings
 from advisor.engine.rule import Rule, Share
 from advisor.model import parameter_kinds
 from advisor.model.change import Change, FixParameter, SetField
@@ -50,6 +51,12 @@ class SpaceTunedSteps(Rule):
 
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield one finding per hyperparameter that is a length; if there is none, one about the logged lengths."""
+        findings = list(self._findings(study))
+        if not findings:
+            settings.require_two(study)
+        yield from findings
+
+    def _findings(self, study: Study) -> Iterator[Finding]:
         judged = study.ended & np.array([t.status != "pruned" for t in study.trials], dtype=np.bool_)
         batches = np.array([parameter_kinds.batch_size(t) for t in study.trials])
         named = [name for name in study.spec.parameters if counts_training(name) or name in study.lengths]

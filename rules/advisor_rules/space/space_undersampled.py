@@ -14,7 +14,7 @@ from advisor.computed.space import rerun, sampler, settings
 from advisor.engine.rule import Count, Relation, Rule, Settled, Share
 from advisor.model.change import Advise, SetField
 from advisor.model.evidence import FigureEvidence
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.finding import Finding, Goal
 from advisor.model.message import Message, Name, Number, Objective, Percent, limited, say
 from advisor.model.optimizers import RATE_TRIALS
 from advisor.model.space import FloatArray
@@ -87,8 +87,7 @@ class SpaceUndersampled(Rule):
     def check(self, study: Study) -> Iterator[Finding]:
         """Yield at most one finding about the study."""
         tried = settings.read(study)
-        if not study.searched:
-            raise MissingData("no hyperparameter was varied; log the ones that the study searches", needs="searched")
+        settings.require_varied(study)
         tried.require(5, 3)
         if len(study.searched) == 1 and len(tried) >= self.enough_for_one:
             return

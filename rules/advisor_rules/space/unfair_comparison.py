@@ -79,11 +79,14 @@ class UnfairComparison(Rule):
         """Yield one finding per compared hyperparameter and kind of disadvantage, about the value most affected."""
         tried = settings.read(study)
         comparisons = _compared_values.compared(study, tried, levels=self.levels)
-        if comparisons and tried.successes < 3:
+        if not comparisons:
+            settings.require_two(study)
+            raise MissingData("the study tunes its hyperparameters and compares no values of them", needs="design")
+        if tried.successes < 3:
             raise MissingData(
                 f"{tried.successes} settings ended with a result; at least 3 are needed", needs="trials", at_least=3
             )
-        weakened = bool(comparisons) and sampler.learned(study)
+        weakened = sampler.learned(study)
         level = tried.level(self.false_alarms)
         for these in comparisons:
             numeric = list(these.numeric.values())

@@ -86,7 +86,7 @@ class ClipAggressive(Rule):
     def _finding(
         self, study: Study, judged_trials: list[clipping.Clipping], mostly_clipped: list[clipping.Clipping]
     ) -> Finding:
-        first, norms = mostly_clipped[0], clipping.unclipped_norms(study, mostly_clipped)
+        first, norms = mostly_clipped[0], clipping.unclipped_norms(study)
         rescaled = optimizer_of(first.trial.facts.get("optimizer", "")) in _RESCALING
         action = _action(norms, rescaled=rescaled)
         others = say(

@@ -172,7 +172,7 @@ class ClipInsufficient(Rule):
                 half=Percent(self.extreme),
             )
             return action, (Advise(text=str(action)),)
-        norms = clipping.unclipped_norms(study, [worst_clipping])
+        norms = clipping.unclipped_norms(study)
         lower = min(float(np.quantile(norms, 0.9)) if len(norms) else math.inf, worst_clipping.threshold / 3)
         action = say("Clip at a smaller norm.")
         if math.isfinite(lower):

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from advisor.computed.space import extension, failures, settings
-from advisor.computed.stability import instability, loss_blowups
+from advisor.computed.stability import clipping, instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Relation, Rule, Settled, Share
 from advisor.model.change import Advise, Change, RunPlan, SetRange
 from advisor.model.evidence import AxisEvidence, Evidence, FigureEvidence, Line
@@ -234,7 +234,7 @@ class StabilityEdge(Rule):
         jumps = [b for t in failed_trials if (b := loss_blowups.in_mid_training(study, t)) is not None]
         early, mid = (any(b.p <= self.false_alarms and b.share > 0 for b in seen) for seen in (starts, jumps))
         if mid and not early:
-            clip = instability.clip_changes(instability.late_norms(study, study.trials))
+            clip = instability.clip_changes(clipping.unclipped_norms(study))
             # Without a clipping threshold, the next study would only repeat the failures at higher rates.
             return clip if all(isinstance(c, Advise) for c in clip) else (*clip, higher)
         if not early and not any(b.points for b in starts):

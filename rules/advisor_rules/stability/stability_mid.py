@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from advisor.computed.stability import instability, loss_blowups
+from advisor.computed.stability import clipping, instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Relation, Rule, Settled, Share
 from advisor.model.evidence import Evidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
@@ -116,7 +116,7 @@ class StabilityMid(Rule):
             return
         best = bool({t.index for t in study.ranked()[:3]} & {t.index for t in unstable.trials})
         spared, rare = trials_in_reach.spares_best(unstable.trials), len(unstable.trials) <= self.rare * unstable.judged
-        norms, lower = instability.late_norms(study, unstable.trials), unstable.lower_rates(study, self.false_alarms)
+        norms, lower = clipping.unclipped_norms(study), unstable.lower_rates(study, self.false_alarms)
         yield self.finding(
             unstable.message,
             action=search_lower(lower) if lower else instability.clip_action(norms),

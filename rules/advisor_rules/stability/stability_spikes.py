@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from advisor.computed.stability import instability, loss_blowups
+from advisor.computed.stability import clipping, instability, loss_blowups
 from advisor.engine.rule import Count, Factor, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, Evidence, FigureEvidence, HistogramEvidence, Line, Mark
@@ -85,12 +85,9 @@ class StabilitySpikes(Rule):
             return
         worst = max(spiky, key=lambda s: (len(s.outliers.indices), s.outliers.largest))
         trials_with_outliers = [s.trial for s in spiky]
-        norms, harmless = (
-            instability.late_norms(study, trials_with_outliers),
-            self._is_harmless(study, trials_with_outliers),
-        )
+        norms, harmless = clipping.unclipped_norms(study), self._is_harmless(study, trials_with_outliers)
         p = min(1.0, worst.outliers.p * len(curves))
-        action = _simple_clip(norms) if harmless else instability.clip_action(norms)
+        action = _simple_clip(norms) if harmless and len(norms) >= jumps.MIN_POINTS else instability.clip_action(norms)
         yield self.finding(
             say(
                 "The gradient norm of {trial}{at} exceeds {limit} times its running median at {where}. "
@@ -147,7 +144,7 @@ class StabilitySpikes(Rule):
                     for i in ratios.indices[:5]
                 ),
             ),
-            _histogram(metric, norms),
+            _histogram(metric, instability.late_norms(study, which), norms),
             FigureEvidence(
                 rows=(
                     ("trials judged", say("{judged} ({n} with outliers)", judged=judged, n=len(which))),
@@ -180,7 +177,10 @@ class StabilitySpikes(Rule):
 def _simple_clip(norms: FloatArray) -> Message:
     """Return the action if the outliers harm no trial."""
     norm = Number(float(np.quantile(norms, 0.9)))
-    return say("Clip gradients at a norm of {norm}, their 90th percentile; that needs no study of its own.", norm=norm)
+    return say(
+        "Clip gradients at a norm of {norm}, the 90th percentile of the best trials' norms; that needs no study of its own.",
+        norm=norm,
+    )
 
 
 @dataclass(frozen=True)
@@ -199,15 +199,16 @@ class _TrialWithOutliers:
         return say("{many} of {of} logged {points}", many=many, of=len(self.curve), points=points)
 
 
-def _histogram(metric: str, norms: FloatArray) -> HistogramEvidence:
+def _histogram(metric: str, norms: FloatArray, unclipped: FloatArray) -> HistogramEvidence:
+    """Return the histogram of these norms, with the 90th percentile of the norms to which the threshold refers."""
     counts, edges = np.histogram(np.log10(norms), bins=40)
-    tenth = float(np.quantile(norms, 0.9))
-    share = float(np.mean(norms > 3 * tenth))
+    threshold = float(np.quantile(unclipped if len(unclipped) else norms, 0.9))
+    share = float(np.mean(norms > 3 * threshold))
     return HistogramEvidence(
         quantity=metric,
-        caption=say("{share} of the norms exceed three times their 90th percentile.", share=Percent(share, 1)),
+        caption=say("{share} of these norms exceed three times the recommended threshold.", share=Percent(share, 1)),
         edges=tuple(float(e) for e in 10.0**edges),
         counts=tuple(int(c) for c in counts),
-        lines=(Line(value=tenth, label="90th percentile"),),
+        lines=(Line(value=threshold, label="recommended threshold"),),
         log=True,
     )

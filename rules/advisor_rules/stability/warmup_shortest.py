@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from advisor.computed.space import failures
-from advisor.computed.stability import instability, loss_blowups, warmups
+from advisor.computed.stability import clipping, instability, loss_blowups, warmups
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise, Change, FixParameter, SetField, SetRange, SetSchedule
 from advisor.model.evidence import FigureEvidence
@@ -244,7 +244,7 @@ def _clip_below(result: _Result, unstable: float) -> tuple[Change, ...]:
     ):
         why = f"No warmup of up to {result.tried[-1].steps:,.0f} steps lets {trimmed(result.rate, 3)} train"
         changes.append(result.range_up_to(high, f"{why}, so the range ends where training fails without one"))
-    norms = instability.late_norms(result.study, [t.trial for t in result.tried])
+    norms = clipping.unclipped_norms(result.study)
     tip = "If clipping is not enough, try another optimizer. Lower the learning rate only as a last resort."
     return (*changes, *instability.clip_changes(norms), Advise(text=tip))
 

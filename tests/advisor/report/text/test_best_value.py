@@ -9,7 +9,7 @@ import pytest
 
 from advisor.model.spec import Objective, StudySpec
 from advisor.model.words import number
-from advisor.report.model import ReportData
+from advisor.report.model import ReportData, SettingMean, Spread
 from advisor.report.text.best_value import best_sentence, certainty, key_figures
 from tests.advisor.report.studies import fired, make_report, make_study
 
@@ -34,6 +34,18 @@ def test_certainty_depends_on_repeats() -> None:
     for deviation, chance in ((1e6, True), (1e-12, False)):
         spread = report.spread.model_copy(update={"deviation": deviation})
         assert ("may be chance" in certainty(report.model_copy(update={"spread": spread}))) == chance
+
+
+def test_repeats_of_the_best_setting_are_judged_by_their_mean() -> None:
+    report = make_report(make_study(9, dense=False), ())
+    assert report.best is not None
+    means = {"mean": SettingMean(value=0.3, trials=4), "next_mean": SettingMean(value=0.29, trials=4)}
+    spread = Spread(deviation=0.02, settings=2, trials=8)
+    repeated = report.model_copy(update={"best": report.best.model_copy(update=means), "spread": spread})
+    assert "a mean validation/error of 0.3000 (standard error 0.010, 4 trials), at" in str(best_sentence(repeated))
+    better = "The best other setting has a mean that is 0.010 better (4 trials, standard error of the difference 0.014)"
+    assert f"{better}; the difference may be chance." in str(certainty(repeated))
+    assert key_figures(repeated)[0][2] == "mean of 4 repeats 0.3000"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +90,9 @@ def test_the_lead_is_over_another_setting_and_not_over_a_repeat() -> None:
     assert third.best is not None
     repeated = with_trials(report, params={1: first.params})
     assert second.params != third.params
-    assert f"leads the next best setting by {number(abs(third.best - report.best.value), 2)};" in certainty(repeated)
+    assert f"leads the next best setting by {number(abs(third.best - report.best.value), 2)};" in str(
+        certainty(repeated)
+    )
 
 
 def test_only_comparable_trials_are_counted() -> None:

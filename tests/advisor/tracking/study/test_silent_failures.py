@@ -53,6 +53,16 @@ def test_a_single_trial_at_a_level_of_chance():
     assert not study.feasible[5]
 
 
+@pytest.mark.parametrize(("evaluations", "status"), [(20, "not_learned"), (8, "complete")])
+def test_equal_results_after_as_much_training_are_judged_alike(evaluations, status):
+    """Noise keeps the curve of trial 4 from being flat. A shorter trial had less time to learn."""
+    noisy = [0.25 + 0.01 * (s % 3) if s <= evaluations else math.nan for s in range(21)]
+    study = _study(
+        lambda i, s: noisy[s] if i == 4 else 0.25 if i == 5 else _rising(i, s), train__loss=lambda i, s: 1 / s
+    )
+    assert [t.status for t in study.trials] == ["complete"] * 4 + [status, "not_learned"]
+
+
 @pytest.mark.parametrize(("zeros", "status"), [(5, "complete"), (2, "diverged")])
 def test_a_level_that_training_left_before_is_no_end(zeros, status):
     """A policy that never succeeded in its first evaluations may fall back to zero for three evaluations and recover."""

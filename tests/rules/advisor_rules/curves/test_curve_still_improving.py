@@ -123,6 +123,20 @@ def test_a_constant_rate_is_kept_over_the_extra_steps():
     assert constant.changes[1].text.startswith("Keep the learning rate constant")
 
 
+@pytest.mark.parametrize(
+    ("params", "rates", "words"),
+    [
+        ({"weight_decay": 0.1}, None, "a constant learning rate: none was logged."),
+        ({"exponential_decay": 1e-6}, None, "the learning rate hardly falls; the effect of exponential_decay on it is"),
+        ({}, np.ones(N // 4), "a constant learning rate: the logged ones do not cover the training."),
+    ],
+)
+def test_says_what_it_assumes_about_an_unknown_schedule(params, rates, words):
+    metrics = {"val/loss": [falling()]} | ({} if rates is None else {"train/learning_rate": [rates]})
+    (finding,) = verdict(RULE, make_study([{"lr": 0.1, **params}], metrics)).findings
+    assert words in str(finding.message)
+
+
 def test_a_decay_hides_whether_longer_training_helps():
     for rates in (1 - T, (1 + np.cos(np.pi * T)) / 2, np.where(T < 0.4, 1.0, 0.1)):
         result = verdict(RULE, with_rates([falling(0), falling(1)], rates))

@@ -32,14 +32,14 @@ def test_fires_where_later_trials_follow_good_ones_and_says_what_to_do_instead()
     assert "quasi-random" in finding.changes[0].text
 
 
-def test_quiet_where_the_study_asks_for_it() -> None:
+def test_does_not_apply_to_a_study_that_asks_for_it() -> None:
     from dataclasses import replace
 
     from advisor.model.spec import Sampler
 
     made = example()
     spec = made.spec.model_copy(update={"sampler": Sampler(kind="adaptive")})
-    assert verdict(RULE, replace(made, spec=spec)).status == "quiet"
+    assert verdict(RULE, replace(made, spec=spec)).status == "not-assessed"
 
 
 def test_cannot_tell_from_few_trials() -> None:

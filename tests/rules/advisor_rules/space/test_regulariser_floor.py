@@ -56,12 +56,15 @@ def test_on_a_log_scale_the_range_reaches_down_and_a_comparison_is_declared() ->
         ("dropout", Parameter(low=0.1, high=0.5)),
         ("weight_decay", Parameter(low=1e-5, high=1e-1, scale="log")),
         ("weight_decay", Parameter(low=0.08, high=0.16)),
-        ("momentum", Parameter(low=0.5, high=0.95)),
         ("keep_dropout", STRONG),
     ],
 )
 def test_quiet_where_the_range_holds_little_or_it_is_no_regulariser(name: str, domain: Parameter) -> None:
     assert verdict(RULE, study(domain, name)).status == "quiet"
+
+
+def test_does_not_apply_without_a_regulariser() -> None:
+    assert verdict(RULE, study(Parameter(low=0.5, high=0.95), "momentum")).status == "not-assessed"
 
 
 def test_quiet_where_strong_values_help() -> None:

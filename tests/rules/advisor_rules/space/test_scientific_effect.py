@@ -67,7 +67,7 @@ def test_a_declared_number_is_a_question_an_inferred_one_is_not() -> None:
         "dropout": Parameter(low=0.0, high=0.5),
     }
     assert verdict(RULE, study({2: 0.0, 4: 10.0}, name="depth", space=space)).status == "fired"
-    assert verdict(RULE, study({2: 0.0, 4: 10.0}, name="depth")).status == "quiet"
+    assert verdict(RULE, study({2: 0.0, 4: 10.0}, name="depth")).status == "not-assessed"
 
 
 def test_the_variation_between_seeds_is_measured_where_settings_were_repeated() -> None:

@@ -56,8 +56,8 @@ def test_quiet_where_each_is_best_inside_its_own_range() -> None:
 def test_a_whole_number_of_few_values_is_compared_a_batch_size_is_not() -> None:
     rows = [({"tanh": 1, "relu": 3}[v], r, c) for v, r, c in unequal()]
     assert verdict(RULE, study(rows, name="depth")).status == "fired"
-    assert verdict(RULE, study(rows, name="batch_size")).status == "quiet"
-    assert verdict(RULE, study(rows, name="weight_decay")).status == "quiet"
+    assert verdict(RULE, study(rows, name="batch_size")).status == "not-assessed"
+    assert verdict(RULE, study(rows, name="weight_decay")).status == "not-assessed"
 
 
 def test_a_value_that_lost_where_nothing_trained_is_named_unless_it_is_an_optimizer() -> None:
@@ -152,13 +152,13 @@ def test_where_all_are_best_at_one_end_it_is_the_range_and_not_the_comparison() 
     assert verdict(RULE, study(shared({"adam": 3e-1, "sgd": 1.0}), name="optimizer")).status == "quiet"
 
 
-def test_nothing_to_compare_is_quiet_and_nothing_to_judge_by_is_said() -> None:
+def test_cannot_tell_without_values_to_compare_or_results() -> None:
     rows = [{"lr": 0.1 * i} for i in range(1, 9)]
-    assert verdict(RULE, make_study(rows, {"val/loss": [1.0] * 8})).status == "quiet"
+    assert verdict(RULE, make_study(rows, {"val/loss": [1.0] * 8})).status == "not-assessed"
     said = verdict(RULE, study([("a", 0.1, 1.0), ("b", 0.2, 1.0)]))
     assert said.status == "not-assessed"
     space = {"activation": Parameter(type="categorical", choices=("a", "b")), "lr": Parameter(low=1e-3, high=1.0)}
-    assert verdict(RULE, study([("a", 0.1, 1.0)] * 4, space=space)).status == "quiet"
+    assert verdict(RULE, study([("a", 0.1, 1.0)] * 4, space=space)).status == "not-assessed"
 
 
 @pytest.mark.parametrize(("count", "levels", "ties"), [(6, 2, 0), (12, 3, 4), (24, 2, 0), (100, 4, 0)])
