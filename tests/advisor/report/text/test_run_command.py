@@ -9,7 +9,14 @@ from advisor.execution.job import Job
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.report.model import NextStudy
-from advisor.report.text.run_command import after_command, before_command, is_recorded, new_options, run_command, training_command
+from advisor.report.text.run_command import (
+    after_command,
+    before_command,
+    is_recorded,
+    new_options,
+    run_command,
+    training_command,
+)
 from advisor.system import shell
 from tests.advisor.report.studies import make_report, make_study
 
