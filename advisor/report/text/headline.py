@@ -18,7 +18,7 @@ from advisor.planning.new_scores import NOT_COMPARABLE, asked
 from advisor.planning.stages import MIN_FEASIBLE, SURE, ends_tuning
 from advisor.planning.states import settings_needed
 from advisor.report.model import ReportData
-from advisor.report.text.study_diff import ROUNDING, alike, as_run, diff_changes, diff_specs
+from advisor.report.text.study_diff import ROUNDING, alike, as_run, diff_changes, diff_specs, same_domain
 
 STOP = "Stop searching: measure the best setting on {data}, once, and ship it."
 """Headline if a further search is not worth its trials and the best setting was repeated."""
@@ -50,7 +50,8 @@ def first_step(report: ReportData) -> tuple[Message, Message]:
             return as_sentence(before.action), _reason(report, spec, before) if before is lead else _then(spec, before)
         optional = lead is not None and all(f.severity == "note" for f in report.heads)
         why = _reason(report, spec, lead)
-        return as_sentence(_marked(spec)), say("Optional: nothing is urgent. {why}", why=why) if optional else why
+        goal = as_sentence(say("{goal}{others}", goal=_marked(spec), others=_other_ranges(report, spec)))
+        return goal, say("Optional: nothing is urgent. {why}", why=why) if optional else why
     if urgent:
         return as_sentence(urgent[0].action), as_sentence(urgent[0].message)
     text = say("{text}", text=_quiet(report))
@@ -121,6 +122,22 @@ def _marked(spec: StudySpec) -> Message:
     # Names may contain spaces; a name ends at a space or a punctuation mark.
     words = re.split(rf"(?<!\S)({'|'.join(map(re.escape, names))})(?=[\s,:;]|$)", goal)
     return Message(tuple(Name(word) if i % 2 else word for i, word in enumerate(words) if word))
+
+
+def _other_ranges(report: ReportData, spec: StudySpec) -> Message:
+    """Return a clause on the further ranges that the study changes; empty unless its goal states one range."""
+    head, _, numbers = spec.goal.partition(": ")
+    if not numbers.startswith(tuple("0123456789-")) or "; " in numbers:
+        return Message(())
+    before = as_run(report).parameters
+    names = [n for n, p in spec.parameters.items() if clean(n) not in head and _has_new_range(before.get(n), p)]
+    if len(names) == 1:
+        return say(", with a new range of {name}", name=Name(names[0]))
+    return say(", with new ranges of {n} more", n=len(names)) if names else Message(())
+
+
+def _has_new_range(before: Parameter | None, after: Parameter) -> bool:
+    return before is not None and before.numeric and after.numeric and after.searched and not same_domain(before, after)
 
 
 def _followed(report: ReportData, spec: StudySpec) -> Finding | None:

@@ -17,7 +17,7 @@ from advisor.model.study import Status
 from advisor.planning import Deferred
 from advisor.report.formats.view import cards, cards_to_act_on
 from advisor.report.model import ReportData
-from advisor.report.text.headline import first_step, headline, lead
+from advisor.report.text.headline import first_step, headline, lead, leads_itself
 from tests.advisor.report.studies import fired, make_report, make_study, of_one_optimizer
 
 
@@ -101,7 +101,7 @@ def test_names_are_marked_up_in_the_headline(name: str) -> None:
     verdict = fired("warning", "boundary", name)
     made = verdict.model_copy(update={"findings": (verdict.findings[0].model_copy(update={"changes": (change,)}),)})
     page = make_report(of_one_optimizer(12, dense=False), [made]).to_html()
-    assert f'<h1>Add <code>{html.escape(name)}</code>: <span class="nb">1e-4</span> to 1.' in page
+    assert f'<h1>Add <code>{html.escape(name)}</code>: <span class="nb">1e-4</span> to 1' in page
 
 
 def test_it_is_the_goal_of_the_first_study_with_the_reason_for_it() -> None:
@@ -156,7 +156,10 @@ def test_it_has_the_range_of_the_next_study() -> None:
     verdict = fired("warning", "boundary")
     made = verdict.model_copy(update={"findings": (verdict.findings[0].model_copy(update={"changes": (change,)}),)})
     report = make_report(of_one_optimizer(4), (made,))
-    assert str(headline(report)) == "Add lr: 1e-4 to 1. The best trials lie at the top of lr."
+    assert (
+        str(headline(report))
+        == "Add lr: 1e-4 to 1, with a new range of learning_rate. The best trials lie at the top of lr."
+    )
 
 
 def test_the_reason_is_that_of_the_finding_whose_range_the_study_has() -> None:
@@ -230,3 +233,26 @@ def test_a_study_that_follows_no_finding_says_what_it_is_for() -> None:
     action, why = map(str, first_step(analyze_study(few, rules=[])))
     assert action.startswith("Search only lr: 8 trials cannot show the effects of 6 hyperparameters")
     assert why == "The others stay at the best trial's values for now: a search of all 6 takes about 56 trials."
+
+
+def test_further_new_ranges_are_counted_in_the_headline() -> None:
+    cut = SetRange(parameter="learning_rate", low=1e-3, high=0.1, scale="log", why="w")
+    report = make_report(of_one_optimizer(12, dense=False), [found("r", "sampling", cut, subject="learning_rate")])
+    study, *_ = report.next_studies
+    assert str(first_step(report)[0]).endswith("learning_rate: 0.001 to 0.1.")
+    spec = study.spec
+    for name, end in (("dropout", ", with a new range of dropout."), ("warmup_steps", ", with new ranges of 2 more.")):
+        old = report.spec.parameters[name]
+        narrower = old.model_copy(update={"high": (old.high or 0.0) / 2})
+        spec = spec.with_parameter(name, narrower)
+        shown = report.model_copy(update={"next_studies": (study.model_copy(update={"spec": spec}),)})
+        assert str(first_step(shown)[0]).endswith(end)
+
+
+def test_a_study_that_no_finding_asks_for_is_the_first_thing_to_do() -> None:
+    study = of_one_optimizer(12, dense=False)
+    cut = SetRange(parameter="learning_rate", low=1e-3, high=0.1, scale="log", why="w")
+    assert not leads_itself(make_report(study, [found("r", "sampling", cut, subject="learning_rate")]))
+    alone = make_report(study, [])
+    assert leads_itself(alone) == bool(alone.next_studies)
+    assert not leads_itself(unplanned(alone))
