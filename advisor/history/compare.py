@@ -20,6 +20,7 @@ from advisor.model.errors import AdvisorError
 from advisor.model.finding import MissingData
 from advisor.model.frozen import FrozenModel
 from advisor.model.study import Study, Trial
+from advisor.model.words import share
 from advisor.stats import difference
 from advisor.stats.search_comparison import compare_searches
 
@@ -246,7 +247,7 @@ def _refusal(gain: float, complexity: float, data: Variance, study: Variance | N
         )
     if study is not None and study.sure is not None and study.sure < 1 - level:
         return (
-            f"The lead depends on which settings were tried: with half of them it remains in {study.sure:.0%} of draws. More "
+            f"The lead depends on which settings were tried: with half of them it remains in {share(study.sure)} of draws. More "
             "trials can settle it, more seeds cannot."
         )
     return None
@@ -277,7 +278,7 @@ def _decide_by_seeds(
     if needed > max_seeds:
         reason = f"Seeds vary by {result.sd:.2g}, so {max_seeds} seeds each would not show a gain this small."
         return "do not adopt", (0, 0), reason
-    reason = f"{probability_text}. With {needed} seeds each, a gain of this size shows with {power:.0%} probability."
+    reason = f"{probability_text}. With {needed} seeds each, a gain of this size shows with {share(power)} probability."
     return "run more seeds", _further_seeds(needed, best), reason
 
 

@@ -115,7 +115,8 @@ class SetField(FrozenModel):
                 and not isinstance(length, bool)
                 and length > 0
             ):
-                scaled = max(round(length * self.value / spec.max_train_steps), 1)
+                # Rounded up: a training must not end before its last step.
+                scaled = max(math.ceil(length * self.value / spec.max_train_steps), 1)
                 why = f"scaled with max_train_steps, which was {spec.max_train_steps:,}"
                 changed = changed.with_parameter(name, parameter.model_copy(update={"value": scaled, "why": why}))
         return changed

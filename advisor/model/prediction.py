@@ -123,7 +123,7 @@ def _phrase(prediction: Prediction, objective: Objective) -> str:
         case ShareOfTrials():
             what = "fail" if expects.of == "failed" else f"have {metric} of {bound} {short(expects.value)}"
             side, part = ("at most", expects.at_most) if expects.at_most is not None else ("at least", expects.at_least)
-            return f"{side} {part or 0.0:.0%} of the trials {what} (it was {share(expects.was)})"
+            return f"{side} {share(part or 0.0)} of the trials {what} (it was {share(expects.was)})"
     return f"{prediction.rule} does not find this again"
 
 

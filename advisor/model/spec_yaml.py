@@ -187,7 +187,7 @@ def dump(spec: StudySpec, *, parent: StudySpec | None = None, inferred: Containe
         return "\n".join(_lines(spec, {})) + "\n"
     origin = clean(short(parent.study))
     head = (
-        f"# Written by advisor from the trials of {origin}. A comment says where a parameter differs from that study.",
+        f"# Written by advisor to follow {origin}. A comment says where a parameter differs from that study.",
         "# Draw the trials: advisor sample THIS_FILE",
     )
     return "\n".join((*head, *_lines(spec, _differences(spec, parent, inferred)))) + "\n"

@@ -122,13 +122,13 @@ def short(value: Value | None) -> str:
 
 
 def share(part: float) -> str:
-    """Return a share as a percentage; only the exact shares 0 and 1 are shown as 0% and 100%."""
+    """Return a share as a percentage; only the exact shares 0 and 1 are shown as 0 % and 100 %."""
     percent = 100 * part
     if 0 < percent < 1:
-        return "under 1%"
+        return "under 1 %"
     if 99 < percent < 100:
-        return "over 99%"
-    return f"{percent:.0f}%"
+        return "over 99 %"
+    return f"{percent:.0f} %"
 
 
 CONFIDENCES = ((0.9, "high", "High confidence"), (0.7, "medium", "Medium confidence"), (0.0, "low", "Low confidence"))

@@ -24,7 +24,7 @@ from advisor.model.prediction import significant
 from advisor.model.space import is_learning_rate
 from advisor.model.spec import Parameter, Sampler, StudySpec
 from advisor.model.study import Study
-from advisor.model.words import clean, listed, setting, trimmed
+from advisor.model.words import clean, listed, setting, share, trimmed
 from advisor.planning import gain, price
 from advisor.planning.base import HALF_DECADE, best_setting, name_of_round, searches, validate
 from advisor.planning.designs.catalogue import DESIGNS
@@ -40,7 +40,7 @@ MAX_GAIN = 0.05
 """Maximum probability, by a model of a settled space, that a search finds a better setting for it to be left out."""
 HARDLY = (
     "Searching on would hardly help: the probability that {count} more trials find a setting that is better than the best one "
-    "by more than noise is at most {chance:.0%}."
+    "by more than noise is at most {chance}."
 )
 NOISE = (
     "If these runs, with nothing but other seeds, differ about as much as the trials so far, the results are noise, and {names} "
@@ -94,7 +94,7 @@ def stopped_if_settled(
     if chance is None:
         return spec, ""
     again = reseed(study, spec)
-    reason = HARDLY.format(count=spec.trials or 1, chance=chance)
+    reason = HARDLY.format(count=spec.trials or 1, chance=share(chance))
     if again is None:
         return None, reason
     why = {n: p.why for n, p in spec.parameters.items() if p.role == "fixed"}

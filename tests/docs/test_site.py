@@ -112,7 +112,7 @@ def test_each_chapter_has_a_worked_example_with_its_picture(site: Path, chapter:
     assert "<h1>" in (site / "examples" / chapter / "report.html").read_text("utf-8")
     assert re.search(r'<div class="picture"><figure class="plot"><svg viewBox', page)
     assert "<use" not in page.partition('<div class="picture">')[2].partition("</div>")[0]
-    yaml = re.search(r"# Written by advisor from.*?(?=\n\n\n|\Z)", text, re.DOTALL)
+    yaml = re.search(r"# Written by advisor to follow.*?(?=\n\n\n|\Z)", text, re.DOTALL)
     if yaml is None:
         assert "No finding asks for a next study" in text
         return

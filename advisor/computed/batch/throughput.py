@@ -83,10 +83,12 @@ def _rate(study: Study, trial: Trial) -> Mean | None:
 def recommended(study: Study, name: str, material: float = MATERIAL, alpha: float = FALSE_ALARMS) -> float | None:
     """Return the value of the batch size `name` above which a larger one is not worthwhile.
 
-    Return None if the throughput of fewer than two sizes is known.
+    Return None if the throughput of fewer than two sizes is known, or if the steps of most trials waited for data: then it is the
+    throughput of the data loader.
     """
     known_speeds = speeds(study)
-    if len(known_speeds) < 2:
+    waited = [times.waited for times in timing.of_study(study)]
+    if len(known_speeds) < 2 or timing.majority_above(waited, timing.MAX_INPUT_SHARE, FALSE_ALARMS):
         return None
     recommendation = worthwhile(known_speeds, material, alpha)
     values = {size for t in recommendation.trials if (size := as_number(t.params.get(name))) > 0}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from advisor.model.autopsy import BatchPlace, ForwardFault, HistoryRow, Record, TensorFacts
-from advisor.model.words import count
+from advisor.model.words import count, share
 
 Certainty = Literal["certain", "likely", "open"]
 
@@ -167,7 +167,7 @@ def _weight_decay(record: Record) -> Diagnosis | None:
         product = group.get("lr", 0.0) * group.get("weight_decay", 0.0)
         if product > MAX_DECAY:
             culprit = (
-                f"The weight decay: rate x decay is {product:.3g}, so each step overshoots 0 by {product - 1:.0%}."
+                f"The weight decay: rate x decay is {product:.3g}, so each step overshoots 0 by {share(product - 1)}."
             )
             return Diagnosis("weight decay", "certain" if product > 2 else "likely", culprit, "Lower the weight decay.")
     return None

@@ -5,9 +5,10 @@ Playbook: "Choosing the initial configuration", "Deciding how long to train when
 *When.* Only one setting was trained, once or with several seeds, so nothing can be told about any hyperparameter.
 
 *What.* Ten learning rates, log-spaced over a decade on each side of the one used, each trained for a tenth of the steps. If the
-loss blew up early, or every run diverged, they lie in the three decades below it. Everything else is fixed. Several learning rates
-(of a generator and a discriminator, for example) keep their ratio. Without a known learning rate, the setting is repeated, and a
-note asks to log the learning rate.
+result was best in the first half of the training, it is twice the steps to there, so that the sweep shows at which rates results
+become worse again. If the loss blew up early, or every run diverged, the rates lie in the three decades below. Everything else is
+fixed. Several learning rates (of a generator and a discriminator, for example) keep their ratio. Without a known learning rate, the
+setting is repeated, and a note asks to log the learning rate.
 """
 
 from __future__ import annotations
@@ -101,12 +102,24 @@ def _shorter(spec: StudySpec, study: Study) -> StudySpec:
     if not length or study.unit in ("second", "millisecond"):
         return spec
     steps = max(round_up(SHORT * length), 1 if targets.steps_are_epochs(study) else min(MIN_STEPS, length // 5))
+    if (seen := min(round_up(2 * _early_best(study, length)), length)) > steps:
+        steps, why = seen, "twice the steps to the best result so far, after which results became worse"
+    else:
+        why = "a tenth of the length"
     spec = spec.model_copy(update={"max_train_steps": length})
-    spec = SetField(field="max_train_steps", value=steps, why="a tenth of the length").apply(spec)
+    spec = SetField(field="max_train_steps", value=steps, why=why).apply(spec)
     final = spec.final_train_steps or length
     return spec.model_copy(
         update={"evaluate_every": max(steps // EVALUATIONS, 1), "final_train_steps": final if final > steps else None}
     )
+
+
+def _early_best(study: Study, length: int) -> float:
+    """Return the median step of the best result of the runs if it lies in the first half of the training; else 0."""
+    curves = [study.cost_curve(t).finite for t in study.ranked()]
+    steps = [float(c.steps[int(np.argmin(c.values))]) for c in curves if len(c) > 1]
+    best = float(np.median(steps)) if steps else 0.0
+    return best if best <= length / 2 else 0.0
 
 
 def _last_step(study: Study) -> int | None:

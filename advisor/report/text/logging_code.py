@@ -112,6 +112,10 @@ def code(study: Study, lack: Lack, at_least: int | None = None) -> str | None:
     else:
         return None
     aim, length, n = study.spec.objective, study.spec.max_train_steps, at_least or EVALUATIONS
+    if (
+        lack == "evaluations" and length and length < n
+    ):  # the steps are epochs, and it takes several evaluations in each
+        return None
     return templates[framework_of(study)].format(
         metric=repr(clean(aim.metric)).replace("'", '"'),
         direction=aim.direction,

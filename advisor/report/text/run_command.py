@@ -51,7 +51,10 @@ def training_command(study: Study, spec: StudySpec) -> str:
         for t in islice(recorded, _MAX_COMMANDS)
         if (words := _words(t.facts["command"]))
     ]
-    unknown: tuple[Mapping[str, Value], list[tuple[str, bool]]] = ({}, [(word, False) for word in _PLAIN])
+    # Without a recorded command, only what was the same in all trials is known to be what the training does by itself.
+    trials = (*study.ranked(), *study.trials)
+    constant = next(({n: v for n, v in t.params.items() if n not in study.searched} for t in trials), {})
+    unknown = (constant, [(word, False) for word in _PLAIN])
     params, filled = max(commands, key=lambda c: sum(braced for _, braced in c[1]), default=unknown)
     if any("tuner" in t.facts for t in study.trials[:1]) and not any(braced for _, braced in filled):
         return ""

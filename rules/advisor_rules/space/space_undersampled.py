@@ -113,12 +113,10 @@ class SpaceUndersampled(Rule):
         best = float(np.nanmin(tried.costs))
         near = np.flatnonzero(tried.costs <= best + halves.loss)
         amount = say(
-            "Twice as many trials would improve the best {metric} by about {gain} (80 % interval {low} to {high}). The probability "
-            "that they gain more than {limit}{noise} is {sure}",
+            "Twice as many trials would improve the best {metric} by {gain}. The probability that they gain more than "
+            "{limit}{noise} is {sure}",
             metric=Name(study.spec.objective.metric),
-            gain=Number(gain.expected, 2),
-            low=Number(gain.low, 2),
-            high=Number(gain.high, 2),
+            gain=gain.text,
             limit=Number(limit, 2),
             noise="" if known else " and more than the noise of the fit",
             sure=Percent(gain.sure),
@@ -171,6 +169,14 @@ class _Gain(NamedTuple):
     low: float
     high: float
     sure: float
+
+    @property
+    def text(self) -> Message:
+        """The gain as a phrase; an interval without width means that it is only known to be bounded."""
+        if not self.low < self.expected < self.high:
+            return say("at most about {high}", high=Number(self.high, 2))
+        numbers = {k: Number(v, 2) for k, v in (("gain", self.expected), ("low", self.low), ("high", self.high))}
+        return say("about {gain} (80 % interval {low} to {high})", **numbers)
 
 
 def _gain(study: Study, limit: float, halves: best_of.Halving, *, known: bool) -> _Gain:

@@ -48,28 +48,30 @@ def test_best_reaches():
 def test_shares():
     nan, many = float("nan"), [1e-3] * 20
     fewer = ShareOfTrials(of="failed", at_most=0.1, was=0.5)
-    assert judged(fewer, [0.3] * 19 + [nan], rates=many) == ("kept", "1 of 20 trials failed (5%)")
+    assert judged(fewer, [0.3] * 19 + [nan], rates=many) == ("kept", "1 of 20 trials failed (5 %)")
     assert judged(fewer, [0.3] * 15 + [nan] * 5, rates=many)[0] == "not kept"
     better = ShareOfTrials(of="better", value=0.3, at_least=0.8, was=0.5)
     assert judged(better, [0.2] * 18 + [0.4] * 2, rates=many)[0] == "kept"
     assert judged(better, [0.2] * 12 + [0.4] * 8, rates=many)[0] == "not kept"
 
 
-@pytest.mark.parametrize(("probability", "said"), [(0.997, "over 99%"), (0.003, "under 1%"), (0.91, "91%")])
+@pytest.mark.parametrize(("probability", "said"), [(0.997, "over 99 %"), (0.003, "under 1 %"), (0.91, "91 %")])
 def test_no_probability_is_rounded_to_0_or_1(probability, said):
     expects = ShareOfTrials(of="failed", at_most=0.1, was=0.998)
     failing = Prediction(rule="failed-trials", expects=expects, probability=probability)
     objective = round_of(RATES, (0.3,) * 4, low=1e-3, high=0.1).spec.objective
-    assert describe_prediction(failing, objective) == f"at most 10% of the trials fail (it was over 99%), {said} likely"
+    assert (
+        describe_prediction(failing, objective) == f"at most 10 % of the trials fail (it was over 99 %), {said} likely"
+    )
 
 
 @pytest.mark.parametrize(
     ("expected", "said"),
     [
-        (0.334, "the best val/loss is at most 0.35, most likely 0.334 (it was 0.3456), 90% likely"),
+        (0.334, "the best val/loss is at most 0.35, most likely 0.334 (it was 0.3456), 90 % likely"),
         (
             0.346,
-            "the best val/loss is at most 0.35 (it was 0.3456), 90% likely; "
+            "the best val/loss is at most 0.35 (it was 0.3456), 90 % likely; "
             "no better value is expected from this change, which saves trials or steps",
         ),
     ],

@@ -44,4 +44,4 @@ def test_a_study_file_says_each_prediction_in_words() -> None:
     made = Prediction(rule="r", expects=BestReaches(value=0.4, expected=0.37, than=0.42), probability=0.95)
     evil = Objective(metric="loss\n- evil", direction="minimize")
     text = dump(StudySpec(study="s", objective=evil, predictions=(made,)))
-    assert "  # The best loss - evil is at most 0.4, most likely 0.37 (it was 0.42), 95% likely.\n  - rule: r" in text
+    assert "  # The best loss - evil is at most 0.4, most likely 0.37 (it was 0.42), 95 % likely.\n  - rule: r" in text

@@ -147,7 +147,7 @@ def test_a_comment_says_what_the_round_before_did():
     assert "# the round before searched 1e-05 to 0.001 (log)" in text
     assert "# new in this round" in text
     assert text.count("    # ") == 2
-    assert text.startswith("# Written by advisor from the trials of s.")
+    assert text.startswith("# Written by advisor to follow s.")
     assert loads(text) == after
     assert "# the round before tried 1e-05 to 0.001 (log)" in dump(after, parent=before, inferred={"lr"})
 

@@ -58,7 +58,7 @@ def test_settings(value: object, text: str) -> None:
 
 
 def test_shares_are_never_rounded_to_none_or_all() -> None:
-    assert [share(v) for v in (0, 0.001, 0.5, 0.999, 1)] == ["0%", "under 1%", "50%", "over 99%", "100%"]
+    assert [share(v) for v in (0, 0.001, 0.5, 0.999, 1)] == ["0 %", "under 1 %", "50 %", "over 99 %", "100 %"]
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_the_cost_of_a_search_comes_with_its_gain() -> None:
     made = study([0.5 + 0.02 * i for i in range(24)])
     spec = made.spec.model_copy(update={"trials": 24})
     assert price.summary(made, spec).endswith(
-        "The probability of a better result is about 50%, by at most about 0.037 in val/loss."
+        "The probability of a better result is about 50 %, by at most about 0.037 in val/loss."
     )
 
 

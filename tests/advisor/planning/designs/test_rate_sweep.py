@@ -87,3 +87,19 @@ def test_repeats_of_a_later_round_are_not_swept() -> None:
     made = run({"lr": 1e-3}, 5)
     later = replace(made, spec=made.spec.model_copy(update={"round": 2, "parent": "s"}))
     assert not any(s.goal.startswith("Sweep") for s in plan(later, []).specs)
+
+
+def test_a_run_that_became_worse_early_is_followed_by_runs_that_show_it() -> None:
+    """At a tenth of the length, every rate would look as if it went on improving."""
+    worse = [1.0, 0.4, 0.5, 0.6, 0.7, 0.7, 0.8, 0.8, 0.9, 0.9]
+    made = make_study([{"lr": 1e-3}], {"val/loss": [worse]}, steps=[1000 * (i + 1) for i in range(10)])
+    spec = only_study(made)
+    assert spec.max_train_steps == 4000
+    assert spec.final_train_steps == 10_000
+
+
+def test_no_training_ends_before_its_last_step() -> None:
+    """1,200 of 46,850 steps are 1.28 of 50 epochs."""
+    spec = run({"lr": 1e-3, "num_epochs": 50}).spec.model_copy(update={"max_train_steps": 46_850})
+    shorter = SetField(field="max_train_steps", value=1200, why="w").apply(spec)
+    assert shorter.parameters["num_epochs"].value == 2

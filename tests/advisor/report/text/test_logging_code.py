@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -16,6 +17,13 @@ from advisor.tracking import read_study
 
 def plain(**tags: str):
     return make_study([{"lr": 0.1 / (i + 1)} for i in range(3)], {"val/loss": [[1.0, 0.5]] * 3}, tags=[tags] * 3)
+
+
+def test_a_loop_over_epochs_gets_no_interval_below_one() -> None:
+    study = plain()
+    short = replace(study, spec=study.spec.model_copy(update={"max_train_steps": 27}))
+    assert "step % 2 == 0" in code(short, "evaluations", 12)
+    assert code(short, "evaluations", 32) is None
 
 
 def test_a_plain_loop_gets_the_logger_and_its_own_objective():
@@ -69,7 +77,7 @@ def test_lightning_is_recognised(tmp_path: Path):
     study = read_study("study", tracking_uri=uri)
     assert framework_of(study) == "lightning"
     assert "advisor_lightning" in code(study, "grad_norm")
-    assert "val_check_interval=max_train_steps // 12" in code(study, "evaluations", 12)
+    assert f"val_check_interval={study.spec.max_train_steps // 2}," in code(study, "evaluations", 2)
 
 
 @pytest.mark.slow

@@ -225,3 +225,19 @@ def test_without_a_recorded_length_steps_stay_as_they_are() -> None:
 
 def replace_spec(**update: object) -> StudySpec:
     return SPEC.model_copy(update=update)
+
+
+def test_without_a_recorded_command_what_the_study_changes_is_passed() -> None:
+    """A shorter study would train for the script's own number of iterations."""
+    ran = {"learning_rate": 0.01, "num_iterations": 1645}
+    trial = Trial(index=0, id="a", name="a", status="complete", params=ran)
+    fixed = {n: Parameter(role="fixed", value=v) for n, v in ran.items()}
+    before = replace_spec(parameters=fixed)
+    after = replace_spec(
+        parameters={
+            "learning_rate": SPEC.parameters["learning_rate"],
+            "num_iterations": Parameter(role="fixed", value=329),
+        }
+    )
+    made = training_command(Study(spec=before, trials=(trial,), metrics={}), after)
+    assert made == "python train.py --learning-rate {learning_rate} --num-iterations {num_iterations}"

@@ -122,7 +122,7 @@ def test_a_constant_rate_should_decay_before_the_training_is_longer_unless_curve
     noisy = [2 - 0.7 * T + np.random.default_rng(i).normal(0, 0.03, N) for i in range(4)]
     flat = [100 * np.exp(-T / 0.02) - 0.01 * T * (i + 1) for i in range(4)]
     (finding,) = decayed(flat, rates).findings
-    assert "Keep the training length" in finding.action
+    assert "Do not train longer" in finding.action
     for finding in decayed(noisy, rates).findings:
         assert "too flat" not in finding.action
 
@@ -189,10 +189,10 @@ def test_early_stopping_sets_the_best_step():
     assert found.reason.startswith("2 of 4 trials stopped early")
 
 
-@pytest.mark.parametrize("action", ["at half the length", "Keep the training length"])
+@pytest.mark.parametrize("action", ["at half the length", "Do not train longer"])
 def test_an_unknown_learning_rate_asks_for_the_run_that_tells(action):
     flat = [100 * np.exp(-T / 0.02) - 0.01 * T * (i + 1) for i in range(4)]
-    curves = flat if action.startswith("Keep") else [falling(0.7, i) for i in range(4)]
+    curves = flat if action.startswith("Do not") else [falling(0.7, i) for i in range(4)]
     (finding,) = verdict(RULE, make_study([{"lr": 0.1 * (i + 1)} for i in range(4)], {"val/loss": curves})).findings
     assert action in finding.action
 
