@@ -60,6 +60,19 @@ def test_the_new_range_contains_a_best_trial_beyond_the_old_one() -> None:
     assert finding.changes[0].apply(study.spec).parameters["learning_rate"].high >= 0.008
 
 
+@pytest.mark.parametrize("side", ["high", "low"])
+def test_values_far_from_the_best_one_at_which_all_trials_learned_nothing_are_left_out(side: str) -> None:
+    rates = np.array([0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 3, 5, 10])
+    costs = [0.06, 0.70, 0.79, 0.90, 0.81, 0.89, 0.887, 0.882, 0.889, 0.894]
+    status = ["not_learned" if r == 0.5 else "complete" for r in rates]
+    params = [{"lr": float(r if side == "low" else 1 / r)} for r in rates]
+    space = {"lr": Parameter(low=0.1, high=10, scale="log")}
+    study = make_study(params, {"val/loss": costs}, space=space, status=status)
+    (finding,) = verdict("space-boundary", study).findings
+    after = finding.changes[0].apply(study.spec).parameters["lr"]
+    assert (after.low, after.high) == (pytest.approx((0.01, 0.2) if side == "low" else (5, 100)))
+
+
 def test_an_inferred_range_counts_less() -> None:
     costs = np.linspace(1, 0, 8)
     declared = verdict("space-boundary", sweep(costs)).findings[0]
