@@ -12,6 +12,7 @@ The limits are not strict: if the best trials lie at the end of a usual range, t
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -19,6 +20,9 @@ from typing import NamedTuple
 
 from advisor.model import optimizers
 from advisor.model.space import words_of
+
+HALF_DECADE = math.sqrt(10)
+"""Usual ratio between the best learning rate and an end of a range around it."""
 
 
 class UsualRates(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 
@@ -25,8 +24,6 @@ OTHER_LENGTH = (
     "unit."
 )
 SAME_EPOCHS = "A trial with {size} takes {length:,} steps for as many epochs as before, not {whole:,}."
-HALF_DECADE = math.sqrt(10)
-"""Usual ratio between the best learning rate and an end of a range around it."""
 LONGER = 1.5
 """Ratio of the trials' last steps to the declared length from which one of them is wrong or in another unit."""
 SHORTER = 0.9

@@ -16,8 +16,9 @@ from advisor.model.prediction import significant
 from advisor.model.space import as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study, Trial
+from advisor.model.usual_rates import HALF_DECADE
 from advisor.model.words import clean, setting, trimmed
-from advisor.planning.base import HALF_DECADE, validate
+from advisor.planning.base import validate
 from advisor.planning.goals import with_range
 
 NEAR = 1.5

@@ -24,9 +24,10 @@ from advisor.model.prediction import significant
 from advisor.model.space import is_learning_rate
 from advisor.model.spec import Parameter, Sampler, StudySpec
 from advisor.model.study import Study
+from advisor.model.usual_rates import HALF_DECADE
 from advisor.model.words import clean, listed, setting, share, trimmed
 from advisor.planning import gain, price
-from advisor.planning.base import HALF_DECADE, best_setting, name_of_round, searches, validate
+from advisor.planning.base import best_setting, name_of_round, searches, validate
 from advisor.planning.designs.catalogue import DESIGNS
 from advisor.planning.designs.explore import asks, explore
 from advisor.planning.designs.ladder import ladder

@@ -1,7 +1,9 @@
 """Narrows the ranges of the next study to where its best setting lies: what is known to be worse needs no trials.
 
 A range is narrowed by the model of all trials (`advisor.computed.space.promising`), also if no rule found it too wide. An end that
-a finding moved outwards stays, as do the ranges of special studies and those that an adaptive search had already.
+a finding moved outwards stays, as do the ranges of special studies and those that an adaptive search had already. The range of a
+learning rate also stays if the next study is the first to vary momentum: the trials had one momentum, and with another one, other
+rates are good.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections.abc import Collection
 
 from advisor.computed.space import promising
 from advisor.computed.space.extension import tidy_range
+from advisor.model.space import is_learning_rate, words_of
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
 from advisor.model.words import capital
@@ -26,7 +29,8 @@ def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec
     """
     if spec.probe is not None or spec.settings or study.spec.sampler.kind == "adaptive":
         return spec
-    found = {name: _free_ends(study, spec, name, ends, keep) for name, ends in promising.ranges(study, spec).items()}
+    possible = {n: e for n, e in promising.ranges(study, spec).items() if not _shifts(study, spec, n)}
+    found = {name: _free_ends(study, spec, name, ends, keep) for name, ends in possible.items()}
     ranges = {n: ends for n, ends in found.items() if ends != (spec.parameters[n].low, spec.parameters[n].high)}
     whole, by_findings = spec, {name for name, _ in keep}
     for name, (low, high) in ranges.items():
@@ -39,6 +43,12 @@ def narrowed(study: Study, spec: StudySpec, keep: Collection[Part]) -> StudySpec
     if ranges and spec.trials and spec.goal == explore.goal(whole):
         spec = spec.model_copy(update={"goal": explore.goal(spec, ranges)})
     return validate(spec)
+
+
+def _shifts(study: Study, spec: StudySpec, name: str) -> bool:
+    """Return whether `spec` varies a momentum that the trials had fixed: good values of this learning rate depend on it."""
+    new = spec.searched.keys() & (study.spec.parameters.keys() - study.searched.keys())
+    return is_learning_rate(name) and any("momentum" in words_of(n) for n in new)
 
 
 def _free_ends(

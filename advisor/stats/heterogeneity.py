@@ -25,6 +25,14 @@ class Heterogeneity:
     """p-value: probability that equal true values have a range at least this large."""
 
     @property
+    def examples_needed(self) -> float:
+        """Ratio of the number of examples with which the observed range would be detectable to the present number.
+
+        Errors fall with the square root of the number. The ratio is infinite if the values are equal.
+        """
+        return (self.critical_range / self.spread) ** 2 if self.spread > 0 else math.inf
+
+    @property
     def chance_within(self) -> float:
         """Probability that a repetition with the same standard errors has a range below `critical_range`."""
         if not self.error > 0:

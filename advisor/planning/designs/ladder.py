@@ -23,9 +23,10 @@ from advisor.model.prediction import significant
 from advisor.model.space import as_number, is_learning_rate
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
+from advisor.model.usual_rates import HALF_DECADE
 from advisor.model.words import clean, count, listed
 from advisor.planning import price
-from advisor.planning.base import HALF_DECADE, best_setting
+from advisor.planning.base import best_setting
 from advisor.planning.states import settings_needed
 
 MIN_SEARCHED = 2

@@ -6,7 +6,8 @@ Playbook: "How should Adam's hyperparameters be tuned?", "Identifying scientific
 training fails, on both sides, and a further study of it would only narrow it or add trials.
 
 *What.* The next hyperparameter on the optimizer's ladder that all trials share, in its usual range, together with the learning rate
-around its best value: the two interact. Without such a hyperparameter, there is no such study.
+around its best value: the two interact. Less momentum needs higher rates, and more needs lower ones; the range covers both.
+Without such a hyperparameter, there is no such study.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from advisor.model.prediction import significant
 from advisor.model.space import as_number, is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.study import Study
+from advisor.model.usual_rates import HALF_DECADE
 from advisor.model.words import clean, setting, trimmed
-from advisor.planning.base import HALF_DECADE, validate
+from advisor.planning.base import validate
 from advisor.planning.goals import domain
 from advisor.planning.states import settings_needed
 
@@ -43,15 +45,15 @@ def open_next(study: Study, spec: StudySpec) -> StudySpec | None:
     name, rung = found
     old, fixed = spec.parameters[rates[0]], spec.parameters[name]
     known = f"the best {clean(rates[0])}, {trimmed(best)}, is known to within a factor of {trimmed(within, 2)}"
-    new = _new_parameter(
-        rung, fixed, f"the next to tune: {known}, and {clean(name)} was {setting(fixed.value)} in all trials"
-    )
-    low, high = (significant(best * factor, 2) for factor in _factors(rung, new, as_number(fixed.value)))
+    reason = f"the next to tune: {known}, and {clean(name)} was {setting(fixed.value)} in all trials"
+    shifts = "" if rung.name != "momentum" else f". Lower {clean(name)} needs a higher {clean(rates[0])}"
+    new = _new_parameter(rung, fixed, reason + shifts)
+    low, high = (significant(best * factor, 2) for factor in _factors(rung, new, as_number(fixed.value), within))
     low, high = max(low, old.reach[0]), min(high, old.reach[1])
     why = f"around the best rate, {trimmed(best)}; nearby rates are worse on both sides"
-    why += f"; with less {clean(name)}, the best rate is higher" if high > best * HALF_DECADE * 1.01 else ""
+    why += f"; the lower {clean(name)}, the higher the best rate" if shifts else ""
     rate = old.model_copy(update={"low": low, "high": high, "why": why})
-    goal = f"Add {clean(name)}: {domain(new)}"
+    goal = f"Tune {clean(name)}: {domain(new)}"
     trials = max(RATE_TRIALS, settings_needed(2))
     opened = spec.with_parameter(rates[0], rate).with_parameter(name, new)
     return validate(opened.model_copy(update={"goal": goal, "trials": trials}))
@@ -65,14 +67,17 @@ def _new_parameter(rung: Rung, fixed: Parameter, why: str) -> Parameter:
     return Parameter(type="float", low=low, high=high, scale=rung.scale, limits=fixed.limits, why=why)
 
 
-def _factors(rung: Rung, new: Parameter, now: float) -> tuple[float, float]:
+def _factors(rung: Rung, new: Parameter, now: float, within: float) -> tuple[float, float]:
     """Return the ratios of the new range's ends to the best rate: at least half a decade.
 
-    With momentum m, a step is as long as one at the rate / (1 - m) without, so the best rate changes with 1 - m.
+    With momentum m, a step is as long as one at the rate / (1 - m) without, so the best rate changes with 1 - m. The best rate is
+    known to within the factor `within`, so it may lie half of this factor, on the log scale, to each side.
     """
     if rung.name != "momentum" or new.low is None or new.high is None:
         return 1 / HALF_DECADE, HALF_DECADE
-    return min(1 / HALF_DECADE, (1 - new.high) / (1 - now)), max(HALF_DECADE, (1 - new.low) / (1 - now))
+    room = math.sqrt(within)
+    least, most = (1 - new.high) / (1 - now) / room, (1 - new.low) / (1 - now) * room
+    return min(1 / HALF_DECADE, least), max(HALF_DECADE, most)
 
 
 def _best_rate(study: Study, rate: str) -> tuple[float, float]:

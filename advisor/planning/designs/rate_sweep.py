@@ -80,7 +80,7 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
             role="derived", formula=f"{{{name}}} * {ratio!r}", why=f"keeps its ratio to {name}"
         )
     spec = _shorter(base.model_copy(update={"parameters": parameters, "trials": RATE_TRIALS, "seeds": None}), study)
-    length = f", {study.length(spec.max_train_steps)} each" if spec.max_train_steps else ""
+    length = f", {_of_all(study, spec.max_train_steps, spec.final_train_steps)} each" if spec.max_train_steps else ""
     shows = "The sweep shows which rates diverge and the best rate to within about a factor of 2."
     if spec.final_train_steps:
         shows += (
@@ -94,6 +94,11 @@ def rate_sweep(study: Study, base: StudySpec) -> StudySpec | None:
             "notes": (*base.notes, shows),
         }
     )
+
+
+def _of_all(study: Study, steps: int, final: int | None) -> str:
+    """Return a number of steps as text, with that of the full training if it is another one: "200 of the full 2,000 steps"."""
+    return f"{steps:,} of the full {study.length(final)}" if final else study.length(steps)
 
 
 def _shorter(spec: StudySpec, study: Study) -> StudySpec:

@@ -10,6 +10,7 @@ from advisor.model import parameter_kinds
 from advisor.model.change import RunPlan, SetRange
 from advisor.model.finding import Finding, Side
 from advisor.model.message import Message, Name, as_sentence, first_sentence, joined, say
+from advisor.model.space import is_learning_rate
 from advisor.model.spec import Parameter, StudySpec
 from advisor.model.words import capital, clean, count, spelled
 from advisor.planning.designs.explore import ADD_TRIALS
@@ -155,7 +156,7 @@ def _then(spec: StudySpec, before: Finding) -> Message:
 
 def _reason(report: ReportData, spec: StudySpec, lead: Finding | None) -> Message:
     """Return the reason for the first study: the findings that it follows, or that of the hyperparameter in its goal."""
-    own, adds = _own_reason(report, spec), spec.goal.startswith("Add ")
+    own, adds = _own_reason(report, spec), spec.goal.startswith(("Add ", "Tune "))
     if lead is None:
         done = next((f for f in report.heads if ends_tuning([f])), None)
         if done is not None:
@@ -248,7 +249,11 @@ def _use(report: ReportData, spec: StudySpec) -> str:
         searched = fixed + len(spec.searched)
         needed = settings_needed(searched)
         return f"The others stay at the best trial's values for now: a search of all {searched} takes about {needed} trials."
-    if not spec.searched and (spec.seeds or 1) > 1 and report.counts.feasible > 1:
+    repeats = not spec.searched and (spec.seeds or 1) > 1
+    if repeats and not report.spec.searched and not any(map(is_learning_rate, report.spec.parameters)):
+        missing = "learning rate" if report.spec.parameters else "hyperparameter"
+        return f"No {missing} was logged, so only the variation between seeds can be measured."
+    if repeats and report.counts.feasible > 1:
         return "Too few settings were repeated to say if the best trial leads by more than chance."
     if spec.sampler.kind == "adaptive":
         return "The best settings lie inside all ranges, so this search looks closer around them."

@@ -10,6 +10,7 @@ from scipy.stats import spearmanr
 
 from advisor.computed.curves.curve_tails import rate_at_end
 from advisor.computed.curves.step_noise import MIN_EVALUATIONS
+from advisor.computed.pipeline.validation import MAX_TIMES
 from advisor.model.change import Advise, SetSchedule
 from advisor.model.space import FloatArray
 from advisor.model.study import Signal, Study, Trial
@@ -44,12 +45,15 @@ def p_of_training_jumps(study: Study, trial: Trial) -> float:
     return math.nan
 
 
-def noise_remedy(study: Study, trials: Sequence[Trial], *, constant: float) -> tuple[Advise | SetSchedule, str]:
+def noise_remedy(
+    study: Study, trials: Sequence[Trial], *, constant: float, examples: float
+) -> tuple[Advise | SetSchedule, str]:
     """Return (change that reduces the noise, cause of the noise).
 
     The first cause to consider is a constant learning rate, then the model or the validation set.
 
-    constant: minimum final learning rate, as a share of its peak, that counts as not decayed.
+    constant: minimum final learning rate, as a share of its peak, that counts as not decayed; examples: ratio of the validation
+    examples that would separate the trials to the present ones.
     """
     if any(rate_at_end(study, t) > constant for t in trials):
         why = "The learning rate does not decay, and validation jumps between late evaluations."
@@ -59,7 +63,18 @@ def noise_remedy(study: Study, trials: Sequence[Trial], *, constant: float) -> t
         text = "Average the weights of the last steps (Polyak averaging) and evaluate the average, or raise the batch size."
         return Advise(text=text), "the model: training jumps together with validation"
     if p_values:
-        more = Advise(text="Evaluate on more validation data.", new_scores=True)
-        return more, "a small validation set: training does not jump with it"
+        return _more_examples(examples), "a small validation set: training does not jump with it"
     text = "Make evaluations less noisy: decay the learning rate, or average the weights, or use more validation data."
     return Advise(text=text), "unknown: log the learning rate, and the objective on training data"
+
+
+def _more_examples(times: float) -> Advise:
+    """Return the advice to use this many times as many validation examples, or another one if that is impractical."""
+    if times > MAX_TIMES:
+        instead = "Repeat the best settings with several seeds, or compare them by a metric with less noise"
+        return Advise(text=f"{instead}: no realistic validation set separates them.")
+    number = max(math.ceil(times), 2)
+    text = (
+        f"Evaluate on about {number} times as many validation examples, or compare the means of {number} evaluations."
+    )
+    return Advise(text=text, new_scores=True)

@@ -17,6 +17,7 @@ from advisor.model.finding import Finding, Goal, MissingData, Severity
 from advisor.model.message import Item, Message, Name, Number, Percent, limited, say
 from advisor.model.study import Study, Trial
 from advisor.stats.curve import change_since
+from advisor.stats.heterogeneity import heterogeneity
 from advisor_rules.curves._jump_causes import noise_remedy
 
 _DETECTABLE = 1.96 * 2**0.5
@@ -39,7 +40,8 @@ class CurveStepVariance(Rule):
 
     ## What to do
     Decay the learning rate if it is constant. If training metrics jump together with validation, use weight averaging over the last
-    steps or raise the batch size. Otherwise evaluate on more validation data.
+    steps or raise the batch size. Otherwise evaluate on more validation data: as noise falls with the square root of the number of
+    examples, the finding says how many times as many would separate the trials.
 
     ## How sure
     Confidence is the share of draws that another trial wins, at most 1 - 1 / n of n trials; for a single trial, it is the
@@ -101,6 +103,8 @@ class CurveStepVariance(Rule):
             best=Name(trials[0].name),
             keeps=Percent(ranking.keeps),
         )
+        costs = study.costs[[t.index for t in trials]]
+        test = heterogeneity(costs, np.full(len(costs), ranking.spread), self.false_alarms)
         rows = (
             ("settings compared, the best trial of each", len(trials)),
             ("noise between evaluations", ranking.noise),
@@ -113,12 +117,17 @@ class CurveStepVariance(Rule):
                 "variance between trials that is not noise",
                 limited(Percent(ranking.reliability), Percent(self.reliable)),
             ),
+            (
+                "detectable difference",
+                say("{least}; it falls with the square root of the number of examples", least=test.critical_range),
+            ),
         )
         # If settings differ no more than repeats do, only more seeds can rank them; better evaluations cannot. Fewer settings than
         # hyperparameters show nothing about most of them, in whatever order.
         by_seeds = noise.seeds_differ_as_much(study, trials, self.false_alarms)
         few = len({repeats.key(t) for t in study.ranked()}) < len(study.searched)
-        return self._report(study, trials, message, 1 - ranking.keeps, rows, "note" if by_seeds or few else "warning")
+        severity: Severity = "note" if by_seeds or few else "warning"
+        return self._report(study, trials, message, 1 - ranking.keeps, rows, severity, test.examples_needed)
 
     def _single(self, study: Study, trial: Trial, part: Around) -> Iterator[Finding]:
         curve = study.cost_curve(trial).finite
@@ -158,7 +167,7 @@ class CurveStepVariance(Rule):
                 say("{sure} (fires from {limit})", sure=Percent(probability, 1), limit=Percent(1 - self.false_alarms)),
             ),
         )
-        yield self._report(study, [trial], message, probability, rows, "note")
+        yield self._report(study, [trial], message, probability, rows, "note", (detectable / (self.blur * gain)) ** 2)
 
     def _report(
         self,
@@ -168,9 +177,10 @@ class CurveStepVariance(Rule):
         confidence: float,
         rows: tuple[tuple[str, Item | float], ...],
         severity: Severity,
+        examples: float,
     ) -> Finding:
         metric = study.spec.objective.metric
-        change, cause = noise_remedy(study, trials, constant=self.constant)
+        change, cause = noise_remedy(study, trials, constant=self.constant, examples=examples)
         best = study.objective_value(float(study.costs[trials[0].index]))
         caption = "Late evaluations of {metric} scatter."
         return self.finding(

@@ -17,7 +17,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Objective, Percent, Probability, limited, say
 from advisor.model.space import rounded
 from advisor.model.study import Study, Trial
-from advisor.model.usual_rates import SGD
+from advisor.model.usual_rates import HALF_DECADE, SGD
 from advisor.model.words import setting
 from advisor_rules.curves._chance_level import Skill, learned, skills, training
 
@@ -39,11 +39,12 @@ class CurveWorseThanChance(Rule):
     is fixed. The apparent best trial won by chance.
 
     ## What to do
-    If training runs smoothly but learns next to nothing, the learning rates may be far too low, so the next study also searches up
-    to a decade above them. Otherwise, or if that does not help, train on one batch until its loss is near zero. If that fails,
-    check the loss, the gradients and the learning rates. If the loss of the best trial, or of half of the trials, blew up, the
-    learning rates are probably too high, so the next study searches the two decades below them. If one batch works, check the data:
-    labels that belong to other examples, inputs that are all alike, validation data prepared differently.
+    If training runs smoothly but learns next to nothing, the learning rates may be far too low, so the next study searches from
+    half a decade below the highest of them up to a decade above it. Otherwise, or if that does not help, train on one batch until
+    its loss is near zero. If that fails, check the loss, the gradients and the learning rates. If the loss of the best trial, or of
+    half of the trials, blew up, the learning rates are probably too high, so the next study searches the two decades below them. If
+    one batch works, check the data: labels that belong to other examples, inputs that are all alike, validation data prepared
+    differently.
 
     ## How sure
     Confidence is the probability, given the noise and the number of validation examples, that the best trial's true gain is below
@@ -239,8 +240,8 @@ def _higher_rates(study: Study, top: Skill, *, hardly: bool) -> tuple[Change, ..
     extended = extension.extended(study, name, "high", math.inf) if domain.numeric else None
     if extended is None:
         return ()
-    new, _ = extended
-    why = (
-        f"No trial learned and none failed, so the rates may be far too low. We extend the range to {setting(new[1])}."
-    )
-    return (SetRange(parameter=name, low=new[0], high=new[1], scale=domain.scale, why=why),)
+    (low, high), _ = extended
+    # The highest rates are searched again: longer training, or other settings, may learn there.
+    low = max(low, rounded((domain.high or low) / HALF_DECADE, 2))
+    why = f"No trial learned and none failed, so the rates may be far too low. We search {setting(low)} to {setting(high)}."
+    return (SetRange(parameter=name, low=low, high=high, scale=domain.scale, why=why),)

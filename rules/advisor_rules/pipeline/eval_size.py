@@ -21,7 +21,8 @@ from advisor.model.study import Study, Trial
 from advisor.stats.heterogeneity import Heterogeneity, heterogeneity
 
 _EQUAL_ADVICE = (
-    "Treat these trials as equal and choose by cost or simplicity: no realistic validation set separates them."
+    "Treat these trials as equal and choose by cost or simplicity, or repeat them with several seeds: no realistic validation set "
+    "separates them."
 )
 _HARDER_ADVICE = "Evaluate on more or harder {what}, or by a finer metric{late}."
 _CONFIDENCE = 0.95
@@ -132,10 +133,12 @@ class EvalSize(Rule):
 
     def _too_small(self, study: Study, trials: Sequence[Trial], test: Heterogeneity, gain: float) -> Finding:
         n = trials[0].fact("n_valid")
-        factor = (test.critical_range / test.spread) ** 2 if test.spread > 0 else math.inf
+        factor = test.examples_needed
         by_seeds = noise.seeds_differ_as_much(study, trials, self.false_alarms)
         action = say(
-            "Validate on about {n} examples, or treat these trials as equal.", n=round_up(n * min(factor, 100))
+            "Validate on about {n} examples, {factor} times as many, or treat these trials as equal.",
+            n=round_up(n * min(factor, validation.MAX_TIMES)),
+            factor=Number(factor, 2),
         )
         return self._finding(
             study,
@@ -148,7 +151,7 @@ class EvalSize(Rule):
                 k=len(trials),
                 spread=Number(test.spread, 2),
             ),
-            _SEEDS_ADVICE if by_seeds else action if factor <= 100 else _EQUAL_ADVICE,
+            _SEEDS_ADVICE if by_seeds else action if factor <= validation.MAX_TIMES else _EQUAL_ADVICE,
             "warning" if test.critical_range > gain and not by_seeds else "note",
             test.chance_within,
             trials,

@@ -8,11 +8,15 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.computed.space import extension, promising, settings
-from advisor.model.space import as_number
+from advisor.model.space import as_number, rounded
 from advisor.model.study import Study
 from advisor.model.words import setting, trimmed
 from advisor.stats import boundaries
 from advisor.stats.outliers import Side
+from advisor.stats.surface import compressed
+
+MIN_POOR = 3
+"""Minimum number of settings far from the best ones, all with poor results, for a part of the range to be left out. Our choice."""
 
 
 class Moved(NamedTuple):
@@ -38,7 +42,7 @@ def moved(study: Study, tried: settings.Settings, name: str, side: Side, respons
     turn = math.inf if not math.isfinite(step) else as_number(domain.from_unit(1 + step if side == "high" else -step))
     where = "upper" if side == "high" else "lower"
     why = f"The best values lie at the {where} end, {setting(end)}. {_reach(to, turn, side, limit)}"
-    inner = _other_end(study, name, (low, high), side)
+    inner = _other_end(study, tried, name, (low, high), side)
     if inner is None:
         return Moved(low, high, why)
     why += f". Values {'below' if side == 'high' else 'above'} {setting(inner)} are very likely worse and are left out"
@@ -54,10 +58,29 @@ def _reach(to: float, turn: float, side: Side, limit: extension.Limit | None) ->
     return f"We extend to {setting(to)}; the optimum may lie further"
 
 
-def _other_end(study: Study, name: str, new: tuple[float, float], side: Side) -> float | None:
+def _other_end(study: Study, tried: settings.Settings, name: str, new: tuple[float, float], side: Side) -> float | None:
     """Return the value to which the opposite end of a range moves if one end is extended to `new`; None if it stays."""
     low, high = new
+    if len(study.searched) == 1 and promising.model_of(study) is None:
+        return _end_of_poor_results(study, tried, name, side)
     wider = study.spec.parameters[name].model_copy(update={"low": low, "high": high})
     found = promising.ranges(study, study.spec.with_parameter(name, wider)).get(name, new)
     inner, end = (found[0], low) if side == "high" else (found[1], high)
     return inner if inner != end else None
+
+
+def _end_of_poor_results(study: Study, tried: settings.Settings, name: str, side: Side) -> float | None:
+    """Return the value nearest to the best trials at and beyond which all trials failed or are nearer to the worst result.
+
+    None if there are fewer than `MIN_POOR` such trials, or if the range is not log. The value itself stays in the range.
+    """
+    domain, positions = study.spec.parameters[name], tried.numeric[name]
+    if domain.scale != "log" or tried.successes < 2:
+        return None
+    outwards, done = positions if side == "high" else 1 - positions, np.isfinite(tried.costs)
+    costs = compressed(tried.costs[done])
+    good = outwards[done][costs <= (costs.min() + costs.max()) / 2]
+    poor = outwards[outwards < np.nanmin(good)]
+    if len(poor) < MIN_POOR:
+        return None
+    return rounded(as_number(domain.from_unit(float(poor.max() if side == "high" else 1 - poor.max()))), 2)

@@ -23,8 +23,9 @@ def tried_row(tried: Settings) -> tuple[str, Message]:
 
 
 def range_row(study: Study, name: str) -> tuple[str, Message]:
-    """Return the evidence row with the source of a hyperparameter's range."""
-    return "range", say("inferred from the trials" if name in study.inferred else "declared")
+    """Return the evidence row with a hyperparameter's range and its source."""
+    source = "inferred from the trials" if name in study.inferred else "declared"
+    return "range", say(f"{{span}}, {source}", span=range_of(study, name))
 
 
 def probability(what: str, value: float, limit: float) -> tuple[str, Message]:
@@ -40,8 +41,7 @@ def share(what: str, value: float, limit: float) -> tuple[str, Message]:
 def range_of(study: Study, name: str) -> Message:
     """Return the searched range of a hyperparameter: "1e-5 to 0.1"."""
     domain = study.spec.parameters[name]
-    source = ", inferred from the trials" if name in study.inferred else ""
-    return say(f"{{low}} to {{high}}{source}", low=Setting(domain.low), high=Setting(domain.high))
+    return say("{low} to {high}", low=Setting(domain.low), high=Setting(domain.high))
 
 
 def range_advice(template: str, name: str, low: float, high: float) -> Message:

@@ -15,11 +15,11 @@ from advisor.model import parameter_kinds
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Side
-from advisor.model.message import Message, Name, Percent, Setting, say
-from advisor.model.space import IntArray, counts_training, is_learning_rate, range_scale, words_of
+from advisor.model.message import Message, Name, Setting, say
+from advisor.model.space import counts_training, is_learning_rate, range_scale, words_of
 from advisor.model.study import Study
 from advisor.stats import boundaries
-from advisor_rules.space import _extension, _rows
+from advisor_rules.space import _boundary_text, _extension, _rows
 
 
 class SpaceBoundary(Rule):
@@ -142,7 +142,7 @@ class SpaceBoundary(Rule):
         action, change = _advice(study, name, side, moved)
         sure = crowded.probability >= self.certainty and _without_two(tried, name, side, self.false_alarms)
         return self.finding(
-            _message(study, tried, name, side, good),
+            _boundary_text.message(study, tried, name, side, good),
             action=action,
             severity="warning" if sure and isinstance(change, SetRange) else "note",
             confidence=(1 - crowded.p) * crowded.probability * (0.9 if name in study.inferred else 1),
@@ -160,6 +160,7 @@ class SpaceBoundary(Rule):
                 FigureEvidence(
                     rows=(
                         _rows.tried_row(tried),
+                        _boundary_text.outer_row(tried, name, side, good),
                         _rows.probability(chance, crowded.p, self.false_alarms),
                         _rows.share(fitted, crowded.probability, self.likely),
                         _rows.range_row(study, name),
@@ -192,36 +193,6 @@ def _advice(study: Study, name: str, side: Side, moved: _extension.Moved) -> tup
     scale = range_scale(name, moved.low, moved.high, domain.scale)
     action = _rows.range_advice(f"Search {side}er values of {{name}}", name, moved.low, moved.high)
     return action, SetRange(parameter=name, low=moved.low, high=moved.high, scale=scale, why=moved.why)
-
-
-def _message(study: Study, tried: settings.Settings, name: str, side: Side, good: IntArray) -> Message:
-    """Return sentences: how many good settings lie in the outer fifth, and that results improve towards the end."""
-    outer = tried.numeric[name] if side == "high" else 1 - tried.numeric[name]
-    zone = outer >= 0.8 - 1e-9
-    domain, span = study.spec.parameters[name], _rows.range_of(study, name)
-    end = Setting(domain.high if side == "high" else domain.low)
-    fine = np.isfinite(tried.costs) & np.isfinite(outer)
-    improve = say("Results still improve towards {end}", end=end)
-    if boundaries.worse_outermost(outer[fine], tried.costs[fine], "high"):
-        improve = _improve_in_fit(study, end)
-    if not zone[good].any():
-        return say(f"{{improve}}, the {side} end of {{name}} ({{span}}).", improve=improve, name=Name(name), span=span)
-    best = say("{count} of the best {of} trials", count=int(zone[good].sum()), of=len(good))
-    return say(
-        f"{{improve}}: the {side}est fifth of {{name}} ({{span}}) holds {{best}} and {{share}} of all trials.",
-        name=Name(name),
-        span=span,
-        best="the best trial" if len(good) == 1 else best,
-        share=Percent(float(zone.mean())),
-        improve=improve,
-    )
-
-
-def _improve_in_fit(study: Study, end: Setting) -> Message:
-    """Return a clause that results improve towards the end although the outermost trial is worse than its neighbours."""
-    if len(study.searched) > 1:
-        return say("With the other hyperparameters accounted for, results improve towards {end}", end=end)
-    return say("The fitted results are best at {end}, but the outermost trial is worse than its neighbours", end=end)
 
 
 def _turns_inside(study: Study, tried: settings.Settings, name: str, side: Side) -> bool:

@@ -140,6 +140,7 @@ class SpaceScale(Rule):
                         _rows.probability("probability of such a fit if the scale were right", p, self.false_alarms),
                         _rows.share(f"part of the range with the best settings, {old} scale", room[0], self.cramped),
                         _rows.share(f"the same on a {new.scale} scale", room[1], self.wider * room[0]),
+                        _rows.range_row(study, name),
                     )
                 ),
             ),

@@ -17,12 +17,15 @@ from advisor.model.change import AddParameter, Advise, Change, FixParameter, Set
 from advisor.model.evidence import AxisEvidence, FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Count as CountOf
-from advisor.model.message import Name, Setting, say
+from advisor.model.message import Message, Name, Setting, say
 from advisor.model.prediction import significant
 from advisor.model.space import FloatArray, IntArray, as_number, is_learning_rate
 from advisor.model.spec import Parameter
 from advisor.model.study import Study, Trial
+from advisor.model.words import setting
 from advisor.stats.curve import HUGE
+
+BY_SPEED = " Batch sizes that are tuned differ in speed, not in results, so choose the final one by throughput."
 
 
 class SpaceTunedBatch(Rule):
@@ -39,9 +42,9 @@ class SpaceTunedBatch(Rule):
 
     ## What to do
     Fix the batch size by throughput: use the largest one that still processes 10 % more examples per second than a smaller one, as
-    in `batch-throughput`. Until the throughput is measured, use the largest size in the better half of the trials. To compare batch
-    sizes, tune the optimizer and the regularisation in a separate study for each size, with equally many steps. With equally many
-    epochs, a larger batch takes fewer steps, so the comparison shows at most that it needs no more examples.
+    in `batch-throughput`. Until the throughput is measured, use the largest size among the best trials. To compare batch sizes,
+    tune the optimizer and the regularisation in a separate study for each size, with equally many steps. With equally many epochs,
+    a larger batch takes fewer steps, so the comparison shows at most that it needs no more examples.
 
     ## How sure
     The rule only counts and needs no estimate. Confidence is the share of the batch sizes with too few learning rates.
@@ -102,8 +105,7 @@ class SpaceTunedBatch(Rule):
         fastest = throughput.recommended(study, name, self.material, self.false_alarms)
         good = throughput.largest_of_good(study, name)
         size = throughput.usable(study, name, fastest or good or float(values[-1]))
-        number = max(int(np.median(tuned)), 1)
-        rates = CountOf(number, "learning rate")
+        rates = _rates(tuned)
         each = "each" if len(values) <= self.values else "for each doubling"
         compared = say(
             f"{{count}} values of {{name}} ({{low}} to {{high}}) were compared with {{rates}} {each}.",
@@ -113,19 +115,22 @@ class SpaceTunedBatch(Rule):
             high=Setting(float(values[-1])),
             rates=rates,
         )
-        reason = "Larger batches hardly raise the throughput" if size < values[-1] else "It has the highest throughput"
-        near = "" if size == good else "the power of two next to "
-        own = f"We use {near}the largest in the better half of the trials until throughput is measured"
-        why = f"{compared} {reason if fastest else own}"
+        kind = _kind(fastest is not None, size, good, float(values[-1]))
+        why = f"{compared} We fix {setting(size)}, {kind}"
         changes: list[Change] = [FixParameter(parameter=name, value=int(size) if size.is_integer() else size, why=why)]
         if not fastest:
             changes.append(Advise(text="Log the throughput (examples per second) and choose the batch size by it."))
         return self.finding(
             say(
-                f"{{compared}} The batch size that happens to suit {'this rate' if number == 1 else 'these rates'} wins.",
+                "{compared} With fewer than {enough}, the batch size that its rates happen to suit wins.",
                 compared=compared,
+                enough=self.settings,
             ),
-            action=say("Fix {name} at {size} and tune the learning rate for it.", name=Name(name), size=Setting(size)),
+            action=say(
+                f"Fix {{name}} at {{size}}, {kind}, and tune the learning rate for it.{'' if fastest else BY_SPEED}",
+                name=Name(name),
+                size=Setting(size),
+            ),
             severity="warning",
             confidence=float(np.mean(tuned < self.settings)),
             subject=name,
@@ -141,6 +146,21 @@ class SpaceTunedBatch(Rule):
             ),
             changes=(*changes, *_search_rate(study, name)),
         )
+
+
+def _rates(tuned: IntArray) -> Message:
+    """Return the numbers of learning rates per batch size (k,) in words: "1 learning rate", "1 to 3 learning rates"."""
+    low, high = max(int(tuned.min()), 1), max(int(tuned.max()), 1)
+    if low == high:
+        return say("{rates}", rates=CountOf(low, "learning rate"))
+    return say("{low} to {high} learning rates", low=low, high=high)
+
+
+def _kind(fast: bool, size: float, good: float | None, largest: float) -> str:
+    """Return why this batch size is the one to fix, as an apposition."""
+    if fast:
+        return "beyond which the throughput hardly rises" if size < largest else "the one with the highest throughput"
+    return f"{'' if size == good else 'the power of two next to '}the largest among the best trials"
 
 
 def _search_rate(study: Study, name: str) -> list[Change]:

@@ -49,8 +49,7 @@ class Unstable:
         return min(1 - self.p, 0.99)
 
     def lower_rates(self, study: Study, false_alarms: float) -> SetRange | None:
-        """Return the change to search from a decade below the range up to twice the best rate; None if no better rate may lie
-        there.
+        """Return the change to search from a decade below the range up to `_highest`; None if no better rate may lie there.
 
         A better rate may lie there if the best trial's rate is at the low end of the range and below all unstable rates, and if
         results improve towards this end (Kendall's rank test at level `false_alarms`). It also may if the best rate is the lowest
@@ -69,7 +68,13 @@ class Unstable:
         if not mostly_unstable and not (self.near.spares_best(self.trials) and at_end and improve):
             return None
         why = f"Results improve down to {Number(best)}, the lowest rates that were tried, and higher ones are unstable"
-        return SetRange(parameter=name, low=domain.low / 10, high=rounded(2 * best, 2), scale="log", why=why)
+        return SetRange(parameter=name, low=domain.low / 10, high=self._highest(), scale="log", why=why)
+
+    def _highest(self) -> float:
+        """Return the middle, on a log scale, between the best rate and the lowest unstable one above it, at most twice the best."""
+        best = self.near.best
+        above = (r for t in self.trials if (r := float(self.near.rates[t.index])) > best)
+        return rounded(min(2 * best, math.sqrt(best * min(above, default=math.inf))), 2)
 
     def improves_upwards(self, study: Study, false_alarms: float) -> bool:
         """Return whether results improve up to the highest learning rate that was tried, and no unstable trial lies above it.

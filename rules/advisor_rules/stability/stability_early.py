@@ -48,7 +48,8 @@ class StabilityEarly(Rule):
     lowest unstable rate, over 10 steps to a tenth of the training, and stays there for twice as long. `warmup-shortest` evaluates
     the study. If no warmup suffices, clip gradients, then try another optimizer. Lower the learning rate only as a last resort. If
     results improve down to the lowest tenth of the rates (a rank test), search lower rates first, because the best rate is not
-    known yet and may lie far from the unstable ones. After a single setting, sweep lower rates first for the same reason.
+    known yet and may lie far from the unstable ones. This search ends between the best rate and the lowest unstable one. After a
+    single setting, sweep lower rates first for the same reason.
 
     The finding is a note if the unstable trials end within noise of the best one, because the instability does no harm. It is also
     a note if results improve up to the highest rate (a rank test) and no unstable trial lies above it.

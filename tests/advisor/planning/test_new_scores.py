@@ -65,7 +65,7 @@ def test_earlier_trials_do_not_count_for_a_search_and_the_best_setting_is_one_of
 
 def test_the_report_says_that_scores_are_not_comparable() -> None:
     report = analyze_study(noisy(), rules=RULES)
-    assert str(headline.headline(report)).startswith("Evaluate on more validation data. ")
+    assert str(headline.headline(report)).startswith("Evaluate on about 7 times as many validation examples")
     assert new_scores.NOT_COMPARABLE in str(headline.headline(report))
     to_do = report.to_html().partition('<ol class="todo">')[2].partition("</ol>")[0]
     assert new_scores.NOT_COMPARABLE in to_do

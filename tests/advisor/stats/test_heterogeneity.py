@@ -34,3 +34,10 @@ def test_the_mean_of_differences() -> None:
     assert p_of_mean(np.array([0.1, 0.1])) == 0
     assert p_of_mean(np.zeros(3)) == 1
     assert p_of_mean(np.array([1.0, -1.0, 0.1, -0.1])) == pytest.approx(1.0)
+
+
+def test_with_the_examples_that_are_needed_the_range_is_detectable() -> None:
+    values, errors = np.array([0.1, 0.11, 0.12]), np.full(3, 0.02)
+    times = heterogeneity(values, errors, 0.05).examples_needed
+    assert heterogeneity(values, errors / times**0.5, 0.05).p == pytest.approx(0.05, abs=1e-3)
+    assert heterogeneity(values * 0, errors, 0.05).examples_needed == np.inf

@@ -42,8 +42,15 @@ def test_momentum_is_searched_with_rates_as_high_as_less_of_it_needs(now: float,
     assert rate.high is not None
     assert rate.high >= 0.99 * 0.1 * (1 - lowest) / (1 - now)
     assert rate.contains(0.1 * (1 - 0.99) / (1 - now))
-    assert spec.goal == f"Add momentum: {lowest} to 0.99"
+    assert spec.goal == f"Tune momentum: {lowest} to 0.99"
     assert_ready_to_run(spec)
+
+
+def test_the_trials_with_much_momentum_do_not_exclude_the_rates_that_less_of_it_needs() -> None:
+    (spec, *_) = plan(sweep(best=3e-3, rates=np.geomspace(1e-5, 1, 16), momentum=0.99), []).specs
+    momentum, rate = spec.parameters["momentum"], spec.parameters["lr"]
+    assert rate.contains(0.99 * 3e-3 * 0.1 / (1 - 0.99))
+    assert "Lower momentum needs a higher lr" in momentum.why
 
 
 def test_the_plan_of_a_quiet_sweep_has_it() -> None:

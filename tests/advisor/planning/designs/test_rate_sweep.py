@@ -26,7 +26,7 @@ def run(params: dict[str, Any], runs: int = 1) -> Study:
 def test_one_setting_is_followed_by_a_sweep_at_a_tenth_of_the_length(name: str, runs: int) -> None:
     study = run({name: 1e-3, "batch_size": 64, "epochs": 30}, runs)
     spec = only_study(study)
-    assert spec.goal == f"Sweep {name}: 1e-4 to 0.01, 2,000 steps each"
+    assert spec.goal == f"Sweep {name}: 1e-4 to 0.01, 2,000 of the full 20,000 steps each"
     assert (spec.max_train_steps, spec.evaluate_every, spec.final_train_steps, spec.trials) == (2000, 100, 20_000, 10)
     assert any("shorten both in proportion" in note for note in spec.notes)
     assert (list(spec.searched), spec.searched[name].scale) == ([name], "log")
@@ -45,7 +45,7 @@ def test_where_the_loss_blew_up_early_lower_rates_are_swept_and_nothing_else_is_
     study = replace(made, spec=made.spec.model_copy(update={"max_train_steps": 200}))
     warmup = found("early", "stability", RunPlan(plan="warmup", why="w"), severity="critical")
     planned = plan(study, [warmup])
-    assert [s.goal for s in planned.specs] == ["Sweep lr: 0.01 to 5, 20 steps each"]
+    assert [s.goal for s in planned.specs] == ["Sweep lr: 0.01 to 5, 20 of the full 200 steps each"]
     assert [d.rule for d in planned.deferred] == ["early"]
 
 
@@ -58,7 +58,7 @@ def test_if_every_run_of_the_setting_diverged_lower_rates_are_swept(runs: int) -
         seeds=list(range(runs)),
     )
     spec = only_study(replace(made, spec=made.spec.model_copy(update={"max_train_steps": 700})))
-    assert spec.goal == "Sweep lr: 1e-4 to 0.05, 140 steps each"
+    assert spec.goal == "Sweep lr: 1e-4 to 0.05, 140 of the full 700 steps each"
     assert (spec.parameters["momentum"].value, spec.trials) == (0.9, 10)
 
 

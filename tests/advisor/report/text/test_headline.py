@@ -46,6 +46,12 @@ def test_without_findings_it_follows_from_the_trials(statuses: list[Status], exp
     assert headline(unplanned(make_report(study, ()))) == expected
 
 
+@pytest.mark.parametrize(("params", "missing"), [({}, "hyperparameter"), ({"depth": 3}, "learning rate")])
+def test_repeats_without_a_learning_rate_say_that_it_is_missing(params: dict[str, int], missing: str) -> None:
+    report = analyze_study(built([params], {"val/loss": [[2.0, 1.0]]}), rules=())
+    assert f"No {missing} was logged, so only the variation between seeds can be measured." in str(headline(report))
+
+
 @pytest.mark.parametrize(
     ("verdicts", "rest"),
     [

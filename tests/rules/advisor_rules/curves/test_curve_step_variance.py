@@ -1,9 +1,13 @@
 """curve-step-variance: the order of the best trials is the luck of the step."""
 
+import re
+
 import numpy as np
 import pytest
 from promise import scaled, studies
 from studies import make_study, verdict
+
+from advisor_rules.curves._jump_causes import noise_remedy
 
 RULE = "curve-step-variance"
 T = np.linspace(0, 1, 60)
@@ -65,7 +69,17 @@ def test_a_decayed_one_does_not():
 
 def test_training_that_does_not_jump_along_blames_the_validation_set():
     _, finding = first_firing(train_loss=[np.exp(-T) + 1e-3 * np.random.default_rng(9).standard_normal(60)] * 8)
-    assert "more validation data" in finding.action
+    assert re.match(
+        r"Evaluate on about \d+ times as many validation examples, or compare the means of", str(finding.action)
+    )
+    assert finding.changes[0].new_scores
+
+
+def test_a_set_that_would_be_too_large_is_not_advised():
+    shown, _ = first_firing(train_loss=[np.exp(-T) + 1e-3 * np.random.default_rng(9).standard_normal(60)] * 8)
+    change, _ = noise_remedy(shown, shown.ranked()[:5], constant=0.5, examples=101.0)
+    assert "no realistic validation set" in change.text
+    assert not change.new_scores
 
 
 def test_training_that_jumps_along_blames_the_model():

@@ -10,6 +10,7 @@ from studies import make_study, uniform_study, verdict
 from advisor.model.change import Advise, SetRange
 from advisor.model.spec import Parameter
 
+LOWEST = "The best trial has the lowest learning_rate that was tried, 1e-5:"
 LR = Parameter(low=1e-5, high=1e-3, scale="log")
 FOUR = ((0.1, 0.3, 0.2, 0.5), (0.2, 0.1, 0.5, 0.3), (0.3, 0.5, 0.1, 0.2), (0.4, 0.2, 0.4, 0.1), (0.5, 0.4, 0.3, 0.4))
 """Five settings of four hyperparameters; the first rises with every setting."""
@@ -60,12 +61,43 @@ def test_the_new_range_contains_a_best_trial_beyond_the_old_one() -> None:
     assert finding.changes[0].apply(study.spec).parameters["learning_rate"].high >= 0.008
 
 
+@pytest.mark.parametrize("side", ["high", "low"])
+def test_values_far_from_the_best_one_at_which_all_trials_learned_nothing_are_left_out(side: str) -> None:
+    rates = np.array([0.1, 0.2, 0.3, 0.5, 0.7, 1, 2, 3, 5, 10])
+    costs = [0.06, 0.70, 0.79, 0.90, 0.81, 0.89, 0.887, 0.882, 0.889, 0.894]
+    status = ["not_learned" if r == 0.5 else "complete" for r in rates]
+    params = [{"lr": float(r if side == "low" else 1 / r)} for r in rates]
+    space = {"lr": Parameter(low=0.1, high=10, scale="log")}
+    study = make_study(params, {"val/loss": costs}, space=space, status=status)
+    (finding,) = verdict("space-boundary", study).findings
+    after = finding.changes[0].apply(study.spec).parameters["lr"]
+    assert (after.low, after.high) == (pytest.approx((0.01, 0.2) if side == "low" else (5, 100)))
+
+
 def test_an_inferred_range_counts_less() -> None:
     costs = np.linspace(1, 0, 8)
     declared = verdict("space-boundary", sweep(costs)).findings[0]
     inferred = verdict("space-boundary", sweep(costs, declared=False)).findings[0]
     assert inferred.confidence < declared.confidence
-    assert "inferred" in inferred.message
+    assert str(dict(inferred.evidence[1].rows)["range"]) == "1e-5 to 0.001, inferred from the trials"
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (example(), "The 5 best trials are all in the highest fifth of learning_rate, up to 0.001."),
+        (
+            sweep([2.217, 2.322, 2.5, 2.6, 2.7, 2.8]),
+            f"{LOWEST} val/loss is 2.217, and at higher values at least 2.322.",
+        ),
+        (
+            sweep(np.linspace(0.5, 0, 6), direction="maximize"),
+            f"{LOWEST} val/loss is 0.5000, and at higher values at most 0.4000.",
+        ),
+    ],
+)
+def test_the_message_shows_where_the_best_trials_lie(made: Any, message: str) -> None:
+    assert message in [str(f.message) for f in verdict("space-boundary", made).findings]
 
 
 @pytest.mark.parametrize(
@@ -210,6 +242,15 @@ def test_two_good_trials_are_no_warning() -> None:
     costs = 1 + 0.01 * rng.standard_normal(16)
     costs[-2:] = 0.5
     assert all(f.severity == "note" for f in verdict("space-boundary", sweep(costs)).findings)
+
+
+def test_if_neither_the_best_trials_nor_the_best_one_show_it_the_halves_do() -> None:
+    rng = np.random.default_rng(3)
+    study = uniform_study(rng, 8, 2, lambda u: 1 - 0.6 * u[0] + 0.3 * u[0] ** 2 + 0.1 * float(rng.standard_normal()))
+    (finding,) = verdict("space-boundary", study).findings
+    assert str(finding.message) == (
+        "Better trials have higher values of x0: the median is 0.74 in the better half of the trials, and 0.24 in the other half."
+    )
 
 
 def test_the_other_end_moves_too_if_several_ranges_are_searched() -> None:

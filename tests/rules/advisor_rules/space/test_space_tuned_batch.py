@@ -32,9 +32,16 @@ def test_fires_fixes_the_size_and_searches_the_learning_rate() -> None:
     spec = made.spec
     for change in finding.changes:
         spec = change.apply(spec)
-    assert spec.parameters["batch_size"].value == 256  # the largest in the better half of the trials
+    assert spec.parameters["batch_size"].value == 256  # the largest among the best trials
     assert (spec.parameters["lr"].low, spec.parameters["lr"].high) == (pytest.approx(0.01), pytest.approx(1.0))
     assert "throughput" in spec.notes[0]
+
+
+def test_the_numbers_of_rates_and_the_reason_for_the_size_are_said() -> None:
+    more = [{"batch_size": 32, "lr": 0.2}, {"batch_size": 128, "lr": 0.2}, {"batch_size": 128, "lr": 0.4}]
+    (finding,) = verdict(RULE, study(sizes(32, 64, 128, 256) + more)).findings
+    assert "(32 to 256) were compared with 1 to 3 learning rates each." in str(finding.message)
+    assert ", the largest among the best trials, and tune the learning rate for it." in str(finding.action)
 
 
 def test_chooses_by_throughput_where_it_was_logged() -> None:
@@ -83,7 +90,7 @@ def test_few_learning_rates_a_size_are_less_sure() -> None:
     params += [{"batch_size": 32, "lr": 0.4}]
     (finding,) = verdict(RULE, study(params)).findings
     assert finding.confidence == pytest.approx(2 / 3, abs=1e-3)
-    assert "2 learning rates each" in finding.message
+    assert "2 to 3 learning rates each" in finding.message
 
 
 def test_quiet_on_one_batch_size_whatever_is_evaluated_with() -> None:

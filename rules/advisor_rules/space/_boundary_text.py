@@ -1,0 +1,94 @@
+"""Sentences and evidence that show where the best trials lie in a range."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advisor.computed.space import settings
+from advisor.model.finding import Side
+from advisor.model.message import Message, Name, Number, Objective, Percent, Setting, say
+from advisor.model.space import BoolArray, IntArray, as_number
+from advisor.model.study import Study
+from advisor.stats import boundaries
+
+MIN_CROWD = 3
+"""Minimum number of best trials that show by their count where good ones lie; one or two are chance."""
+
+
+def message(study: Study, tried: settings.Settings, name: str, side: Side, good: IntArray) -> Message:
+    """Return a sentence that shows that the good settings lie at this end."""
+    outer = tried.numeric[name] if side == "high" else 1 - tried.numeric[name]
+    fine = np.isfinite(tried.costs) & np.isfinite(outer)
+    turns = boundaries.worse_outermost(outer[fine], tried.costs[fine], "high")
+    crowd = int(_in_outer_fifth(tried, name, side)[good].sum())
+    if len(good) >= MIN_CROWD and 2 * crowd > len(good) and not (turns and len(study.searched) == 1):
+        return _crowd(study, name, side, crowd, len(good))
+    if turns:
+        return _improve_in_fit(study, name, side)
+    best = int(np.nanargmin(tried.costs))
+    if outer[best] == outer[fine].max():
+        return _outermost(study, tried, name, side, best)
+    return _halves(study, tried, name, side, fine)
+
+
+def outer_row(tried: settings.Settings, name: str, side: Side, good: IntArray) -> tuple[str, Message]:
+    """Return the evidence row with the numbers of trials in the outer fifth of the range."""
+    zone = _in_outer_fifth(tried, name, side)
+    share, count = Percent(float(zone.mean())), int(zone[good].sum())
+    text = "{count} of the {of} best, {share} of all"
+    return f"trials in the {side}est fifth", say(text, count=count, of=len(good), share=share)
+
+
+def _in_outer_fifth(tried: settings.Settings, name: str, side: Side) -> BoolArray:
+    outer = tried.numeric[name] if side == "high" else 1 - tried.numeric[name]
+    return np.asarray(outer >= 0.8 - 1e-9)
+
+
+def _crowd(study: Study, name: str, side: Side, crowd: int, of: int) -> Message:
+    domain = study.spec.parameters[name]
+    return say(
+        f"{{which}} in the {side}est fifth of {{name}}, {'up' if side == 'high' else 'down'} to {{end}}.",
+        which=say("The {of} best trials are all", of=of)
+        if crowd == of
+        else say("{crowd} of the {of} best trials are", crowd=crowd, of=of),
+        name=Name(name),
+        end=Setting(domain.high if side == "high" else domain.low),
+    )
+
+
+def _outermost(study: Study, tried: settings.Settings, name: str, side: Side, best: int) -> Message:
+    """Return a sentence that the best setting has the outermost value, with the best result of the other values."""
+    others = tried.costs[np.isfinite(tried.costs) & (tried.numeric[name] != tried.numeric[name][best])]
+    value, rest = (Objective(study.objective_value(float(c))) for c in (tried.costs[best], others.min()))
+    return say(
+        f"The best trial has the {side}est {{name}} that was tried, {{end}}: {{metric}} is {{value}}, and at "
+        f"{'lower' if side == 'high' else 'higher'} values at {'least' if study.minimize else 'most'} {{rest}}.",
+        name=Name(name),
+        end=Setting(tried.trials[best][0].params.get(name)),
+        metric=Name(study.spec.objective.metric),
+        value=value,
+        rest=rest,
+    )
+
+
+def _halves(study: Study, tried: settings.Settings, name: str, side: Side, fine: BoolArray) -> Message:
+    """Return a sentence with the median values in the better and the worse half of the settings."""
+    domain, order = study.spec.parameters[name], np.argsort(tried.costs[fine], kind="stable")
+    halves = np.array_split(tried.numeric[name][fine][order], 2)
+    better, worse = (Number(as_number(domain.from_unit(float(np.median(h)))), 2) for h in halves)
+    return say(
+        f"Better trials have {side}er values of {{name}}: the median is {{better}} in the better half of the trials, and {{worse}} "
+        "in the other half.",
+        name=Name(name),
+        better=better,
+        worse=worse,
+    )
+
+
+def _improve_in_fit(study: Study, name: str, side: Side) -> Message:
+    """Return a sentence that results improve towards the end although the outermost trial is worse than its neighbours."""
+    domain = study.spec.parameters[name]
+    text = "With the other hyperparameters accounted for, results improve towards {end}, the {side} end of {name}."
+    if len(study.searched) == 1:
+        text = "Fitted results are best at {end}, the {side} end of {name}, but the outermost trial is worse than others near it."
+    return say(text, end=Setting(domain.high if side == "high" else domain.low), side=side, name=Name(name))
