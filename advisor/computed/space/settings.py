@@ -121,6 +121,18 @@ def read(study: Study) -> Settings:
     )
 
 
+def weights(study: Study) -> FloatArray:
+    """Return the weight of each trial (trials,) if every setting weighs 1, shared equally by its ended trials.
+
+    A sum of weights counts distinct settings, of which repeats are no further evidence.
+    """
+    counts: dict[tuple[Value, ...], int] = {}
+    keys = [tuple(trial.params.get(name, "") for name in study.searched) for trial in study.trials]
+    for trial, key in zip(study.trials, keys, strict=True):
+        counts[key] = counts.get(key, 0) + bool(study.ended[trial.index])
+    return np.array([1 / counts[k] if counts[k] else 0.0 for k in keys]) * study.ended
+
+
 def decisions(study: Study) -> tuple[Decision, ...]:
     """Return the decision to leave hyperparameters out of the rules about the space, if any were left out."""
     tried = read(study)
