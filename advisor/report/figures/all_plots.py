@@ -133,14 +133,22 @@ def _just_above_plots(report: ReportData) -> tuple[Figure, ...]:
         return ()
     low, high = setting(above.rates[0], 3), setting(above.rates[-1], 3)
     caption = say(
-        "The {trials} with {name} just above the best trial's {best} ({rates}): {outcome}.",
-        trials=Count(len(above.trials), "trial"),
+        "The next {settings} with {name} above the best trial's {best} ({rates}): {outcome}.",
+        settings=Count(len(above.trials), "setting"),
         name=Name(above.parameter),
         best=Number(above.best),
         rates=f"{low} to {high}" if low != high else low,
-        outcome=f"{above.failed} of them failed" if above.failed else "all have a result",
+        outcome=_outcome(above.failed, len(above.trials)),
     )
     return tuple(curve_figures(report, CurveEvidence(metrics=(above.metric,), caption=caption, trials=above.trials)))
+
+
+def _outcome(failed: int, total: int) -> str:
+    if total == 1:
+        return "it failed" if failed else "it has a result"
+    if 0 < failed < total:
+        return f"{failed} of {total} failed"
+    return "all failed" if failed else "all have a result"
 
 
 def _gradient_plots(report: ReportData) -> tuple[Figure, ...]:
