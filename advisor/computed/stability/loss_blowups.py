@@ -87,7 +87,10 @@ def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
         return None
     end = instability.early_end(study, trial)
     judged_curves = [(n, c) for n, c in curves if _points_until(c, end) >= MIN_EARLY and _should_fall(study, n)]
-    metric, curve = (judged_curves or curves)[0]
+    # A loss that shows the probe's steps comes before one with few values there, such as an evaluated loss.
+    probe_end = min(end, instability.PROBE_STEPS)
+    probing = [(n, c) for n, c in judged_curves if _points_until(c, probe_end) >= MIN_EARLY]
+    metric, curve = (probing or judged_curves or curves)[0]
     finite = curve.finite
     subject, sign = _subject(study, metric), _sign(study, metric)
     early_points = _points_until(curve, end)
@@ -96,7 +99,7 @@ def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
         first = sign * float(finite.values[0])
         event = say("started at {first} and is not finite from {place} on", first=Number(first, 4), place=study.at(at))
         return Blowup(trial, metric, early_points, 0.0, math.inf, at, event, first, subject=subject)
-    probed = _points_until(curve, min(end, instability.PROBE_STEPS))
+    probed = _points_until(curve, probe_end)
     stable = Blowup(trial, metric, probed if probed >= MIN_EARLY else 0, subject=subject)
     if not judged_curves:
         return stable
