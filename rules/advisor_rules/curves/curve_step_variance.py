@@ -126,7 +126,8 @@ class CurveStepVariance(Rule):
         gain = float(curve.values[: int(np.argmin(curve.values)) + 1].max()) - float(curve.values.min())
         if fall is None or fall.p_fall > self.false_alarms or gain <= 0:
             raise MissingData(
-                "the only trial with a result did not improve beyond its noise; this needs two trials or more",
+                "the only trial with a result does not end better, beyond its noise, than in its first tenth; this needs two trials or "
+                "more",
                 needs="trials",
                 at_least=2,
             )

@@ -100,7 +100,7 @@ def test_a_single_trial(noise, status):
 def test_it_cannot_tell():
     assert verdict(RULE, study([[1.0, 0.5, 0.4]] * 2)).status == "not-assessed"
     flat = 1 + 0.1 * np.random.default_rng(4).standard_normal(60)
-    assert "did not improve" in verdict(RULE, study([flat])).reason
+    assert "does not end better" in verdict(RULE, study([flat])).reason
 
 
 @pytest.mark.parametrize("same", [np.exp(-T), np.full(60, 0.5), curve(np.random.default_rng(7))])
