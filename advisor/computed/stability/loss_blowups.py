@@ -148,9 +148,16 @@ def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     before, after, limit = sign * jump.before, sign * jump.after, sign * jump.limit
     step = int(curve.steps[jump.index])
     peak = sign * float(curve.values[jump.index : jump.index + jump.points].max())
-    event = _jump_event(jump, sign, peak, study.at(step))
+    event = _jump_event(jump, sign, peak, _place(study, jump, curve))
     share = jump.share if jump.log or _is_material(study, metric, jump.after - jump.before) else 0.0
     return Blowup(trial, metric, len(curve), jump.p, share, step, event, before, after, limit, subject)
+
+
+def _place(study: Study, jump: jumps.Jump, curve: Curve) -> str:
+    """Return the step of the jump as text: " at step 17", or ", from step 17 on" if the loss rises over several points."""
+    step = study.at(int(curve.steps[jump.index]))
+    climbs = curve.values[jump.index] - jump.before < (jump.after - jump.before) / 2
+    return f", from {step} on" if climbs else f" at {step}"
 
 
 def _jump_event(jump: jumps.Jump, sign: float, peak: float, place: str) -> Message:
@@ -171,7 +178,7 @@ def _jump_event(jump: jumps.Jump, sign: float, peak: float, place: str) -> Messa
     else:
         undone = say("{times} times {fall}", times=Number(jump.share, 2), fall=fall)
     return say(
-        "{went} from {before} to {to} at {place}, which undid {undone}",
+        "{went} from {before} to {to}{place}, which undid {undone}",
         went=went,
         before=Number(before, 4),
         to=to,
