@@ -13,6 +13,7 @@ from advisor.model.finding import MissingData
 from advisor.model.reading import Decision
 from advisor.model.space import BoolArray, FloatArray, Value, is_learning_rate
 from advisor.model.study import Study, Trial
+from advisor.model.words import count
 from advisor.stats import importance, screening
 
 MAX_AXES = 40
@@ -61,7 +62,7 @@ class Settings:
         """Raise MissingData if fewer than `settings` settings ended or fewer than `successes` have a result."""
         if len(self) < settings or self.successes < successes:
             raise MissingData(
-                f"{len(self)} distinct settings ended, {self.successes} of them with a result; "
+                f"{count(len(self), 'distinct setting')} ended, {self.successes} of them with a result; "
                 f"at least {settings} are needed, {successes} of them with a result",
                 needs="trials",
                 at_least=settings,
