@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from numbers import Integral, Real
 from typing import Annotated, Any, TypeAlias
 
@@ -155,6 +156,23 @@ def say(template: str, **values: Item | float) -> Message:
         raise TypeError(f"the template has no field {', '.join(sorted(unused))}")
     parts = [_as_item(values[word]) if i % 2 else word for i, word in enumerate(words)]
     return Message(tuple(part for part in parts if part != ""))
+
+
+def lower_bound(value: float, digits: int = 3) -> Number:
+    """Return a bound for "at least": its last digit is rounded down, so that the value itself is not below the bound."""
+    return Number(_rounded_to(value, digits, ROUND_FLOOR), digits)
+
+
+def upper_bound(value: float, digits: int = 3) -> Number:
+    """Return a bound for "at most": its last digit is rounded up, so that the value itself is not above the bound."""
+    return Number(_rounded_to(value, digits, ROUND_CEILING), digits)
+
+
+def _rounded_to(value: float, digits: int, rounding: str) -> float:
+    exact = Decimal(repr(float(value)))
+    if not exact.is_finite() or not exact:
+        return value
+    return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding=rounding))
 
 
 def limited(value: Item | float, limit: Item | float) -> Message:

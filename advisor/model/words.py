@@ -80,6 +80,11 @@ def setting(value: Value | None, digits: int = 4) -> str:
     return trimmed(float(value), digits)
 
 
+def count_best(n: int, noun: str = "trial") -> str:
+    """Return the n best with their noun, `best trial` or `best 12 trials`."""
+    return f"best {noun}" if n == 1 else f"best {count(n, noun)}"
+
+
 def count(n: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun, `1 trial` or `12 trials`."""
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"

@@ -31,7 +31,7 @@ from advisor.model.study import Signal, Study, Trial
 from advisor.model.words import encodable
 from advisor.planning import Deferred, budget, file_names, price
 from advisor.report.model import Best, NextStudy, Provenance, RuleInfo, SettingMean, Spread, TrialCounts
-from advisor.report.plot_data import overview
+from advisor.report.plot_data import isolations, overview
 from advisor.report.plot_data.compact_curves import compact_curves
 from advisor.report.plot_data.curves import curve_set, norm_histogram
 from advisor.report.plot_data.model import CurveSet, Figures, JustAbove, TrialRow
@@ -107,7 +107,7 @@ def _figures(study: Study, ranked: Sequence[Trial], verdicts: Sequence[Verdict])
         curves=curves,
         best_trials=tuple(encodable(t.id) for t in ranked[:BEST_TRIALS]),
         grad_norm=norm_histogram(study, list(ranked[:BEST_TRIALS])),
-        isolations=overview.isolations(study),
+        isolations=isolations.isolations(study),
         best_of=overview.best_of(study),
         speeds=overview.speeds(study),
         to_target=overview.to_target(study),

@@ -45,19 +45,15 @@ def _log_choose(n: int, k: int) -> float:
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
-def chance_of_an_empty_part(sizes: Sequence[int], drawn: int) -> float:
-    """Return the probability that `drawn` trials, drawn without replacement, miss at least one of the parts with these sizes.
+def chance_of_a_late_part(sizes: Sequence[int], ranks: Sequence[int], better: int) -> float:
+    """Return the p-value of a part whose item of the given rank comes after `better` items of the whole.
 
-    The probability is exact (inclusion-exclusion). It is the p-value of a part whose best trial ranks below `drawn` trials of other
-    parts.
+    It bounds the probability that, in a random order, some part has fewer than its rank of items among the `better` first ones
+    (hypergeometric distribution, summed over the parts). sizes, ranks: by part; rank 1 is the best item of a part.
     """
-    signs = {0: 1}
-    for size in sizes:
-        for left_out, sign in list(signs.items()):
-            signs[left_out + size] = signs.get(left_out + size, 0) - sign
     total = sum(sizes)
-    none = math.fsum(sign * chance_of_none(total, drawn, left_out) for left_out, sign in signs.items())
-    return min(max(1 - none, 0.0), 1.0)
+    chances = [stats.hypergeom.cdf(rank - 1, total, size, better) for size, rank in zip(sizes, ranks, strict=True)]
+    return min(math.fsum(map(float, chances)), 1.0)
 
 
 @dataclass(frozen=True)
@@ -99,8 +95,13 @@ def quantiles_of_best(costs: FloatArray, n: int, levels: FloatArray) -> FloatArr
     on a failed trial, it is infinite.
     """
     ordered = np.sort(np.where(np.isnan(costs), np.inf, costs))
-    ranks = np.ceil(-len(ordered) * np.expm1(np.log1p(-levels) / n) - 1e-9)
-    return ordered[np.clip(ranks, 1, len(ordered)).astype(np.int64) - 1]
+    return ordered[[rank_of_best(len(ordered), n, level) - 1 for level in levels.tolist()]]
+
+
+def rank_of_best(total: int, n: int, level: float) -> int:
+    """Return the rank, from 1, at which the best of n trials drawn with replacement from `total` has this quantile, in 0..1."""
+    rank = math.ceil(-total * math.expm1(math.log1p(-level) / n) - 1e-9) if level < 1 else total
+    return min(max(rank, 1), total)
 
 
 def halving(costs: FloatArray) -> Halving:

@@ -51,7 +51,7 @@ def stuck(costs: FloatArray, starts: FloatArray, feasible: BoolArray, worse: Boo
         return np.asarray(no_gain & (worse | (costs - worst > spread)), dtype=np.bool_)
 
 
-def chance_of_share(failed: int, total: int, share: float) -> float:
+def chance_of_share(failed: float, total: float, share: float) -> float:
     """Return the probability that at least `share` of all further trials fail, after `failed` of `total` did (Jeffreys prior)."""
     return float(special.betaincc(failed + 0.5, total - failed + 0.5, share))
 

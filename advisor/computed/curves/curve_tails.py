@@ -122,6 +122,12 @@ def best_endings(
         raise MissingData(
             "every good trial was cut short; this needs trials that run for all of max_train_steps", needs="full_length"
         )
+    if all(len(study.cost_curve(t).finite) < 2 for t in complete[:best]):
+        raise MissingData(
+            f"each of the best trials has a single value of {study.spec.objective.metric}, which is no curve; evaluate more often",
+            needs="evaluations",
+            at_least=trend.MIN_POINTS,
+        )
     constant_rate_trials = [t for t in complete[:best] if not 0 <= _steady_share(study, t) < MIN_STRETCH]
     if not constant_rate_trials:
         raise MissingData(

@@ -13,6 +13,7 @@ from advisor.model.finding import MissingData
 from advisor.model.reading import Decision
 from advisor.model.space import BoolArray, FloatArray, Value, is_learning_rate
 from advisor.model.study import Study, Trial
+from advisor.model.words import count
 from advisor.stats import importance, screening
 
 MAX_AXES = 40
@@ -61,7 +62,7 @@ class Settings:
         """Raise MissingData if fewer than `settings` settings ended or fewer than `successes` have a result."""
         if len(self) < settings or self.successes < successes:
             raise MissingData(
-                f"{len(self)} distinct settings ended, {self.successes} of them with a result; "
+                f"{count(len(self), 'distinct setting')} ended, {self.successes} of them with a result; "
                 f"at least {settings} are needed, {successes} of them with a result",
                 needs="trials",
                 at_least=settings,
@@ -119,6 +120,18 @@ def read(study: Study) -> Settings:
         choices={n: u for n, u in positions.items() if n in examined and n not in numeric},
         left_out={n: u for n, u in positions.items() if n not in examined},
     )
+
+
+def weights(study: Study) -> FloatArray:
+    """Return the weight of each trial (trials,) if every setting weighs 1, shared equally by its ended trials.
+
+    A sum of weights counts distinct settings, of which repeats are no further evidence.
+    """
+    counts: dict[tuple[Value, ...], int] = {}
+    keys = [tuple(trial.params.get(name, "") for name in study.searched) for trial in study.trials]
+    for trial, key in zip(study.trials, keys, strict=True):
+        counts[key] = counts.get(key, 0) + bool(study.ended[trial.index])
+    return np.array([1 / counts[k] if counts[k] else 0.0 for k in keys]) * study.ended
 
 
 def decisions(study: Study) -> tuple[Decision, ...]:

@@ -87,7 +87,10 @@ def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
         return None
     end = instability.early_end(study, trial)
     judged_curves = [(n, c) for n, c in curves if _points_until(c, end) >= MIN_EARLY and _should_fall(study, n)]
-    metric, curve = (judged_curves or curves)[0]
+    # A loss that shows the probe's steps comes before one with few values there, such as an evaluated loss.
+    probe_end = min(end, instability.PROBE_STEPS)
+    probing = [(n, c) for n, c in judged_curves if _points_until(c, probe_end) >= MIN_EARLY]
+    metric, curve = (probing or judged_curves or curves)[0]
     finite = curve.finite
     subject, sign = _subject(study, metric), _sign(study, metric)
     early_points = _points_until(curve, end)
@@ -96,7 +99,7 @@ def at_start(study: Study, trial: Trial, lasting: int) -> Blowup | None:
         first = sign * float(finite.values[0])
         event = say("started at {first} and is not finite from {place} on", first=Number(first, 4), place=study.at(at))
         return Blowup(trial, metric, early_points, 0.0, math.inf, at, event, first, subject=subject)
-    probed = _points_until(curve, min(end, instability.PROBE_STEPS))
+    probed = _points_until(curve, probe_end)
     stable = Blowup(trial, metric, probed if probed >= MIN_EARLY else 0, subject=subject)
     if not judged_curves:
         return stable
@@ -145,9 +148,16 @@ def in_mid_training(study: Study, trial: Trial) -> Blowup | None:
     before, after, limit = sign * jump.before, sign * jump.after, sign * jump.limit
     step = int(curve.steps[jump.index])
     peak = sign * float(curve.values[jump.index : jump.index + jump.points].max())
-    event = _jump_event(jump, sign, peak, study.at(step))
+    event = _jump_event(jump, sign, peak, _place(study, jump, curve))
     share = jump.share if jump.log or _is_material(study, metric, jump.after - jump.before) else 0.0
     return Blowup(trial, metric, len(curve), jump.p, share, step, event, before, after, limit, subject)
+
+
+def _place(study: Study, jump: jumps.Jump, curve: Curve) -> str:
+    """Return the step of the jump as text: " at step 17", or ", from step 17 on" if the loss rises over several points."""
+    step = study.at(int(curve.steps[jump.index]))
+    climbs = curve.values[jump.index] - jump.before < (jump.after - jump.before) / 2
+    return f", from {step} on" if climbs else f" at {step}"
 
 
 def _jump_event(jump: jumps.Jump, sign: float, peak: float, place: str) -> Message:
@@ -168,7 +178,7 @@ def _jump_event(jump: jumps.Jump, sign: float, peak: float, place: str) -> Messa
     else:
         undone = say("{times} times {fall}", times=Number(jump.share, 2), fall=fall)
     return say(
-        "{went} from {before} to {to} at {place}, which undid {undone}",
+        "{went} from {before} to {to}{place}, which undid {undone}",
         went=went,
         before=Number(before, 4),
         to=to,

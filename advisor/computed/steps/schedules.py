@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from advisor.computed import computed
 from advisor.model.space import FloatArray, as_number, words_of
 from advisor.model.study import Curve, Study, Trial
+from advisor.model.words import count
 
 MIN_RATES = 5
 """Minimum number of logged learning rates to recognise the shape of a schedule."""
@@ -131,6 +133,20 @@ def _ends_early(rates: Curve, cost: Curve) -> bool:
     return bool(ends[0] < _MIN_LOGGED * ends[1])
 
 
+def missing(study: Study, trials: Sequence[Trial]) -> str:
+    """Return the reason why the logged learning rates of these trials show no schedule, as a clause; empty if they show one."""
+    if any(len(read(study, t).rates) >= MIN_RATES for t in trials):
+        return ""
+    logged = [c for t in trials if len(c := study.curve(t, "learning_rate").finite)]
+    if not logged:
+        return "no good trial logged its learning rate"
+    most = max(len(c) for c in logged)
+    if most < MIN_RATES:
+        return f"no good trial logged more than {count(most, 'learning rate')}, and a schedule needs {MIN_RATES}"
+    last = max(int(c.steps[-1]) for c in logged)
+    return f"the good trials logged their learning rate up to step {last:,} only, far from the end of training"
+
+
 def needs_no_schedule(trial: Trial) -> bool:
     """Return True if the trial's optimizer is designed to work without a schedule."""
     optimizers = [trial.facts.get("optimizer", ""), *(str(v) for n, v in trial.params.items() if "optim" in n.lower())]
@@ -178,4 +194,6 @@ def _kind(text: str) -> str:
     text = text.lower().removeprefix("warmup+")
     if text in _OFF_WORDS:
         return "constant"
-    return "step" if "piecewise" in text else next((kind for kind in _KINDS if kind in text), "other")
+    if "piecewise" in text:
+        return "step"
+    return next((kind for kind in _KINDS if kind in text), "constant" if "const" in text else "other")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from advisor.model.evidence import AxisEvidence, CurveEvidence, HistogramEvidence, Line
 from advisor.model.message import Count, Message, Name, Number, Percent, Setting, say
-from advisor.model.words import number, setting
+from advisor.model.words import count_best, number, setting
 from advisor.report.figures import Figure
 from advisor.report.figures.axis import MAX_AXES, axis_figure
 from advisor.report.figures.batch import speed_figure, target_figures
@@ -111,10 +111,10 @@ def _axis_evidence(report: ReportData, name: str) -> AxisEvidence:
 
 def _training_plots(report: ReportData) -> PlotGroup:
     figures: list[Figure] = []
-    trials = Count(len(report.figures.best_trials), "trial")
+    trials = count_best(len(report.figures.best_trials))
     for s in report.figures.curves:
         if s.signal not in (None, "grad_norm"):
-            caption = say("{metric} of the best {trials}.", metric=Name(s.metric), trials=trials)
+            caption = say("{metric} of the {trials}.", metric=Name(s.metric), trials=trials)
             # The best trials differ near the end. An axis with room for the first values would flatten that part.
             figures += _curves_of_best(report, s.metric, caption, late=s.signal == "objective")
     return PlotGroup("Training curves of the best trials", tuple(figures))
@@ -133,21 +133,29 @@ def _just_above_plots(report: ReportData) -> tuple[Figure, ...]:
         return ()
     low, high = setting(above.rates[0], 3), setting(above.rates[-1], 3)
     caption = say(
-        "The {trials} with {name} just above the best trial's {best} ({rates}): {outcome}.",
-        trials=Count(len(above.trials), "trial"),
+        "The next {settings} with {name} above the best trial's {best} ({rates}): {outcome}.",
+        settings=Count(len(above.trials), "setting"),
         name=Name(above.parameter),
         best=Number(above.best),
         rates=f"{low} to {high}" if low != high else low,
-        outcome=f"{above.failed} of them failed" if above.failed else "all have a result",
+        outcome=_outcome(above.failed, len(above.trials)),
     )
     return tuple(curve_figures(report, CurveEvidence(metrics=(above.metric,), caption=caption, trials=above.trials)))
+
+
+def _outcome(failed: int, total: int) -> str:
+    if total == 1:
+        return "it failed" if failed else "it has a result"
+    if 0 < failed < total:
+        return f"{failed} of {total} failed"
+    return "all failed" if failed else "all have a result"
 
 
 def _gradient_plots(report: ReportData) -> tuple[Figure, ...]:
     histogram = report.figures.grad_norm
     if histogram is None:
         return ()
-    p90, trials = number(histogram.p90, 3), Count(histogram.trials, "trial")
+    p90, trials = number(histogram.p90, 3), count_best(histogram.trials)
     lines = [Line(value=histogram.p90, label=f"90th percentile {p90}")]
     if histogram.clip is not None:
         lines.append(Line(value=histogram.clip, label=f"clipped above {number(histogram.clip, 3)}"))
@@ -155,13 +163,13 @@ def _gradient_plots(report: ReportData) -> tuple[Figure, ...]:
     clipping = _clipping_sentence(histogram)
     for s in report.figures.curves:
         if s.signal == "grad_norm":
-            caption = say("Gradient norm of the best {trials}.{clipping}", trials=trials, clipping=clipping)
+            caption = say("Gradient norm of the {trials}.{clipping}", trials=trials, clipping=clipping)
             figures += _curves_of_best(report, s.metric, caption, tuple(lines))
     omitted = f" {histogram.left_out:,} values that are zero or not finite are omitted." if histogram.left_out else ""
     evidence = HistogramEvidence(
         quantity="gradient norm",
         caption=say(
-            "Over all steps, 90 % of the gradient norms of the best {trials} are below {p90}.{omitted}{clipping}",
+            "Over all steps, 90 % of the gradient norms of the {trials} are below {p90}.{omitted}{clipping}",
             trials=trials,
             p90=p90,
             omitted=omitted,

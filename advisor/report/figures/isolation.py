@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from advisor.model.message import Message, Name, Objective, p_value, say
+from advisor.model.message import Message, Name, Objective, listed, p_value, say
 from advisor.model.words import clean
 from advisor.report.figures.positions import position_in_columns, position_on_scale
 from advisor.report.figures.svg import Figure, Frame, Key, bar_path, dots_path, px_text
@@ -14,7 +14,7 @@ from advisor.report.model import ReportData
 from advisor.report.plot_data.model import Isolation, Slice
 from advisor.report.plot_data.scale import limits_of_values, objective_limits, widened_limits
 
-MAX_RARE_P = 0.01
+MAX_RARE_P = 0.05
 """Maximum p-value of a difference that counts as unlikely by chance. The p-value is adjusted for all hyperparameters."""
 _MIN_SLICE_WIDTH = 8.0
 """Minimum width in pixels of a slice of the range."""
@@ -121,26 +121,42 @@ def _isolation_caption(isolation: Isolation, *, minimize: bool) -> Message:
         only = Name(results[0][1])
         return say("Only {name} {label} gives results.{failing}", name=name, label=only, failing=failing)
     if isolation.drawn == 1:
-        return say("Some values have only one trial, so chance may decide which value leads.{failing}", failing=failing)
-    rare = isolation.p <= MAX_RARE_P
-    chance = say("A difference this large is rare by chance ({p}).", p=p_value(isolation.p))
+        few = "Some values have only one {unit}, so chance or another hyperparameter may decide which value leads.{failing}"
+        return say(few, unit="setting" if isolation.repeats else "trial", failing=failing)
+    units = "settings" if isolation.repeats else "trials"
     (best, best_label), (worst, worst_label) = results[0], results[-1]
     if best == worst:
         return say(
-            "The median best of {n} trials is {best} whatever the {name}.",
+            "The median best of {n} {units} is {best} whatever the {name}.",
             n=isolation.drawn,
+            units=units,
             best=Objective(best),
             name=name,
         )
     return say(
-        "The median best of {n} trials is {best} with {name} {best_label} and {worst} with {worst_label}."
+        "The median best of {n} {units} is {best} with {name} {best_label} and {worst} with {worst_label}."
         " {chance}{failing}",
         n=isolation.drawn,
+        units=units,
         best=Objective(best),
         name=name,
         best_label=Name(best_label),
         worst=Objective(worst),
         worst_label=Name(worst_label),
-        chance=chance if rare else "Chance alone often makes such a difference.",
+        chance=_chance(isolation),
         failing=failing,
+    )
+
+
+def _chance(isolation: Isolation) -> Message:
+    """Return whether chance explains the difference between the best and the worst slice, and what else may explain it."""
+    p = p_value(isolation.p)
+    if isolation.p > MAX_RARE_P:
+        return say("Chance alone can make such a difference ({p}).", p=p)
+    if not isolation.differ:
+        return say("A difference this large is rare by chance ({p}).", p=p)
+    return say(
+        "A difference this large is rare by chance ({p}), but the two groups differ in {others} as well.",
+        p=p,
+        others=listed([Name(n) for n in isolation.differ]),
     )

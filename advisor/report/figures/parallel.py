@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from advisor.model.message import Count, Message, Name, say
+from advisor.model.message import Message, Name, say
 from advisor.model.space import as_number
 from advisor.model.spec import Parameter
-from advisor.model.words import count, setting, shorten
+from advisor.model.words import count, count_best, setting, shorten
 from advisor.report.figures.positions import choice_labels, position_on_scale
 from advisor.report.figures.svg import FIGURE_WIDTH, Figure, Frame, Key, px_text
 from advisor.report.model import ReportData
@@ -65,7 +65,7 @@ def parallel_figure(report: ReportData) -> Figure | None:
     notes = [f"{shown:,} of {count(total, 'trial')} are drawn, evenly by rank."] if shown < total else []
     if len(report.spec.searched) > len(names):
         notes.append(f"The {len(names)} most important of {len(report.spec.searched)} hyperparameters are drawn.")
-    legend = [Key("k-pc top", f"best {count(top, 'trial')}"), Key("k-pc", "other trials")]
+    legend = [Key("k-pc top", count_best(top)), Key("k-pc", "other trials")]
     legend += [Key("k-pc bad", "failed")] if failed else []
     svg = frame.render("Every trial through its hyperparameters to its result")
     return Figure(svg, _parallel_caption(report, ranked[:top], names), tuple(legend), tuple(notes))
@@ -174,15 +174,15 @@ def _parallel_caption(report: ReportData, best: Sequence[_IndexedTrial], names: 
         if domain.numeric and len(values) > 2 and domain.low is not None:
             places = domain.to_unit(values)
             spans.append((float(np.nanmax(places) - np.nanmin(places)), name, sorted(as_number(v) for v in values)))
-    trials = Count(len(best), "trial")
+    trials = count_best(len(best))
     if not spans:
         metric = Name(report.spec.objective.metric)
         return say("Each line is a trial, through its hyperparameters to its {metric}, better upwards.", metric=metric)
     span, name, numbers = min(spans, key=lambda s: s[:2])
     if span > 0.5:
-        return say("The best {trials} do not agree on any hyperparameter within half of its range.", trials=trials)
+        return say("The {trials} do not agree on any hyperparameter within half of its range.", trials=trials)
     return say(
-        "The best {trials} agree most on {name}: {low} to {high}.",
+        "The {trials} agree most on {name}: {low} to {high}.",
         trials=trials,
         name=Name(name),
         low=setting(numbers[0], 2),

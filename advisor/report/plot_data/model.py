@@ -111,7 +111,7 @@ class Slice(FrozenModel):
     value: float | None
     """Objective of the slice's best trial; None if all its trials failed."""
     quantiles: tuple[float | None, float | None, float | None]
-    """5, 50 and 95 % quantiles of the best of n trials; n is the size of the smallest slice. None: all n trials failed."""
+    """5, 50 and 95 % quantiles of the best of n trials; n is the number of settings in the smallest slice. None: all n failed."""
 
 
 class Isolation(FrozenModel):
@@ -119,10 +119,14 @@ class Isolation(FrozenModel):
 
     parameter: str
     drawn: int
-    """Number of trials drawn from each slice. It is the same for all slices, so that they have equal chances."""
+    """Number of settings drawn from each slice. It is the same for all slices, so that they have equal chances."""
+    repeats: bool = False
+    """Whether some setting was run more than once. Its repeats count as one setting, with their median."""
     slices: tuple[Slice, ...]
     p: float
-    """Probability (p-value) that by chance the best result of some slice is this far behind, adjusted for all hyperparameters."""
+    """Probability (p-value) that by chance the median best of some slice ranks as low, adjusted for all hyperparameters."""
+    differ: tuple[str, ...] = ()
+    """Other hyperparameters whose values in the best and in the worst slice do not overlap."""
 
 
 class Speed(FrozenModel):

@@ -10,36 +10,30 @@ import numpy as np
 from scipy import stats
 
 from advisor.computed.batch import targets, throughput
-from advisor.computed.space import importance, settings
+from advisor.computed.decision import repeats
+from advisor.computed.space import importance
 from advisor.computed.stability import instability
 from advisor.model.evidence import CurveEvidence
 from advisor.model.finding import MissingData, Verdict
 from advisor.model.space import BoolArray, FloatArray, IntArray
-from advisor.model.spec import Parameter
-from advisor.model.study import Study, Trial
-from advisor.model.words import encodable, setting
+from advisor.model.study import Study
+from advisor.model.words import encodable
 from advisor.report.plot_data.curves import with_extremes
 from advisor.report.plot_data.model import (
     BestOf,
     CloseUp,
     Importance,
     Importances,
-    Isolation,
     JustAbove,
     Needed,
-    Slice,
     Speed,
     ToTarget,
 )
 from advisor.stats import interaction
-from advisor.stats.best_of import chance_of_an_empty_part, quantiles_of_best
+from advisor.stats.best_of import quantiles_of_best
 
 MIN_ENDED_TRIALS = 8
 """Minimum number of ended trials for the figure of the best of n trials."""
-
-MAX_SLICES = 10
-MIN_TRIALS_IN_SLICE = 4
-"""Minimum number of trials per slice of a numeric range. If trials use few distinct values, each value gets its own slice."""
 
 TARGET_SHARE = 0.95
 """The common target of all batch sizes, as a share of the improvement that the worst batch size reaches."""
@@ -55,7 +49,7 @@ CLOSE_UP_POINTS_PER_SIDE = 40
 """Number of logged points in a close-up on each side of the marked step."""
 
 MAX_JUST_ABOVE = 3
-"""Maximum number of trials shown with learning rates above the best trial's."""
+"""Maximum number of trials shown with learning rates above the best trial's, one per setting."""
 
 _QUANTILE_LEVELS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 
@@ -82,77 +76,6 @@ def best_of(study: Study) -> BestOf | None:
     sizes = [2**k for k in range(len(costs).bit_length()) if 2**k <= 0.75 * len(costs)] + [len(costs)]
     quantiles = tuple(_costs_as_values(study, quantiles_of_best(costs, n, _QUANTILE_LEVELS)) for n in sizes)
     return BestOf(sizes=tuple(sizes), quantiles=quantiles)
-
-
-# --- the best for each value of a hyperparameter --------------------------------------------------------------------------------
-
-
-def isolations(study: Study) -> tuple[Isolation, ...]:
-    """Return the isolation plot's data for every hyperparameter with at least two slices, scientific ones first."""
-    examined = [n for n in study.searched if n not in settings.read(study).left_out]
-    names = sorted(examined, key=lambda n: study.searched[n].role != "scientific")
-    known = [i for n in names if (i := _isolation(study, n, study.searched[n])) is not None]
-    return tuple(i.model_copy(update={"p": min(i.p * len(known), 1.0)}) for i in known)
-
-
-def _isolation(study: Study, name: str, parameter: Parameter) -> Isolation | None:
-    judged = _has_outcome(study)
-    trials = [t for t in study.trials if judged[t.index] and name in t.params]
-    groups = _number_groups(study, name, trials) if parameter.numeric else _choice_groups(name, trials)
-    if len(groups) < 2:
-        return None
-    costs = _final_costs(study)
-    drawn = min(len(g) for g in groups)
-    return Isolation(
-        parameter=encodable(name),
-        drawn=drawn,
-        slices=tuple(_make_slice(study, costs, name, g, drawn) for g in groups),
-        p=_worst_slice_p(costs, groups),
-    )
-
-
-def _worst_slice_p(costs: FloatArray, groups: Sequence[Sequence[Trial]]) -> float:
-    """Return the probability (p-value) that by chance the best result of some slice ranks as low as that of the worst slice."""
-    parts = [np.nan_to_num(costs[[t.index for t in g]], nan=np.inf) for g in groups]
-    worst = max(part.min() for part in parts)
-    return chance_of_an_empty_part([len(p) for p in parts], sum(int((p < worst).sum()) for p in parts))
-
-
-def _number_groups(study: Study, name: str, trials: list[Trial]) -> list[list[Trial]]:
-    """Return slices with equally many trials each. If there are few distinct values, each value gets its own slice."""
-    positions = study.positions(name, trials)
-    known = [i for i in np.argsort(positions, kind="stable").tolist() if math.isfinite(positions[i])]
-    values, starts = np.unique(positions[known], return_index=True)
-    if len(values) <= MAX_SLICES:
-        parts = np.split(np.array(known, dtype=np.int64), starts[1:])
-    else:
-        parts = np.array_split(np.array(known, dtype=np.int64), min(MAX_SLICES, len(known) // MIN_TRIALS_IN_SLICE) or 1)
-    return [[trials[i] for i in part] for part in parts if len(part)]
-
-
-def _choice_groups(name: str, trials: list[Trial]) -> list[list[Trial]]:
-    groups: dict[str, list[Trial]] = {}
-    for trial in trials:
-        groups.setdefault(setting(trial.params[name]), []).append(trial)
-    return [groups[label] for label in sorted(groups)]
-
-
-def _make_slice(study: Study, costs: FloatArray, name: str, trials: Sequence[Trial], drawn: int) -> Slice:
-    index = np.array([t.index for t in trials])
-    own, values = costs[index], [t.params[name] for t in trials]
-    best = trials[int(np.nanargmin(own))] if np.isfinite(own).any() else None
-    ends = [values[0], values[-1]] if study.searched[name].numeric else []
-    low, high = (float(v) for v in ends) if ends else (None, None)
-    five, half, ninety_five = _costs_as_values(study, quantiles_of_best(own, drawn, _QUANTILE_LEVELS[[0, 2, 4]]))
-    return Slice(
-        label=encodable(setting(values[0]) if low == high else f"{setting(low, 3)} to {setting(high, 3)}"),
-        low=low,
-        high=high,
-        trials=len(trials),
-        best=None if best is None else encodable(best.id),
-        value=None if best is None else study.objective_value(float(costs[best.index])),
-        quantiles=(five, half, ninety_five),
-    )
 
 
 # --- batch size -----------------------------------------------------------------------------------------------------------------
@@ -279,7 +202,8 @@ def just_above(study: Study) -> JustAbove | None:
     at = float(rates[best[0].index])
     above = [t for t in study.trials if study.ended[t.index] and rates[t.index] > at and len(study.metric(t, metric))]
     above.sort(key=lambda t: (rates[t.index], t.index))
-    nearest = above[:MAX_JUST_ABOVE]
+    one_per_setting = list({repeats.key(t): t for t in reversed(above)}.values())[::-1]
+    nearest = one_per_setting[:MAX_JUST_ABOVE]
     if not nearest or not math.isfinite(at):
         return None
     return JustAbove(

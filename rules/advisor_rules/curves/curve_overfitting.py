@@ -206,7 +206,7 @@ class CurveOverfitting(Rule):
             rows=(
                 ("evaluations of the trial", len(top.curve)),
                 (
-                    "rise, share of the way from best to worst",
+                    "rise, share of the range of levels (medians over a tenth of the curve)",
                     limited(Percent(top.rise.share, 1), Percent(self.material)),
                 ),
                 ("rise and its standard error", say("{rise}, {error}", rise=top.rise.height, error=top.rise.error)),

@@ -10,6 +10,7 @@ import numpy as np
 from advisor.computed.curves import noise
 from advisor.computed.curves.step_noise import MIN_EVALUATIONS, Around, Ranking, around_best, redraw_ranking
 from advisor.computed.decision import repeats
+from advisor.computed.pipeline import validation
 from advisor.engine.rule import Count, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Line
@@ -86,7 +87,7 @@ class CurveStepVariance(Rule):
         if len({float(study.costs[t.index]) for t, _ in parts}) == 1:
             raise MissingData(
                 f"the {len(parts)} best trials all have the same best {study.spec.objective.metric}, so they have no order; "
-                "check that the training uses the hyperparameters, or log the metric with more digits"
+                + _remedy_of_ties(study)
             )
         ranking = redraw_ranking([a for _, a in parts])
         if ranking.noise > 0 and ranking.keeps < self.keeps and ranking.reliability < self.reliable:
@@ -135,7 +136,8 @@ class CurveStepVariance(Rule):
         gain = float(curve.values[: int(np.argmin(curve.values)) + 1].max()) - float(curve.values.min())
         if fall is None or fall.p_fall > self.false_alarms or gain <= 0:
             raise MissingData(
-                "the only trial with a result did not improve beyond its noise; this needs two trials or more",
+                "the only trial with a result does not end better, beyond its noise, than in its first tenth; this needs two "
+                "trials or more",
                 needs="trials",
                 at_least=2,
             )
@@ -201,6 +203,15 @@ class CurveStepVariance(Rule):
             ),
             changes=(change,),
         )
+
+
+def _remedy_of_ties(study: Study) -> str:
+    """Return advice if the best trials all have the same result."""
+    if validation.perfect(study):
+        return "no result can be better, so evaluate on harder examples"
+    if len({float(study.costs[t.index]) for t in study.ranked()}) > 1:
+        return "log the metric with more digits, or evaluate on more examples"
+    return "check that the training uses the hyperparameters, or log the metric with more digits"
 
 
 def _best_of_each_setting(study: Study) -> list[Trial]:

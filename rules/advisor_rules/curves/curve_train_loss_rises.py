@@ -123,7 +123,7 @@ class CurveTrainLossRises(Rule):
                 ("trials judged", say("{judged}; {rising} rise", judged=judged_count, rising=rising)),
                 ("points", say("{points} of {trial}", points=top.points, trial=Name(top.trial.name))),
                 (
-                    "rise, share of the curve's range",
+                    "rise, share of the range of levels (medians over a tenth of the curve)",
                     limited(Percent(rise.share), Percent(self.material)),
                 ),
                 ("rise and its standard error", say("{rise}, {error}", rise=rise.height, error=rise.error)),
@@ -163,14 +163,14 @@ def _message(study: Study, top: TrainingRise, others: int, judged_count: int, *,
 
 
 def _curves(rising: list[TrainingRise], trials: list[Trial]) -> CurveEvidence:
-    metric, share = rising[0].metric, Percent(rising[0].slow.rise.share)
+    metric, height = rising[0].metric, Number(rising[0].slow.rise.height)
     return CurveEvidence(
         metrics=(metric,),
         caption=say(
-            "{metric} of {trial} rises by {share} of its range.",
+            "{metric} of {trial} ends {height} above its lowest level.",
             metric=Name(metric),
             trial=Name(rising[0].trial.name),
-            share=share,
+            height=height,
         ),
         trials=tuple(t.id for t in trials),
         marks=tuple(Mark(trial=r.trial.id, step=r.step, label="lowest level") for r in rising if r.metric == metric),

@@ -201,8 +201,8 @@ class Adopt(Rule):
         noun = repeats.noun(repeats.settings(study))
         gap = Number(abs(lead.gain))
         why = f"The difference of {gap} is within the variation between {noun}s (standard deviation {Number(lead.sd)})"
-        advice = f"Treat {one} and {other} as equally good until one shows a lead that matters."
-        changes: list[Change] = [Advise(text=advice)]
+        repeat: list[Change] = []
+        advice: Message | None = None
         if lead.p <= self.false_alarms and lead.gain > 0:
             action = say(
                 "Treat {one} and {other} as equally good: the lead is too small to matter.",
@@ -211,7 +211,10 @@ class Adopt(Rule):
             )
         elif needed <= self.most:
             both = dict(best.params), dict(rival.params)
-            changes.append(RepeatTrial(parameters=both[0], rivals=both[1:], seeds=needed, why=why))
+            repeat.append(RepeatTrial(parameters=both[0], rivals=both[1:], seeds=needed, why=why))
+            advice = say(
+                "Treat {one} and {other} as equally good until one shows a lead that matters.", one=one, other=other
+            )
             action = say(
                 "Run {one} and {other} {needed} times each before you adopt either.",
                 one=one,
@@ -232,7 +235,7 @@ class Adopt(Rule):
             confidence=1 - (0.0 if lead.gain <= matters else difference.chance_of_replication(lead, self.false_alarms)),
             trials=[best.trials[0], rival.trials[0]],
             evidence=(FigureEvidence(rows=self._figures(study, best, rival, lead, matters)),),
-            changes=changes,
+            changes=(Advise(text=str(advice or action)), *repeat),
         )
 
     def _figures(

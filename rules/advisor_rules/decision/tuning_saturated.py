@@ -17,6 +17,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Number, Objective, Probability, say
 from advisor.model.space import FloatArray
 from advisor.model.study import Study
+from advisor.model.words import count
 from advisor.stats import best_of, difference
 
 STOP = (
@@ -73,7 +74,8 @@ class TuningSaturated(Rule):
         if len(tried) < self.fewest or not study.searched:
             also = "; also repeat the best one with other seeds" if variance is None else ""
             raise MissingData(
-                f"{len(tried)} settings ended with a result; at least {self.fewest} are needed to estimate further gains{also}",
+                f"{count(len(tried), 'setting')} ended with a result; at least {self.fewest} are needed to estimate further "
+                f"gains{also}",
                 needs="other" if variance is None else "trials",
                 at_least=self.fewest,
             )

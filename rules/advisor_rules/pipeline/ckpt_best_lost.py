@@ -86,9 +86,7 @@ class CkptBestLost(Rule):
             evidence=(
                 CurveEvidence(
                     metrics=(metric,),
-                    caption=say(
-                        "{n} of the {of} best trials do not keep their best step.", n=len(lost_models), of=len(trials)
-                    ),
+                    caption=_caption(len(lost_models), len(trials)),
                     trials=tuple(r.trial.id for r in lost_models),
                     marks=tuple(m for r in lost_models for m in _marks(r)),
                 ),
@@ -102,7 +100,7 @@ class CkptBestLost(Rule):
         if top.rise is not None:
             share, limit = Percent(top.share, 1), Percent(self.material)
             yield "rise above the best level", top.rise.height
-            yield "rise, share of the curve's range", limited(share, limit)
+            yield "rise, share of the range of levels (medians over a tenth of the curve)", limited(share, limit)
             yield "standard error of the rise", top.rise.error
             p = limited(Probability(top.p), self.false_alarms)
             yield "p-value, corrected for the choice of the step", p
@@ -128,6 +126,13 @@ def _message(study: Study, top: KeptModel, lost_count: int, judged_count: int) -
         if judged_count > 1
         else "",
     )
+
+
+def _caption(lost: int, judged: int) -> Message:
+    if judged == 1:
+        return say("The trial does not keep its best step.")
+    does = "does not keep its best step" if lost == 1 else "do not keep their best step"
+    return say("{lost} of the {judged} best trials {does}.", lost=lost, judged=judged, does=does)
 
 
 def _number_as_good(study: Study, top: KeptModel) -> int:

@@ -12,7 +12,7 @@ from advisor.computed.stability import instability
 from advisor.model.change import Advise, Change, FixParameter, Forbid, Reparametrise, SetRange
 from advisor.model.evidence import AxisEvidence, Line
 from advisor.model.finding import Side
-from advisor.model.message import Item, Message, Name, Number, Setting, say
+from advisor.model.message import Item, Message, Name, Number, Setting, lower_bound, say, upper_bound
 from advisor.model.space import BoolArray, FloatArray, IntArray, as_number, is_learning_rate, words_of
 from advisor.model.spec import Bounds, Region
 from advisor.model.study import Study
@@ -93,7 +93,8 @@ def _best(tried: settings.Settings) -> IntArray:
 
 
 def _beyond(name: str, edge: float, side: Side) -> Message:
-    return say(f"{{name}} of {{edge}} or {'more' if side == 'high' else 'less'}", name=Name(name), edge=Number(edge))
+    bound = lower_bound(edge) if side == "high" else upper_bound(edge)
+    return say(f"{{name}} of {{edge}} or {'more' if side == 'high' else 'less'}", name=Name(name), edge=bound)
 
 
 # --- one threshold ----------------------------------------------------------------------------------------------------------------

@@ -136,7 +136,10 @@ class SpaceBoundary(Rule):
         moved: _extension.Moved,
     ) -> Finding:
         side = crowded.side
-        chance, fitted = "probability of such crowding by chance", "simulated fits that are best at this end"
+        chance = (
+            "probability by chance that results improve as clearly towards this end (permutation test of all settings)"
+        )
+        fitted = "simulated fits that are best at this end"
         good = np.argsort(tried.costs, kind="stable")[: max(1, min(self.best, len(tried) // 4))]
         best = [t for i in good for t in tried.trials[i][:1]]
         action, change = _advice(study, name, side, moved)

@@ -15,7 +15,7 @@ from advisor.engine.rule import Factor, Rule, Settled, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import AxisEvidence, FigureEvidence, Line
 from advisor.model.finding import Finding, Goal, MissingData
-from advisor.model.message import Count, Message, Name, Number, Setting, say
+from advisor.model.message import Count, Message, Name, Number, Setting, lower_bound, say, upper_bound
 from advisor.model.space import BoolArray, Domain, to_scale
 from advisor.model.study import Study
 from advisor.stats import outliers
@@ -144,11 +144,12 @@ class SpaceBoundaryInfeasible(Rule):
 
 
 def _failures(name: str, region: outliers.Region, edge: float) -> Message:
+    bound = lower_bound(edge) if region.side == "high" else upper_bound(edge)
     return say(
         f"Of {{total}} with {{name}} of {{edge}} or {'more' if region.side == 'high' else 'less'}, {{failed}} failed.",
         total=Count(region.total, "setting"),
         name=Name(name),
-        edge=Number(edge),
+        edge=bound,
         failed=region.failed,
     )
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from advisor.computed.space import failures
+from advisor.computed.space import failures, settings
 from advisor.computed.stability import instability
 from advisor.engine.rule import Count as CountOf
 from advisor.engine.rule import Expectation, Relation, Rule, Settled, Share
 from advisor.model.change import Advise, Change, SetRange
 from advisor.model.evidence import FigureEvidence
 from advisor.model.finding import Finding, Goal, MissingData, Severity
-from advisor.model.message import Count, Message, Number, Probability, limited, listed, say
+from advisor.model.message import Count, Message, Probability, limited, listed, say
 from advisor.model.space import BoolArray
 from advisor.model.study import Study
 from advisor.stats import outliers
-from advisor_rules.space import _failure_regions, _rows
+from advisor_rules.space import _failed_settings, _failure_regions, _rows
 
 BUG = "Look for a bug in the training code or the data: trials fail in every part of the search space."
 MEMORY = "Free memory first: use smaller batches (with gradient accumulation), a smaller model or lower precision."
@@ -46,7 +46,8 @@ class SpaceInfeasible(Rule):
     critical. A range that is too wide is not, however many trials it wastes. Crashes are no reason for a lower learning rate.
 
     ## How sure
-    Confidence is the probability, given the counts, that the failure rate in this study is at least the threshold. The region is
+    Confidence is the probability, given the counts of settings, that the failure rate in this study is at least the threshold.
+    Repeats of a setting count once. If only one setting failed, the rule names no range. The region is
     found by a permutation test over all hyperparameters and sides. Too high a learning rate is the usual reason, so 40 % of the
     significance level is reserved for that hypothesis; three failures at the highest of ten rates suffice. A region in two
     hyperparameters must also explain enough additional failures to justify its additional thresholds. If failures are random, a
@@ -99,9 +100,9 @@ class SpaceInfeasible(Rule):
     """Minimum share of failed trials among the ended ones. In labelled studies with many failures it was 15 % or more, in others 0.
     """
     everywhere: Share = 0.5
-    """Minimum share of failed trials that suggests a bug if no region explains the failures."""
+    """Minimum share of failed settings that suggests a bug if no region explains the failures."""
     few: CountOf = 2
-    """Maximum number of failed trials that is only a note if no region explains them. Our choice."""
+    """Maximum number of failed settings that is only a note if no region explains them. Our choice."""
     false_alarms: Share = 0.05
     """Maximum share of studies in which chance alone shows a region of failures."""
 
@@ -115,14 +116,13 @@ class SpaceInfeasible(Rule):
         if count < self.share * ended_count:
             return
         cut = _failure_regions.cut(study, self.false_alarms) if count < ended_count else None
-        changes = cut.changes if cut is not None else self._without_region(study, failed, count, ended_count)
+        evidence = _Evidence.of(study, failed)
+        changes = cut.changes if cut is not None else self._without_region(study, failed, evidence)
         yield self.finding(
-            _message(failed, count, ended_count, cut),
+            _message(study, failed, cut),
             action=_action(changes[0], cut),
-            severity="note"
-            if cut is None and _low_rates(study, failed)
-            else self._severity(cut is not None, count, ended_count),
-            confidence=outliers.chance_of_share(count, ended_count, self.share),
+            severity="note" if cut is None and _low_rates(study, failed) else self._severity(cut is not None, evidence),
+            confidence=outliers.chance_of_share(evidence.failed, evidence.settings, self.share),
             subject=cut.subject if cut is not None else None,
             side=cut.side if cut is not None else None,
             trials=[t for t in study.trials if failed.any[t.index]],
@@ -147,36 +147,34 @@ class SpaceInfeasible(Rule):
             changes=changes,
         )
 
-    def _severity(self, explained: bool, count: int, ended_count: int) -> Severity:
-        if not explained and count >= self.everywhere * ended_count:
+    def _severity(self, explained: bool, evidence: _Evidence) -> Severity:
+        if not explained and evidence.failed >= self.everywhere * evidence.settings:
             return "critical"
-        return "note" if not explained and count <= self.few else "warning"
+        return "note" if not explained and evidence.failed <= self.few else "warning"
 
-    def _without_region(
-        self, study: Study, failed: failures.Failures, count: int, ended_count: int
-    ) -> tuple[Change, ...]:
+    def _without_region(self, study: Study, failed: failures.Failures, evidence: _Evidence) -> tuple[Change, ...]:
         """Return the advice if no region of the search space explains the failures."""
+        count = failed.any.sum()
         if 2 * failed.out_of_memory.sum() > count:
             return (Advise(text=MEMORY),)
-        if count >= self.everywhere * ended_count and not _low_rates(study, failed):
-            unstable = count == ended_count and 2 * failed.crashed.sum() < count
-            return (*_failure_regions.lower_rates(study, unstable), Advise(text=BUG))
-        return (Advise(text=_highest_rates(study, failed) or _low_rates(study, failed) or NO_PLACE),)
+        if evidence.failed >= self.everywhere * evidence.settings and not _low_rates(study, failed):
+            unstable = failed.any[study.ended].all() and 2 * failed.crashed.sum() < count
+            return (*_failure_regions.lower_rates(study, bool(unstable)), Advise(text=BUG))
+        return (Advise(text=_failed_settings.advice(study) or _low_rates(study, failed) or NO_PLACE),)
 
 
-def _highest_rates(study: Study, failed: failures.Failures) -> str:
-    """Return advice if exactly the trials with the highest learning rates failed, but are too few for a test; else an
-    empty text.
-    """
-    found = instability.learning_rates(study)
-    name, rates = found if found is not None else ("", np.empty(0))
-    bad, others = (rates[study.ended & mask] for mask in (failed.any, ~failed.any)) if found else (rates, rates)
-    if not (len(bad) and len(others) and bad.min() > others.max()):
-        return ""
-    return (
-        f"Search lower values of {name}: it is at least {Number(float(bad.min()))} in all that failed and at most "
-        f"{Number(float(others.max()))} in the others. So few trials do not prove that it is the cause."
-    )
+class _Evidence(NamedTuple):
+    """Numbers of distinct settings, of which repeats are no further evidence."""
+
+    failed: float
+    """Sum over the settings of the share of their trials that failed."""
+    settings: int
+
+    @classmethod
+    def of(cls, study: Study, failed: failures.Failures) -> _Evidence:
+        """Return the numbers for the ended trials of a study."""
+        weights = settings.weights(study)
+        return cls(round(float(weights[failed.any].sum()), 9), round(float(weights.sum())))
 
 
 def _low_rates(study: Study, failed: failures.Failures) -> str:
@@ -200,16 +198,16 @@ def _kinds(failed: failures.Failures) -> tuple[tuple[str, BoolArray], ...]:
     )
 
 
-def _message(failed: failures.Failures, count: int, ended_count: int, cut: _failure_regions.Cut | None) -> Message:
+def _message(study: Study, failed: failures.Failures, cut: _failure_regions.Cut | None) -> Message:
     kinds = [(what, int(mask.sum())) for what, mask in _kinds(failed) if mask.any()]
     # If there is only one kind, its name says more than "failed": a trial that learned nothing did end with a result.
     how = listed([say(f"{{n}} {what}", n=n) for what, n in kinds], limit=len(kinds))
     return say(
         "{count} of {ended} {how}{where}.",
-        count=count,
-        ended=Count(ended_count, "trial"),
+        count=int(failed.any.sum()),
+        ended=Count(int(study.ended.sum()), "trial"),
         how=kinds[0][0] if len(kinds) == 1 else say("failed ({kinds})", kinds=how),
-        where=say(", among them {which}", which=cut.which) if cut is not None else "",
+        where=say(", among them {which}", which=cut.which) if cut is not None else _failed_settings.where(study),
     )
 
 

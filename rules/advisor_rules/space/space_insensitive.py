@@ -16,6 +16,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Percent, Probability, Setting, listed, say
 from advisor.model.space import BoolArray, Domain, Value, is_learning_rate
 from advisor.model.study import Study
+from advisor.model.words import count
 from advisor_rules.space import _regularisers, _rows
 
 NOISE = " All of the variation may be noise: random results show as much structure with probability {p}."
@@ -87,7 +88,7 @@ class SpaceInsensitive(Rule):
         needed = max(self.fewest, self.each * len(found.names))
         if len(found.tried) < needed:
             raise MissingData(
-                f"{len(found.tried)} distinct settings ended; at least {needed} are needed to judge {len(found.names)} "
+                f"{count(len(found.tried), 'distinct setting')} ended; at least {needed} are needed to judge {len(found.names)} "
                 "hyperparameters",
                 needs="trials",
                 at_least=needed,

@@ -18,6 +18,7 @@ from advisor.model.message import Count as CountOf
 from advisor.model.message import Message, Name, Number, Objective, Percent, say
 from advisor.model.space import Domain, range_scale
 from advisor.model.study import Study
+from advisor.model.words import count
 from advisor.stats import boundaries, widening
 from advisor_rules.space import _compared_values, _fairness, _rows
 
@@ -84,7 +85,9 @@ class UnfairComparison(Rule):
             raise MissingData("the study tunes its hyperparameters and compares no values of them", needs="design")
         if tried.successes < 3:
             raise MissingData(
-                f"{tried.successes} settings ended with a result; at least 3 are needed", needs="trials", at_least=3
+                f"{count(tried.successes, 'setting')} ended with a result; at least 3 are needed",
+                needs="trials",
+                at_least=3,
             )
         weakened = sampler.learned(study)
         level = tried.level(self.false_alarms)
@@ -179,7 +182,11 @@ class UnfairComparison(Rule):
                 ),
                 FigureEvidence(
                     rows=(
-                        _rows.probability("probability of such crowding by chance", end.p, self.false_alarms),
+                        _rows.probability(
+                            "probability by chance that results improve as clearly towards that end (permutation test)",
+                            end.p,
+                            self.false_alarms,
+                        ),
                         _rows.share("simulated fits that are best at that end", end.probability, self.certainty),
                     )
                 ),

@@ -17,7 +17,7 @@ from advisor.model.finding import Finding, Goal, MissingData
 from advisor.model.message import Message, Name, Number, Percent, Probability, say
 from advisor.model.space import as_number, words_of
 from advisor.model.study import Study, Trial
-from advisor.model.words import trimmed
+from advisor.model.words import count, trimmed
 from advisor.stats import boundaries, outliers
 
 MAX_P_UNDECIDED = 0.5
@@ -117,7 +117,7 @@ class StabilityEdge(Rule):
         if len(rows) < 4 or has_failed.all():
             successes = int((~has_failed).sum())
             raise MissingData(
-                f"{len(rows)} settings ended without a crash, {successes} of them with a result; "
+                f"{count(len(rows), 'setting')} ended without a crash, {successes} of them with a result; "
                 "the rule needs 4, and 1 with a result",
                 needs="trials",
                 at_least=4,

@@ -67,6 +67,8 @@ class Late:
     steps: tuple[BestStep, ...]
     gain: float
     """Median over the trials of the share of the gain made in the last part of the steps."""
+    part: float
+    """Median length of this part as a share of the steps: it starts at an evaluation, so it may be longer than asked for."""
     endings: tuple[trend.End | None, ...]
     """End of each trial's objective at a constant learning rate; None if that stretch is too short."""
     rates: tuple[float, ...]
@@ -110,6 +112,7 @@ def late_trials(
     rates = [curve_tails.rate_at_end(study, p.trial) for p in late_bests]
     near_zero = [_ends_near_zero(study, p.trial, rate, decayed) for p, rate in zip(late_bests, rates, strict=True)]
     improving_endings = [e for e in endings if e is not None and e.improving(material, alpha)]
+    gains = [_late_gain(study, p, share) for p in late_bests]
     left_to_others, longer = curve_tails.asks_for_more(study, alpha), None
     if 2 * len(improving_endings) > len(placed) and not left_to_others:
         longer = curve_tails.round_up(
@@ -117,7 +120,8 @@ def late_trials(
         )
     return Late(
         steps=tuple(late_bests),
-        gain=float(np.median([_late_gain(study, p, share) for p in late_bests])),
+        gain=float(np.median([gain for gain, _ in gains])),
+        part=float(np.median([part for _, part in gains])),
         endings=tuple(endings),
         rates=tuple(rates),
         decayed=2 * sum(near_zero) > len(late_bests),
@@ -154,7 +158,9 @@ def _ends_near_zero(study: Study, trial: Trial, rate: float, decayed: float) -> 
     return rate < decayed if np.isfinite(rate) else schedules.read(study, trial).noted in _SCHEDULES_TO_ZERO
 
 
-def _late_gain(study: Study, placed: BestStep, late: float) -> float:
-    """Return the share of the trial's gain that is made in the last share `late` of its steps."""
+def _late_gain(study: Study, placed: BestStep, late: float) -> tuple[float, float]:
+    """Return (share of the trial's gain, share of its steps) of the part after the last evaluation before the last share `late`."""
     curve = study.cost_curve(placed.trial).finite
-    return trend.gain_after(curve.steps, curve.values, after=(1 - late) * placed.steps)
+    after = (1 - late) * placed.steps
+    start = int(max(curve.steps[curve.steps <= after], default=0))
+    return trend.gain_after(curve.steps, curve.values, after=after), 1 - start / placed.steps

@@ -58,7 +58,8 @@ class ScheduleConstant(Rule):
         complete = [s for s in good if s.noted == "constant" or not study.cut_short(s.trial)]
         judged_schedules = [s for s in complete if s.constant is not None]
         if not judged_schedules:
-            cut = ", and the best trials were cut short" if good and not complete else ""
+            reason = schedules.missing(study, [s.trial for s in good])
+            cut = ", and the best trials were cut short" if good and not complete else f": {reason}" if reason else ""
             raise MissingData(
                 f"the schedule of the learning rate is unknown{cut}; log the rate at every step, as train/learning_rate (the "
                 "advisor's training hook does)",

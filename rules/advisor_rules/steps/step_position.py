@@ -223,10 +223,10 @@ class StepPosition(Rule):
         confidence = (1 - p) * many / of
         return self.finding(
             say(
-                "The best step lies {where} (median {median}). The last {share} of training brought {gain} of the gain.",
+                "The best step lies {where} (median {median}). The last {part} of training brought {gain} of the gain.",
                 where=where,
                 median=Percent(float(np.median([b.place for b in placed]))),
-                share=share,
+                part=Percent(late.part),
                 gain=Percent(late.gain, 1),
             ),
             action=action,

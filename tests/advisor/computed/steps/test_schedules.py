@@ -77,3 +77,18 @@ def test_without_a_word_on_the_schedule_it_is_unknown():
 def test_the_length_of_a_final_phase_says_that_the_rate_decays(name):
     assert until(params={name: 0.5}) == 0
     assert math.isnan(until(params={name: 0}))
+
+
+@pytest.mark.parametrize("value", ["const", "constant", "constant_with_warmup"])
+def test_a_constant_schedule_has_several_names(value):
+    study = make_study([{"lr_schedule": value, "lr": 0.1}], {"val/loss": [[2.0, 1.0]]})
+    assert schedules.read(study, study.trials[0]).constant
+
+
+def test_says_how_far_the_learning_rate_was_logged():
+    curves = {"val/loss": [np.linspace(2, 1, 10)], "train/learning_rate": [np.linspace(0, 1e-4, 100)]}
+    steps = {"val/loss": [np.arange(10) * 1000], "train/learning_rate": [np.arange(100)]}
+    study = make_study([{"lr": 0.1}], curves, steps=steps)
+    assert schedules.missing(study, study.trials).endswith("up to step 99 only, far from the end of training")
+    study = make_study([{"lr": 0.1}], {"val/loss": [[2.0, 1.0]], "train/learning_rate": [[0.1]]})
+    assert "logged more than 1 learning rate, and a schedule needs 5" in schedules.missing(study, study.trials)

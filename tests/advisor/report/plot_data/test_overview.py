@@ -23,21 +23,6 @@ def test_more_trials_have_a_better_best(study: Study) -> None:
     assert found.quantiles[-1][0] == min(study.costs[study.feasible])
 
 
-def test_slices_contain_every_trial_once_and_its_best(study: Study) -> None:
-    found = {i.parameter: i for i in overview.isolations(study)}
-    assert next(iter(found)) == "optimizer"  # scientific ones first
-    assert set(found) == set(study.searched)
-    by_id = {t.id: t for t in study.trials}
-    for isolation in found.values():
-        assert sum(s.trials for s in isolation.slices) == len(study.trials)
-        for part in isolation.slices:
-            if part.low is not None and part.best is not None and part.high is not None:
-                assert part.low <= float(by_id[part.best].params[isolation.parameter]) <= part.high
-    assert found["learning_rate"].p < 1e-3
-    assert min(found[n].p for n in ("weight_decay", "dropout", "warmup_steps", "optimizer")) > 0.01
-    assert [s.label for s in found["optimizer"].slices] == ["adamw", "nadam", "sgd"]
-
-
 def test_importance_finds_what_matters_and_which_act_together() -> None:
     rng = np.random.default_rng(0)
     params = [{"lr": float(a), "wd": float(b), "idle": float(c)} for a, b, c in rng.random((48, 3))]

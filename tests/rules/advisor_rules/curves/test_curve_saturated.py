@@ -140,3 +140,11 @@ def test_a_gain_larger_than_the_lead_and_the_noise_is_not_cut_off():
     (finding,) = verdict(RULE, study(curves)).findings
     assert [c.kind for c in finding.changes] == ["advise"]
     assert "leads the next by" in finding.message
+
+
+def test_a_single_value_per_trial_is_no_decay():
+    params = [{"lr": 0.1 * (i + 1), "lr_schedule": "const"} for i in range(4)]
+    curves = {"val/loss": [[1.0 + i] for i in range(4)]}
+    result = verdict("curve-saturated", make_study(params, curves, steps={"val/loss": [[0]] * 4}))
+    assert result.status == "not-assessed"
+    assert "a single value of val/loss, which is no curve" in result.reason

@@ -114,7 +114,7 @@ def test_a_single_trial(noise, status):
 def test_it_cannot_tell():
     assert verdict(RULE, study([[1.0, 0.5, 0.4]] * 2)).status == "not-assessed"
     flat = 1 + 0.1 * np.random.default_rng(4).standard_normal(60)
-    assert "did not improve" in verdict(RULE, study([flat])).reason
+    assert "does not end better" in verdict(RULE, study([flat])).reason
 
 
 @pytest.mark.parametrize("same", [np.exp(-T), np.full(60, 0.5), curve(np.random.default_rng(7))])
@@ -163,3 +163,21 @@ def test_other_seeds_of_a_setting_are_no_rivals():
     repeated = make_study([{"x": x} for x in (1.0, 1.0, 1.0, 2.0, 3.0, 4.0)], {"val/loss": valid})
     assert verdict(RULE, repeated).status == "quiet"
     assert verdict(RULE, make_study([{"x": 1.0}] * 3, {"val/loss": equal_trials(3, count=3)})).status != "not-assessed"
+
+
+def scores(ends):
+    curves = [np.append(np.linspace(0.2, 0.5, 59), end) for end in ends]
+    params = [{"x": float(i)} for i in range(len(ends))]
+    return make_study(params, {"success_rate": curves}, objective="success_rate", direction="maximize")
+
+
+@pytest.mark.parametrize(
+    ("ends", "advice"),
+    [
+        ([1.0] * 6 + [0.9], "evaluate on harder examples"),
+        ([0.9] * 6 + [0.8], "evaluate on more examples"),
+        ([0.9] * 6, "check that the training uses the hyperparameters"),
+    ],
+)
+def test_the_remedy_of_equal_results_depends_on_why_they_are_equal(ends, advice):
+    assert advice in verdict(RULE, scores(ends)).reason

@@ -39,6 +39,7 @@ def test_settings_with_a_lead_too_small_to_find_out_about_are_equally_good():
     found = verdict("adopt", repeated(CLOSE)).findings[0]
     assert str(found.action).startswith("Treat lr 0.1 and lr 0.2 as equally good")
     assert [c.kind for c in found.changes] == ["advise"]
+    assert found.changes[0].text == str(found.action)
 
 
 def test_a_higher_objective_leads_where_it_is_maximized():

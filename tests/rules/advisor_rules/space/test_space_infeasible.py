@@ -236,7 +236,9 @@ def test_a_corner_that_holds_good_trials_or_many_successes_is_not_forbidden() ->
 
 
 def test_a_failure_at_by_far_the_highest_rate_is_told_from_the_others() -> None:
-    params = [{"learning_rate": rate, "beta": b} for rate, b in ((2.0, 0.1), (0.001, 0.3), (0.002, 0.0), (0.003, 0.2))]
+    params = [
+        {"learning_rate": rate, "beta": b} for rate, b in ((2.004, 0.1), (0.001, 0.3), (0.002, 0.0), (0.003, 0.2))
+    ]
     curves = [[2.0, np.nan], *([2.0, 1.0 + 0.1 * i] for i in range(3))]
     (finding,) = verdict("space-infeasible", make_study(params, {"val/loss": curves})).findings
     assert "learning_rate: it is at least 2 in all that failed and at most 0.003 in the others" in finding.action
@@ -283,3 +285,33 @@ def test_trials_that_learned_nothing_at_low_rates_ask_for_higher_ones() -> None:
     ).findings
     assert (finding.severity, finding.subject) == ("note", None)
     assert str(finding.action).startswith("Search higher values of lr, or train longer")
+
+
+def seeds_of_one_failing_setting() -> Any:
+    """Five settings with five seeds each; all seeds of the one with the highest learning rate fail."""
+    params = [
+        {"learning_rate": rate, "beta": b} for rate, b in ((0.001, 0.5), (0.002, 0.6), (0.003, 0.7), (0.004, 0.8))
+    ]
+    params.append({"learning_rate": 1.9494, "beta": 0.1})
+    repeated = [dict(p) for p in params for _ in range(5)]
+    curves = [[2.0, math.nan if p["learning_rate"] > 1 else 1.0 + 0.01 * i] for i, p in enumerate(repeated)]
+    return make_study(repeated, {"val/loss": curves})
+
+
+def test_repeats_of_one_failing_setting_are_no_evidence_of_a_range() -> None:
+    (finding,) = verdict("space-infeasible", seeds_of_one_failing_setting()).findings
+    assert str(finding.message) == "5 of 25 trials diverged, all of them repeats of one setting."
+    assert str(finding.action) == (
+        "Find out why one setting fails: all 5 failed trials are repeats of it. It differs from all others "
+        "in beta (0.1) and learning_rate (1.949), so the cause is not known."
+    )
+    assert (finding.severity, [c.kind for c in finding.changes]) == ("note", ["advise"])
+
+
+def test_a_bound_in_the_advice_stays_true_when_it_is_rounded() -> None:
+    params = [
+        {"learning_rate": rate, "beta": b} for rate, b in ((1.9494, 0.1), (0.001, 0.3), (0.00370512, 0.0), (0.003, 0.2))
+    ]
+    curves = [[2.0, np.nan], *([2.0, 1.0 + 0.1 * i] for i in range(3))]
+    (finding,) = verdict("space-infeasible", make_study(params, {"val/loss": curves})).findings
+    assert "it is at least 1.94 in all that failed and at most 0.00371 in the others" in finding.action

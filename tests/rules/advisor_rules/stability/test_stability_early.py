@@ -266,3 +266,14 @@ def test_if_most_trials_are_unstable_and_the_lowest_rate_is_best_lower_rates_com
     assert "Search lower values of lr" in str(finding.action)
     (spec, *_) = plan(high, [verdict("stability-early", high)]).specs
     assert (spec.parameters["lr"].low, spec.parameters["lr"].high) == (pytest.approx(0.05), pytest.approx(0.71))
+
+
+def test_a_loss_of_the_first_steps_is_judged_although_another_one_was_evaluated_over_all():
+    evaluated = np.arange(0, 90_000, 1000)
+    curves = {
+        "val/loss": [[1.0]],
+        "train/loss": [1 + np.exp(-evaluated / 20_000)],
+        "train_batch/loss": [3 - 0.01 * np.arange(100)],
+    }
+    steps = {"val/loss": [[89_000]], "train/loss": [evaluated], "train_batch/loss": [np.arange(100)]}
+    assert verdict("stability-early", make_study([{"lr": 0.1}], curves, steps=steps)).status == "quiet"

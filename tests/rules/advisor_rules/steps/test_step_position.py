@@ -215,3 +215,12 @@ def test_flat_ends_are_not_past_their_best():
 def test_one_good_trial_that_peaks_late_keeps_the_length():
     shown = study([bowl(at, i) for i, at in enumerate((0.3, 0.35, 0.25, 0.4, 0.7))])
     assert verdict(RULE, shown).status == "quiet"
+
+
+def test_the_last_part_is_named_by_the_steps_that_were_measured():
+    """With an evaluation after each tenth, the last 25 % are measured from the evaluation at 70 %."""
+    steps = np.arange(0, 101, 10)
+    curves = [2 - 0.01 * i - steps / 100 for i in range(5)]
+    params = [{"lr": 0.1 * (i + 1)} for i in range(5)]
+    found = verdict(RULE, make_study(params, {"val/loss": curves}, steps={"val/loss": [steps] * 5})).findings[0]
+    assert "The last 30 % of training brought 30.0 % of the gain" in found.message

@@ -1,0 +1,141 @@
+"""The data of isolation plots: the best setting for each value of a hyperparameter, whatever the other hyperparameters.
+
+Repeats of a setting are one observation, its median, because they share the values of all other hyperparameters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from advisor.computed.space import settings
+from advisor.model.space import FloatArray
+from advisor.model.study import Study, Trial
+from advisor.model.words import encodable, setting
+from advisor.report.plot_data.model import Isolation, Slice
+from advisor.stats.best_of import chance_of_a_late_part, quantiles_of_best, rank_of_best
+
+MAX_SLICES = 10
+MIN_SETTINGS_IN_SLICE = 4
+"""Minimum number of settings per slice of a numeric range. If settings use few distinct values, each value gets its own slice."""
+
+_QUANTILE_LEVELS = np.array([0.05, 0.5, 0.95])
+_MEDIAN = 0.5
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A setting of the hyperparameters with its repeats."""
+
+    trials: tuple[Trial, ...]
+    cost: float
+    """Lower median cost of the trials; NaN if at least half of them failed."""
+
+
+def isolations(study: Study) -> tuple[Isolation, ...]:
+    """Return the isolation plot's data for every hyperparameter with at least two slices, scientific ones first."""
+    tried = settings.read(study)
+    costs = np.where(study.comparable, study.costs, np.nan)
+    pooled = [_Setting(group, _median(costs[[t.index for t in group]])) for group in tried.trials]
+    names = sorted(
+        (n for n in study.searched if n not in tried.left_out), key=lambda n: study.searched[n].role != "scientific"
+    )
+    known = [i for n in names if (i := _isolation(study, costs, n, pooled)) is not None]
+    return tuple(i.model_copy(update={"p": min(i.p * len(known), 1.0)}) for i in known)
+
+
+def _median(costs: FloatArray) -> float:
+    ordered = np.sort(costs)  # NaN costs come last
+    return float(ordered[(len(ordered) - 1) // 2]) if 2 * np.isnan(costs).sum() < len(costs) else math.nan
+
+
+def _isolation(study: Study, costs: FloatArray, name: str, pooled: Sequence[_Setting]) -> Isolation | None:
+    having = [s for s in pooled if name in s.trials[0].params]
+    groups = _number_groups(study, name, having) if study.searched[name].numeric else _choice_groups(name, having)
+    if len(groups) < 2:
+        return None
+    drawn = min(len(g) for g in groups)
+    typical = [float(quantiles_of_best(_costs(g), drawn, np.array([_MEDIAN]))[0]) for g in groups]
+    compared = sorted((v, i) for i, v in enumerate(typical) if math.isfinite(v))
+    ends = [groups[compared[end][1]] for end in (0, -1)] if len(compared) > 1 else []
+    return Isolation(
+        parameter=encodable(name),
+        drawn=drawn,
+        repeats=any(len(s.trials) > 1 for s in having),
+        slices=tuple(_make_slice(study, costs, name, g, drawn) for g in groups),
+        p=_p_of_worst([groups[i] for _, i in compared], drawn, compared[-1][0]) if compared else 1.0,
+        differ=tuple(encodable(n) for n in _separating(study, name, *ends)) if ends else (),
+    )
+
+
+def _costs(group: Sequence[_Setting]) -> FloatArray:
+    return np.array([s.cost for s in group])
+
+
+def _p_of_worst(groups: Sequence[Sequence[_Setting]], drawn: int, worst: float) -> float:
+    """Return the probability (p-value) that by chance the median best of some slice ranks as low as that of the worst slice.
+
+    The settings are permuted over the slices. worst: the highest median best cost of a slice.
+    """
+    sizes = [len(g) for g in groups]
+    better = sum(int((_costs(g) < worst).sum()) for g in groups)
+    return chance_of_a_late_part(sizes, [rank_of_best(size, drawn, _MEDIAN) for size in sizes], better)
+
+
+def _separating(study: Study, name: str, best: Sequence[_Setting], worst: Sequence[_Setting]) -> list[str]:
+    """Return the other hyperparameters whose values in the best slice do not overlap with those in the worst slice.
+
+    The data cannot show if one of them or the isolated hyperparameter causes the difference between the two slices.
+    """
+    found = []
+    for other, parameter in study.searched.items():
+        u, v = (study.positions(other, [s.trials[0] for s in group]) for group in (best, worst))
+        u, v = u[np.isfinite(u)], v[np.isfinite(v)]
+        if other == name or not (len(u) and len(v)):
+            continue
+        apart = u.max() < v.min() or v.max() < u.min() if parameter.numeric else not set(u) & set(v)
+        if apart:
+            found.append(other)
+    return found
+
+
+def _number_groups(study: Study, name: str, pooled: list[_Setting]) -> list[list[_Setting]]:
+    """Return slices with equally many settings each. If there are few distinct values, each value gets its own slice."""
+    positions = study.positions(name, [s.trials[0] for s in pooled])
+    known = [i for i in np.argsort(positions, kind="stable").tolist() if math.isfinite(positions[i])]
+    values, starts = np.unique(positions[known], return_index=True)
+    if len(values) <= MAX_SLICES:
+        parts = np.split(np.array(known, dtype=np.int64), starts[1:])
+    else:
+        count = min(MAX_SLICES, len(known) // MIN_SETTINGS_IN_SLICE) or 1
+        parts = np.array_split(np.array(known, dtype=np.int64), count)
+    return [[pooled[i] for i in part] for part in parts if len(part)]
+
+
+def _choice_groups(name: str, pooled: list[_Setting]) -> list[list[_Setting]]:
+    groups: dict[str, list[_Setting]] = {}
+    for tried in pooled:
+        groups.setdefault(setting(tried.trials[0].params[name]), []).append(tried)
+    return [groups[label] for label in sorted(groups)]
+
+
+def _make_slice(study: Study, costs: FloatArray, name: str, group: Sequence[_Setting], drawn: int) -> Slice:
+    trials = [t for s in group for t in s.trials]
+    own, values = costs[[t.index for t in trials]], [s.trials[0].params[name] for s in group]
+    best = trials[int(np.nanargmin(own))] if np.isfinite(own).any() else None
+    ends = [values[0], values[-1]] if study.searched[name].numeric else []
+    low, high = (float(v) for v in ends) if ends else (None, None)
+    quantiles = quantiles_of_best(_costs(group), drawn, _QUANTILE_LEVELS)
+    five, half, ninety_five = (study.objective_value(float(c)) if math.isfinite(c) else None for c in quantiles)
+    return Slice(
+        label=encodable(setting(values[0]) if low == high else f"{setting(low, 3)} to {setting(high, 3)}"),
+        low=low,
+        high=high,
+        trials=len(trials),
+        best=None if best is None else encodable(best.id),
+        value=None if best is None else study.objective_value(float(costs[best.index])),
+        quantiles=(five, half, ninety_five),
+    )
