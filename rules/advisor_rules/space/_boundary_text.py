@@ -7,7 +7,7 @@ import numpy as np
 from advisor.computed.space import settings
 from advisor.model.finding import Side
 from advisor.model.message import Message, Name, Number, Objective, Percent, Setting, say
-from advisor.model.space import BoolArray, IntArray, as_number
+from advisor.model.space import BoolArray, FloatArray, IntArray, as_number
 from advisor.model.study import Study
 from advisor.stats import boundaries
 
@@ -17,7 +17,7 @@ MIN_CROWD = 3
 
 def message(study: Study, tried: settings.Settings, name: str, side: Side, good: IntArray) -> Message:
     """Return a sentence that shows that the good settings lie at this end."""
-    outer = tried.numeric[name] if side == "high" else 1 - tried.numeric[name]
+    outer = _outwards(tried.numeric[name], side)
     fine = np.isfinite(tried.costs) & np.isfinite(outer)
     turns = boundaries.worse_outermost(outer[fine], tried.costs[fine], "high")
     crowd = int(_in_outer_fifth(tried, name, side)[good].sum())
@@ -31,6 +31,11 @@ def message(study: Study, tried: settings.Settings, name: str, side: Side, good:
     return _halves(study, tried, name, side, fine)
 
 
+def _outwards(positions: FloatArray, side: Side) -> FloatArray:
+    """Return positions (n,) in a range, counted towards this end, which is 1."""
+    return positions if side == "high" else 1 - positions
+
+
 def outer_row(tried: settings.Settings, name: str, side: Side, good: IntArray) -> tuple[str, Message]:
     """Return the evidence row with the numbers of trials in the outer fifth of the range."""
     zone = _in_outer_fifth(tried, name, side)
@@ -40,7 +45,7 @@ def outer_row(tried: settings.Settings, name: str, side: Side, good: IntArray) -
 
 
 def _in_outer_fifth(tried: settings.Settings, name: str, side: Side) -> BoolArray:
-    outer = tried.numeric[name] if side == "high" else 1 - tried.numeric[name]
+    outer = _outwards(tried.numeric[name], side)
     return np.asarray(outer >= 0.8 - 1e-9)
 
 
@@ -59,11 +64,14 @@ def _crowd(study: Study, name: str, side: Side, crowd: int, of: int) -> Message:
 def _outermost(study: Study, tried: settings.Settings, name: str, side: Side, best: int) -> Message:
     """Return a sentence that the best setting has the outermost value, with the best result of the other values."""
     others = tried.costs[np.isfinite(tried.costs) & (tried.numeric[name] != tried.numeric[name][best])]
+    reached = _outwards(study.positions(name, study.trials), side)
+    furthest = _outwards(tried.numeric[name], side)[best] >= np.nanmax(reached) - 1e-9
     value, rest = (Objective(study.objective_value(float(c))) for c in (tried.costs[best], others.min()))
     return say(
-        f"The best trial has the {side}est {{name}} that was tried, {{end}}: {{metric}} is {{value}}, and at "
+        f"The best trial has the {side}est {{name}} {{of}}, {{end}}: {{metric}} is {{value}}, and at "
         f"{'lower' if side == 'high' else 'higher'} values at {'least' if study.minimize else 'most'} {{rest}}.",
         name=Name(name),
+        of="that was tried" if furthest else "of the comparable trials",
         end=Setting(tried.trials[best][0].params.get(name)),
         metric=Name(study.spec.objective.metric),
         value=value,

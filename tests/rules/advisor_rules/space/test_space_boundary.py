@@ -244,6 +244,12 @@ def test_two_good_trials_are_no_warning() -> None:
     assert all(f.severity == "note" for f in verdict("space-boundary", sweep(costs)).findings)
 
 
+def test_a_trial_further_out_without_a_result_is_not_forgotten() -> None:
+    made = sweep([2.8, 2.7, 2.6, 2.5, 2.322, 2.217, 2.4], status=["complete"] * 6 + ["pruned"])
+    (finding,) = verdict("space-boundary", made).findings
+    assert "The best trial has the highest learning_rate of the comparable trials, 4.64e-4:" in str(finding.message)
+
+
 def test_if_neither_the_best_trials_nor_the_best_one_show_it_the_halves_do() -> None:
     rng = np.random.default_rng(3)
     study = uniform_study(rng, 8, 2, lambda u: 1 - 0.6 * u[0] + 0.3 * u[0] ** 2 + 0.1 * float(rng.standard_normal()))
