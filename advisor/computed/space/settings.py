@@ -122,6 +122,21 @@ def read(study: Study) -> Settings:
     )
 
 
+def median_costs(study: Study) -> FloatArray:
+    """Return the lower median cost of each setting of `read`, (n,); NaN if at least half of its trials failed.
+
+    Unlike `Settings.costs`, it includes trials that ended at chance level.
+    """
+    costs = np.where(study.comparable, study.costs, np.nan)
+    return np.array([_lower_median(costs[[t.index for t in group]]) for group in read(study).trials], dtype=np.float64)
+
+
+def _lower_median(costs: FloatArray) -> float:
+    """Return the lower median of costs (n,), or NaN if at least half of them are NaN."""
+    known = np.sort(costs[np.isfinite(costs)])
+    return float(known[(len(known) - 1) // 2]) if 2 * len(known) > len(costs) else math.nan
+
+
 def weights(study: Study) -> FloatArray:
     """Return the weight of each trial (trials,) if every setting weighs 1, shared equally by its ended trials.
 
@@ -176,5 +191,4 @@ def _pool(group: list[Trial], costs: FloatArray, has_failed: BoolArray) -> tuple
     bad = has_failed[index] | ~np.isfinite(costs[index])
     if 2 * bad.sum() >= len(index):
         return math.nan, True
-    costs_of_others = np.sort(costs[index][~bad])
-    return float(costs_of_others[(len(costs_of_others) - 1) // 2]), False
+    return _lower_median(costs[index][~bad]), False

@@ -74,7 +74,7 @@ def missing_plots(report: ReportData) -> tuple[str, ...]:
         "No curve is shown: no trial with a result logged one.": figures.curves,
         "No gradient norm is shown: none was logged. `TuningLogger` logs it.": figures.grad_norm,
         "No best step is shown: no trial has more than one evaluation.": best_positions(report),
-        "The gain of more trials is not shown: too few trials ended.": figures.best_of,
+        "The gain of more trials is not shown: too few settings ended.": figures.best_of,
         "Throughput is not shown: it is known for fewer than two batch sizes.": figures.speeds,
         "Training to a target is not shown: no two batch sizes have a tuned learning rate each.": figures.to_target,
     }

@@ -32,11 +32,11 @@ def best_of_figure(report: ReportData, best_of: BestOf) -> Figure:
         side = min(width * 0.3, 20)
         whiskers += f"M{px_text(middle)} {px_text(low)}V{px_text(high)}"
         box = bar_path(middle - side, min(lower, upper), 2 * side, max(abs(upper - lower), 1))
-        frame.add("path", "box", f"<title>{_box_tooltip(n, row)}</title>", d=box)
+        frame.add("path", "box", f"<title>{_box_tooltip(n, row, best_of.unit)}</title>", d=box)
         medians += f"M{px_text(middle - side)} {px_text(half)}h{px_text(2 * side)}"
     for cls, path in (("whisker", whiskers), ("iso", medians)):
         frame.add("path", cls, d=path)
-    frame.x_name("trials", (frame.left + frame.right) / 2)
+    frame.x_name(f"{best_of.unit}s", (frame.left + frame.right) / 2)
     failed = any(row[-1] is None for row in best_of.quantiles)
     notes = ("A box or whisker at the edge includes failed trials.",) if failed else ()
     legend = (
@@ -48,20 +48,22 @@ def best_of_figure(report: ReportData, best_of: BestOf) -> Figure:
     return Figure(svg=svg, caption=_best_of_caption(best_of, metric), legend=legend, notes=notes)
 
 
-def _box_tooltip(n: int, row: tuple[float | None, ...]) -> str:
+def _box_tooltip(n: int, row: tuple[float | None, ...], unit: str) -> str:
     low, lower, half, upper, high = ("failed" if v is None else number(v) for v in row)
-    return f"best of {count(n, 'trial')}: median {half}, middle half {lower} to {upper}, 5 to 95 % {low} to {high}"
+    return f"best of {count(n, unit)}: median {half}, middle half {lower} to {upper}, 5 to 95 % {low} to {high}"
 
 
 def _best_of_caption(best_of: BestOf, metric: str) -> Message:
     n, fewer = best_of.sizes[-1], best_of.sizes[-2]
     best, best_of_fewer = best_of.quantiles[-1][2], best_of.quantiles[-2][2]
     if best is None or best_of_fewer is None:
-        return say("The best of {trials} drawn from this study fails in half of all draws.", trials=Count(n, "trial"))
+        return say(
+            "The best of {trials} drawn from this study fails in half of all draws.", trials=Count(n, best_of.unit)
+        )
     return say(
-        "From {fewer} to {n} trials of this study, the median best {metric} improves by {gain}, from {before} to {after}.",
+        "From {fewer} to {trials} of this study, the median best {metric} improves by {gain}, from {before} to {after}.",
         fewer=fewer,
-        n=n,
+        trials=Count(n, best_of.unit),
         metric=Name(metric),
         gain=number(abs(best_of_fewer - best), 2),
         before=Objective(best_of_fewer),

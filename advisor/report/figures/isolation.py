@@ -121,8 +121,8 @@ def _isolation_caption(isolation: Isolation, *, minimize: bool) -> Message:
         only = Name(results[0][1])
         return say("Only {name} {label} gives results.{failing}", name=name, label=only, failing=failing)
     if isolation.drawn == 1:
-        few = "Some values have only one {unit}, so chance or another hyperparameter may decide which value leads.{failing}"
-        return say(few, unit="setting" if isolation.repeats else "trial", failing=failing)
+        lone = "Some values have only one {unit}, so chance or another hyperparameter may decide which value leads.{failing}"
+        return say(lone, unit="setting" if isolation.repeats else "trial", failing=failing)
     units = "settings" if isolation.repeats else "trials"
     (best, best_label), (worst, worst_label) = results[0], results[-1]
     if best == worst:

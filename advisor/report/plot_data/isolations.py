@@ -39,17 +39,13 @@ def isolations(study: Study) -> tuple[Isolation, ...]:
     """Return the isolation plot's data for every hyperparameter with at least two slices, scientific ones first."""
     tried = settings.read(study)
     costs = np.where(study.comparable, study.costs, np.nan)
-    pooled = [_Setting(group, _median(costs[[t.index for t in group]])) for group in tried.trials]
+    medians = settings.median_costs(study).tolist()
+    pooled = [_Setting(group, cost) for group, cost in zip(tried.trials, medians, strict=True)]
     names = sorted(
         (n for n in study.searched if n not in tried.left_out), key=lambda n: study.searched[n].role != "scientific"
     )
     known = [i for n in names if (i := _isolation(study, costs, n, pooled)) is not None]
     return tuple(i.model_copy(update={"p": min(i.p * len(known), 1.0)}) for i in known)
-
-
-def _median(costs: FloatArray) -> float:
-    ordered = np.sort(costs)  # NaN costs come last
-    return float(ordered[(len(ordered) - 1) // 2]) if 2 * np.isnan(costs).sum() < len(costs) else math.nan
 
 
 def _isolation(study: Study, costs: FloatArray, name: str, pooled: Sequence[_Setting]) -> Isolation | None:

@@ -95,6 +95,13 @@ class BestOf(FrozenModel):
     sizes: tuple[int, ...]
     quantiles: tuple[tuple[float | None, ...], ...]
     """The 5, 25, 50, 75 and 95 % quantiles of the best objective, for each n; None for a quantile at which all n trials failed."""
+    repeats: bool = False
+    """Whether some setting was run more than once. Its repeats count as one trial, with their median."""
+
+    @property
+    def unit(self) -> str:
+        """Noun for what is counted."""
+        return "setting" if self.repeats else "trial"
 
 
 class Slice(FrozenModel):

@@ -11,11 +11,11 @@ from scipy import stats
 
 from advisor.computed.batch import targets, throughput
 from advisor.computed.decision import repeats
-from advisor.computed.space import importance
+from advisor.computed.space import importance, settings
 from advisor.computed.stability import instability
 from advisor.model.evidence import CurveEvidence
 from advisor.model.finding import MissingData, Verdict
-from advisor.model.space import BoolArray, FloatArray, IntArray
+from advisor.model.space import FloatArray, IntArray
 from advisor.model.study import Study
 from advisor.model.words import encodable
 from advisor.report.plot_data.curves import with_extremes
@@ -32,8 +32,8 @@ from advisor.report.plot_data.model import (
 from advisor.stats import interaction
 from advisor.stats.best_of import quantiles_of_best
 
-MIN_ENDED_TRIALS = 8
-"""Minimum number of ended trials for the figure of the best of n trials."""
+MIN_ENDED_SETTINGS = 8
+"""Minimum number of ended settings for the figure of the best of n trials; repeats of a setting count once."""
 
 TARGET_SHARE = 0.95
 """The common target of all batch sizes, as a share of the improvement that the worst batch size reaches."""
@@ -58,24 +58,15 @@ def _costs_as_values(study: Study, costs: FloatArray) -> tuple[float | None, ...
     return tuple(study.objective_value(float(c)) if math.isfinite(c) else None for c in costs)
 
 
-def _final_costs(study: Study) -> FloatArray:
-    """Return the cost of each trial (trials,); NaN for a failed trial."""
-    return np.where(study.comparable, study.costs, np.nan)
-
-
-def _has_outcome(study: Study) -> BoolArray:
-    """Return a mask (trials,) of the trials that failed or have a result at full length."""
-    return study.ended & (study.comparable | ~study.feasible)
-
-
 def best_of(study: Study) -> BestOf | None:
-    """Return the distribution of the best of 1, 2, 4, … and all trials; None with fewer than MIN_ENDED_TRIALS ended trials."""
-    costs = _final_costs(study)[_has_outcome(study)]
-    if len(costs) < MIN_ENDED_TRIALS or not np.isfinite(costs).any():
+    """Return the distribution of the best of 1, 2, 4, … and all settings; None with fewer than MIN_ENDED_SETTINGS."""
+    costs = settings.median_costs(study)
+    if len(costs) < MIN_ENDED_SETTINGS or not np.isfinite(costs).any():
         return None
     sizes = [2**k for k in range(len(costs).bit_length()) if 2**k <= 0.75 * len(costs)] + [len(costs)]
     quantiles = tuple(_costs_as_values(study, quantiles_of_best(costs, n, _QUANTILE_LEVELS)) for n in sizes)
-    return BestOf(sizes=tuple(sizes), quantiles=quantiles)
+    repeated = any(len(group) > 1 for group in settings.read(study).trials)
+    return BestOf(sizes=tuple(sizes), quantiles=quantiles, repeats=repeated)
 
 
 # --- batch size -----------------------------------------------------------------------------------------------------------------

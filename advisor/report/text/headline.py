@@ -23,6 +23,8 @@ from advisor.report.text.study_diff import ROUNDING, alike, as_run, diff_changes
 
 STOP = "Stop searching: measure the best setting on {data}, once, and ship it."
 """Headline if a further search is not worth its trials and the best setting was repeated."""
+_OPENS = ("Add ", "Tune ")
+"""Beginnings of goals of studies that search a further hyperparameter, which no finding asks for."""
 
 
 def headline(report: ReportData) -> Message:
@@ -79,7 +81,7 @@ def leads_itself(report: ReportData) -> bool:
         return False
     spec = report.next_studies[0].spec
     found = _followed(report, spec)
-    return found is None or (spec.goal.startswith("Add ") and not _is_goal(report, spec, found))
+    return found is None or (spec.goal.startswith(_OPENS) and not _is_goal(report, spec, found))
 
 
 def before_study(report: ReportData) -> Finding | None:
@@ -156,7 +158,7 @@ def _then(spec: StudySpec, before: Finding) -> Message:
 
 def _reason(report: ReportData, spec: StudySpec, lead: Finding | None) -> Message:
     """Return the reason for the first study: the findings that it follows, or that of the hyperparameter in its goal."""
-    own, adds = _own_reason(report, spec), spec.goal.startswith(("Add ", "Tune "))
+    own, adds = _own_reason(report, spec), spec.goal.startswith(_OPENS)
     if lead is None:
         done = next((f for f in report.heads if ends_tuning([f])), None)
         if done is not None:

@@ -23,6 +23,16 @@ def test_more_trials_have_a_better_best(study: Study) -> None:
     assert found.quantiles[-1][0] == min(study.costs[study.feasible])
 
 
+def test_repeats_are_no_further_trials() -> None:
+    params = [{"lr": 0.1 * (i + 1)} for i in range(8) for _ in range(3)]
+    found = overview.best_of(
+        logged_study(params, {"val/loss": [1.0 + 0.1 * (i // 3) + 0.01 * (i % 3) for i in range(24)]})
+    )
+    assert found is not None
+    assert (found.sizes, found.unit) == ((1, 2, 4, 8), "setting")
+    assert overview.best_of(logged_study(params[:12], {"val/loss": [1.0] * 12})) is None
+
+
 def test_importance_finds_what_matters_and_which_act_together() -> None:
     rng = np.random.default_rng(0)
     params = [{"lr": float(a), "wd": float(b), "idle": float(c)} for a, b, c in rng.random((48, 3))]
