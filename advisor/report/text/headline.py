@@ -19,10 +19,12 @@ from advisor.planning.new_scores import NOT_COMPARABLE, asked
 from advisor.planning.stages import MIN_FEASIBLE, SURE, ends_tuning
 from advisor.planning.states import settings_needed
 from advisor.report.model import ReportData
-from advisor.report.text.study_diff import ROUNDING, alike, as_run, diff_changes, diff_specs, same_domain
+from advisor.report.text.study_diff import ROUNDING, alike, as_run, diff_changes, diff_specs
 
 STOP = "Stop searching: measure the best setting on {data}, once, and ship it."
 """Headline if a further search is not worth its trials and the best setting was repeated."""
+MENTIONED = 0.2
+"""Minimum move of an end of a range, as a share of the old range, for the headline to mention the hyperparameter."""
 _OPENS = ("Add ", "Tune ")
 """Beginnings of goals of studies that search a further hyperparameter, which no finding asks for."""
 
@@ -140,7 +142,13 @@ def _other_ranges(report: ReportData, spec: StudySpec) -> Message:
 
 
 def _has_new_range(before: Parameter | None, after: Parameter) -> bool:
-    return before is not None and before.numeric and after.numeric and after.searched and not same_domain(before, after)
+    """Return whether an end of the range moves by a share of the old range that is worth a clause."""
+    if before is None or not (before.numeric and after.numeric and after.searched):
+        return False
+    assert after.low is not None
+    assert after.high is not None
+    low, high = before.to_unit([after.low, after.high])
+    return bool(max(abs(low), abs(high - 1)) > MENTIONED)
 
 
 def _followed(report: ReportData, spec: StudySpec) -> Finding | None:
