@@ -134,7 +134,7 @@ def _just_above_plots(report: ReportData) -> tuple[Figure, ...]:
     low, high = setting(above.rates[0], 3), setting(above.rates[-1], 3)
     caption = say(
         "The next {settings} with {name} above the best trial's {best} ({rates}): {outcome}.",
-        settings=Count(len(above.trials), "setting"),
+        settings=Count(len(above.trials), "setting") if len(above.trials) > 1 else "setting",
         name=Name(above.parameter),
         best=Number(above.best),
         rates=f"{low} to {high}" if low != high else low,
@@ -148,7 +148,8 @@ def _outcome(failed: int, total: int) -> str:
         return "it failed" if failed else "it has a result"
     if 0 < failed < total:
         return f"{failed} of {total} failed"
-    return "all failed" if failed else "all have a result"
+    which = "both" if total == 2 else "all"
+    return f"{which} failed" if failed else f"{which} have a result"
 
 
 def _gradient_plots(report: ReportData) -> tuple[Figure, ...]:

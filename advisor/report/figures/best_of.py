@@ -60,6 +60,14 @@ def _best_of_caption(best_of: BestOf, metric: str) -> Message:
         return say(
             "The best of {trials} drawn from this study fails in half of all draws.", trials=Count(n, best_of.unit)
         )
+    if best == best_of_fewer:
+        return say(
+            "From {fewer} to {trials} of this study, the median best {metric} stays at {best}.",
+            fewer=fewer,
+            trials=Count(n, best_of.unit),
+            metric=Name(metric),
+            best=Objective(best),
+        )
     return say(
         "From {fewer} to {trials} of this study, the median best {metric} improves by {gain}, from {before} to {after}.",
         fewer=fewer,

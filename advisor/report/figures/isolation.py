@@ -123,7 +123,7 @@ def _isolation_caption(isolation: Isolation, *, minimize: bool) -> Message:
     if isolation.drawn == 1:
         lone = "Some values have only one {unit}, so chance or another hyperparameter may decide which value leads.{failing}"
         return say(lone, unit="setting" if isolation.repeats else "trial", failing=failing)
-    units = "settings" if isolation.repeats else "trials"
+    units = "settings (each by its median run)" if isolation.repeats else "trials"
     (best, best_label), (worst, worst_label) = results[0], results[-1]
     if best == worst:
         return say(
