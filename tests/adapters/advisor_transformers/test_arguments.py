@@ -1,4 +1,4 @@
-"""The hyperparameters of an adapter, with configurations as PEFT's are; `test_trl.py` uses PEFT itself."""
+"""The hyperparameters of an adapter, with configurations as PEFT's are; `test_callback_trl.py` uses PEFT itself."""
 
 from __future__ import annotations
 
