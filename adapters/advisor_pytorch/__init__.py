@@ -17,6 +17,7 @@ It logs, by the names of `advisor.contract`:
 | `train/slowest_rank_s`, `train/fastest_rank_s` | all ranks | step time of the slowest and the fastest rank, if there are several |
 | `device/memory_peak_bytes`, `device/memory_used_bytes`, `device/utilisation` | PyTorch's allocator; NVML, with `nvidia-ml-py` | every 5 s or more, of a CUDA device (`advisor_pytorch.facts.machine`) |
 | your evaluations | `evaluate` | every value, logged at the last completed step |
+| your other metrics | `log_metrics` | every value, logged at the last completed step |
 
 | tag `advisor.` | |
 |---|---|

@@ -371,6 +371,19 @@ class TuningLogger:
             self._save_checkpoint(step, last_step, values.get(self._objective))
         self._capture.restart_clock()
 
+    def log_metrics(self, metrics: Mapping[str, Value]) -> None:
+        """Log further metrics of the training at the last step made, such as a mean reward. This is no evaluation."""
+        if not self._is_active():
+            return
+        try:
+            values = check_metrics(metrics, self._refusals.add_metric)
+        except Exception as error:
+            self._refusals.add("metrics", error)
+            return
+        if values:
+            self._capture.flush()
+            self.hand_over(evaluation_chunk(max(self.steps - 1, 0), time.time() * 1e3, values))
+
     def _warn_about_losses(self) -> None:
         """Warn about values that could not be logged, unless earlier warnings have covered them all."""
         if missing := self._capture.missing():

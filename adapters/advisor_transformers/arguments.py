@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from advisor_pytorch.frameworks import plain_values
@@ -14,22 +15,55 @@ HYPERPARAMETERS = (
 ).split()
 """Trainer arguments that affect the learned model or its memory use. All other arguments concern output and execution."""
 
+TRL_HYPERPARAMETERS = (
+    "beta loss_type loss_weights label_smoothing f_divergence_type ld_alpha sync_ref_model ref_model_mixup_alpha "
+    "ref_model_sync_steps disable_dropout max_length max_prompt_length max_completion_length truncation_mode packing "
+    "completion_only_loss assistant_only_loss num_generations num_iterations steps_per_generation generation_batch_size epsilon "
+    "epsilon_high delta temperature top_p top_k min_p repetition_penalty importance_sampling_level scale_rewards reward_weights "
+    "mask_truncated_completions top_entropy_quantile entropy_coef"
+).split()
+"""Arguments of TRL's trainers that affect the learned model. Other trainers lack them."""
+
 EXCLUDED_CONFIG = frozenset(("transformers_version", "model_type", "torch_dtype", "dtype", "use_cache", "return_dict"))
 """Configuration entries that describe how the model was made or is run, and are therefore not hyperparameters."""
 
 
 def hyperparameters(arguments: Any, model: Any) -> dict[str, object]:
-    """Return the selected Trainer arguments, and configuration entries that differ from the model class's defaults.
+    """Return the selected Trainer arguments, the settings of a LoRA adapter, and configuration entries other than the defaults.
 
-    The names are those that Transformers' own MLflowCallback uses.
+    The names are those that Transformers' own MLflowCallback uses; the names for LoRA are those of TRL's command line.
     """
     values = arguments.to_dict()
-    chosen = {name: values[name] for name in HYPERPARAMETERS if name in values}
+    chosen = {name: values[name] for name in (*HYPERPARAMETERS, *TRL_HYPERPARAMETERS) if name in values}
     if arguments.max_steps > 0:
         chosen.pop("num_train_epochs", None)  # the Trainer ignores it
     else:
         chosen.pop("max_steps", None)
-    return _model_hyperparameters(model) | plain_values(chosen)
+    return _model_hyperparameters(model) | plain_values(chosen) | adapter_hyperparameters(model)
+
+
+def adapter_hyperparameters(model: Any) -> dict[str, object]:
+    """Return the settings of the model's active LoRA adapter; nothing if it has none."""
+    configs, active = getattr(model, "peft_config", None), getattr(model, "active_adapter", None)
+    config = configs.get(active) if isinstance(configs, Mapping) and isinstance(active, str) else None
+    if config is None or not hasattr(config, "lora_alpha"):
+        return {}
+    settings = {
+        "lora_r": config.r,
+        "lora_alpha": config.lora_alpha,
+        "lora_dropout": config.lora_dropout,
+        "lora_target_modules": _listed(config.target_modules),
+        "use_rslora": getattr(config, "use_rslora", None),
+        "use_dora": getattr(config, "use_dora", None),
+    }
+    return plain_values({name: value for name, value in settings.items() if value is not None and value is not False})
+
+
+def _listed(modules: Any) -> str | None:
+    """Return the kinds of modules as a text, such as `q_proj,v_proj`. PEFT holds their names, or paths, or a pattern."""
+    if modules is None or isinstance(modules, str):
+        return modules
+    return ",".join(sorted({str(path).rpartition(".")[2] for path in modules}))
 
 
 def _model_hyperparameters(model: Any) -> dict[str, object]:

@@ -18,6 +18,7 @@ from advisor_pytorch.frameworks import FrameworkCallback, guard_training
 from advisor_pytorch.steps.device import Value, detached_copy
 from advisor_transformers import backward
 from advisor_transformers.arguments import hyperparameters
+from advisor_transformers.trainer_metrics import own_evaluation, own_metrics
 
 
 class TuningCallback(FrameworkCallback, TrainerCallback):
@@ -31,7 +32,8 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
     |---|---|
     | `train/loss` | the loss passed to the backward pass, at each optimizer step |
     | evaluations | `Trainer.evaluate`, with Transformers' metric names and step: `eval_loss` at `global_step` |
-    | params | hyperparameters among the arguments, and configuration entries that differ from the model class's defaults |
+    | `train/NAME` | other values that the trainer logs, as often as it does: TRL's `reward`, `kl`, `entropy`, ... |
+    | params | hyperparameters among the arguments, settings of a LoRA adapter, and configuration entries other than the defaults |
     | `advisor.max_train_steps`, `advisor.seed`, `advisor.batch_size`, ... | the arguments |
     | `advisor.checkpoints` | the checkpoints left at the end, and the one chosen by `load_best_model_at_end` |
     | `train/data_wait_s` | time from the end of a step, its logging and evaluation to the start of the next step |
@@ -85,6 +87,7 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
         params = hyperparameters(args, model) if self._params is None else self._params
         log = self._start_recording(model, kwargs["optimizer"], params, state.global_step, known)
         self._losses: list[Value] = []
+        self._logged_evaluation: dict[str, Any] = {}
         backward.patches.listen(self._on_backward)
         loader: Any = kwargs.get("train_dataloader")
         log.loaders(train=loader)
@@ -135,7 +138,12 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
 
     @override
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Exclude the time spent on logging from the wait for data."""
+        """Log what the trainer logs beyond the Trainer's own values. Exclude the time spent on logging from the wait for data."""
+        logs = kwargs.get("logs")
+        if self._log is not None and isinstance(logs, Mapping):
+            with guard_training("the trainer's metrics"):
+                self._logged_evaluation = own_evaluation(logs)
+                self._log.log_metrics(own_metrics(logs))
         self._waiting_since = time.perf_counter()
 
     @override
@@ -147,7 +155,10 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
         with guard_training("an evaluation"):
             if not self._evaluations:
                 self._log.loaders(valid=kwargs.get("eval_dataloader"))
-            results = {name: value for name, value in metrics.items() if name != "epoch"}
+            logged, self._logged_evaluation = self._logged_evaluation, {}
+            results = {
+                name: value for name, value in {**logged, **metrics}.items() if name != "epoch" and value is not None
+            }
             self._evaluations.add(state.global_step, results)
             self._log.evaluate(results, step=state.global_step)
         self._stop_if_asked(control)

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from advisor.cli.agents import write_agent_files
 from advisor.cli.options import direction_option
+from advisor.cli.recipes import recipe_options, recipe_study, refuse_recipe_options, trainer_options
 from advisor.contract.metric_direction import direction_of
 from advisor.model import parameter_kinds, placeholders
 from advisor.model.errors import AdvisorError
@@ -74,6 +75,7 @@ def _write_agent_files(ctx: click.Context, _: click.Parameter, wanted: bool) -> 
 )
 @click.option("--fix", "fixed", multiple=True, metavar="NAME=VALUE", help="Fix a hyperparameter. Repeatable.")
 @click.option("--compare", metavar="NAME=A,B", help="Compare these values, each with the rest tuned.")
+@recipe_options
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("study.yaml"), show_default=True, help="Study file to write."
 )
@@ -86,7 +88,10 @@ def _write_agent_files(ctx: click.Context, _: click.Parameter, wanted: bool) -> 
     is_eager=True,
     help="Write no study, but a section of AGENTS.md and a skill for coding agents.",
 )
+@click.pass_context
 def init(
+    ctx: click.Context,
+    /,
     optimizer: str | None,
     trials: int | None,
     max_train_steps: int | None,
@@ -98,8 +103,10 @@ def init(
     tuned: tuple[str, ...],
     fixed: tuple[str, ...],
     compare: str | None,
+    recipe: str | None,
     out: Path,
     force: bool,
+    **lengths: int | None,
 ) -> None:
     """Write the first study of a project: what to tune, in which ranges, and why.
 
@@ -109,6 +116,9 @@ def init(
     advisor init ... --compare optimizer=sgd,adam       one study for each optimizer, with its own hyperparameters and ranges
     advisor init ... --compare activation=relu,gelu     one study for each value, or a single study for more than three values
     advisor init ... --find-steps 20000                 first find how long to train, by a sweep of constant learning rates
+    advisor init --recipe sft                           fine-tune a language model with TRL; also lora, dpo, grpo
+    advisor init --recipe lora --tokens 20M             as many steps as the tokens last
+    advisor init --recipe pretrain --params 124M        learning rates around the one that Step Law predicts
     advisor init --agents                               tell coding agents how to use the advisor: AGENTS.md and a skill
 
     With few trials only the learning rate is tuned; with more, other hyperparameters of the optimizer are tuned too, as the
@@ -116,10 +126,18 @@ def init(
     momentum) for convolutional networks, adam if unsure. Train the trials with
     `advisor run study.yaml -- python train.py --lr {learning_rate} ...`. The training may ignore fixed hyperparameters that it does
     not know, such as epsilon.
+
+    A recipe is the first study of a language model. Its file names the sources of the ranges and shows the lines for the training
+    script. Hyperparameters have the names of TRL's, PEFT's and Transformers' arguments. --tune and --fix replace the ranges.
     """
     parameters = dict(_parse_parameter(text, "tune") for text in tuned) | dict(
         _parse_parameter(text, "fix") for text in fixed
     )
+    if recipe is not None:
+        comment, spec = recipe_study(ctx, parameters)
+        _write_study_files((spec,), "", spec.parameters, out, force=force, comment=comment)
+        return
+    refuse_recipe_options(lengths)
     compared = _parse_parameter(compare, "compare") if compare else None
     optimizer = _choose_optimizer(optimizer, parameters, compared)
     metric = metric or _ask_user("Metric to judge trials by, on validation data", "valid/error", str, "--metric")
@@ -249,11 +267,18 @@ def _parse_value(text: str) -> bool | int | float | str:
 
 
 def _write_study_files(
-    specs: Sequence[StudySpec], compared: str, explicit: Collection[str], out: Path, *, force: bool
+    specs: Sequence[StudySpec],
+    compared: str,
+    explicit: Collection[str],
+    out: Path,
+    *,
+    force: bool,
+    comment: str = "",
 ) -> None:
     """Write one file per study, all files or none, and print the commands that train the studies.
 
     explicit: hyperparameters set by options. The commands pass them to the training even if they are fixed.
+    comment: leading comment of each file. If there is one, the commands use the options of Transformers.
     """
     slugs = [] if len(specs) == 1 else _file_name_parts([str(s.parameters[compared].value) for s in specs])
     files = [out.with_name(f"{out.stem}-{slug}{out.suffix or '.yaml'}") for slug in slugs] or [out]
@@ -265,12 +290,13 @@ def _write_study_files(
         raise AdvisorError(f"{', '.join(existing)} exists already; pass another --out, or --force to overwrite it")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_files({file.resolve(): dump(spec) for file, spec in zip(files, named, strict=True)})
+        write_files({file.resolve(): comment + dump(spec) for file, spec in zip(files, named, strict=True)})
     except OSError as error:
         raise AdvisorError(f"cannot write {str(out)!r}: {error.strerror or error}; pass another --out") from None
     for file, spec in zip(files, named, strict=True):
         click.echo(f"{file}: {spec.goal}")
-    passed = [_training_options(spec, explicit) for spec in specs]
+    options_of = trainer_options if comment else _training_options
+    passed = [options_of(spec, explicit) for spec in specs]
     shown = files if any(options != passed[0] for options in passed) else files[:1]
     for file, options in zip(shown, passed, strict=False):
         click.echo(f"\nadvisor run {shell.quote_word(str(file))} -- python train.py {options}")

@@ -27,6 +27,7 @@ SPLITS: Mapping[str, Split] = {
 }
 _WORD_ALIASES = {
     "acc": "accuracy",
+    "accuracies": "accuracy",
     "err": "error",
     "ppl": "perplexity",
     "losses": "loss",

@@ -103,6 +103,8 @@ def norm_order(graph: Graph, model: torch.nn.Module) -> str | None:
         return "no-residuals" if len(seen) >= _MIN_PARAMETER_COVERAGE * len(trained) else None
     kinds = Counter(_block_kind(graph, node, additions, norms) for node in additions)
     kind, count = kinds.most_common(1)[0]
+    if kind == "none" and _has_frozen_norms(model):
+        return None
     return kind if count >= _MIN_SHARE_OF_ONE_KIND * len(additions) else "mixed"
 
 
@@ -119,6 +121,11 @@ def is_norm(module: torch.nn.Module) -> bool:
     """Return whether the name of the module's class contains "norm"."""
     name = type(module).__name__.lower()
     return "norm" in name and "normal" not in name
+
+
+def _has_frozen_norms(model: torch.nn.Module) -> bool:
+    """Return whether a norm's parameters are frozen, as below an adapter, so that the graph does not show where it normalises."""
+    return any(not p.requires_grad for m in model.modules() if is_norm(m) for p in m.parameters(recurse=False))
 
 
 def _norm_nodes(graph: Graph, model: torch.nn.Module) -> set[Node]:

@@ -26,10 +26,10 @@ _NO_NETWORKS = frozenset(
 )
 """Values of the tag of MLflow's autologging for libraries that train no network."""
 _RETURNS = ", ".join(
-    f"{word} -accuracy -accuracies -margin -margins"
+    f"{word} -accuracy -accuracies -margin -margins -chosen -rejected"
     for word in ("reward", "rewards", "rew", "return", "returns", "episode")
 )
-"""Signs in names of metrics that measure a policy; rewards of answers to held-out prompts do not."""
+"""Signs in names of metrics that measure a policy; rewards of given answers do not."""
 _USUAL = 0.5
 """Minimum share of the trials that log a name for it to be a sign."""
 _MAX_SIGNS = 3

@@ -150,6 +150,20 @@ def test_evaluations_that_cannot_be_logged_do_not_stop_a_training(
     ]
 
 
+def test_further_metrics_of_the_training_are_no_evaluation(
+    uri: str, only_run: OnlyRun, history: History, caplog: pytest.LogCaptureFixture, start: Start, train: Train
+) -> None:
+    with start(uri) as log:
+        for reward in (1.0, 2.0, 3.0):
+            train(log, 2)
+            log.log_metrics({"train/reward": reward, "a name?": 1.0})
+        log.log_metrics(0.4)  # type: ignore[arg-type]
+        log.log_metrics({})
+    assert history(only_run(), "train/reward") == {1: 1.0, 3: 2.0, 5: 3.0}
+    messages = [r.message for r in caplog.records]
+    assert not any("lack the objective" in message for message in messages)
+
+
 def test_names_of_any_type_beside_a_metric_stop_no_training(
     uri: str, only_run: OnlyRun, history: History, caplog: pytest.LogCaptureFixture, start: Start, train: Train
 ) -> None:

@@ -162,6 +162,26 @@ def test_the_hyperparameters_are_params(arguments: Any, model: Any, data: Any, s
     assert not {"output_dir", "seed", "logging_steps", "num_train_epochs", "report_to"} & params.keys()
 
 
+class Rewarded(Trainer):
+    """Logs a metric of its own with the Trainer's, and one of the evaluation that only the log shows, as older TRL does."""
+
+    def log(self, logs: dict[str, float], *args: Any, **more: Any) -> None:
+        evaluated = any(name.startswith("eval_") for name in logs)
+        super().log({**logs, ("eval_reward" if evaluated else "reward"): float(self.state.global_step)}, *args, **more)
+
+
+def test_a_trainers_own_metrics_are_logged(
+    arguments: Any, model: Any, data: Any, start: Any, only_run: OnlyRun, history: History
+) -> None:
+    settings = arguments(eval_strategy="steps", eval_steps=4)
+    Rewarded(model, settings, train_dataset=data, eval_dataset=data[:8], callbacks=[start()]).train()
+    run = only_run()
+    assert history(run, "train/reward") == {1: 2, 3: 4, 5: 6, 7: 8}
+    assert history(run, "eval_reward") == {4: 4, 8: 8}
+    assert list(history(run, contract.TRAIN_LOSS)) == list(range(8))
+    assert not {"train/loss.own", "train/epoch", "train/train_runtime", "reward"} & run.data.metrics.keys()
+
+
 def test_resumed_from_a_checkpoint(
     arguments: Any, model: Any, data: Any, start: Any, only_run: OnlyRun, history: History
 ) -> None:

@@ -115,9 +115,20 @@ def test_blocks_of_ones_own(form: str, norm: type[nn.Module] | None) -> None:
 def test_mixtures_and_what_has_no_norm() -> None:
     for expected, forms in (("none", ["none"] * 3), ("mixed", ["pre-norm", "post-norm"] * 2)):
         model = stack(*forms)
-        for p in [p for m in model.modules() if isinstance(m, Block) and expected == "none" for p in m.n.parameters()]:
-            p.requires_grad_(False)  # not used
+        for block in [m for m in model.modules() if isinstance(m, Block) and expected == "none"]:
+            block.n = nn.Identity()  # not used
         assert order(model, model(torch.randn(3, 4)).sum()) == expected
+
+
+@pytest.mark.parametrize(("norm", "expected"), [(None, "pre-norm"), (RootMeanSquareNorm, None)])
+def test_frozen_norms_are_seen_only_if_pytorch_computes_them(
+    norm: type[nn.Module] | None, expected: str | None
+) -> None:
+    model = stack(*["pre-norm"] * 3, norm=norm)
+    for block in model.modules():
+        if isinstance(block, Block):
+            block.n.requires_grad_(False)  # as below an adapter
+    assert order(model, model(torch.randn(3, 4)).sum()) == expected
 
 
 class ResNetBlock(nn.Module):

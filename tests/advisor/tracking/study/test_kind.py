@@ -41,6 +41,17 @@ METRICS: dict[str, tuple[Kind, tuple[str, ...]]] = {
     "classifier": ("supervised", ("val_accuracy", "train_loss", "val_entropy")),
     "segmentation": ("supervised", ("val/iou", "train/ce_loss", "train/dice_loss")),
     "preferences": ("supervised", ("eval_rewards/accuracies", "train/loss", "rewards/margins")),
+    "preferences by TRL": (
+        "language-model",
+        (
+            "eval_rewards/accuracies",
+            "eval_entropy",
+            "eval_rewards/chosen",
+            "train/rewards/rejected",
+            "train/num_tokens",
+        ),
+    ),
+    "rewards of completions": ("reinforcement-learning", ("eval_loss", "train/reward", "train/entropy")),
     "variational autoencoder": ("supervised", ("val/elbo", "train/kl_loss", "train/recon_loss")),
     "meta-learning": ("supervised", ("val_accuracy", "train_loss", "value_of_shots")),
     "nothing known": ("unknown", ("final_result",)),

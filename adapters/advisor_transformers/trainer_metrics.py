@@ -1,0 +1,30 @@
+"""Selects what a trainer logs beyond the Trainer's own values, such as the rewards of TRL's trainers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+OWN_VALUES = frozenset("loss grad_norm learning_rate epoch total_flos step_time".split())
+"""Values of the Trainer and of TRL that the hook measures itself, or that are no metrics."""
+_PREFIX = "train/"
+
+
+def own_metrics(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Return the training metrics in a line of the trainer's log, by their names under `train/`.
+
+    The line at the end of the training, which sums it up, has none.
+    """
+    if "train_runtime" in logs:
+        return {}
+    return {
+        _PREFIX + name: float(value)
+        for name, value in logs.items()
+        if name not in OWN_VALUES and not name.startswith(("eval_", "train_", _PREFIX)) and isinstance(value, Real)
+    }
+
+
+def own_evaluation(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the results of an evaluation in a line of the trainer's log. Older versions of TRL add metrics only there."""
+    return {name: value for name, value in logs.items() if name.startswith("eval_")}

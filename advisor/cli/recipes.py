@@ -1,0 +1,136 @@
+"""The options of `advisor init` that write the first study of a language model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from advisor.contract.metric_direction import direction_of
+from advisor.model import placeholders
+from advisor.model.errors import AdvisorError
+from advisor.model.spec import Parameter, StudySpec
+from advisor.planning.recipes.recipe import RECIPES, TOKEN_RECIPES, RecipeWish, first_study
+
+MAX_COUNT = 10**18
+"""Maximum number of tokens or parameters; a larger one is a typing error."""
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+_COUNT = re.compile(r"^(\d[\d_,]*\.?\d*(?:e\d+)?)([kmbt]?)$")
+_OWN_OPTIONS = {"tokens": "--tokens", "batch_tokens": "--batch-tokens", "model_parameters": "--params"}
+_REFUSED_OPTIONS = {
+    "optimizer": ("--optimizer", "a recipe trains with AdamW, the trainers' default"),
+    "compare": ("--compare", "a recipe compares nothing yet; first find a baseline"),
+    "final_train_steps": ("--final-train-steps", "pass the steps of a trial, --max-train-steps"),
+    "find_steps": ("--find-steps", "pass the steps of a trial, --max-train-steps"),
+}
+"""Options that no recipe takes, by their names in Python: (option, reason)."""
+_TRAINER_NAMES = {"schedule": "lr_scheduler_type", "max_train_steps": "max_steps", "evaluate_every": "eval_steps"}
+"""Transformers' names of the arguments that placeholders set."""
+
+Command = TypeVar("Command")
+
+
+class Count(click.ParamType[int]):
+    """A large number such as 124M, 2.5B, 1e9 or 50_000."""
+
+    name = "count"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number. Fails if it is no number, less than 1 or larger than `MAX_COUNT`."""
+        if isinstance(value, int):
+            return value
+        match = _COUNT.match(str(value).strip().lower())
+        count = float(re.sub("[_,]", "", match[1])) * _UNITS[match[2]] if match else 0.0
+        if not 1 <= count <= MAX_COUNT:
+            self.fail(f"{value!r} is not a number such as 50000, 124M or 2.5B", param, ctx)
+        return round(count)
+
+
+def recipe_options(command: Command) -> Command:
+    """Add the options for recipes to a command."""
+    for option in reversed(
+        (
+            click.option(
+                "--recipe",
+                type=click.Choice(RECIPES),
+                help="Write the first study of a language model, for TRL or Transformers.",
+            ),
+            click.option(
+                "--tokens", type=Count(), metavar="N", help="Training tokens of each trial: sft, lora, pretrain."
+            ),
+            click.option(
+                "--batch-tokens", type=Count(), metavar="N", help="Tokens in a batch, which turn --tokens into steps."
+            ),
+            click.option(
+                "--params",
+                "model_parameters",
+                type=Count(),
+                metavar="N",
+                help="Parameters of the model to pre-train, without embeddings.",
+            ),
+        )
+    ):
+        command = option(command)  # type: ignore[type-var]
+    return command
+
+
+def refuse_recipe_options(lengths: Mapping[str, int | None]) -> None:
+    """Raise AdvisorError if an option has a value that works only with a recipe. lengths: their values by name."""
+    for name, option in _OWN_OPTIONS.items():
+        if lengths[name] is not None:
+            raise AdvisorError(f"{option} works only with --recipe")
+
+
+def recipe_study(ctx: click.Context, parameters: Mapping[str, Parameter]) -> tuple[str, StudySpec]:
+    """Return the leading comment and the study for the options of `advisor init --recipe`.
+
+    Raises AdvisorError for options that do not go together.
+    """
+    options = ctx.params
+    recipe = str(options["recipe"])
+    _check_options(options, recipe)
+    direction = options["direction"]
+    if options["metric"] is not None and direction is None:
+        direction = direction_of(options["metric"])
+        if direction is None:
+            raise AdvisorError("--direction is missing: the metric's name does not say in which direction it improves")
+    named = ctx.get_parameter_source("out") is not ParameterSource.DEFAULT
+    wish = RecipeWish(
+        recipe=recipe,
+        study=options["name"] or (options["out"].stem if named else recipe),
+        direction=direction,
+        parameters=parameters,
+        **{name: options[name] for name in ("metric", "trials", "max_train_steps", *_OWN_OPTIONS)},
+    )
+    return first_study(wish)
+
+
+def _check_options(options: Mapping[str, Any], recipe: str) -> None:
+    for name, (option, reason) in _REFUSED_OPTIONS.items():
+        if options[name] is not None:
+            raise AdvisorError(f"{option} does not work with --recipe: {reason}")
+    if options["model_parameters"] is not None and recipe != "pretrain":
+        raise AdvisorError("--params works only with --recipe pretrain")
+    if recipe not in TOKEN_RECIPES and (options["tokens"] or options["batch_tokens"]):
+        raise AdvisorError(f"--recipe {recipe} counts no tokens; pass --max-train-steps")
+    if options["max_train_steps"] and (options["tokens"] or options["batch_tokens"] or recipe == "pretrain"):
+        raise AdvisorError("the steps follow from --tokens and --batch-tokens; leave out --max-train-steps")
+    if options["batch_tokens"] and not options["tokens"] and recipe != "pretrain":
+        raise AdvisorError("--batch-tokens needs --tokens, the training tokens of each trial")
+
+
+def trainer_options(spec: StudySpec, names: Collection[str]) -> str:
+    """Return the options that pass these hyperparameters and the study's lengths to a script that parses TrainingArguments."""
+    lengths = [name for name in placeholders.to_pass(spec) if name != "seed"]
+    evaluations = ["--eval-strategy steps", _option("evaluate_every")]
+    return " ".join([*map(_option, names), *map(_option, lengths), *evaluations, _option("seed")])
+
+
+def _option(placeholder: str) -> str:
+    """Return the option with Transformers' name for a placeholder: `--max-steps {max_train_steps}`."""
+    option = placeholders.option(placeholder)
+    name = _TRAINER_NAMES.get(placeholder)
+    return option if name is None else f"--{name.replace('_', '-')} {{{placeholder}}}"

@@ -1,0 +1,161 @@
+"""Writes the first study of a recipe: the recipe's study file, with the user's lengths, ranges and metric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from advisor.model.errors import AdvisorError
+from advisor.model.space import Value, is_learning_rate
+from advisor.model.spec import Direction, Objective, Parameter, StudySpec
+from advisor.model.spec_yaml import loads
+from advisor.planning import roles
+from advisor.planning.recipes import step_law
+
+RECIPES = ("sft", "lora", "dpo", "grpo", "pretrain")
+TOKEN_RECIPES = ("sft", "lora", "pretrain")
+"""Recipes whose length can be given in training tokens. DPO counts pairs, and GRPO writes its own completions."""
+BATCH_TOKENS = 65_536
+"""Tokens in a batch of fine-tuning if the user names none: 32 sequences of 2,048 tokens."""
+MIN_STEPS = 10
+"""Minimum number of optimizer steps of a study whose length is given in tokens."""
+_FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeWish:
+    """The user's requirements for the first study of a recipe. None: as in the recipe."""
+
+    recipe: str
+    study: str
+    metric: str | None = None
+    direction: Direction | None = None
+    trials: int | None = None
+    max_train_steps: int | None = None
+    tokens: int | None = None
+    batch_tokens: int | None = None
+    model_parameters: int | None = None
+    """Number of the model's parameters without embeddings; pre-training needs it."""
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    """Additional hyperparameters, and ranges that replace the recipe's ranges."""
+
+
+def first_study(wish: RecipeWish) -> tuple[str, StudySpec]:
+    """Return (comment, study): the leading comment of the study file, and the study.
+
+    Raises AdvisorError if the length is too short or nothing is left to tune.
+    """
+    comment, spec = read(wish.recipe)
+    objective = Objective(
+        metric=wish.metric or spec.objective.metric, direction=wish.direction or spec.objective.direction
+    )
+    spec = spec.model_copy(update={"study": wish.study, "objective": objective})
+    if wish.recipe == "pretrain":
+        spec = _with_step_law(spec, wish)
+    else:
+        spec = _with_steps(spec, wish.max_train_steps or spec.max_train_steps or 1)
+        if wish.tokens is not None:
+            spec = _with_tokens(spec, wish.tokens, wish.batch_tokens or BATCH_TOKENS)
+    spec = _with_trials(_with_parameters(spec, wish.parameters), wish.trials)
+    return comment.replace("{metric}", objective.metric), spec
+
+
+def read(recipe: str) -> tuple[str, StudySpec]:
+    """Return the leading comment and the study of a recipe's file."""
+    text = (_FOLDER / f"{recipe}.yaml").read_text("utf-8")
+    comment = text[: text.index("\nstudy:") + 1]
+    return comment, loads(text, source=f"recipe {recipe}")
+
+
+def _with_steps(spec: StudySpec, steps: int) -> StudySpec:
+    """Return the study with this number of steps, and its warmup and evaluations in proportion."""
+    factor = steps / (spec.max_train_steps or steps)
+    schedule = dict(spec.schedule or {})
+    schedule["warmup_steps"] = round(factor * float(schedule["warmup_steps"]))
+    every = max(round(factor * (spec.evaluate_every or steps)), 1)
+    return spec.model_copy(update={"max_train_steps": steps, "evaluate_every": every, "schedule": schedule})
+
+
+def _with_tokens(spec: StudySpec, tokens: int, batch_tokens: int) -> StudySpec:
+    """Return the study with as many steps as the tokens last, and a note on how they were counted."""
+    steps = math.ceil(tokens / batch_tokens)
+    if steps < MIN_STEPS:
+        raise AdvisorError(
+            f"{tokens:,} tokens are fewer than {MIN_STEPS} batches of {batch_tokens:,}; pass more --tokens or a smaller "
+            "--batch-tokens"
+        )
+    note = (
+        f"{steps:,} steps of {batch_tokens:,} tokens are {_short(tokens)} training tokens. Set per_device_train_batch_size * "
+        "gradient_accumulation_steps * devices * tokens per sequence to this batch."
+    )
+    spec = _with_steps(spec, steps)
+    return spec.model_copy(update={"notes": (note, *spec.notes)})
+
+
+def _with_step_law(spec: StudySpec, wish: RecipeWish) -> StudySpec:
+    """Return the study of pre-training with rates around the predicted one and a batch as predicted."""
+    size = wish.model_parameters
+    if size is None:
+        raise AdvisorError(
+            "--recipe pretrain needs the model's number of parameters without embeddings, such as --params 124M"
+        )
+    tokens = wish.tokens or step_law.TOKENS_PER_PARAMETER * size
+    batch = wish.batch_tokens or step_law.practical_batch_tokens(tokens)
+    rate = step_law.learning_rate(size, tokens)
+    why = (
+        f"the first to tune; Step Law predicts {rate:.3g} for {_short(size)} parameters and {_short(tokens)} tokens: "
+        "1.79 * N^-0.713 * D^0.307 (arXiv:2503.04715)"
+    )
+    old = spec.parameters["learning_rate"]
+    new = old.model_copy(update={"low": _times(old.low, rate), "high": _times(old.high, rate), "why": why})
+    settings = tuple({"learning_rate": _times(setting["learning_rate"], rate)} for setting in spec.settings)
+    spec = spec.with_parameter("learning_rate", new).model_copy(update={"settings": settings})
+    spec = _with_tokens(spec, tokens, batch)
+    return spec.model_copy(update={"notes": (*spec.notes, _batch_note(tokens, wish))})
+
+
+def _batch_note(tokens: int, wish: RecipeWish) -> str:
+    """Return a note on the predicted batch, and on the number of tokens if we chose it."""
+    predicted = f"Step Law predicts a batch of {_short(step_law.batch_tokens(tokens))} tokens: 0.58 * D^0.571."
+    if wish.batch_tokens is not None:
+        predicted += " Its learning rate belongs to this batch; a smaller one needs a lower rate."
+    if wish.tokens is None:
+        predicted += f" {step_law.TOKENS_PER_PARAMETER} tokens per parameter follow arXiv:2203.15556; --tokens sets another number."
+    return predicted
+
+
+def _times(factor: Value | None, rate: float) -> float:
+    """Return a multiple of the rate with three significant digits."""
+    return float(f"{float(factor or 0) * rate:.3g}")
+
+
+def _with_parameters(spec: StudySpec, own: Mapping[str, Parameter]) -> StudySpec:
+    """Return the study with the user's hyperparameters in place of the recipe's."""
+    if not own:
+        return spec
+    renamed = any(is_learning_rate(name) for name in own)
+    kept = {n: p for n, p in spec.parameters.items() if not (renamed and is_learning_rate(n))}
+    stated = {n: p.model_copy(update={"why": roles.why(n, p.role, "set by the user")}) for n, p in own.items()}
+    parameters = {**kept, **stated}
+    if not any(p.searched for p in parameters.values()):
+        raise AdvisorError("everything is fixed, nothing is left to tune; remove a --fix or add --tune NAME=LOW..HIGH")
+    same_space = {n for n, p in parameters.items() if p.searched} == set(spec.searched) - set(own)
+    settings = spec.settings if same_space else ()
+    return spec.model_copy(update={"parameters": parameters, "settings": settings})
+
+
+def _with_trials(spec: StudySpec, trials: int | None) -> StudySpec:
+    """Return the study with this number of trials; another number than that of its settings draws them from the space."""
+    if trials is None or trials == spec.trials:
+        return spec
+    return spec.model_copy(update={"trials": trials, "settings": ()})
+
+
+def _short(number: float) -> str:
+    """Return a large number with three significant digits and a unit: 124 million."""
+    for size, unit in ((1e12, " trillion"), (1e9, " billion"), (1e6, " million")):
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return f"{number:,.0f}"

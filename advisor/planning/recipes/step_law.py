@@ -1,0 +1,27 @@
+"""Step Law: the best learning rate and batch size of pre-training, predicted from the size of the model and of its data.
+
+Li et al. 2025, "Predictable Scale: Part I, Step Law", arXiv:2503.04715, fitted to 3,700 trainings. We use it only to
+centre the first study.
+"""
+
+from __future__ import annotations
+
+import math
+
+TOKENS_PER_PARAMETER = 20
+"""Training tokens per parameter if the user names none; Hoffmann et al. 2022, arXiv:2203.15556."""
+
+
+def learning_rate(parameters: float, tokens: float) -> float:
+    """Return the predicted best peak learning rate. parameters: their number without embeddings. tokens: training tokens."""
+    return float(1.79 * parameters**-0.713 * tokens**0.307)
+
+
+def batch_tokens(tokens: float) -> float:
+    """Return the predicted best number of tokens in a batch; it does not depend on the model's size."""
+    return float(0.58 * tokens**0.571)
+
+
+def practical_batch_tokens(tokens: float) -> int:
+    """Return the power of two nearest to the predicted batch, on a logarithmic scale."""
+    return int(2 ** max(round(math.log2(batch_tokens(tokens))), 0))
