@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from advisor.cli.options import tracking_option
+from advisor.execution.ledger.ledger import Ledger
 from advisor.interop.exports import KINDS
 from advisor.interop.exports import export as render
 from advisor.interop.exports.exporter import PastTrial
@@ -16,6 +17,7 @@ from advisor.model.spec_yaml import load
 from advisor.planning.sampling.halton import sample
 from advisor.system.atomic import write_files
 from advisor.tracking import read_study
+from advisor.tracking.stores.location import locate
 
 
 @click.command()
@@ -31,7 +33,10 @@ from advisor.tracking import read_study
 )
 @click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave out the first K of these trials.")
 @click.option(
-    "--experiment", metavar="NAME", help="For Optuna: enter the trials of this MLflow experiment as past trials."
+    "--experiment",
+    metavar="NAME",
+    help="For Optuna: enter the trials of this MLflow experiment as past trials. With --out, the study is also declared in MLflow: "
+    "an experiment with its name is the next round.",
 )
 @click.option("--force", is_flag=True, help="Overwrite a file that differs.")
 @tracking_option
@@ -80,6 +85,18 @@ def export(
             out.write_text(text, encoding="utf-8")  # `out` is a pipe or a terminal
     except OSError as error:
         raise AdvisorError(f"cannot write {str(out)!r}: {error.strerror or error}") from None
+    if experiment is not None:
+        _declare(spec, tracking_uri)
+
+
+def _declare(spec: StudySpec, tracking_uri: str | None) -> None:
+    """Store the study file in the MLflow experiment with the study's name, into which Optuna's MLflowCallback logs."""
+    try:
+        Ledger(locate(tracking_uri), spec.study, spec)
+    except AdvisorError as error:
+        click.echo(f"advisor: its trials will not count as round {spec.round}: {error}", err=True)
+    else:
+        click.echo(f"advisor: trials in the MLflow experiment {spec.study!r} will be round {spec.round}", err=True)
 
 
 def _read_past_trials(spec: StudySpec, experiment: str, tracking_uri: str | None) -> list[PastTrial]:

@@ -162,5 +162,5 @@ def _warnings(metric: str) -> tuple[str, ...]:
     if metric_direction.split_of(metric) != "test":
         return ()
     return (
-        f"The objective, {metric}, is of test data by its name: choose trials on validation data, and look at test data once.",
+        f"By its name, {metric} is of test data: choose trials by a metric of validation data, and look at test data once.",
     )

@@ -16,6 +16,7 @@ from advisor.model.evidence import CurveEvidence, Line, Mark
 from advisor.model.message import Message, Name, Number, say
 from advisor.model.space import rounded
 from advisor.model.study import Study, Trial
+from advisor.model.usual_rates import HALF_DECADE
 
 NEAR_LOWEST = 2.0
 """Maximum ratio of the best learning rate to the lowest one at which it counts as being at the low end. Our choice."""
@@ -67,8 +68,11 @@ class Unstable:
         mostly_unstable = best <= min(rates) and 2 * len(self.trials) > self.judged
         if not mostly_unstable and not (self.near.spares_best(self.trials) and at_end and improve):
             return None
-        why = f"Results improve down to {Number(best)}, the lowest rates that were tried, and higher ones are unstable"
-        return SetRange(parameter=name, low=domain.low / 10, high=self._highest(), scale="log", why=why)
+        end, room = "the lowest rate that was tried", 10.0
+        if best > min(rates):
+            end, room = "among the lowest rates that were tried", HALF_DECADE
+        why = f"Results improve down to {Number(best)}, {end}, and higher ones are unstable"
+        return SetRange(parameter=name, low=rounded(domain.low / room, 2), high=self._highest(), scale="log", why=why)
 
     def _highest(self) -> float:
         """Return the middle, on a log scale, between the best rate and the lowest unstable one above it, at most twice the best."""

@@ -9,8 +9,9 @@ from mlflow import MlflowClient
 from advisor.cli import main
 from advisor.interop.exports import export
 from advisor.interop.exports.exporter import PastTrial
-from advisor.model.spec_yaml import dump
+from advisor.model.spec_yaml import dump, load
 from advisor.planning.sampling.halton import sample
+from advisor.tracking import latest_spec
 
 optuna = pytest.importorskip("optuna")
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -69,7 +70,11 @@ def test_an_experiment_is_the_history_of_an_optuna_study(database, tmp_path, cap
     out = tmp_path / "study.py"
     words = ["export", "optuna", str(tmp_path / "study.yaml"), "--experiment", "e"]
     main([*words, "--tracking-uri", uri, "--out", str(out)])
-    assert "1 of 4 trials are outside the space" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "1 of 4 trials are outside the space" in said
+    assert f"{FULL.study!r} will be round {FULL.round}" in said
+    declared = client.get_experiment_by_name(FULL.study)
+    assert latest_spec(declared.tags) == load(tmp_path / "study.yaml")
     study = run_python(out.read_text())["create"]()
     assert [t.value for t in study.trials] == [0.5, None, 0.7]
     assert [t.params["effective_learning_rate"] for t in study.trials] == pytest.approx([0.1, 0.08, 0.08])

@@ -227,7 +227,7 @@ def falling_rates(best: int):
 def test_if_results_improve_down_to_the_lowest_rates_these_are_searched_lower_first():
     study = falling_rates(best=0)
     (finding,) = verdict("stability-early", study).findings
-    assert str(finding.message).startswith("Results improve down to 1, the lowest rates that were tried")
+    assert str(finding.message).startswith("Results improve down to 1, the lowest rate that was tried")
     (spec,) = plan(study, [verdict("stability-early", study)]).specs
     assert (spec.parameters["lr"].low, spec.parameters["lr"].high) == (pytest.approx(0.1), pytest.approx(1.8))
     assert "Search lower values of lr" in str(finding.action)
