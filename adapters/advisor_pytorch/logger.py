@@ -377,12 +377,11 @@ class TuningLogger:
             return
         try:
             values = check_metrics(metrics, self._refusals.add_metric)
+            if values:
+                self._capture.flush()
+                self.hand_over(evaluation_chunk(max(self.steps - 1, 0), time.time() * 1e3, values))
         except Exception as error:
             self._refusals.add("metrics", error)
-            return
-        if values:
-            self._capture.flush()
-            self.hand_over(evaluation_chunk(max(self.steps - 1, 0), time.time() * 1e3, values))
 
     def _warn_about_losses(self) -> None:
         """Warn about values that could not be logged, unless earlier warnings have covered them all."""

@@ -17,12 +17,16 @@ HYPERPARAMETERS = (
 
 TRL_HYPERPARAMETERS = (
     "beta loss_type loss_weights label_smoothing f_divergence_type ld_alpha sync_ref_model ref_model_mixup_alpha "
-    "ref_model_sync_steps disable_dropout max_length max_prompt_length max_completion_length truncation_mode packing "
-    "completion_only_loss assistant_only_loss num_generations num_iterations steps_per_generation generation_batch_size epsilon "
+    "ref_model_sync_steps max_length max_prompt_length max_completion_length truncation_mode packing "
+    "completion_only_loss assistant_only_loss num_generations steps_per_generation "
     "epsilon_high delta temperature top_p top_k min_p repetition_penalty importance_sampling_level scale_rewards reward_weights "
     "mask_truncated_completions top_entropy_quantile entropy_coef"
 ).split()
-"""Arguments of TRL's trainers that affect the learned model. Other trainers lack them."""
+"""Arguments of TRL's trainers that affect the learned model. Other trainers lack them.
+
+Left out are names that mean something else elsewhere: `num_iterations` (here not the length of training), `epsilon` (not Adam's),
+`generation_batch_size` and `disable_dropout`.
+"""
 
 EXCLUDED_CONFIG = frozenset(("transformers_version", "model_type", "torch_dtype", "dtype", "use_cache", "return_dict"))
 """Configuration entries that describe how the model was made or is run, and are therefore not hyperparameters."""
@@ -49,21 +53,13 @@ def adapter_hyperparameters(model: Any) -> dict[str, object]:
     if config is None or not hasattr(config, "lora_alpha"):
         return {}
     settings = {
-        "lora_r": config.r,
+        "lora_r": getattr(config, "r", None),
         "lora_alpha": config.lora_alpha,
-        "lora_dropout": config.lora_dropout,
-        "lora_target_modules": _listed(config.target_modules),
+        "lora_dropout": getattr(config, "lora_dropout", None),
         "use_rslora": getattr(config, "use_rslora", None),
         "use_dora": getattr(config, "use_dora", None),
     }
     return plain_values({name: value for name, value in settings.items() if value is not None and value is not False})
-
-
-def _listed(modules: Any) -> str | None:
-    """Return the kinds of modules as a text, such as `q_proj,v_proj`. PEFT holds their names, or paths, or a pattern."""
-    if modules is None or isinstance(modules, str):
-        return modules
-    return ",".join(sorted({str(path).rpartition(".")[2] for path in modules}))
 
 
 def _model_hyperparameters(model: Any) -> dict[str, object]:

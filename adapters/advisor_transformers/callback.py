@@ -84,7 +84,9 @@ class TuningCallback(FrameworkCallback, TrainerCallback):
             "run_name": args.run_name,
             "scheduler": kwargs.get("lr_scheduler"),
         }
-        params = hyperparameters(args, model) if self._params is None else self._params
+        params: dict[str, object] = {}
+        with guard_training("the hyperparameters"):
+            params = hyperparameters(args, model) if self._params is None else dict(self._params)
         log = self._start_recording(model, kwargs["optimizer"], params, state.global_step, known)
         self._losses: list[Value] = []
         self._logged_evaluation: dict[str, Any] = {}

@@ -14,9 +14,9 @@ _PREFIX = "train/"
 def own_metrics(logs: Mapping[str, Any]) -> dict[str, float]:
     """Return the training metrics in a line of the trainer's log, by their names under `train/`.
 
-    The line at the end of the training, which sums it up, has none.
+    The line at the end of the training, which sums it up, has none, and neither has a line of an evaluation.
     """
-    if "train_runtime" in logs:
+    if any(name.endswith("_runtime") for name in logs):
         return {}
     return {
         _PREFIX + name: float(value)

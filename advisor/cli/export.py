@@ -85,7 +85,7 @@ def export(
             out.write_text(text, encoding="utf-8")  # `out` is a pipe or a terminal
     except OSError as error:
         raise AdvisorError(f"cannot write {str(out)!r}: {error.strerror or error}") from None
-    if experiment is not None:
+    if kind == "optuna" and experiment not in (None, spec.study):
         _declare(spec, tracking_uri)
 
 

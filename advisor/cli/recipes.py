@@ -18,7 +18,7 @@ from advisor.planning.recipes.recipe import RECIPES, TOKEN_RECIPES, RecipeWish, 
 MAX_COUNT = 10**18
 """Maximum number of tokens or parameters; a larger one is a typing error."""
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
-_COUNT = re.compile(r"^(\d[\d_,]*\.?\d*(?:e\d+)?)([kmbt]?)$")
+_COUNT = re.compile(r"^(\d{1,3}(?:,\d{3})+|\d[\d_]*\.?\d*(?:e\d+)?)([kmbt]?)$")
 _OWN_OPTIONS = {"tokens": "--tokens", "batch_tokens": "--batch-tokens", "model_parameters": "--params"}
 _REFUSED_OPTIONS = {
     "optimizer": ("--optimizer", "a recipe trains with AdamW, the trainers' default"),

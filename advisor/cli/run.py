@@ -21,6 +21,7 @@ from advisor.cli.notifying import notifying
 from advisor.execution import LaunchPlan, Summary, queue
 from advisor.execution.job import default_seed
 from advisor.execution.job_env import check_command, command_warnings, study_folder
+from advisor.model.errors import AdvisorError
 from advisor.model.spec_yaml import load
 from advisor.model.words import spelled
 from advisor.system.notifier import Notice
@@ -45,7 +46,8 @@ from advisor.tracking.stores.location import default_for_writing, locate
     "--retry",
     type=click.Choice(["failed", "all"]),
     help="failed: begin failed trials again, also those that logged metrics. all: begin every trial again, as after a mistake in "
-    "the training script; MLflow keeps the old runs as deleted.  [default: failed trials of earlier launches that logged nothing]",
+    "the training script, except those of launchers that still run; resume without it. MLflow keeps the old runs as deleted.  "
+    "[default: failed trials of earlier launches that logged nothing]",
 )
 @click.option(
     "--continue",
@@ -95,6 +97,8 @@ def run(
         print_warnings(command_warnings(spec, command, append=options.append))
         return
     queue.check_trial_count(spec, trials)
+    if retry == "all" and (trials is not None or continued):
+        raise AdvisorError("--retry all begins every trial of the study again: leave out --trials and --continue")
     uri = options.tracking_uri
     with notifying(options.notify, spec.study, quiet=options.quiet) as notifier:
         launcher = Launcher(

@@ -23,7 +23,7 @@ class Retry:
     """Fingerprint of the launch's command, which its claims record; None for a training in a Python loop."""
     trials: Literal["none", "silent", "failed", "all"] = "none"
     """silent: failed trials that logged nothing, except those of launchers that still run · failed: all failed trials · all: all
-    that ended
+    that ended, except those of launchers that still run
     """
 
     def begins_again(self, status: str, metrics: Iterable[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from advisor import contract
@@ -57,16 +57,23 @@ class StudyRuns:
         entries: dict[Key, Entry] = {}
         runs = self.runs()
         if self._again is None:
-            self._again = frozenset(self._runs_to_retry(runs))
-            if self._retry.trials == "all":  # at once, so that an interrupted launch can be resumed without `--retry`
-                for run_id in self._again:
-                    self._client.delete_run(run_id)
+            again = frozenset(self._runs_to_retry(runs))
+            if (
+                self._retry.trials == "all"
+            ):  # at once, so that an interrupted launch can be resumed without `--retry all`
+                self._delete(again)
                 runs = self.runs()
+            self._again = again
         for entry in self._read_entries(runs):
             before = entries.get(entry.key)
             if before is None or _STATES_BY_PROGRESS.index(before.state) < _STATES_BY_PROGRESS.index(entry.state):
                 entries[entry.key] = entry
         return [entries[key] for key in sorted(entries)]
+
+    def _delete(self, run_ids: Iterable[str]) -> None:
+        for run_id in run_ids:
+            if self._client.get_run(run_id).info.lifecycle_stage == "active":  # else another launcher was faster
+                self._client.delete_run(run_id)
 
     def trainings(self, jobs: Sequence[Job]) -> Mapping[int, list[Entry]]:
         """Return all trainings that were begun for the trials of these jobs, grouped by trial."""
@@ -110,7 +117,7 @@ class StudyRuns:
         }
         for run, run_id, claim in claimed:
             works = claim.get("launcher") in working or self._claimant.is_launcher_running(claim)
-            ended = states[run_id] == "done" and (self._retry.trials in ("failed", "all") or not works)
+            ended = states[run_id] == "done" and (self._retry.trials == "failed" or not works)
             if ended and self._retry.begins_again(self._status_of(run), run.data.metrics):
                 yield run_id
 

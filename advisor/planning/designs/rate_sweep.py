@@ -5,10 +5,10 @@ Playbook: "Choosing the initial configuration", "Deciding how long to train when
 *When.* Only one setting was trained, once or with several seeds, so nothing can be told about any hyperparameter.
 
 *What.* Ten learning rates, log-spaced over a decade on each side of the one used, each trained for a tenth of the steps. If the
-result was best in the first half of the training, it is twice the steps to there, so that the sweep shows at which rates results
-become worse again. If the loss blew up early, or every run diverged, the rates lie in the three decades below. Everything else is
-fixed. Several learning rates (of a generator and a discriminator, for example) keep their ratio. Without a known learning rate, the
-setting is repeated, and a note asks to log the learning rate.
+result was best in the first half of the training, a trial takes twice the steps to there, so that the sweep shows at which rates
+results become worse again. If the loss blew up early, or every run diverged, the rates lie in the three decades below. Everything
+else is fixed. Several learning rates (of a generator and a discriminator, for example) keep their ratio. Without a known learning
+rate, the setting is repeated, and a note asks to log the learning rate.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _shorter(spec: StudySpec, study: Study) -> StudySpec:
         return spec
     steps = max(round_up(SHORT * length), 1 if targets.steps_are_epochs(study) else min(MIN_STEPS, length // 5))
     if (seen := min(round_up(2 * _early_best(study, length)), length)) > steps:
-        steps, why = seen, "twice the steps to the best result so far, after which results became worse"
+        steps, why = seen, "twice the steps to the best result"
     else:
         why = "a tenth of the length"
     spec = spec.model_copy(update={"max_train_steps": length})

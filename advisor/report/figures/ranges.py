@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -53,7 +54,7 @@ def range_rows(report: ReportData) -> RangeRows | None:
     old, new = as_run(report).parameters, report.next_studies[0].spec.parameters
     pairs = [(n, old.get(n), new.get(n)) for n in dict.fromkeys([*old, *new])]
     numeric = [(n, a, b) for n, a, b in pairs if any(p is not None and p.numeric and p.searched for p in (a, b))]
-    goal = report.next_studies[0].spec.goal
+    goal = set(re.split(r"[\s,:;]+", report.next_studies[0].spec.goal))
     numeric.sort(key=lambda row: (same_domain(row[1], row[2]), clean(row[0]) not in goal))
     rows = numeric[:MAX_ROWS]
     if all(same_domain(a, b) for _, a, b in rows):
@@ -64,11 +65,13 @@ def range_rows(report: ReportData) -> RangeRows | None:
     declared = any(n not in report.inferred for n, before, _ in rows if before is not None)
     searched = "searched range" if declared else "range of the trials (none declared)"
     marked = min(BEST_TRIALS, len(report.ranked))
-    legend = [Key("k-old", searched), Key("k-new", "next range"), Key("k-top", "best trial")]
+    legend = [Key("k-old", searched), Key("k-new", "next range")]
     if any(same_domain(a, b) for _, a, b in rows):
-        legend.insert(2, Key("k-same", "unchanged"))
+        legend.append(Key("k-same", "unchanged"))
+    if marked:
+        legend.append(Key("k-top", "best trial"))
     if marked > 1:
-        legend.append(Key("k-tick", f"{spelled(marked - 1, 'next best trial', 'next best trials')}"))
+        legend.append(Key("k-tick", spelled(marked - 1, "next best trial", "next best trials")))
     drawn = tuple(RangeRow(n, _change_text(a, b), _draw_bars(report, n, a, b)) for n, a, b in rows)
     return RangeRows(drawn, caption, tuple(legend), notes)
 

@@ -135,7 +135,8 @@ def _other_ranges(report: ReportData, spec: StudySpec) -> Message:
     if not numbers.startswith(tuple("0123456789-")) or "; " in numbers:
         return Message(())
     before = as_run(report).parameters
-    names = [n for n, p in spec.parameters.items() if clean(n) not in head and _has_new_range(before.get(n), p)]
+    named = set(re.split(r"[\s,:;]+", head))
+    names = [n for n, p in spec.parameters.items() if clean(n) not in named and _has_new_range(before.get(n), p)]
     if len(names) == 1:
         return say(", with a new range of {name}", name=Name(names[0]))
     return say(", with new ranges of {n} more", n=len(names)) if names else Message(())

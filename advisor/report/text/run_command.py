@@ -52,9 +52,7 @@ def training_command(study: Study, spec: StudySpec) -> str:
         if (words := _words(t.facts["command"]))
     ]
     # Without a recorded command, only what was the same in all trials is known to be what the training does by itself.
-    trials = (*study.ranked(), *study.trials)
-    constant = next(({n: v for n, v in t.params.items() if n not in study.searched} for t in trials), {})
-    unknown = (constant, [(word, False) for word in _PLAIN])
+    unknown = (_constants(study), [(word, False) for word in _PLAIN])
     params, filled = max(commands, key=lambda c: sum(braced for _, braced in c[1]), default=unknown)
     if any("tuner" in t.facts for t in study.trials[:1]) and not any(braced for _, braced in filled):
         return ""
@@ -69,6 +67,13 @@ def training_command(study: Study, spec: StudySpec) -> str:
     ]
     missing = [n for n in dict.fromkeys((*needed, *changed)) if f"{{{n}}}" not in text]
     return " ".join([text, *map(placeholders.option, missing)])
+
+
+def _constants(study: Study) -> Mapping[str, Value]:
+    """Return the parameters that have the same value in all trials."""
+    trials = [t.params for t in study.trials]
+    first = trials[0] if trials else {}
+    return {n: v for n, v in first.items() if n not in study.searched and all(t.get(n) == v for t in trials)}
 
 
 def _options(spec: StudySpec, name: str, text: str) -> list[str]:

@@ -250,15 +250,29 @@ def _plateaus(costs: Costs, trials: Sequence[int], chance: float | None) -> dict
             continue
         like = " as other trials do" if shared else ""
         found[trial] = End("not_learned", f"{costs.metric} stays at {costs.text(level)} from its start{like}")
+    if len(found) > _MAX_STUCK * len(trials):
+        return {}
     # A noisier trial with the same result, after as much training, learned no more than these.
     limit = min((levels[t] - _MOVED * (levels[t] - best) for t in found), default=math.inf)
     steps = max((costs.curves[t].finite.steps[-1] for t in found), default=0)
     for trial, result in zip(trials, results, strict=True):
-        if trial not in found and result >= limit and costs.curves[trial].finite.steps[-1] >= steps:
+        curve = costs.curves[trial].finite
+        if (
+            trial not in found
+            and result >= limit
+            and curve.steps[-1] >= steps
+            and not _fell(curve.values, limit - best)
+        ):
             found[trial] = End(
                 "not_learned", f"{costs.metric} gets no better than in trials that never leave a plateau"
             )
-    return found if len(found) <= _MAX_STUCK * len(trials) else {}
+    return found
+
+
+def _fell(values: FloatArray, distance: float) -> bool:
+    """Return whether the curve's later half lies clearly below its first quarter, so that the trial learned something."""
+    start = float(np.median(values[: max(len(values) // 4, 1)]))
+    return start - float(np.median(_last_half(values))) > _MOVED * distance
 
 
 def _that_left(costs: Costs, below: float) -> list[Curve]:

@@ -72,13 +72,16 @@ class Unstable:
         if best > min(rates):
             end, room = "among the lowest rates that were tried", HALF_DECADE
         why = f"Results improve down to {Number(best)}, {end}, and higher ones are unstable"
-        return SetRange(parameter=name, low=rounded(domain.low / room, 2), high=self._highest(), scale="log", why=why)
+        if not improve:
+            why = f"The best trial has {Number(best)}, {end}, and most of the higher ones are unstable"
+        low, high = rounded(domain.low / room, 2), self._highest()
+        return SetRange(parameter=name, low=low, high=high, scale="log", why=why) if low < high else None
 
     def _highest(self) -> float:
         """Return the middle, on a log scale, between the best rate and the lowest unstable one above it, at most twice the best."""
         best = self.near.best
         above = (r for t in self.trials if (r := float(self.near.rates[t.index])) > best)
-        return rounded(min(2 * best, math.sqrt(best * min(above, default=math.inf))), 2)
+        return max(rounded(min(2 * best, math.sqrt(best * min(above, default=math.inf))), 2), best)
 
     def improves_upwards(self, study: Study, false_alarms: float) -> bool:
         """Return whether results improve up to the highest learning rate that was tried, and no unstable trial lies above it.

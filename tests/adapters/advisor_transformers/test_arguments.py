@@ -5,11 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from advisor_transformers.arguments import adapter_hyperparameters
+from advisor.model import parameter_kinds
+from advisor.model.space import counts_training
+from advisor_transformers.arguments import TRL_HYPERPARAMETERS, adapter_hyperparameters
 
 
 def adapted(**settings: Any) -> SimpleNamespace:
-    known = {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0, "target_modules": {"v_proj", "q_proj"}}
+    known = {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0}
     return SimpleNamespace(peft_config={"default": SimpleNamespace(**known | settings)}, active_adapter="default")
 
 
@@ -18,16 +20,21 @@ def test_loras_settings_have_the_names_of_trls_command_line() -> None:
         "lora_r": 8,
         "lora_alpha": 16,
         "lora_dropout": 0.0,
-        "lora_target_modules": "q_proj,v_proj",
         "use_dora": True,
     }
 
 
-def test_paths_of_modules_become_their_kinds() -> None:
-    paths = {"layers.0.mlp.up_proj", "layers.1.mlp.up_proj", "layers.0.attn.q_proj"}
-    assert adapter_hyperparameters(adapted(target_modules=paths))["lora_target_modules"] == "q_proj,up_proj"
-    assert adapter_hyperparameters(adapted(target_modules=".*_proj"))["lora_target_modules"] == ".*_proj"
-    assert "lora_target_modules" not in adapter_hyperparameters(adapted(target_modules=None))
+def test_a_setting_that_an_adapter_lacks_is_left_out() -> None:
+    bare = SimpleNamespace(peft_config={"default": SimpleNamespace(lora_alpha=16)}, active_adapter="default")
+    assert adapter_hyperparameters(bare) == {"lora_alpha": 16}
+
+
+def test_no_argument_of_trl_counts_as_the_length_the_batch_size_or_adams_epsilon() -> None:
+    """A study that sets the length would change the algorithm."""
+    for name in TRL_HYPERPARAMETERS:
+        assert not counts_training(name)
+        assert not parameter_kinds.is_batch_size(name)
+        assert name != "epsilon"
 
 
 def test_models_without_a_lora_adapter_have_none() -> None:

@@ -22,4 +22,5 @@ def test_values_that_are_no_numbers_and_summaries_are_left_out() -> None:
     }
     assert own_metrics(line) == {}
     assert own_metrics({"train_runtime": 3.0, "reward": 1.0}) == {}
+    assert own_metrics({"test_loss": 1.0, "test_runtime": 2.0}) == {}, "an evaluation with a prefix of its own"
     assert own_evaluation(line) == {"eval_loss": 1.0}

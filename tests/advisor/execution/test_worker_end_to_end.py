@@ -235,6 +235,7 @@ def test_a_command_that_always_fails_ends_the_launch(folder, advisor_run):
     assert (status, lines(folder, "begun")[9:]) == (0, [1]), err
     assert all(run.tags[contract.TAG_STATUS] == "complete" for run in runs(folder).values())
 
+    assert "leave out --trials" in advisor_run(3, "--retry", "all", "--trials", "2")[2]
     before = {run.id for run in runs(folder).values()}
     status, _, err = advisor_run(3, "--retry", "all")
     assert (status, lines(folder, "begun")[10:]) == (0, [0, 1, 2]), err

@@ -63,6 +63,18 @@ def test_equal_results_after_as_much_training_are_judged_alike(evaluations, stat
     assert [t.status for t in study.trials] == ["complete"] * 4 + [status, "not_learned"]
 
 
+def test_a_trial_that_learned_up_to_the_level_of_a_plateau_is_no_failure():
+    """Its result is as poor as that of trial 5, but it came from far below."""
+    study = _study(lambda i, s: 0.25 if i == 5 else 0.012 * s if i == 4 else _rising(i, s))
+    assert [t.status for t in study.trials] == ["complete"] * 5 + ["not_learned"]
+
+
+def test_noisy_trials_at_a_plateau_do_not_hide_it():
+    """With them, more than half of the trials learned nothing."""
+    study = _study(lambda i, s: 0.25 + 0.01 * ((s + i) % 3) if i in (1, 2) else 0.25 if i > 2 else _rising(i, s))
+    assert "not_learned" in {t.status for t in study.trials}
+
+
 @pytest.mark.parametrize(("zeros", "status"), [(5, "complete"), (2, "diverged")])
 def test_a_level_that_training_left_before_is_no_end(zeros, status):
     """A policy that never succeeded in its first evaluations may fall back to zero for three evaluations and recover."""
