@@ -86,6 +86,11 @@ def clips_norm(name: str) -> bool:
     return clips or bool(words & {"clipnorm", "gradclip"}) or {"max", "grad", "norm"} <= words
 
 
+def is_continuous(name: str) -> bool:
+    """Return True if whole numbers are only some of the possible values: learning rates and strengths of regularisers."""
+    return is_learning_rate(name) or is_regulariser(name)
+
+
 def is_of_optimizer(name: str) -> bool:
     """Return True if the hyperparameter belongs to the optimizer or its schedule: learning rate, momentum, betas, warmup."""
     return is_learning_rate(name) or (bool(set(words_of(name)) & _OPTIMIZER_WORDS) and not is_regulariser(name))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from advisor.model import spec_yaml
 from advisor.model.errors import AdvisorError
+from advisor.model.parameter_kinds import is_continuous
 from advisor.model.space import Value, same
 from advisor.model.spec import Parameter, StudySpec
 from advisor.tracking import study_tags
@@ -43,7 +44,7 @@ def parameters(spec: StudySpec | None, params: Sequence[Mapping[str, Value]]) ->
         if outside:
             trials = f"{outside:,} of {len(values):,} trials"
             warnings.append(f"{trials} used a value of {name!r} that the study file, {_domain(parameter)}, leaves out.")
-    return {name: _as_logged(p, [t.get(name) for t in params]) for name, p in spec.parameters.items()}, warnings
+    return {name: _as_logged(name, p, [t.get(name) for t in params]) for name, p in spec.parameters.items()}, warnings
 
 
 def find_spec(experiment: Experiment, params: Sequence[Mapping[str, Value]]) -> StudySpec | None:
@@ -81,10 +82,15 @@ def _join(words: Sequence[str]) -> str:
     return ", ".join(words[:_MAX_WORDS]) + (f" and {len(words) - _MAX_WORDS} more" if len(words) > _MAX_WORDS else "")
 
 
-def _as_logged(parameter: Parameter, values: Sequence[Value | None]) -> Parameter:
-    """Return the declared parameter. If the study file does not set its type, take it from the trials' values."""
-    if parameter.type is not None or not parameter.numeric:
+def _as_logged(name: str, parameter: Parameter, values: Sequence[Value | None]) -> Parameter:
+    """Return the declared parameter. If the study file does not set its type, take it from the trials' values.
+
+    A range of whole numbers with an end between them is one of numbers.
+    """
+    ends = [end for end in (parameter.low, parameter.high) if end is not None]
+    fractional = parameter.type == "int" and not all(float(end).is_integer() for end in ends)
+    if not parameter.numeric or (parameter.type is not None and not fractional):
         return parameter
     logged = [v for v in values if v is not None]
-    whole = bool(logged) and all(isinstance(v, int) for v in logged)
+    whole = bool(logged) and all(isinstance(v, int) for v in logged) and not (fractional or is_continuous(name))
     return parameter.model_copy(update={"type": "int" if whole else "float"})

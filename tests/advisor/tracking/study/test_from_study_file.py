@@ -82,3 +82,13 @@ def test_a_parameter_whose_condition_no_trial_met_need_not_be_logged():
     assert study.spec.parameters["momentum"].type == "float"
     with pytest.raises(AdvisorError, match="searches 'momentum', but no run logged"):
         assemble(experiment([run(0, opt="sgd"), run(1, opt="adam")], **logged), spec=spec)
+
+
+def test_a_range_of_whole_numbers_that_ends_between_them_is_one_of_numbers():
+    """An earlier version wrote such ranges for learning rates that were tried as 5, 10 and 100."""
+    spec = declared(
+        rate=Parameter(type="int", low=0.5, high=7.1, scale="log"), depth=Parameter(type="int", low=1, high=8)
+    )
+    runs = [run(i, rate=1 + i, depth=2 + i) for i in range(4)]
+    study = assemble(experiment(runs, val__loss=points(*((i, 1, 1, 1) for i in range(4)))), spec=spec)
+    assert (study.spec.parameters["rate"].type, study.spec.parameters["depth"].type) == ("float", "int")

@@ -135,6 +135,12 @@ def test_rates_are_searched_by_decades_even_where_few_values_do_not_show_it():
     assert inference.infer_scale(np.array([0.01, 0.5, 0.9]), "momentum") == "linear"
 
 
+@pytest.mark.parametrize(("name", "kind"), [("lr", "float"), ("weight_decay", "float"), ("width", "int")])
+def test_whole_numbers_among_rates_are_numbers(name, kind):
+    """Whoever tries learning rates of 5 to 100 would try 0.5, too."""
+    assert inference.infer_parameter(name, [5, 10, 30, 100]).type == kind
+
+
 def test_momentum_near_one_is_searched_by_its_distance_from_one():
     assert inference.infer_scale(np.array([0.5, 0.9, 0.99]), "momentum") == "reverse-log"
     assert inference.infer_parameter("optim.beta2", [0.63, 0.95, 0.998]).scale == "reverse-log"
