@@ -154,7 +154,7 @@ def test_everything_is_there_in_order(page: str, report: Report) -> None:
 
 
 def test_the_counts_under_the_headline_add_up() -> None:
-    """Those of things to do are as in the list; with the others they are all findings, and what ran is what passed or did not."""
+    """All findings count by severity; those that are not in the list of things to do are for later."""
     study = make_study(40)
     spikes, boundary = (next(iter(v.findings)) for v in make_verdicts(study)[:2])
     cause = Explanation(rule=spikes.rule, subject=spikes.subject, side=spikes.side, because="So it is.")
@@ -168,12 +168,10 @@ def test_the_counts_under_the_headline_add_up() -> None:
         re.findall(r"#i-([a-z]+)\"/></svg> <b>(\d+)</b>", text.partition('class="tally"')[2].partition("</ul>")[0])
     )
     to_do = text.partition('<ol class="todo">')[2].partition("</ol>")[0]
-    assert sum(int(tally[k]) for k in ("critical", "warning", "note")) == to_do.count("<li>") > 0
     for kind in ("critical", "warning", "note"):
-        assert int(tally[kind]) == to_do.count(f"#i-{kind}")
-    assert sum(int(tally[k]) for k in ("critical", "warning", "note", "follows")) == len(shown.findings)
+        assert int(tally[kind]) == sum(f.severity == kind for f in shown.findings)
+    assert int(tally["follows"]) == len(shown.findings) - to_do.count("<li>") > 0
     assert sum(int(tally[k]) for k in ("passed", "unknown", "broken")) + 4 == len(shown.verdicts)
-    assert "2 passed, 4 did not" in text
 
 
 def test_missing_plots_are_explained() -> None:
@@ -259,7 +257,7 @@ def test_an_explained_finding_is_in_the_card_of_its_cause_and_not_in_the_headlin
     first, second = page.index('id="finding-1"'), page.index('id="finding-2"')
     assert first < page.index("This explains 1 more finding") < second < page.index("It draws the line.")
     assert page[first:second].count("<article") == 1
-    head = "Search <code>grad_clip_norm</code>: 0.8 to 3.2."
+    head = "Search <code>grad_clip_norm</code>: 0.8 to 3.2, with a new range of <code>learning_rate</code>."
     assert f'<h1>{head}</h1>\n<p class="lead why">{cause.message}.</p>' in page
 
 
