@@ -115,7 +115,8 @@ def _rounds_data(report: ReportData) -> dict[str, Any] | None:
     if past is None:
         return None
     return {
-        "lines": [*history.summary(past)[: None if not past.stop else -1], *past.said],
+        "summary": history.summary(past)[: None if not past.stop else -1],
+        "lines": past.said,
         "figure": rounds_figure(past),
         "rows": [history.row(r) for r in past.rounds],
         "icons": history.ICONS,
