@@ -60,8 +60,6 @@ def print_report(report: ReportData, console: Console) -> None:
         out(str(doomed), "yellow")
     for line in (*report.warnings, *decision_lines(report, MAX_DECISIONS)):
         out(sentence(line), "dim")
-    if report.hindsight is not None and report.hindsight.message:
-        out(f"Would stopping early have been safe? {report.hindsight.message}", "dim")
     for head, below in report.headed[:MAX_FINDINGS]:
         _print_finding(out, report, head)
         for finding in below:
@@ -73,6 +71,8 @@ def print_report(report: ReportData, console: Console) -> None:
     out(checks_summary(report), "dim")
     for unlock in report.unlocks[:MAX_UNLOCKS]:
         out(f"→ {unlock.text}", "dim", indent=2)
+    if report.hindsight is not None and report.hindsight.message:
+        out(f"Would stopping early have been safe? {report.hindsight.message}", "dim")
     _print_next(out, report)
 
 
