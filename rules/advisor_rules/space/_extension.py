@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advisor.computed.space import extension, promising, settings
-from advisor.model.space import as_number, rounded
+from advisor.model.space import as_number, outwards
 from advisor.model.study import Study
 from advisor.model.words import setting, trimmed
 from advisor.stats import boundaries
@@ -77,10 +77,11 @@ def _end_of_poor_results(study: Study, tried: settings.Settings, name: str, side
     domain, positions = study.spec.parameters[name], tried.numeric[name]
     if domain.scale != "log" or tried.successes < 2:
         return None
-    outwards, done = positions if side == "high" else 1 - positions, np.isfinite(tried.costs)
+    places, done = positions if side == "high" else 1 - positions, np.isfinite(tried.costs)
     costs = compressed(tried.costs[done])
-    good = outwards[done][costs <= (costs.min() + costs.max()) / 2]
-    poor = outwards[outwards < np.nanmin(good)]
+    good = places[done][costs <= (costs.min() + costs.max()) / 2]
+    poor = places[places < np.nanmin(good)]
     if len(poor) < MIN_POOR:
         return None
-    return rounded(as_number(domain.from_unit(float(poor.max() if side == "high" else 1 - poor.max()))), 2)
+    end = as_number(domain.from_unit(float(poor.max() if side == "high" else 1 - poor.max())))
+    return outwards(end, "low" if side == "high" else "high")
