@@ -83,7 +83,8 @@ def sentence(study: Study, spec: StudySpec) -> str:
     if gain is None:
         return ""
     better = "a result that is better by more than noise" if gain.beyond_noise else "a better result"
-    text = f"The probability of {better} is about {share(significant(gain.chance, 2))}"
+    chance = share(significant(gain.chance, 2))
+    text = f"The probability of {better} is {chance if chance.startswith(('under', 'over')) else f'about {chance}'}"
     return (
         f"{text}, by at most about {trimmed(gain.size, 2)} in {clean(study.spec.objective.metric)}."
         if gain.size > 0
