@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -135,7 +135,7 @@ def init(
     )
     if recipe is not None:
         comment, spec = recipe_study(ctx, parameters)
-        _write_study_files((spec,), "", spec.parameters, out, force=force, comment=comment)
+        _write_study_files((spec,), "", spec.parameters, out, force=force, comment=comment, options_of=trainer_options)
         return
     refuse_recipe_options(lengths)
     compared = _parse_parameter(compare, "compare") if compare else None
@@ -266,6 +266,13 @@ def _parse_value(text: str) -> bool | int | float | str:
     return text
 
 
+def _training_options(spec: StudySpec, explicit: Collection[str]) -> str:
+    """Return the options of the training's command that this study needs, with placeholders for values."""
+    names = [name for name, p in spec.parameters.items() if p.searched or name in explicit]
+    names += ["seed", *(name for name in placeholders.to_pass(spec) if name != "seed")]
+    return " ".join(map(placeholders.option, names))
+
+
 def _write_study_files(
     specs: Sequence[StudySpec],
     compared: str,
@@ -274,11 +281,12 @@ def _write_study_files(
     *,
     force: bool,
     comment: str = "",
+    options_of: Callable[[StudySpec, Collection[str]], str] = _training_options,
 ) -> None:
     """Write one file per study, all files or none, and print the commands that train the studies.
 
     explicit: hyperparameters set by options. The commands pass them to the training even if they are fixed.
-    comment: leading comment of each file. If there is one, the commands use the options of Transformers.
+    comment: leading comment of each file. options_of: returns the options of the training's command.
     """
     slugs = [] if len(specs) == 1 else _file_name_parts([str(s.parameters[compared].value) for s in specs])
     files = [out.with_name(f"{out.stem}-{slug}{out.suffix or '.yaml'}") for slug in slugs] or [out]
@@ -295,18 +303,10 @@ def _write_study_files(
         raise AdvisorError(f"cannot write {str(out)!r}: {error.strerror or error}; pass another --out") from None
     for file, spec in zip(files, named, strict=True):
         click.echo(f"{file}: {spec.goal}")
-    options_of = trainer_options if comment else _training_options
     passed = [options_of(spec, explicit) for spec in specs]
     shown = files if any(options != passed[0] for options in passed) else files[:1]
     for file, options in zip(shown, passed, strict=False):
         click.echo(f"\nadvisor run {shell.quote_word(str(file))} -- python train.py {options}")
-
-
-def _training_options(spec: StudySpec, explicit: Collection[str]) -> str:
-    """Return the options of the training's command that this study needs, with placeholders for values."""
-    names = [name for name, p in spec.parameters.items() if p.searched or name in explicit]
-    names += ["seed", *(name for name in placeholders.to_pass(spec) if name != "seed")]
-    return " ".join(map(placeholders.option, names))
 
 
 def _file_name_parts(values: Sequence[str]) -> list[str]:

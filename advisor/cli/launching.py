@@ -185,7 +185,7 @@ class Launcher:
     warns: bool = True
     """Whether to warn of values that the command does not pass to the training."""
     retry: Literal["none", "silent", "failed", "all"] = "silent"
-    """Which failed trials of earlier launches to restart; see `Retry`."""
+    """Which trials of earlier launches to begin again; see `Retry`."""
     continued: tuple[str, ...] = ()
     """Names or numbers of trials to continue after the guard stopped them."""
     earlier_rounds: bool = False

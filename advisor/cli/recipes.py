@@ -73,7 +73,7 @@ def recipe_options(command: Command) -> Command:
             ),
         )
     ):
-        command = option(command)  # type: ignore[type-var]
+        command = option(command)  # type: ignore[type-var]  # click types the decorator for either kind of command
     return command
 
 

@@ -140,7 +140,7 @@ def _lower_median(costs: FloatArray) -> float:
 def weights(study: Study) -> FloatArray:
     """Return the weight of each trial (trials,) if every setting weighs 1, shared equally by its ended trials.
 
-    A sum of weights counts distinct settings, of which repeats are no further evidence.
+    The sum of the weights of some trials is the number of settings that they show: repeats add nothing to it.
     """
     counts: dict[tuple[Value, ...], int] = {}
     keys = [tuple(trial.params.get(name, "") for name in study.searched) for trial in study.trials]

@@ -63,7 +63,7 @@ class Ledger:
     def __init__(self, location: Location, experiment: str, spec: StudySpec, retry: Retry | None = None) -> None:
         """Open the store, create the experiment if it does not exist, and store the study file in its tags.
 
-        retry: failed trials to begin again; None: none of them.
+        retry: trials of earlier launches to begin again; None: none of them.
         Raises AdvisorError if the store is unreachable, or if trials of another search space exist under the same study name.
         """
         self._spec, self._retry, self._uri = spec, retry or Retry(), absolute_uri(location)
@@ -139,7 +139,7 @@ class Ledger:
             remaining = []
             for key, (job, run_id) in claimed.items():
                 if any(e.key == key and e.run_id != run_id for e in trainings[job.number]):
-                    self._delete_run(run_id)
+                    self._runs.delete(run_id)
                     remaining.append(job)
             if remaining:  # two launchers that withdrew for each other must retry at different times
                 time.sleep(random.uniform(0.05, 1.0))  # noqa: S311
@@ -161,7 +161,7 @@ class Ledger:
             resumed = former if former is not None and former.resumes else None
             for entry in existing:
                 if entry is not resumed:
-                    self._delete_run(entry.run_id)
+                    self._runs.delete(entry.run_id)
             reseeded = self._with_unused_seed(job, seeds) if former is None else _with_seed_of(job, former)
             if resumed is not None:
                 self._resume_run(resumed)
@@ -226,18 +226,14 @@ class Ledger:
             for i in range(0, len(params), _MAX_PARAMS_PER_REQUEST):
                 self._client.log_batch(run_id, params=params[i : i + _MAX_PARAMS_PER_REQUEST])
         except Exception:
-            self._delete_run(run_id)  # a run without hyperparameters is useless
+            self._runs.delete(run_id)  # a run without hyperparameters is useless
             raise
         return run_id
-
-    def _delete_run(self, run_id: str) -> None:
-        if self._client.get_run(run_id).info.lifecycle_stage == "active":  # another launcher may have been faster
-            self._client.delete_run(run_id)
 
     def release(self, run_id: str) -> None:
         """Withdraw the claim to a job whose training could not be started."""
         self._claimant.held.discard(run_id)
-        attempt_once(lambda: self._delete_run(run_id))
+        attempt_once(lambda: self._runs.delete(run_id))
 
     def send_heartbeat(self, run_id: str, details: Mapping[str, Any]) -> None:
         """Send a heartbeat. details: values that identify the training. To be called every `claims.HEARTBEAT_S` seconds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from advisor import contract
@@ -61,7 +61,8 @@ class StudyRuns:
             if (
                 self._retry.trials == "all"
             ):  # at once, so that an interrupted launch can be resumed without `--retry all`
-                self._delete(again)
+                for run_id in again:
+                    self.delete(run_id)
                 runs = self.runs()
             self._again = again
         for entry in self._read_entries(runs):
@@ -70,10 +71,10 @@ class StudyRuns:
                 entries[entry.key] = entry
         return [entries[key] for key in sorted(entries)]
 
-    def _delete(self, run_ids: Iterable[str]) -> None:
-        for run_id in run_ids:
-            if self._client.get_run(run_id).info.lifecycle_stage == "active":  # else another launcher was faster
-                self._client.delete_run(run_id)
+    def delete(self, run_id: str) -> None:
+        """Delete a run in MLflow, which keeps it as deleted; another launcher may have been faster."""
+        if self._client.get_run(run_id).info.lifecycle_stage == "active":
+            self._client.delete_run(run_id)
 
     def trainings(self, jobs: Sequence[Job]) -> Mapping[int, list[Entry]]:
         """Return all trainings that were begun for the trials of these jobs, grouped by trial."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -13,6 +12,7 @@ from advisor.model.words import capital, clean, shorten, spelled, trimmed
 from advisor.report.figures.svg import FIGURE_WIDTH, Frame, Key, px_text
 from advisor.report.model import ReportData
 from advisor.report.plot_data.scale import Scale, limits_of_values
+from advisor.report.text.headline import names_in_goal
 from advisor.report.text.study_diff import as_run, describe, same_domain
 
 BEST_TRIALS = 5
@@ -54,8 +54,8 @@ def range_rows(report: ReportData) -> RangeRows | None:
     old, new = as_run(report).parameters, report.next_studies[0].spec.parameters
     pairs = [(n, old.get(n), new.get(n)) for n in dict.fromkeys([*old, *new])]
     numeric = [(n, a, b) for n, a, b in pairs if any(p is not None and p.numeric and p.searched for p in (a, b))]
-    goal = set(re.split(r"[\s,:;]+", report.next_studies[0].spec.goal))
-    numeric.sort(key=lambda row: (same_domain(row[1], row[2]), clean(row[0]) not in goal))
+    named = names_in_goal(report.next_studies[0].spec)
+    numeric.sort(key=lambda row: (same_domain(row[1], row[2]), clean(row[0]) not in named))
     rows = numeric[:MAX_ROWS]
     if all(same_domain(a, b) for _, a, b in rows):
         return None

@@ -121,21 +121,30 @@ def _marked(spec: StudySpec) -> Message:
     head, _, numbers = spec.goal.partition(": ")
     ranges = [part.partition(" ")[0] in map(clean, spec.parameters) for part in numbers.split("; ")]
     goal = head if len(ranges) > 1 and all(ranges) else spec.goal
+    return Message(tuple(Name(word) if i % 2 else word for i, word in enumerate(_split_at_names(goal, spec)) if word))
+
+
+def names_in_goal(spec: StudySpec) -> frozenset[str]:
+    """Return the cleaned names of the hyperparameters that the study's goal names."""
+    return frozenset(_split_at_names(spec.goal, spec)[1::2])
+
+
+def _split_at_names(text: str, spec: StudySpec) -> list[str]:
+    """Return the parts of a text between the names of the study's hyperparameters, and at odd positions these names."""
     names = sorted({clean(name) for name in spec.parameters} - {""}, key=len, reverse=True)
     if not names:
-        return Message((goal,))
+        return [text]
     # Names may contain spaces; a name ends at a space or a punctuation mark.
-    words = re.split(rf"(?<!\S)({'|'.join(map(re.escape, names))})(?=[\s,:;]|$)", goal)
-    return Message(tuple(Name(word) if i % 2 else word for i, word in enumerate(words) if word))
+    return re.split(rf"(?<!\S)({'|'.join(map(re.escape, names))})(?=[\s,:;]|$)", text)
 
 
 def _other_ranges(report: ReportData, spec: StudySpec) -> Message:
     """Return a clause on the further ranges that the study changes; empty unless its goal states one range."""
-    head, _, numbers = spec.goal.partition(": ")
+    _, _, numbers = spec.goal.partition(": ")
     if not numbers.startswith(tuple("0123456789-")) or "; " in numbers:
         return Message(())
     before = as_run(report).parameters
-    named = set(re.split(r"[\s,:;]+", head))
+    named = names_in_goal(spec)
     names = [n for n, p in spec.parameters.items() if clean(n) not in named and _has_new_range(before.get(n), p)]
     if len(names) == 1:
         return say(", with a new range of {name}", name=Name(names[0]))

@@ -64,6 +64,12 @@ def _crowd(study: Study, name: str, side: Side, crowd: int, of: int) -> Message:
 def _outermost(study: Study, tried: settings.Settings, name: str, side: Side, best: int) -> Message:
     """Return a sentence that the best setting has the outermost value, with the best result of the other values."""
     others = tried.costs[np.isfinite(tried.costs) & (tried.numeric[name] != tried.numeric[name][best])]
+    if not len(others):
+        return say(
+            f"Only the {side}est {{name}}, {{end}}, gives a result.",
+            name=Name(name),
+            end=Setting(tried.trials[best][0].params.get(name)),
+        )
     reached = _outwards(study.positions(name, study.trials), side)
     furthest = _outwards(tried.numeric[name], side)[best] >= np.nanmax(reached) - 1e-9
     value, rest = (Objective(study.objective_value(float(c))) for c in (tried.costs[best], others.min()))

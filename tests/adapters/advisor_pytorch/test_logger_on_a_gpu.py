@@ -42,8 +42,8 @@ class Loop:
         torch.manual_seed(0)
         self.kind = kind
         self.model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Dropout(0.2), nn.Linear(64, 5)).cuda()
-        chosen = {"foreach": {"foreach": True}, "fused": {"fused": True}}.get(kind, {})
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01, **chosen)  # type: ignore[arg-type]
+        chosen: dict[str, Any] = {"foreach": {"foreach": True}, "fused": {"fused": True}}.get(kind, {})
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01, **chosen)
         self.scaler = torch.amp.GradScaler("cuda", init_scale=2.0**40, enabled=kind == "scaled")
         modes = {"compiled": "default", "graphs": "reduce-overhead"}
         self.forward: Any = torch.compile(self.model, mode=modes[kind]) if kind in modes else self.model

@@ -7,8 +7,10 @@ import pytest
 from promise import kept, studies
 from studies import make_study, uniform_study, verdict
 
+from advisor.computed.space import settings
 from advisor.model.change import Advise, SetRange
 from advisor.model.spec import Parameter
+from advisor_rules.space import _boundary_text
 
 LOWEST = "The best trial has the lowest learning_rate that was tried, 1e-5:"
 LR = Parameter(low=1e-5, high=1e-3, scale="log")
@@ -315,3 +317,12 @@ def test_momentum_is_not_extended_if_trials_fail_at_high_learning_rates() -> Non
     ]
     assert verdict("space-boundary", make_study(params, {"val/loss": costs})).status == "fired"
     assert verdict("space-boundary", make_study(params, {"val/loss": failing})).status == "quiet"
+
+
+def test_a_value_that_alone_gives_results_is_compared_with_no_other():
+    params = [{"lr": rate, "momentum": m} for rate in (0.001, 0.01, 0.1) for m in (0.8, 0.9)]
+    losses = [[1.0, 0.5 - 0.1 * i] if i < 2 else [1.0, np.nan] for i in range(6)]
+    study = make_study(params, {"val/loss": losses}, status=["complete"] * 2 + ["diverged"] * 4)
+    tried = settings.read(study)
+    said = str(_boundary_text.message(study, tried, "lr", "low", np.flatnonzero(np.isfinite(tried.costs))))
+    assert said == "Only the lowest lr, 0.001, gives a result."
