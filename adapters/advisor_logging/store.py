@@ -224,8 +224,7 @@ class Store:
         return True
 
     def _retry_value(self, kind: str, name: str, entities: Sequence[Any], error: Exception) -> bool:
-        """Retry storing a value if the error may be temporary. Return whether the value is stored. Raises all errors but
-        refusals."""
+        """Retry storing a value if the error may be temporary. Return whether it is stored. Raises errors except refusals."""
         if _is_refusal(error) or self.refused[name]:
             return False
         for pause in _RETRY_PAUSES_S:

@@ -41,8 +41,7 @@ def exit_status_without_exception(status: str, missing: str) -> ExitStatus:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether a device or the host ran out of memory, by the error's class or, as some allocators have no specific class, by
-    its text."""
+    """Return whether a device or the host ran out of memory. The text also counts, as some allocators raise a general class."""
     text = str(error).lower()
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
         phrase in text for phrase in _OUT_OF_MEMORY_PHRASES
