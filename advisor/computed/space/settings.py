@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -120,6 +120,28 @@ def read(study: Study) -> Settings:
         numeric={n: u for n, u in positions.items() if n in examined and n in numeric},
         choices={n: u for n, u in positions.items() if n in examined and n not in numeric},
         left_out={n: u for n, u in positions.items() if n not in examined},
+    )
+
+
+def lacking_memory(study: Study) -> BoolArray:
+    """Return a mask (n,) of the settings of `read` that only ran out of memory: a limit of the machine, and no bad result."""
+    tried, lacking = read(study), failures.failures(study).out_of_memory
+    return tried.failed & np.array([all(lacking[t.index] for t in group) for group in tried.trials], dtype=np.bool_)
+
+
+def within_memory(study: Study) -> Settings:
+    """Return the settings of `read` without those that only ran out of memory."""
+    tried, keep = read(study), ~lacking_memory(study)
+    if keep.all():
+        return tried
+    return replace(
+        tried,
+        trials=tuple(group for group, kept in zip(tried.trials, keep, strict=True) if kept),
+        costs=tried.costs[keep],
+        failed=tried.failed[keep],
+        numeric={n: u[keep] for n, u in tried.numeric.items()},
+        choices={n: u[keep] for n, u in tried.choices.items()},
+        left_out={n: u[keep] for n, u in tried.left_out.items()},
     )
 
 
