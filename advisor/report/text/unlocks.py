@@ -72,8 +72,9 @@ def _lacks(study: Study, need: Need, known: Mapping[str, int]) -> bool:
 
 
 def _evaluations(study: Study) -> int:
-    """Return the median number of evaluations of the objective in a run that ended."""
-    lengths = [len(study.cost_curve(t)) for t in study.trials if study.ended[t.index]]
+    """Return the median number of evaluations of the objective in a comparable trial, or if there is none, in a run that ended."""
+    trials = study.ranked() or [t for t in study.trials if study.ended[t.index]]
+    lengths = [len(study.cost_curve(t)) for t in trials]
     return int(np.median(lengths)) if lengths else 0
 
 
@@ -92,6 +93,8 @@ def _entry(study: Study, group: _Group, known: Mapping[str, int]) -> Unlock:
     what = _WHAT[group.lack].format(n=n, known=known.get(group.lack))
     if group.lack == "facts" and uses_hook(study):
         what = "Give the hook what it cannot see by itself, such as the validation loader"
+    if group.lack == "full_length" and settings.selected_early(study):
+        what = "Train trials to their end, without pruning"
     return _unlock(what, group.rules, code(study, group.lack, n))
 
 

@@ -138,7 +138,7 @@ class ScientificEffect(Rule):
         effect, these = question.effect, question.these
         bests = [
             (
-                f"best result with {these.label(group)}",
+                f"fitted best result with {these.label(group)}",
                 say(
                     "{value}, from {results}",
                     value=Objective(study.objective_value(float(np.median(effect.best[:, g])))),
