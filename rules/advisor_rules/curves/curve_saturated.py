@@ -56,6 +56,7 @@ class CurveSaturated(Rule):
 
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "steps"
+    compares_results: ClassVar[bool] = True
     predicts: ClassVar[Expectation] = "no-worse"
     while_running: ClassVar[bool] = True
     as_if_ended: ClassVar[bool] = True

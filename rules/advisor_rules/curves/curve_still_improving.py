@@ -64,6 +64,7 @@ class CurveStillImproving(Rule):
 
     playbook: ClassVar[str] = "Examining the training curves"
     goal: ClassVar[Goal] = "steps"
+    compares_results: ClassVar[bool] = True
     predicts: ClassVar[Expectation] = "longer-reaches"
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(

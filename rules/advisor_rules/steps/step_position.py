@@ -56,6 +56,7 @@ class StepPosition(Rule):
 
     playbook: ClassVar[str] = "Deciding how long to train when training is not compute-bound"
     goal: ClassVar[Goal] = "steps"
+    compares_results: ClassVar[bool] = True
 
     best: Count = 5
     """Maximum number of best trials to examine; at least 3 are needed to show late best steps at the 5 % level."""

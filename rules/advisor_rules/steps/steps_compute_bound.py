@@ -58,6 +58,7 @@ class StepsComputeBound(Rule):
 
     playbook: ClassVar[str] = "Determining the number of steps for each training run"
     goal: ClassVar[Goal] = "steps"
+    compares_results: ClassVar[bool] = True
 
     best: Count = 3
     """Maximum number of best trials to examine."""
