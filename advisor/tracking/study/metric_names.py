@@ -86,7 +86,17 @@ def _add_losses(signals: dict[Signal, str], names: list[str], objective: str, po
     exact = [m for m in losses if quantity(m) == ("loss",)] or losses
     train = [m for m in exact if split_of(m) == "train" or (split_of(m) is None and m == "loss")]
     if train:
-        of_batches = max(train, key=lambda m: (m == contract.TRAIN_LOSS, _of_one_batch(m), points[m], m))
+        ours = points.get(contract.TRAIN_LOSS, 0)
+        of_batches = max(
+            train,
+            key=lambda m: (
+                _of_one_batch(m) and points[m] > ours,
+                m == contract.TRAIN_LOSS,
+                _of_one_batch(m),
+                points[m],
+                m,
+            ),
+        )
         signals["train_loss"] = of_batches
         evaluated = [m for m in losses if split_of(m) == "train" and m != of_batches and not _of_one_batch(m)]
         if not evaluated and not _of_one_batch(of_batches) and points[of_batches] <= 2 * points.get(objective, 0):

@@ -184,3 +184,5 @@ def test_a_loss_of_batches_is_no_evaluated_training_loss():
     found = signals("val/loss", train_batch__loss=200, val__loss=200)
     assert found["train_loss"] == "train_batch/loss"
     assert "train_eval_loss" not in found
+    found = signals("val/loss", train_batch__loss=900, train__loss=200, val__loss=200)
+    assert (found["train_loss"], found["train_eval_loss"]) == ("train_batch/loss", "train/loss")
