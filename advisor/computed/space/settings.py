@@ -83,10 +83,15 @@ def require_two(study: Study) -> None:
         raise MissingData("fewer than two settings ended", needs="trials", at_least=2)
 
 
+def selected_early(study: Study) -> bool:
+    """Return True if many trials were pruned, because early results then selected the complete ones."""
+    return sum(t.status == "pruned" for t in study.trials) > MAX_PRUNED * int(study.ended.sum())
+
+
 def require_unpruned(study: Study) -> None:
-    """Raise MissingData if many trials were pruned, because early results then selected the complete ones."""
-    pruned, ended = sum(t.status == "pruned" for t in study.trials), int(study.ended.sum())
-    if pruned > MAX_PRUNED * ended:
+    """Raise MissingData if early results selected the complete trials."""
+    if selected_early(study):
+        pruned, ended = sum(t.status == "pruned" for t in study.trials), int(study.ended.sum())
         raise MissingData(
             f"{pruned} of {ended} trials were pruned, and early results selected the complete ones; this needs trials that are not "
             "pruned (in Optuna, pruner=NopPruner())",
