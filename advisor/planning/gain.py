@@ -2,7 +2,7 @@
 
 Trials of a random or quasi-random search are exchangeable: the best of n + m trials is one of the m new ones with probability
 m / (n + m). The same argument on the results so far also tells how often the new best one leads by more than noise, and by how much
-(`advisor.stats.best_of.record`). It needs no model of the response. On searches of tables of trained networks it was better
+(`advisor.stats.best_of.expected_gain`). It needs no model of the response. On searches of tables of trained networks it was better
 calibrated than a Gaussian process; see `docs/decisions.md`.
 """
 
@@ -73,7 +73,7 @@ def of(study: Study, spec: StudySpec) -> Gain | None:
         return Gain(0.0, 0.0, beyond_noise=True)
     variance = repeats.trial_variance(repeats.settings(study))
     margin = 0.0 if variance is None else difference.prediction_margin(variance, 1, NOISE_LEVEL)
-    chance, size = best_of.record(tried.costs, spec.trials or 1, margin)
+    chance, size = best_of.expected_gain(tried.costs, spec.trials or 1, margin)
     return Gain(chance, min(size, room), variance is not None)
 
 

@@ -37,7 +37,7 @@ class Progress:
     def own_gain(self) -> FloatArray:
         """Gain until the end of training at the steepest recent pace, at each evaluation, shape (n,)."""
         count = len(self.steps)
-        return np.array([reach.own_gain(self.steps, self.level, self.length, at) for at in range(count)])
+        return np.array([reach.extrapolated_gain(self.steps, self.level, self.length, at) for at in range(count)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ class SpaceBoundary(Rule):
         tried.require(max(5, _fewest(len(axes), tried.level(self.false_alarms))), 3)
         numeric, choices = [tried.numeric[n] for n in axes], list(tried.choices.values())
         level = tried.level(self.false_alarms)
-        found = boundaries.crowded(numeric, choices, tried.costs, self.edge, self.likely, level)
+        found = boundaries.crowded_ends(numeric, choices, tried.costs, self.edge, self.likely, level)
         if not found:
             return
         shape = boundaries.responses(numeric, choices, boundaries.gains(tried.costs), self.edge)
@@ -132,7 +132,7 @@ class SpaceBoundary(Rule):
         study: Study,
         tried: settings.Settings,
         name: str,
-        crowded: boundaries.Crowded,
+        crowded: boundaries.CrowdedEnd,
         moved: _extension.Moved,
     ) -> Finding:
         side = crowded.side
@@ -201,7 +201,7 @@ def _advice(study: Study, name: str, side: Side, moved: _extension.Moved) -> tup
 def _turns_inside(study: Study, tried: settings.Settings, name: str, side: Side) -> bool:
     """Return True if the optimum of the only searched hyperparameter is visible inside its range."""
     fine = np.isfinite(tried.costs) & np.isfinite(tried.numeric[name])
-    return len(study.searched) == 1 and boundaries.turned(tried.numeric[name][fine], tried.costs[fine], side)
+    return len(study.searched) == 1 and boundaries.turns_inside(tried.numeric[name][fine], tried.costs[fine], side)
 
 
 def _without_two(tried: settings.Settings, name: str, side: Side, level: float) -> bool:
