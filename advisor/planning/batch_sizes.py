@@ -31,7 +31,7 @@ def in_next_study(study: Study, name: str, best: Value | None) -> Parameter:
     size = fastest or throughput.largest_of_good(study, name) or as_number(best)
     if not size > 0:  # a word such as "auto"
         return parameter.fixed_at(best, why="as in the best trial")
-    value = throughput.usable(study, name, size)
+    value = throughput.usable_size(study, name, size)
     whole = int(value) if value.is_integer() else value
     return parameter.fixed_at(whole, why=_reason(study, name, fastest, value, size))
 

@@ -26,8 +26,8 @@ soon clusters on some axis.
 def p_value(positions: FloatArray, costs: FloatArray) -> float:
     """Return the p-value of the hypothesis that points were placed without regard to earlier costs; 1 for fewer than 10 points.
 
-    positions: (n, d) in the order of the trials, in 0..1, NaN if a point lacks the axis; costs: (n,), NaN for failed trials. The
-    test is a permutation test of two statistics with a Bonferroni correction. One is the distance to the best earlier point; the other
+    positions: (n, d) in the order of the trials, in 0..1, NaN if a point lacks the axis; costs: (n,), NaN for failed trials. It is
+    a permutation test of two statistics with a Bonferroni correction. One is the distance to the best earlier point; the other
     is the difference between the distances to good and to bad earlier points. Evenly covered axes are left out, because a grid that
     is traversed in order would look adaptive.
     """
