@@ -16,14 +16,14 @@ from advisor.report.text.best_value import best_sentence
 from advisor.report.text.headline import headline
 
 if TYPE_CHECKING:
-    from advisor.tracking.publish import Published
+    from advisor.tracking.publish import ReportRun
 
 
 _STATUSES = ("fired", "quiet", "not-assessed", "broken")
 """Statuses of a verdict, in the order in which the tag counts them."""
 
 
-def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | None = None) -> Published:
+def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | None = None) -> ReportRun:
     """Log the report's files as artifacts and the findings as tags of the run "advisor" in the experiment.
 
     That run is created once and reused, and analyses ignore it. The experiment's description gets the headline and a link to the
