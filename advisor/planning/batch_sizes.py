@@ -37,7 +37,7 @@ def in_next_study(study: Study, name: str, best: Value | None) -> Parameter:
 
 
 def needs_throughput(study: Study) -> bool:
-    """Return whether the study searched a batch size, but did not log the throughput to choose it by."""
+    """Return whether the study searched a batch size, but did not log the throughput that should decide it."""
     return len(throughput.speeds(study)) < 2
 
 

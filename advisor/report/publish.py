@@ -36,7 +36,9 @@ def log_to_mlflow(report: ReportData, experiment: str, *, tracking_uri: str | No
 
 
 def tags(report: ReportData) -> dict[str, str]:
-    """Return the tags: the headline, the description that MLflow displays, the rules that fired, and the number of the others."""
+    """Return the tags: the headline, the description that MLflow displays, the rules that fired, and the number of other
+    verdicts.
+    """
     title = headline(report)
     findings = "\n".join(f"- {_note(f.message)} {_note(f.action)}" for f in report.heads)
     summary = _note(f"{title} {best_sentence(report)}")

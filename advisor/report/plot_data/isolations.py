@@ -84,7 +84,7 @@ def _p_of_worst(groups: Sequence[Sequence[_Setting]], drawn: int, worst: float) 
 def _separating(study: Study, name: str, best: Sequence[_Setting], worst: Sequence[_Setting]) -> list[str]:
     """Return the other hyperparameters whose values in the best slice do not overlap with those in the worst slice.
 
-    The data cannot show if one of them or the isolated hyperparameter causes the difference between the two slices.
+    The data cannot show if the isolated hyperparameter or one of these others causes the difference between the two slices.
     """
     found = []
     for other, parameter in study.searched.items():

@@ -319,7 +319,7 @@ def _levels(params: Sequence[Mapping[str, Value]]) -> dict[str, _Levels]:
 
 
 def _dependent_by_levels(name: str, levels: Mapping[str, _Levels]) -> Dependent | None:
-    """Return the dependent of a number that two discrete hyperparameters determine, and that has more values than each of them.
+    """Return the number as dependent if two discrete hyperparameters determine it and it has more values than each of them.
 
     For example, the number of weights follows from depth and width.
     """

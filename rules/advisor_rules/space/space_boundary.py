@@ -187,9 +187,7 @@ def _advice(study: Study, name: str, side: Side, moved: _extension.Moved) -> tup
     domain = study.spec.parameters[name]
     end, to = (domain.high, moved.high) if side == "high" else (domain.low, moved.low)
     if parameter_kinds.searches_architecture(study, name):
-        text = (
-            "Decide if {name} {beyond} {end} is worth its cost. If so, compare {end} and {to} in a study of their own."
-        )
+        text = "Decide if {name} {beyond} {end} is worth its cost. If so, compare {end} and {to} in a separate study."
         beyond = "above" if side == "high" else "below"
         action = say(text, name=Name(name), beyond=beyond, end=Setting(end), to=Setting(to))
         return action, Advise(text=str(action))
