@@ -69,17 +69,11 @@ class Tail:
         return self.base + self.freedom * self.scale * grown
 
 
-def upper_tail(values: FloatArray) -> Tail | None:
-    """Return the upper tail of finite values (n,) above their median; None if fewer than 4 values lie above it.
-
-    If there are many values, the tail begins at their upper quartile, which follows tails of any weight more closely.
-    """
-    base = float(np.median(values)) if len(values) else 0.0
-    above = np.sort(values[values > base])
-    if len(above) >= _MIN_TAIL:
-        base = float(above[len(above) // 2])
-        above = above[above > base]
-    return _tail(above - base, base, len(above), 1.0) if len(above) >= 4 else None
+def upper_tail(values: FloatArray, begin: float = 0.5) -> Tail | None:
+    """Return the upper tail of finite values (n,) above their quantile `begin`; None if fewer than 4 values lie above it."""
+    base = float(np.quantile(values, begin)) if len(values) else 0.0
+    excesses = np.sort(values[values > base]) - base
+    return _tail(excesses, base, len(excesses), 1.0) if len(excesses) >= 4 else None
 
 
 def level_tail(moves: FloatArray, width: int) -> Tail | None:
