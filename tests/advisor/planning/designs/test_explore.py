@@ -45,7 +45,8 @@ def test_failed_trials_are_no_data() -> None:
     ends = [math.nan if s == "diverged" else float(c) for s, c in zip(status, few.costs, strict=True)]
     data = make_study([t.params for t in few.trials], {"val/loss": [[1.0, end] for end in ends]}, status=status)
     failing = replace(few, trials=data.trials, metrics=data.metrics, signals=data.signals)
-    assert (
+    more = missing_trials(failing, base(failing), UNKNOWN, at_end=False)
+    assert more == missing_trials(few, base(few), UNKNOWN, at_end=False) + 7
         missing_trials(failing, base(failing), UNKNOWN, at_end=False)
         == missing_trials(few, base(few), UNKNOWN, at_end=False) + 7
     )
