@@ -47,9 +47,6 @@ def test_failed_trials_are_no_data() -> None:
     failing = replace(few, trials=data.trials, metrics=data.metrics, signals=data.signals)
     more = missing_trials(failing, base(failing), UNKNOWN, at_end=False)
     assert more == missing_trials(few, base(few), UNKNOWN, at_end=False) + 7
-        missing_trials(failing, base(failing), UNKNOWN, at_end=False)
-        == missing_trials(few, base(few), UNKNOWN, at_end=False) + 7
-    )
 
 
 def test_an_open_comparison_gets_more_trials_of_all_values_instead_of_an_adaptive_search() -> None:
