@@ -18,7 +18,9 @@ from advisor.model.words import count
 from advisor.stats import importance, screening
 
 MAX_AXES = 40
-"""Maximum number of hyperparameters that the rules about the space examine; the run time of some rules grows with its cube."""
+"""Maximum number of hyperparameters that the rules about the space examine; the run time of some rules grows with the cube of this
+number.
+"""
 MAX_COLUMNS = 1000
 """Maximum number of coordinates of these hyperparameters: one for a number, one per level for a choice."""
 
@@ -28,7 +30,7 @@ MAX_PRUNED = 0.2
 
 @dataclass(frozen=True)
 class Settings:
-    """The n distinct settings that a study tried. Repeats of a setting with other seeds are pooled: they are one observation."""
+    """The n distinct settings that a study tried. Repeats of a setting with other seeds are combined into one observation."""
 
     trials: tuple[tuple[Trial, ...], ...]
     costs: FloatArray

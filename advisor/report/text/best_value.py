@@ -17,9 +17,9 @@ from advisor.report.text.study_diff import as_run, same_domain
 _PARAMETERS = 4
 """Maximum number of hyperparameters that the sentence on the best trial mentions."""
 EARLY = 0.5
-"""Share of the best trial's training before which its best value is worth a sentence."""
+"""Maximum share of the best trial's training up to its best step for a sentence to mention the early best value."""
 MIN_LENGTH = 0.5
-"""Minimum length of the best trial, as a share of the other trials' median length, for results to be of the same training."""
+"""Minimum length of the best trial, as a share of the other trials' median length, for their results to be of the same training."""
 
 
 def best_sentence(report: ReportData) -> Message:
@@ -192,7 +192,7 @@ def _between_means(report: ReportData) -> Iterator[Message]:
 
 
 def _lead(report: ReportData) -> float | None:
-    """Return the distance from the best trial to the best one of another setting; None if there is no such trial."""
+    """Return the distance from the best trial to the best trial of another setting; None if there is no such trial."""
     other = _next_setting(report)
     best = report.best
     return None if other is None or other.best is None or best is None else abs(other.best - best.value)
