@@ -7,6 +7,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from promise import ALL
 
 from advisor.model.errors import AdvisorError
 from advisor.model.reading import Reading
@@ -84,7 +85,7 @@ def specs(draw):
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 if ALL else 100, deadline=None)
 @given(specs())
 def test_what_is_written_is_read_back_unchanged(spec):
     text = dump(spec)
