@@ -16,7 +16,7 @@ import numpy as np
 from advisor.computed.decision import repeats
 from advisor.history.selection import own_name
 from advisor.model.errors import AdvisorError
-from advisor.model.space import FloatArray
+from advisor.model.space import FloatArray, SettingKey
 from advisor.model.study import Study, Trial
 from advisor.model.words import shorten
 from advisor.stats import difference
@@ -52,7 +52,7 @@ class Record:
 class Proposal:
     """A setting and its runs, in the order of their start."""
 
-    key: repeats.Key
+    key: SettingKey
     name: str
     """Name of its runs, or of its first run if other settings have runs with the same name."""
     trials: tuple[Trial, ...]
@@ -86,7 +86,7 @@ class Proposal:
 def key_with(tags: Collection[str] = ()) -> repeats.KeyOf:
     """Return a function that returns the key of a trial's setting: hyperparameters, commit and the values of these tags."""
 
-    def key(trial: Trial) -> repeats.Key:
+    def key(trial: Trial) -> SettingKey:
         own = [(f"tag {name}", trial.tags.get(name, "")) for name in sorted(tags) if name not in trial.params]
         return (*repeats.key(trial), ("commit", trial.commit), *own)
 
@@ -96,10 +96,10 @@ def key_with(tags: Collection[str] = ()) -> repeats.KeyOf:
 def proposals(study: Study, key: repeats.KeyOf) -> list[Proposal]:
     """Return all settings of the study in the order of their first start."""
     with_results = {key(s.trials[0]): s for s in repeats.settings_of(study, study.trials, key)}
-    groups: dict[repeats.Key, list[Trial]] = {}
+    groups: dict[SettingKey, list[Trial]] = {}
     for trial in sorted(study.trials, key=repeats.start):
         groups.setdefault(key(trial), []).append(trial)
-    owners: dict[str, set[repeats.Key]] = {}
+    owners: dict[str, set[SettingKey]] = {}
     for setting_key, trials in groups.items():
         for trial in trials:
             owners.setdefault(own_name(trial), set()).add(setting_key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, Self, TypeAlias
 
@@ -26,9 +26,21 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 TOLERANCE = 1e-6
 """Relative tolerance for comparing values, because 32-bit floats and text round them before they are logged."""
 
+SettingKey: TypeAlias = tuple[tuple[str, str], ...]
+"""Identifies a setting: (name, value as text) of each hyperparameter, sorted."""
+
 Kind = Literal["float", "int", "categorical", "bool"]
 Scale = Literal["linear", "log", "reverse-log"]
 """A reverse-log scale is logarithmic in 1 - value: the ranges 0.9 to 0.99 and 0.99 to 0.999 have equal length on it."""
+
+
+def setting_key(params: Mapping[str, Value]) -> SettingKey:
+    """Return the key of a setting. Numbers are rounded to seven digits, because they pass through text and 32-bit floats."""
+    return tuple(sorted((name, _rounded(value)) for name, value in params.items()))
+
+
+def _rounded(value: Value) -> str:
+    return f"{float(value):.7g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
 class Domain(BaseModel):

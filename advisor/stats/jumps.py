@@ -70,10 +70,16 @@ class Tail:
 
 
 def upper_tail(values: FloatArray) -> Tail | None:
-    """Return the upper tail of finite values (n,) above their median; None if fewer than 4 values lie above it."""
-    centre = float(np.median(values)) if len(values) else 0.0
-    excesses = np.sort(values[values > centre]) - centre
-    return _tail(excesses, centre, len(excesses), 1.0) if len(excesses) >= 4 else None
+    """Return the upper tail of finite values (n,) above their median; None if fewer than 4 values lie above it.
+
+    If there are many values, the tail begins at their upper quartile, which follows tails of any weight more closely.
+    """
+    base = float(np.median(values)) if len(values) else 0.0
+    above = np.sort(values[values > base])
+    if len(above) >= _MIN_TAIL:
+        base = float(above[len(above) // 2])
+        above = above[above > base]
+    return _tail(above - base, base, len(above), 1.0) if len(above) >= 4 else None
 
 
 def level_tail(moves: FloatArray, width: int) -> Tail | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +12,7 @@ from advisor.computed import computed
 from advisor.computed.space import failures
 from advisor.model.finding import MissingData
 from advisor.model.reading import Decision
-from advisor.model.space import BoolArray, FloatArray, Value, is_learning_rate
+from advisor.model.space import BoolArray, FloatArray, SettingKey, is_learning_rate, setting_key
 from advisor.model.study import Study, Trial
 from advisor.model.words import count
 from advisor.stats import importance, screening
@@ -97,11 +98,11 @@ def require_unpruned(study: Study) -> None:
 def read(study: Study) -> Settings:
     """Return the settings of the ended trials, in an order that does not depend on when they ran."""
     has_failed = failures.failures(study).any
-    pools: dict[tuple[Value, ...], list[Trial]] = {}
+    pools: dict[SettingKey, list[Trial]] = {}
     for trial in study.trials:
         # A pruned trial is censored: its result at full length is unknown, and it did not fail.
         if study.ended[trial.index] and (study.comparable[trial.index] or not study.feasible[trial.index]):
-            pools.setdefault(tuple(trial.params.get(name, "") for name in study.searched), []).append(trial)
+            pools.setdefault(_key(study, trial), []).append(trial)
     rows = [_pool(group, study.costs, has_failed) for group in pools.values()]
     first = [group[0] for group in pools.values()]
     positions = {name: study.positions(name, first) for name in study.searched}
@@ -142,11 +143,14 @@ def weights(study: Study) -> FloatArray:
 
     The sum of the weights of some trials is the number of settings that they show: repeats add nothing to it.
     """
-    counts: dict[tuple[Value, ...], int] = {}
-    keys = [tuple(trial.params.get(name, "") for name in study.searched) for trial in study.trials]
-    for trial, key in zip(study.trials, keys, strict=True):
-        counts[key] = counts.get(key, 0) + bool(study.ended[trial.index])
-    return np.array([1 / counts[k] if counts[k] else 0.0 for k in keys]) * study.ended
+    keys = [_key(study, trial) for trial in study.trials]
+    counts = Counter(key for key, ended in zip(keys, study.ended, strict=True) if ended)
+    return np.array([1 / counts[key] if ended else 0.0 for key, ended in zip(keys, study.ended, strict=True)])
+
+
+def _key(study: Study, trial: Trial) -> SettingKey:
+    """Return the key of a trial's setting among the searched hyperparameters."""
+    return setting_key({name: trial.params.get(name, "") for name in study.searched})
 
 
 def decisions(study: Study) -> tuple[Decision, ...]:

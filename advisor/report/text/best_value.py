@@ -6,10 +6,9 @@ import math
 import statistics
 from collections.abc import Iterator
 
-from advisor.computed.decision.repeats import key_of
 from advisor.model.message import Item, Message, Name, Objective, joined, say
 from advisor.model.prediction import significant
-from advisor.model.space import is_learning_rate
+from advisor.model.space import is_learning_rate, setting_key
 from advisor.model.words import capital, count, number, setting, share, shorten, spelled
 from advisor.report.model import ReportData
 from advisor.report.plot_data.model import TrialRow
@@ -200,7 +199,7 @@ def _lead(report: ReportData) -> float | None:
 def _ties(report: ReportData) -> int:
     """Return the number of other settings with the best trial's result; 1 if no setting is known to repeat."""
     rows = [t for _, t in report.ranked]
-    keys = {key_of(t.params) for t in rows if t.best == rows[0].best} - {key_of(rows[0].params)}
+    keys = {setting_key(t.params) for t in rows if t.best == rows[0].best} - {setting_key(rows[0].params)}
     return max(len(keys), 1)
 
 
@@ -208,7 +207,7 @@ def _next_setting(report: ReportData) -> TrialRow | None:
     """Return the best trial whose setting differs from the best trial's; the next trial if no setting is known to repeat."""
     rows = [t for _, t in report.ranked]
     repeat = rows[1] if len(rows) > 1 and report.spread is None else None
-    return next((t for t in rows[1:] if key_of(t.params) != key_of(rows[0].params)), repeat)
+    return next((t for t in rows[1:] if setting_key(t.params) != setting_key(rows[0].params)), repeat)
 
 
 def key_figures(report: ReportData) -> tuple[tuple[str, str, str], ...]:
