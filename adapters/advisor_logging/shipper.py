@@ -17,7 +17,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from importlib.abc import MetaPathFinder
 from io import RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -325,15 +324,6 @@ def lock_spool(folder: Path) -> FileLock | None:
     return held
 
 
-class _NoPandas(MetaPathFinder):
-    """Hides pandas from MLflow and pyarrow. They import it if they can, which takes a fifth of the start, and work without it."""
-
-    def find_spec(self, fullname: str, *_: object) -> None:
-        """Raise ModuleNotFoundError for pandas."""
-        if fullname == "pandas":
-            raise ModuleNotFoundError("a shipper works without pandas", name=fullname)
-
-
 def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
     """Deliver one spool after another, until a line contains null or the trainer exits.
 
@@ -343,7 +333,6 @@ def main(trainer: Mapping[str, Any], lines: RawIOBase) -> None:
     if hasattr(os, "nice"):
         os.nice(10)
     logging.disable()  # standard error is only for the cause of an exit; problems of the store are written to `status.json`
-    sys.meta_path.insert(0, _NoPandas())
     jobs: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
     threading.Thread(target=_read_jobs, args=(lines, jobs), daemon=True).start()
     job = _next_job(jobs, trainer)
