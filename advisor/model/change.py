@@ -141,8 +141,8 @@ class SetSchedule(FrozenModel):
 
 
 class RepeatTrial(FrozenModel):
-    """Change that repeats a setting with other seeds, to measure the variation between seeds or to compare it with
-    other settings.
+    """Change that repeats a setting with other seeds, to measure the variation between seeds or to compare the
+    setting with others.
     """
 
     kind: Literal["repeat-trial"] = "repeat-trial"
@@ -186,7 +186,7 @@ def _is_same(one: Value | None, other: Value | None) -> bool:
 
 
 def _compared_parameter(old: Parameter | None, values: tuple[Value, ...], why: str) -> Parameter:
-    """Return the parameter with these choices, which a study compares."""
+    """Return the parameter as a comparison of these values."""
     kind = old.type if old is not None and old.type in ("float", "int") else None
     return Parameter(role="scientific", type=kind, choices=values, when=old.when if old is not None else None, why=why)
 
@@ -245,7 +245,7 @@ class Advise(FrozenModel):
     text: str
     """The advice in one imperative sentence."""
     new_scores: bool = False
-    """Whether it changes the validation data, so that later scores are not comparable with earlier ones."""
+    """True if the advice changes the validation data, so that later scores are not comparable with earlier ones."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
         """Return the spec with the advice added to its notes."""

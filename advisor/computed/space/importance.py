@@ -15,7 +15,7 @@ from advisor.model.study import Study
 from advisor.stats import importance
 
 FALSE_ALARMS = 0.05
-"""Maximum p-value of the test that results are unrelated to all hyperparameters for an effect to count as found."""
+"""Maximum p-value at which an effect counts as found; the null hypothesis is that results depend on no hyperparameter."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from advisor.report.model import Unlock
 from advisor.report.text.logging_code import HOOKED, code, uses_hook
 
 MIN_SHARE = 0.75
-"""Minimum share of a group's checks that its line unlocks; checks that need still more get a line of their own."""
+"""Minimum share of a group's checks that its line unlocks; checks that need still more get a separate line."""
 
 _WHAT: Mapping[Lack, str] = {
     "evaluations": "Evaluate {n} times a run instead of {known}",
@@ -35,7 +35,7 @@ _WHAT: Mapping[Lack, str] = {
     "full_length": "Train good trials for all of max_train_steps",
 }
 _MIN_REPEATS = 3
-"""Number of seeds to repeat a setting with if no check names one."""
+"""Number of seeds with which to repeat a setting if no check states a number."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Recognises trials whose launch failed: they ended before the first step, for a reason that no hyperparameter can cause.
 
-Such trials say nothing about the search space. Lack of memory does, also before the first step, and so may other crashes.
+Such trials say nothing about the search space. A lack of memory does, even before the first step, and other crashes may.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _PROGRAM_ERROR = re.compile(
 def find_launch_failures(
     runs: Sequence[Run], blocks: Mapping[str, CurveBlock], errors: Mapping[int, str], crashed: Iterable[int]
 ) -> list[int]:
-    """Return those of the crashed trials whose launch failed. errors: error text by trial.
+    """Return the crashed trials whose launch failed. errors: error text by trial.
 
     A launch failed if the trial logged nothing and the error is one of the program, or if no trial logged anything under the
-    command of `advisor run` that launched it, while trials did under another command.
+    command of `advisor run` that launched it, while trials under another command did.
     """
     silent = ~logged(blocks, len(runs))
     commands = [_command(run) for run in runs]

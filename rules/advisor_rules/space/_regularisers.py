@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from advisor.model import parameter_kinds
+from advisor.model.optimizers import optimizer_name
 from advisor.model.space import Domain, words_of
 from advisor.model.study import Study, Trial
 
@@ -37,9 +38,7 @@ def strong_decay(study: Study, otherwise: float = STRONG_DECAY, sgd: float = STR
 
 
 def _optimizer(trial: Trial) -> str:
-    optimizers = [v for n, v in trial.params.items() if parameter_kinds.chooses_optimizer(n)]
-    text = str(optimizers[0] if optimizers else trial.facts.get("optimizer", "")).lower()
-    return text.rsplit(".", 1)[-1]
+    return optimizer_name(trial.params, trial.facts).lower().rsplit(".", 1)[-1]
 
 
 def ends(domain: Domain) -> tuple[float, float]:

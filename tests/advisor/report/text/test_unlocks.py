@@ -126,3 +126,12 @@ def test_the_use_of_a_gpu_is_not_asked_of_a_training_on_a_cpu():
     on_cpu = replace(study, trials=tuple(replace(t, facts={"device": "cpu"}) for t in study.trials))
     assert unlocks(on_cpu, missing(Need("gpu"))) == ()
     assert len(unlocks(study, missing(Need("gpu")))) == 1
+
+
+def test_evaluations_are_those_of_trials_with_a_comparable_result() -> None:
+    curves = [[1.0]] * 8 + [[1.0, 0.9, 0.8, 0.7, 0.6, 0.5]] * 2
+    params = [{"learning_rate": 0.1 / (i + 1)} for i in range(10)]
+    study = make_study(params, {"val/loss": curves}, status=["pruned"] * 8 + ["complete"] * 2)
+    evaluate, unpruned = unlocks(study, missing(Need("evaluations", 32), Need("full_length")))
+    assert "32 times a run instead of 6" in evaluate.text
+    assert "Train trials to their end, without pruning" in unpruned.text

@@ -179,3 +179,11 @@ def test_the_losses_of_a_game_are_no_training_loss():
     assert metric_names.find_signals(points, "fid", points) == {}
     points |= {"train/loss": 1000}
     assert metric_names.find_signals(points, "fid", points) == {"train_loss": "train/loss"}
+
+
+def test_a_loss_of_batches_is_no_evaluated_training_loss():
+    found = signals("val/loss", train_batch__loss=200, val__loss=200)
+    assert found["train_loss"] == "train_batch/loss"
+    assert "train_eval_loss" not in found
+    found = signals("val/loss", train_batch__loss=900, train__loss=200, val__loss=200)
+    assert (found["train_loss"], found["train_eval_loss"]) == ("train_batch/loss", "train/loss")
