@@ -107,11 +107,11 @@ def ask(study: Study, question: Question, experiment: str) -> Answer:
     ambiguous or invalid.
     """
     case = _build_case(study, question, experiment)
-    early_answer = _without_test(case)
+    early_answer = _decide_without_test(case)
     if early_answer is not None:
         return early_answer
     assert case.floor is not None
-    worthwhile = _worthwhile(question.worthwhile, case)
+    worthwhile = _worthwhile_gain(question.worthwhile, case)
     test = _test(case, case.floor, worthwhile)
     lead = test.lead
     half_interval = half_width(lead.error, lead.freedom, worthwhile, 0.95)
@@ -212,7 +212,7 @@ def _number_kept(case: _Case) -> int:
     return sum(p.kept_at is not None for p in case.every if p is not case.candidate)
 
 
-def _worthwhile(text: str | None, case: _Case) -> float:
+def _worthwhile_gain(text: str | None, case: _Case) -> float:
     assert case.floor is not None
     if text is None:
         return WORTHWHILE * case.floor.sd
@@ -254,7 +254,7 @@ def _test(case: _Case, floor: Floor, worth: float) -> SequentialTest:
 # --- the decision ---------------------------------------------------------------------------------------------------------------
 
 
-def _without_test(case: _Case) -> Answer | None:
+def _decide_without_test(case: _Case) -> Answer | None:
     """Return the answer if it does not need a test: no result, a violated limit, or no noise floor."""
     candidate, incumbent = case.candidate, case.incumbent
     name = quoted(candidate.name)

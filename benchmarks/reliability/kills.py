@@ -198,7 +198,7 @@ def main() -> None:
     columns = ("kills", "half-written", "lost", "doubled", "leftovers", "failed")
     print(f"{'command':28}" + "".join(f"{name:>14}" for name in columns))
     for name in args.only:
-        damage = once(name, VICTIMS[name], args.kills, args.seed, args.minutes)
+        damage = kill_command(name, VICTIMS[name], args.kills, args.seed, args.minutes)
         numbers = (damage.kills, damage.half, damage.lost, damage.doubled, damage.leftovers, damage.failed)
         print(f"{name:28}" + "".join(f"{number:>14}" for number in numbers), flush=True)
         for line in dict.fromkeys(damage.messages):
@@ -208,7 +208,7 @@ def main() -> None:
 Make = Callable[[Path], contextlib.AbstractContextManager[Victim]]
 
 
-def once(name: str, make: Make, kills: int, seed: int, minutes: float = math.inf) -> Damage:
+def kill_command(name: str, make: Make, kills: int, seed: int, minutes: float = math.inf) -> Damage:
     """Kill one command in a new temporary folder."""
     with tempfile.TemporaryDirectory(prefix="advisor-kills-") as folder:
         stage = Stage(Path(folder))

@@ -44,11 +44,11 @@ def make_server(tools: Tools) -> MCPServer[None]:
         tools.check_study,
     ):
         hints = ToolAnnotations(read_only_hint=tool not in writing, destructive_hint=False, open_world_hint=False)
-        server.add_tool(_answering(tool, lock), annotations=hints, structured_output=False)
+        server.add_tool(_with_protocol_answer(tool, lock), annotations=hints, structured_output=False)
     return server
 
 
-def _answering(tool: Callable[..., str], lock: threading.Lock) -> Callable[..., CallToolResult]:
+def _with_protocol_answer(tool: Callable[..., str], lock: threading.Lock) -> Callable[..., CallToolResult]:
     """Return the tool as a function whose answer or error is a result of the protocol. Only one call runs at a time."""
 
     @functools.wraps(tool)

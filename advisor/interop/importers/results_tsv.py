@@ -98,7 +98,7 @@ class ResultsTsv:
         numeric = self._numeric_columns(rows, shown)
         ended = [row for row in rows if not _RUNNING.match(row.cells.get(_STATUS, ""))]
         for row in ended:
-            _check(row, numeric[0], shown)
+            _check_row(row, numeric[0], shown)
         tags = {contract.TAG_OBJECTIVE: numeric[0]}
         if direction := direction_of(numeric[0]) or _direction_of_keeps(ended, numeric):
             tags[contract.TAG_DIRECTION] = direction
@@ -110,7 +110,7 @@ class ResultsTsv:
             seen[row.commit] += 1
             name = row.commit if seen[row.commit] == 1 else f"{row.commit}-{seen[row.commit]}"
             key = ("results-tsv", first, row.commit, str(seen[row.commit]))
-            runs.append(SourceRun(name, key, experiment, _Reader(row, numeric, tags), experiment_tags=tags))
+            runs.append(SourceRun(name, key, experiment, _RowReader(row, numeric, tags), experiment_tags=tags))
         return runs, _notes(ended, len(rows) - len(ended), shown)
 
     def _numeric_columns(self, rows: Sequence[_Row], shown: str) -> list[str]:
@@ -147,7 +147,7 @@ def _read_rows(path: Path) -> list[_Row]:
     return rows
 
 
-def _check(row: _Row, objective: str, shown: str) -> None:
+def _check_row(row: _Row, objective: str, shown: str) -> None:
     """Raise AdvisorError if the objective is not a number, or if the cells do not match the header."""
     value, status = row.cells[objective], row.cells.get(_STATUS, "")
     where = f"{shown}, line {row.line}"
@@ -188,7 +188,7 @@ def _notes(rows: Sequence[_Row], running: int, shown: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _RowReader:
     """Reads the run of one row."""
 
     row: _Row

@@ -9,7 +9,7 @@ import numpy as np
 
 from advisor.model.space import FloatArray
 from advisor.model.spec import Objective, Parameter, StudySpec
-from worlds.world import Made, Random, Store
+from worlds.world import Random, SimulatedStudy, Store
 
 COMPARED: Mapping[str, Sequence[Any]] = {
     "activation": ("relu", "gelu", "swish", "tanh", "elu", "mish"),
@@ -59,21 +59,21 @@ def store_of(
     return store, objective, "maximize" if accuracy else "minimize"
 
 
-def made(
+def make_study(
     random: Random,
     params: Sequence[Mapping[str, Any]],
     costs: FloatArray,
     truth: Mapping[str, Any],
     space: Mapping[str, Parameter] | None = None,
     stuck: Sequence[float] = (),
-) -> Made:
+) -> SimulatedStudy:
     """Return the study, with a study file if the space is passed."""
     store, objective, direction = store_of(random, params, costs, stuck)
     arguments: dict[str, Any] = {"objective": objective, "direction": direction}
     if space is not None:
         goal = Objective(metric=objective, direction="maximize" if direction == "maximize" else "minimize")
         arguments = {"spec": StudySpec(study="experiment", objective=goal, parameters=space)}
-    return Made(store.experiment(), arguments, truth)
+    return SimulatedStudy(store.experiment(), arguments, truth)
 
 
 def response(random: Random, at: FloatArray, optimum: FloatArray, weights: FloatArray) -> FloatArray:
