@@ -13,13 +13,13 @@ from advisor_logging.table import Table
 Direction = Literal["minimize", "maximize"]
 
 
-def is_better(value: float, than: float, direction: Direction) -> bool:
-    """Return whether `value` is better than `than`. Any finite value is better than a non-finite one."""
+def is_better(value: float, reference: float, direction: Direction) -> bool:
+    """Return whether `value` is better than `reference`. Any finite value is better than a non-finite one."""
     if not math.isfinite(value):
         return False
-    if not math.isfinite(than):
+    if not math.isfinite(reference):
         return True
-    return value < than if direction == "minimize" else value > than
+    return value < reference if direction == "minimize" else value > reference
 
 
 class Outcome:

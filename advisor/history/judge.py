@@ -63,8 +63,8 @@ def _judge(study: Study, prediction: Prediction, verdict_of: VerdictOf) -> Judge
     return _judge_value_reached(study, expects)
 
 
-def _judgement(kept: bool) -> Judgement:
-    return "kept" if kept else "not kept"
+def _judgement(came_true: bool) -> Judgement:
+    return "kept" if came_true else "not kept"
 
 
 def _judge_beyond(study: Study, expects: BestBeyond) -> JudgementWithReason:

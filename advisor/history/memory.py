@@ -54,8 +54,8 @@ class NearbySettings(FrozenModel):
     tried: tuple[TriedSetting, ...]
 
 
-def remember(study: Study, text: str, experiment: str, most: int = 10) -> NearbySettings:
-    """Return the `most` settings nearest to the setting that `text` names: a run, a commit, or NAME=VALUE,... (tried or not).
+def remember(study: Study, text: str, experiment: str, limit: int = 10) -> NearbySettings:
+    """Return the `limit` settings nearest to the setting that `text` names: a run, a commit, or NAME=VALUE,... (tried or not).
 
     If no hyperparameter varies, for example because only the code changes, return the named setting and the latest others. Raises
     AdvisorError if the text names neither a run nor a hyperparameter.
@@ -71,7 +71,7 @@ def remember(study: Study, text: str, experiment: str, most: int = 10) -> Nearby
         distances = [float(not any(t.id in named_ids for t in p.trials)) for p in settings]
     best = min((p.mean for p in settings), default=math.inf)
     tried = (_tried_setting(study, p, distance, best) for p, distance in zip(settings, distances, strict=True))
-    nearest = sorted(tried, key=lambda t: t.distance)[:most]
+    nearest = sorted(tried, key=lambda t: t.distance)[:limit]
     objective = study.spec.objective
     return NearbySettings(
         action=_action(nearest),
@@ -121,10 +121,10 @@ def _outcome(proposal: Proposal) -> Outcome:
     return outcomes[proposal.record.decision]
 
 
-def _distance(study: Study, params: Mapping[str, Value], wanted: Mapping[str, Value]) -> float:
+def _distance(study: Study, params: Mapping[str, Value], requested: Mapping[str, Value]) -> float:
     """Return the mean over hyperparameters of the distance: for a number, as a share of its range; else 0 if equal, 1 if not."""
     distances = []
-    for name, value in wanted.items():
+    for name, value in requested.items():
         parameter = study.spec.parameters[name]
         both = parameter.to_unit([params.get(name, ""), value])
         numeric = parameter.low is not None and np.isfinite(both).all()

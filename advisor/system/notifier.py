@@ -57,18 +57,18 @@ def parse_command(text: str) -> list[str]:
 class Notifier:
     """Sends messages in the background: at most one for each event of a trial, and at most one every `interval_s` seconds.
 
-    If the command fails, `say` gets one line; there is no other effect.
+    If the command fails, `print_line` gets one line; there is no other effect.
     """
 
     def __init__(
         self,
         words: Sequence[str],
-        say: Callable[[str], object],
+        print_line: Callable[[str], object],
         *,
         interval_s: float = INTERVAL_S,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        self._words, self._say, self._interval_s, self._timeout_s = words, say, interval_s, timeout_s
+        self._words, self._say, self._interval_s, self._timeout_s = words, print_line, interval_s, timeout_s
         self._sent: set[tuple[str, str | None]] = set()
         self._waiting: queue.SimpleQueue[Notice] = queue.SimpleQueue()
         self._closing = threading.Event()

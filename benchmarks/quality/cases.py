@@ -172,9 +172,9 @@ def _curves(folder: Path, study: str) -> dict[str, dict[str, Any]]:
     return result
 
 
-def _matches(trial: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
+def _matches(trial: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:
     known = {**json.loads(trial["params"]), **{k: trial[k] for k in ("seed", "status", "trial", "study")}}
-    for name, wanted in where.items():
+    for name, wanted in conditions.items():
         value = known.get(name)
         if isinstance(wanted, list) and len(wanted) == 2 and all(isinstance(w, int | float) for w in wanted):
             if value is None or not wanted[0] <= value <= wanted[1]:

@@ -190,10 +190,10 @@ def _scores(answers: Sequence[tuple[Case, bool, bool, str]]) -> dict[tuple[str, 
     return dict(result)
 
 
-def macro_average(listed: Iterable[Score]) -> tuple[float, float]:
+def macro_average(rule_scores: Iterable[Score]) -> tuple[float, float]:
     """Return mean recall and mean false-alarm rate over rules."""
-    listed = list(listed)
-    return _mean(s.recall for s in listed), _mean(s.false_alarm_rate for s in listed)
+    rule_scores = list(rule_scores)
+    return _mean(s.recall for s in rule_scores), _mean(s.false_alarm_rate for s in rule_scores)
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -240,8 +240,8 @@ def _cells(score: Score | None) -> list[str]:
     ]
 
 
-def _share(share: float, of: float, digits: int) -> str:
-    return "" if math.isnan(share) else f"{share:.{digits}f} ({of:.0f})"
+def _share(share: float, total: float, digits: int) -> str:
+    return "" if math.isnan(share) else f"{share:.{digits}f} ({total:.0f})"
 
 
 def peer_table(answers: Sequence[Answer]) -> str:

@@ -83,11 +83,11 @@ def _answers(family: NullFamily, rules: list[Rule], seed: int) -> Iterator[tuple
             yield verdict.rule, family.wrong[verdict.rule](verdict) and not correct.get(verdict.rule, False)
 
 
-def line(name: str, found: Count, promise: float) -> str:
-    low, high = binomtest(found.alarms, found.studies).proportion_ci(0.95)
-    mark = "  BROKEN?" if found.p(promise) <= _SIGNIFICANCE else ""
-    rate = f"{found.alarms / found.studies:6.1%} ({low:.1%} to {high:.1%})"
-    return f"{name:38} {found.family:32} {rate:>24} {found.judged:7,d} {promise:9.0%}{mark}"
+def line(name: str, counts: Count, promise: float) -> str:
+    low, high = binomtest(counts.alarms, counts.studies).proportion_ci(0.95)
+    mark = "  BROKEN?" if counts.p(promise) <= _SIGNIFICANCE else ""
+    rate = f"{counts.alarms / counts.studies:6.1%} ({low:.1%} to {high:.1%})"
+    return f"{name:38} {counts.family:32} {rate:>24} {counts.judged:7,d} {promise:9.0%}{mark}"
 
 
 def main() -> None:

@@ -171,8 +171,8 @@ def from_table(table: str, seed: int) -> Case:
     )
 
 
-def _unit_positions(known: Grid, places: FloatArray, axes: list[int]) -> FloatArray:
-    last = np.array([known.means.shape[a] - 1 for a in axes])
+def _unit_positions(grid_table: Grid, places: FloatArray, axes: list[int]) -> FloatArray:
+    last = np.array([grid_table.means.shape[a] - 1 for a in axes])
     return np.asarray(places[:, axes] / last, dtype=np.float64)
 
 

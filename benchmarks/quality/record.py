@@ -199,7 +199,7 @@ def write(recorded: dict[str, tuple[pa.Table, pa.Table]]) -> None:
 
 
 def write_tables(
-    folder: Path, known: Sequence[str], recorded: dict[str, tuple[pa.Table, pa.Table]], *, tick_s: float
+    folder: Path, names: Sequence[str], recorded: dict[str, tuple[pa.Table, pa.Table]], *, tick_s: float
 ) -> None:
     """Replace the studies of the same names in the folder's tables and drop unknown ones. tick_s: resolution of times."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -208,7 +208,7 @@ def write_tables(
         parts = [tables[i] for tables in recorded.values()]
         if path.exists():
             old = pq.read_table(path)
-            parts.append(old.filter(pc.is_in(old["study"], pa.array([n for n in known if n not in recorded]))))
+            parts.append(old.filter(pc.is_in(old["study"], pa.array([n for n in names if n not in recorded]))))
         merged = pa.concat_tables(parts, promote_options="permissive")
         merged = merged.sort_by(
             [(c, "ascending") for c in ("study", "trial", "metric", "step") if c in merged.column_names]

@@ -210,7 +210,7 @@ def _world_of_runs(
     response: Response,
     training: Training,
     at: FloatArray,
-    which: IntArray,
+    choices: IntArray,
     costs: FloatArray,
     seeds: float,
     runs: list[tuple[int, int]],
@@ -233,11 +233,11 @@ def _world_of_runs(
             fallen = costs_now - 2 * training.rise * np.clip(2 * share - 1, 0, None)
             metrics["train/loss"] = (steps, fallen + random.normal(0, jitter, len(share)))
         if len(response.offsets) > 1:
-            params["activation"] = CHOICES[int(which[i])]
+            params["activation"] = CHOICES[int(choices[i])]
         if at[i, 0] > response.edge:
             metrics = {m: (s, np.where(share > 0.2, np.nan, v)) for m, (s, v) in metrics.items()}
         run = store.log({**params, "seed": seed}, metrics)
-        settings[run] = (at[i], int(which[i]))
+        settings[run] = (at[i], int(choices[i]))
     declared = _spec(response) if random.uniform() < 0.5 else None
     study = assemble(store.experiment(), spec=declared, objective="val/loss", direction="minimize")
     return World(study, response, training, settings, seeds, random)

@@ -198,14 +198,14 @@ def chaos(stage: DisturbedSystem) -> Iterator[None]:
             thread.join()
 
 
-def _cause_faults(stage: DisturbedSystem, lane: str, over: threading.Event) -> None:
+def _cause_faults(stage: DisturbedSystem, lane: str, ended: threading.Event) -> None:
     chance = random.Random(f"{stage.seed} {lane}")
     weights = LANES[lane]
-    while not over.wait(chance.expovariate(1 / 2.0)):
+    while not ended.wait(chance.expovariate(1 / 2.0)):
         (fault,) = chance.choices(list(weights), list(weights.values()))
         steps = fault(stage, chance)
         with contextlib.suppress(StopIteration, psutil.NoSuchProcess):  # there is no process to disturb
             next(steps)
             stage.counts[fault.__name__.replace("_", " ")] += 1
-            over.wait(min(chance.expovariate(1 / 3.0), 15.0))
+            ended.wait(min(chance.expovariate(1 / 3.0), 15.0))
             next(steps)

@@ -108,14 +108,14 @@ def main() -> None:
     print(table([Result(**json.loads(file.read_text())) for c in chosen if (file := keep / f"{c.name}.json").exists()]))
 
 
-def run_all(left: Sequence[Cell], keep: Path) -> None:
+def run_all(remaining: Sequence[Cell], keep: Path) -> None:
     """Run cells and write each result."""
-    if not left:
+    if not remaining:
         return
     keep.mkdir(parents=True, exist_ok=True)
     wheel = build(CHECKOUT, keep / "wheel")
     newest = cache(lambda: prepare(Cell("newest"), wheel, keep))
-    for cell in left:
+    for cell in remaining:
         started = time.monotonic()
         result = run(cell, wheel, keep, newest)
         result.seconds, result.date = round(time.monotonic() - started), time.strftime("%Y-%m-%d")

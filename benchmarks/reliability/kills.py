@@ -135,8 +135,8 @@ class Stage:
         return process.exitcode, time.monotonic() - began, int(count.value)
 
 
-def kill(victim: Victim, kills: int, chance: random.Random, stage: Stage, until: float = math.inf) -> Damage:
-    """Kill a command `kills` times, or until the monotonic clock shows `until`, and repeat it after each kill."""
+def kill(victim: Victim, kills: int, chance: random.Random, stage: Stage, deadline: float = math.inf) -> Damage:
+    """Kill a command `kills` times, or until the monotonic clock shows `deadline`, and repeat it after each kill."""
     damage = Damage()
     victim.renew()
     stage.whole(victim)  # fill caches
@@ -144,7 +144,7 @@ def kill(victim: Victim, kills: int, chance: random.Random, stage: Stage, until:
     status, seconds, operations = stage.whole(victim)
     assert status == 0, stage.log.read_text()
     wanted, ordinary = victim.result(), victim.files()
-    while damage.kills < kills and time.monotonic() < until:
+    while damage.kills < kills and time.monotonic() < deadline:
         victim.renew()
         by_time = damage.kills % 2 == 0
         if not _kill_once(victim, seconds if by_time else 0.0, operations, chance, stage):

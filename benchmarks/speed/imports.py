@@ -51,9 +51,9 @@ def main() -> None:
         _show(then, [row[2:] for row in rows], goal)
 
 
-def _time_statements(first: str, then: str) -> list[float]:
+def _time_statements(first: str, timed_statement: str) -> list[float]:
     """Return wall and processor milliseconds of the first statement, then of the timed one."""
-    code = _TIMED.format(first=first, then=then)
+    code = _TIMED.format(first=first, then=timed_statement)
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return [float(word) for line in ended.stderr.splitlines()[-2:] for word in line.split()]
 

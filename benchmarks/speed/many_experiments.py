@@ -64,10 +64,21 @@ def _cluster(processors: int) -> Iterator[str]:
         cluster.shutdown()
 
 
-def _analyze(folder: Path, out: Path, jobs: int, more: Sequence[str]) -> float:
+def _analyze(folder: Path, out: Path, jobs: int, extra_arguments: Sequence[str]) -> float:
     """Return the seconds of the command."""
     store = f"sqlite:///{folder / 'many.db'}"
-    words = ["survey", "study *", "--tracking-uri", store, "--out", str(out), "--jobs", str(jobs), "-q", *more]
+    words = [
+        "survey",
+        "study *",
+        "--tracking-uri",
+        store,
+        "--out",
+        str(out),
+        "--jobs",
+        str(jobs),
+        "-q",
+        *extra_arguments,
+    ]
     began = time.perf_counter()
     command = [sys.executable, "-c", "from advisor.cli import main; main()", *words]
     subprocess.run(command, check=True, env={**os.environ, "ADVISOR_CACHE": "off"})

@@ -203,13 +203,13 @@ def database_with_copy(
         database.remove()
 
 
-def fill_postgresql(old: sqlite3.Connection, uri: str) -> None:
+def fill_postgresql(sqlite_store: sqlite3.Connection, uri: str) -> None:
     import psycopg
 
     with psycopg.connect(uri.replace("+psycopg2", "")) as new:
         new.execute("DELETE FROM experiments")
         for table in TABLES:
-            rows = old.execute(f"SELECT * FROM {table}")
+            rows = sqlite_store.execute(f"SELECT * FROM {table}")
             names = [column[0] for column in rows.description]
             flags = [i for i, name in enumerate(names) if name == "is_nan"]
             with new.cursor() as cursor, cursor.copy(f"COPY {table} ({', '.join(names)}) FROM STDIN") as copy:
@@ -220,7 +220,7 @@ def fill_postgresql(old: sqlite3.Connection, uri: str) -> None:
         new.execute("ANALYZE")
 
 
-def fill_mariadb(old: sqlite3.Connection, uri: str) -> None:
+def fill_mariadb(sqlite_store: sqlite3.Connection, uri: str) -> None:
     import sqlalchemy
 
     engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool)
@@ -228,7 +228,7 @@ def fill_mariadb(old: sqlite3.Connection, uri: str) -> None:
         new.exec_driver_sql("SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO'")  # the first experiment has the id 0
         new.exec_driver_sql("DELETE FROM experiments")
         for table in TABLES:
-            rows = old.execute(f"SELECT * FROM {table}")
+            rows = sqlite_store.execute(f"SELECT * FROM {table}")
             names = ", ".join(f"`{column[0]}`" for column in rows.description)
             places = ", ".join(["%s"] * len(rows.description))
             while batch := rows.fetchmany(20_000):

@@ -74,10 +74,10 @@ def listen(port: int) -> socket.socket:
         raise AdvisorError(f"cannot listen on port {port}: {reason}; choose another --port") from None
 
 
-def serve_http(server: MCPServer[None], at: socket.socket) -> None:
+def serve_http(server: MCPServer[None], listener: socket.socket) -> None:
     """Serve over HTTP until interrupted. Requests from pages of other sites are refused by their Host and Origin headers."""
-    port = at.getsockname()[1]
+    port = listener.getsockname()[1]
     hosts = [f"{name}:{port}" for name in (HOST, "localhost")]
     security = TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts])
     app = server.streamable_http_app(transport_security=security)
-    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[at])
+    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])

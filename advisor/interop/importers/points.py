@@ -105,19 +105,19 @@ class Curves:
         return self._columns.setdefault(metric, (array("q"), array("d"), array("q")))
 
 
-def as_step(value: Any, where: str) -> int:
+def as_step(value: Any, error_prefix: str) -> int:
     """Return a step as an integer. Raise AdvisorError if it is not an integer or exceeds 64 bits.
 
-    where: the start of the error message.
+    error_prefix: the start of the error message.
     """
     try:
         step = int(value)
         if isinstance(value, bool | str) or step != value:
             raise ValueError
     except (TypeError, ValueError, OverflowError):
-        raise AdvisorError(f"{where}: the step {str(value)[:40]!r} is not a whole number") from None
+        raise AdvisorError(f"{error_prefix}: the step {str(value)[:40]!r} is not a whole number") from None
     if not -(2**63) <= step < 2**63:
-        raise AdvisorError(f"{where}: the step {str(value)[:40]} is too large; steps must be below 2^63")
+        raise AdvisorError(f"{error_prefix}: the step {str(value)[:40]} is too large; steps must be below 2^63")
     return step
 
 

@@ -150,10 +150,10 @@ class _LastReadFile:
         return self.runs
 
 
-def _run_content(rows: RunRows, params: dict[str, Any], layout: Layout, where: str) -> RunContent:
+def _run_content(rows: RunRows, params: dict[str, Any], layout: Layout, error_prefix: str) -> RunContent:
     points = rows.curves.points()
     if not points and not params:
-        raise AdvisorError(f"{where} holds no row with a number")
+        raise AdvisorError(f"{error_prefix} holds no row with a number")
     by_epoch = layout.step is not None and metric_tables.find_column([layout.step], ("epoch", "epochs")) is not None
     return RunContent(points, params, {contract.TAG_STEP_UNIT: "epoch"} if by_epoch else {})
 

@@ -93,10 +93,10 @@ class _TrialTally:
         self._last: Setting | None = None
         self.worst, self.count = math.nan, 0
 
-    def run(self, drawn: dict[str, Value]) -> float:
+    def run(self, params: dict[str, Value]) -> float:
         """Train and return the cost, or the worst cost so far if the training failed."""
         steps = self._spec.max_train_steps or 1
-        setting = Setting({**self._fixed, **drawn}, steps, dict(self._spec.schedule or {}))
+        setting = Setting({**self._fixed, **params}, steps, dict(self._spec.schedule or {}))
         cost = self._task.run(setting, 1000 * self._seed + self.count).cost
         self.count, self._last = self.count + 1, setting
         if not math.isfinite(cost):

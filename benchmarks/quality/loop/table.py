@@ -151,11 +151,11 @@ def _calibration(title: str, predictions: Sequence[tuple[float, bool]]) -> list[
     return ["", *head, "|---|---|---|---|", *rows, "", f"Brier score {brier:.3f}, {len(stated)} predictions."]
 
 
-def _prediction_cells(stated: FloatArray, kept: FloatArray, low: float, high: float) -> str:
+def _prediction_cells(stated: FloatArray, came_true: FloatArray, low: float, high: float) -> str:
     these = (stated >= low) & (stated < (high if high < 1 else 1.1))
     if not these.any():
         return "0 | - | -"
-    return f"{these.sum()} | {stated[these].mean():.0%} | {kept[these].mean():.0%}"
+    return f"{these.sum()} | {stated[these].mean():.0%} | {came_true[these].mean():.0%}"
 
 
 def _loss_lines(results: Sequence[Result], regrets: Regrets) -> list[str]:

@@ -121,11 +121,11 @@ def _best_rate_missed(outcome: Outcome) -> bool:
 # --- ends of ranges in many dimensions ------------------------------------------------------------------------------------------
 
 
-def eight_hyperparameters(random: Random, count: int, where: float) -> SimulatedStudy:
-    """Return a random search of 8 hyperparameters. where: position of the best learning rate in its range."""
+def eight_hyperparameters(random: Random, count: int, position: float) -> SimulatedStudy:
+    """Return a random search of 8 hyperparameters. position: position of the best learning rate in its range."""
     rec, at = Recorder(random), random.uniform(size=(count, 8))
     weights = np.array([random.uniform(0.5, 1.0), *random.uniform(0, 0.35, size=7)])
-    best = np.array([where, *random.uniform(0.2, 0.8, size=7)])
+    best = np.array([position, *random.uniform(0.2, 0.8, size=7)])
     noise = float(random.uniform(0.01, 0.03))
     for u in at:
         excess = 0.1 + float((weights * (u - best) ** 2).sum()) / 1.5 + noise * random.standard_normal()
@@ -217,7 +217,7 @@ def sparse(random: Random) -> SimulatedStudy:
 
 
 def repeated_best(
-    random: Random, *, lead: float, deviation: float = 0.01, again: int | None = None, loss: bool = False
+    random: Random, *, lead: float, deviation: float = 0.01, repeat_count: int | None = None, loss: bool = False
 ) -> SimulatedStudy:
     """Return single runs of several settings, followed by repeats of the two best settings with new seeds.
 
@@ -227,14 +227,14 @@ def repeated_best(
     rec.wobble = 0.0
     if loss:  # a language model
         rec.start = 4.7
-    settings, again = int(random.integers(6, 17)), again or int(random.integers(3, 7))
+    settings, repeat_count = int(random.integers(6, 17)), repeat_count or int(random.integers(3, 7))
     rates = random.permutation(np.round(np.logspace(-4, -2, settings), 6))
     results = 0.2 + deviation * random.standard_normal(settings)
     results[0] -= lead * deviation
     for rate, result in zip(rates, results, strict=True):
         rec.log({"lr": float(rate), "seed": 0}, float(result))
     first, second = np.argsort(results)[:2]
-    for seed in range(1, again + 1):
+    for seed in range(1, repeat_count + 1):
         for chosen in (first, second):
             result = 0.2 - lead * deviation * (chosen == 0) + deviation * random.standard_normal()
             rec.log({"lr": float(rates[chosen]), "seed": seed}, float(result))
@@ -387,27 +387,27 @@ SITUATIONS: tuple[Situation, ...] = (
     _row(
         "D28 a lead of 4 standard deviations, 6 repeats",
         "adopt doubts it",
-        partial(repeated_best, lead=4.0, again=6),
+        partial(repeated_best, lead=4.0, repeat_count=6),
         lambda o: bool(o.made.truth["right"]) and not _calls_lead_proven(o),
         0.1,
     ),
     _row(
         "D28 a lead of 4 standard deviations, 6 repeats, compare",
         "compare does not adopt",
-        partial(repeated_best, lead=4.0, again=6),
+        partial(repeated_best, lead=4.0, repeat_count=6),
         lambda o: bool(o.made.truth["right"]) and _compare_decision(o) != "adopt",
         0.1,
     ),
     _row(
         "D29 a loss of 3.276 against 3.28, 6 repeats",
         "adopt shows a lead",
-        partial(repeated_best, lead=4.0, deviation=0.0005, again=6, loss=True),
+        partial(repeated_best, lead=4.0, deviation=0.0005, repeat_count=6, loss=True),
         _calls_lead_proven,
     ),
     _row(
         "D29 a loss of 3.276 against 3.28, 6 repeats, compare",
         "compare adopts one",
-        partial(repeated_best, lead=4.0, deviation=0.0005, again=6, loss=True),
+        partial(repeated_best, lead=4.0, deviation=0.0005, repeat_count=6, loss=True),
         lambda o: _compare_decision(o) == "adopt",
     ),
 )

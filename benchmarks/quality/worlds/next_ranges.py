@@ -53,27 +53,27 @@ def _positions(random: Random, count: int, axes: int) -> FloatArray:
 
 
 def search_of_rate(
-    random: Random, where: float, *, count: int | None = None, axes: int | None = None
+    random: Random, best_position: float, *, count: int | None = None, axes: int | None = None
 ) -> SimulatedStudy:
-    """Return a search of the learning rate and perhaps others. where: position of the best rate; 1 is the range's upper end."""
+    """Return a search of the learning rate and perhaps others. best_position: position of the best rate, 1 at the upper end."""
     rec, (kind, constants) = Recorder(random), _kind_of_training(random)
     d = axes or int(random.integers(1, 4))
     n = count or max(int(random.choice([10, 16, 24, 40])), 8 * d)
     width, name = float(random.uniform(2, 3.5)), str(random.choice(["lr", "learning_rate"]))
-    down = bool(random.integers(2)) and where > 1
+    down = bool(random.integers(2)) and best_position > 1
     end = float(random.uniform(*(BOTTOMS if down else TOPS)[kind]))
     inward = width if down else -width
     steep, sd = float(random.uniform(0.08, 0.2)), float(random.choice([0.003, 0.01]))
     others = random.uniform(0.25, 0.75, size=d - 1)
     logs = []
     for u in random.permutation(_positions(random, n, d)):
-        excess = 0.05 + steep * (width * (u[0] - where)) ** 2 + 0.4 * float(((u[1:] - others) ** 2).sum())
+        excess = 0.05 + steep * (width * (u[0] - best_position)) ** 2 + 0.4 * float(((u[1:] - others) ** 2).sum())
         logs.append(end + inward * (1 - u[0]))
         params = {name: float(f"{10 ** logs[-1]:.4g}"), **constants}
         params |= {f"h{i}": float(f"{x:.4f}") for i, x in enumerate(u[1:])}
         rec.log(params, excess + sd * random.standard_normal())
     low, high = (float(f"{10**x:.4g}") for x in (min(logs), max(logs)))
-    best = 10 ** (end + inward * (1 - where))
+    best = 10 ** (end + inward * (1 - best_position))
     return rec.made(name=name, kind=kind, best=best, low=low, high=high, side="low" if down else "high")
 
 
@@ -158,8 +158,8 @@ def diverged_beyond(random: Random) -> SimulatedStudy:
     return SimulatedStudy(made.experiment, {"spec": spec}, made.truth)
 
 
-def _objective(made: SimulatedStudy) -> dict[str, Any]:
-    return {"metric": made.arguments["objective"], "direction": made.arguments["direction"]}
+def _objective(simulated: SimulatedStudy) -> dict[str, Any]:
+    return {"metric": simulated.arguments["objective"], "direction": simulated.arguments["direction"]}
 
 
 def _past_divergence(outcome: Outcome) -> bool:
@@ -278,14 +278,20 @@ def _peak_below_best(outcome: Outcome) -> bool:
 
 _BEYOND = "The best learning rate lies 10 % beyond the range"
 SITUATIONS: tuple[Situation, ...] = (
-    Situation("E40 " + _BEYOND, "the moved range leaves it out", partial(search_of_rate, where=1.1), _excludes_optimum),
     Situation(
-        "E41 " + _BEYOND, "the range is not extended", partial(search_of_rate, where=1.1), _not_extended, bound=0.2
+        "E40 " + _BEYOND, "the moved range leaves it out", partial(search_of_rate, best_position=1.1), _excludes_optimum
+    ),
+    Situation(
+        "E41 " + _BEYOND,
+        "the range is not extended",
+        partial(search_of_rate, best_position=1.1),
+        _not_extended,
+        bound=0.2,
     ),
     Situation(
         "E42 SGD, Adam and fine-tuning, best rate beyond the range",
         "a range that no expert would search",
-        partial(search_of_rate, where=1.3),
+        partial(search_of_rate, best_position=1.3),
         _too_far,
     ),
     Situation(

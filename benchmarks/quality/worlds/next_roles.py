@@ -45,12 +45,12 @@ def log_trials(
     random: Random,
     params: Sequence[Mapping[str, Any]],
     costs: FloatArray,
-    more: Sequence[Mapping[str, float]] = (),
+    constants: Sequence[Mapping[str, float]] = (),
     ends: IntArray | None = None,
 ) -> tuple[Store, str, str]:
     """Return a store of these trials, and the name and direction of the objective.
 
-    more: constants that each trial logs at every evaluation, such as its throughput. ends: last step of each trial.
+    constants: constants that each trial logs at every evaluation, such as its throughput. ends: last step of each trial.
     """
     store, accuracy = Store(), random.random() < 0.5
     name = str(random.choice(("val_acc", "eval/accuracy") if accuracy else ("val_loss", "valid/loss")))
@@ -63,7 +63,7 @@ def log_trials(
             name: (at, 0.95 * np.exp(-values) if accuracy else values),
             "train_loss": (at, loss),
         }
-        for metric, value in (more[i] if more else {}).items():
+        for metric, value in (constants[i] if constants else {}).items():
             metrics[metric] = (at, value * np.exp(0.02 * random.standard_normal(10)))
         store.log(chosen, metrics)
     return store, name, "maximize" if accuracy else "minimize"

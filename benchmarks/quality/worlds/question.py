@@ -141,7 +141,7 @@ def unfair_comparisons(kind: str) -> Callable[[Random], SimulatedStudy]:
             {name: labels[g], **{o: p.draw(float(u)) for (o, p), u in zip(others.items(), row, strict=True)}}
             for g, row in zip(groups.tolist(), at, strict=True)
         ]
-        return make_study(random, params, costs, {"name": name, "worse": str(labels[-1])}, stuck=stuck)
+        return make_study(random, params, costs, {"name": name, "worse": str(labels[-1])}, flat_costs=stuck)
 
     return make
 

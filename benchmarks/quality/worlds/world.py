@@ -137,10 +137,10 @@ def _rules() -> tuple[Rule, ...]:
     return load_rules()
 
 
-def analyze(made: SimulatedStudy) -> Outcome:
+def analyze(simulated: SimulatedStudy) -> Outcome:
     """Analyse a simulated study as `advisor analyze` does."""
     try:
-        study = assemble(made.experiment, **made.arguments)
-        return Outcome(made, analyze_study(study, rules=_rules()))
+        study = assemble(simulated.experiment, **simulated.arguments)
+        return Outcome(simulated, analyze_study(study, rules=_rules()))
     except AdvisorError as error:
-        return Outcome(made, None, str(error))
+        return Outcome(simulated, None, str(error))

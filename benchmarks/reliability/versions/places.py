@@ -78,7 +78,7 @@ def build(checkout: Path, folder: Path) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def install(home: Path, python: str, wanted: Sequence[str], work: Path) -> Place:
+def install(home: Path, python: str, requirements: Sequence[str], work: Path) -> Place:
     """Install the requirements into a new environment. Raises Failed with the installer's reason if they conflict."""
     shutil.rmtree(home, ignore_errors=True)
     interpreter = shutil.which(f"python{python}")
@@ -87,10 +87,10 @@ def install(home: Path, python: str, wanted: Sequence[str], work: Path) -> Place
     env = {**os.environ, "UV_FIND_LINKS": os.environ.get("PIP_FIND_LINKS", "")}
     if shutil.which("uv"):
         create = ["uv", "venv", "--quiet", "-p", interpreter, str(home)]
-        fill = ["uv", "pip", "install", "--quiet", "--no-build", "-p", str(home / "bin" / "python"), *wanted]
+        fill = ["uv", "pip", "install", "--quiet", "--no-build", "-p", str(home / "bin" / "python"), *requirements]
     else:
         create = [interpreter, "-m", "venv", str(home)]
-        fill = [str(home / "bin" / "pip"), "install", "--quiet", "--only-binary", ":all:", *wanted]
+        fill = [str(home / "bin" / "pip"), "install", "--quiet", "--only-binary", ":all:", *requirements]
     subprocess.run(create, check=True, env=env)
     done = subprocess.run(fill, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
