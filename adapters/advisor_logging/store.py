@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import hashlib
 import math
 import os
@@ -49,14 +50,15 @@ class Store:
     """Client of one MLflow tracking server or database. Every method can raise MLflow's errors."""
 
     def __init__(self, tracking_uri: str) -> None:
-        import mlflow
-        from mlflow.tracking import MlflowClient
+        with _without_collection():
+            import mlflow
+            from mlflow.tracking import MlflowClient
 
-        _disable_connect_retries(tracking_uri)
-        mlflow.set_tracking_uri(tracking_uri)  # MLflow resolves artifact locations through the global tracking URI
-        with lock_store_opening(tracking_uri):
-            self._client = MlflowClient(tracking_uri)
-            self._client.search_experiments(max_results=1)
+            _disable_connect_retries(tracking_uri)
+            mlflow.set_tracking_uri(tracking_uri)  # MLflow resolves artifact locations through the global tracking URI
+            with lock_store_opening(tracking_uri):
+                self._client = MlflowClient(tracking_uri)
+                self._client.search_experiments(max_results=1)
         self._run_id = ""
         self.experiment_id = ""
         """Id of the run's experiment; empty before `open_run`."""
@@ -280,6 +282,18 @@ def _experiment_id(run: Mapping[str, Any]) -> str | None:
 
 def _experiment_name(run: Mapping[str, Any]) -> str:
     return clean_text(run.get("experiment") or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "Default")
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Import MLflow without garbage collection, which takes a seventh of the CPU time of the import and frees next to nothing."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @contextmanager

@@ -30,6 +30,7 @@ _WORD_ALIASES = {
     "accuracies": "accuracy",
     "err": "error",
     "ppl": "perplexity",
+    "rew": "reward",
     "losses": "loss",
     "logloss": "loss",
     "nll": "loss",

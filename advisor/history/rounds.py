@@ -133,6 +133,6 @@ def _stop(studies: Sequence[Study]) -> str | None:
         f"Stop tuning. The last {ROUNDS_WITHOUT_GAIN} rounds ({trials} trials) gained {gain:.2g}, and two runs of one setting "
         f"differ by up to {noise:.2g} between seeds. Choose the simplest of the settings that are as good as the best; if small "
         "gains matter, search around it once more with an adaptive sampler. Measure that one model on "
-        f"{studies[-1].spec.objective.final_data}, once, and ship it. For larger gains, change the architecture, the data or the "
+        f"{studies[-1].spec.objective.final_data}, once, and deploy it. For larger gains, change the architecture, the data or the "
         "number of steps."
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from advisor.tracking.runs import RunStatus
 from worlds.failing import at_chance, collapsed_trial, failing_studies, not_a_number, out_of_memory, skipped_batches
 from worlds.shortened import (
@@ -176,6 +178,12 @@ SITUATIONS: tuple[Situation, ...] = (
         "no limit of the batch size",
         out_of_memory,
         lambda o: _misreads_end(o) or _names_no_region(o),
+    ),
+    Situation(
+        "A09 out of memory, nothing logged",
+        "memory is not named, or no limit of the batch size",
+        partial(out_of_memory, with_error=False),
+        lambda o: _misreads_end(o) or _names_no_region(o) or "ran out of memory" not in o.text,
     ),
     Situation("A10 random crashes (control)", _RANDOM_END, crashing_trials, _misreads_end),
     Situation("A10 time limit (control)", _RANDOM_END, time_limit, _misreads_end),

@@ -74,8 +74,8 @@ def skipped_batches(random: Random) -> SimulatedStudy:
     return SimulatedStudy(store.experiment(), direction(world), {"states": ["complete"] * trials})
 
 
-def out_of_memory(random: Random) -> SimulatedStudy:
-    """Return a study whose runs above a batch size run out of memory: without a curve, and mostly with an error text in a tag."""
+def out_of_memory(random: Random, *, with_error: bool = True) -> SimulatedStudy:
+    """Return a study whose runs above a batch size run out of memory, without a curve. with_error: with an error text in a tag."""
     world, store = World(random), Store("memory")
     sizes = [16, 32, 64, 128, 256, 512]
     limit = int(random.choice(sizes[2:5]))
@@ -88,6 +88,6 @@ def out_of_memory(random: Random) -> SimulatedStudy:
             store.log(params, world.metrics(world.curve(*settings), 10, dense=False))
         else:
             text = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
-            store.log(params, {}, status="FAILED", tags={tag: text})
+            store.log(params, {}, status="FAILED", tags={tag: text} if with_error else {})
         states.append("complete" if size <= limit else "infeasible")
     return SimulatedStudy(store.experiment(), direction(world), {"states": states, "limit": limit})

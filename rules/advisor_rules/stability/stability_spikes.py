@@ -188,7 +188,7 @@ def _simple_clip(norms: FloatArray) -> Message:
     """Return the action if the outliers harm no trial."""
     norm = Number(float(np.quantile(norms, 0.9)))
     return say(
-        "Clip gradients at a norm of {norm}, the 90th percentile of the best trials' norms; that needs no study of its own.",
+        "Clip gradients at a norm of {norm}, the 90th percentile of the best trials' norms; that needs no separate study.",
         norm=norm,
     )
 
