@@ -195,7 +195,7 @@ class Domain(BaseModel):
         return -TOLERANCE <= position <= 1 + TOLERANCE
 
     def allows(self, value: Value) -> bool:
-        """Return True if the domain contains a logged `value`; choices may differ from it by rounding or in case."""
+        """Return True if the domain contains a logged `value`; a choice may differ from it by rounding or in letter case."""
         return bool(self.allows_each([value])[0])
 
     def allows_each(self, values: Sequence[Value]) -> BoolArray:
@@ -210,7 +210,7 @@ class Domain(BaseModel):
 
 
 def same(value: Value, other: Value) -> bool:
-    """Return True if two values are equal except for rounding, or except for case if either is a word."""
+    """Return True if two values are equal except for rounding, or in letter case if either is a word."""
     if isinstance(value, str) or isinstance(other, str):  # a choice between words and numbers logs 1 as the word "1"
         return str(value).lower() == str(other).lower()
     return math.isclose(value, other, rel_tol=TOLERANCE)
@@ -244,7 +244,7 @@ MAX_DIGITS = 6
 
 
 def outwards(value: float, side: Literal["low", "high"], width: float = math.inf) -> float:
-    """Round the end of a range outwards to two significant digits, or to as many as move it by at most 1 %, also of `width`."""
+    """Round the end of a range outwards to two significant digits, or to more if that moves it by over 1 % of itself or `width`."""
     value = float(f"{value:.12g}")  # removes rounding errors of earlier computations
     if not value or rounded(value) == value:
         return value

@@ -41,7 +41,7 @@ class Setting:
     failed: tuple[Trial, ...]
     """Trials of the setting that diverged, crashed or learned nothing."""
     selection: int = 0
-    """Number of first trials whose results decided that the setting was repeated."""
+    """Number of first trials because of whose results the setting was repeated."""
 
     @property
     def fresh(self) -> FloatArray:
@@ -120,8 +120,8 @@ def start(trial: Trial) -> tuple[float, int]:
 def _selection_size(groups: Mapping[SettingKey, Sequence[Trial]], own_key: SettingKey) -> int:
     """Return the number of first runs that decided to repeat a setting; 0 if there was no such selection.
 
-    It equals the number of runs of a setting that was not repeated further. Runs of other settings must lie between the first runs
-    and the last repeat, because consecutive runs were planned together.
+    The result equals the number of runs of a setting that was not repeated further. Runs of other settings must lie between the
+    first runs and the last repeat, because consecutive runs were planned together.
     """
     runs = groups[own_key]
     counts = {len(g) for g in groups.values() if len(g) < len(runs)}

@@ -17,9 +17,9 @@ from advisor.report.text.study_diff import as_run, same_domain
 _PARAMETERS = 4
 """Maximum number of hyperparameters that the sentence on the best trial mentions."""
 EARLY = 0.5
-"""Share of the best trial's training before which its best value is worth a sentence."""
+"""Maximum share of the best trial's training up to its best step for a sentence to mention the early best value."""
 MIN_LENGTH = 0.5
-"""Minimum length of the best trial, as a share of the other trials' median length, for results to be of the same training."""
+"""Minimum length of the best trial, as a share of the other trials' median length, for their results to be of the same training."""
 
 
 def best_sentence(report: ReportData) -> Message:
@@ -111,7 +111,9 @@ def _failed(report: ReportData) -> str:
     if counts.failed and counts.failed == counts.total:
         parts.append("the only trial failed" if counts.total == 1 else f"all {counts.total:,} trials failed")
     elif counts.failed:
-        parts.append(f"{counts.failed:,} of {counts.total:,} trials ended without a usable result")
+        causes = counts.in_words("diverged", "infeasible", "not_learned")
+        why = f" ({causes})" if causes else ""
+        parts.append(f"{counts.failed:,} of {counts.total:,} trials ended without a usable result{why}")
     if counts.running:
         parts.append(spelled(counts.running, "trial is still running", "trials are still running"))
     if counts.no_data:
@@ -190,7 +192,7 @@ def _between_means(report: ReportData) -> Iterator[Message]:
 
 
 def _lead(report: ReportData) -> float | None:
-    """Return the distance from the best trial to the best one of another setting; None if there is no such trial."""
+    """Return the distance from the best trial to the best trial of another setting; None if there is no such trial."""
     other = _next_setting(report)
     best = report.best
     return None if other is None or other.best is None or best is None else abs(other.best - best.value)

@@ -112,7 +112,7 @@ def test_what_others_deliver_or_still_write_is_left(left: Callable[..., Path], t
     assert "Delivered 0 of 3." in done.output
     reasons = sorted(line.rpartition(": ")[2] for line in done.stderr.splitlines())
     assert reasons == [
-        "another process is delivering it; a training retries for 10 minutes after its end",
+        "another process is delivering it; the training's process retries for 10 minutes after the training",
         "it is damaged or has an unknown format",
         "its training is still running and will deliver it",
     ]
