@@ -26,11 +26,11 @@ from advisor_logging.sync import NotDelivered, Spool, deliver, find_own_spools, 
 @click.option("--list", "only_list", is_flag=True, help="List the waiting logs, and deliver nothing.")
 @quiet_option
 def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, only_list: bool, quiet: bool) -> None:
-    """Deliver logs to MLflow that wait on this machine's disk because the store was unreachable.
+    """Deliver to MLflow the logs that wait on this machine's disk because the store was unreachable.
 
     SPOOLS are folders of waiting logs, or folders that contain such folders. By default, all of this user's spools are delivered,
-    each to the store of its training. Spools in any other folder are delivered only to the store in --tracking-uri or
-    MLFLOW_TRACKING_URI. Nothing arrives twice. Exit status 1: something could not be delivered.
+    each to the store of its training. Spools in other folders are delivered only to the store that --tracking-uri or
+    MLFLOW_TRACKING_URI names. Nothing arrives twice. Exit status 1: something could not be delivered.
 
     \b
     advisor sync --list                                  list the waiting logs
@@ -55,12 +55,12 @@ def sync(spools: tuple[Path, ...], tracking_uri: str | None, as_recorded: bool, 
 
 
 def _deliver_spools(
-    found: Sequence[Spool], tracking_uri: str | None, *, as_recorded: bool, show: bool
+    spools: Sequence[Spool], tracking_uri: str | None, *, as_recorded: bool, show: bool
 ) -> list[tuple[Spool, str]]:
     """Deliver the spools to MLflow. Return (spool, reason) for each spool that could not be delivered."""
     left = []
     with progress_bar(enabled=show) as on_progress:
-        for spool in found:
+        for spool in spools:
 
             def on_points(done: int, total: int, name: str = spool.run_name) -> None:
                 on_progress(f"Delivering {name}", done, total)
@@ -75,11 +75,11 @@ def _deliver_spools(
     return left
 
 
-def _spool_table(found: Sequence[Spool]) -> str:
+def _spool_table(spools: Sequence[Spool]) -> str:
     rows = [("run", "experiment", "age", "points", "size", "to", "")]
     rows += [
         (s.run_name, s.experiment, _age_text(s), f"{s.points:,}", _size_text(s.size), s.destination, _log_state(s))
-        for s in found
+        for s in spools
     ]
     clean = [["".join(c if c.isprintable() else " " for c in cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in clean) for i in range(len(rows[0]))]

@@ -1,4 +1,4 @@
-"""Compares the budgets of two settings, and checks limits on other metrics. A gain due to a larger budget is not fair."""
+"""Compares the budgets of two settings, because a gain may be due to a larger budget, and checks limits on other metrics."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ TOLERANCE: Mapping[str, float] = {
     "parameters": 0.02,
     "seconds": 0.2,
 }
-"""Maximum excess over the incumbent's budget, as a share of it, for each kind of budget. Times vary even between equal runs."""
+"""Maximum excess over the incumbent's budget, as a share of this budget, by kind. Times vary even between equal runs."""
 _MIN_SECONDS = 1.0
-"""Minimum seconds of a training run; a run that was logged faster was copied from another store."""
+"""Minimum seconds of a training run. A shorter run was not trained but copied from another store."""
 _MAX_TIME_SHARE = 0.25
 """Maximum ratio of the range of times to the range of steps, both relative to their medians, at which the time of a run counts as
 fixed. Our choice; if each step takes equally long, the ratio is about 1."""
@@ -44,7 +44,7 @@ class Excess(FrozenModel):
 
 
 class Limit(FrozenModel):
-    """A limit on another metric, and the candidate's mean value of it."""
+    """A limit on another metric, and the candidate's mean value of that metric."""
 
     metric: str
     at_most: float | None = None
@@ -81,9 +81,9 @@ def excesses(study: Study, candidate: Sequence[Trial], incumbent: Sequence[Trial
 
 
 def lost_runs(candidate: Proposal, incumbent: Proposal) -> str:
-    """Return a clause about runs without a result if the candidate has more of them than the incumbent; else an empty text.
+    """Return a clause about the candidate's runs without a result if the incumbent has fewer such runs; else an empty text.
 
-    Failures are compared by their share of the runs. Killed runs are compared by number, because people kill runs that look bad.
+    Failed runs are compared by their share, killed runs by their number, because people kill runs that look bad.
     """
     sides = candidate, incumbent
     shares = [len(p.failed) / max(len(p.failed) + len(p.costs), 1) for p in sides]
@@ -105,20 +105,20 @@ def limit_of(study: Study, trials: Sequence[Trial], text: str, *, at_most: bool)
     known_names = sorted({*study.metrics, *(n for t in study.trials for n in t.facts if math.isfinite(t.fact(n)))})
     if name not in known_names:
         raise AdvisorError(f"no run logged {name!r}, which {option} limits; logged are: {', '.join(known_names[:12])}")
-    values = [v for t in trials if math.isfinite(v := _last(study, t, name))]
+    values = [v for t in trials if math.isfinite(v := _last_value(study, t, name))]
     mean = float(np.mean(values)) if values else None
     return Limit(metric=name, value=mean, **({"at_most": value} if at_most else {"at_least": value}))
 
 
-def _last(study: Study, trial: Trial, name: str) -> float:
+def _last_value(study: Study, trial: Trial, name: str) -> float:
     values = study.metric(trial, name).finite.values
     return float(values[-1]) if len(values) else trial.fact(name)
 
 
 def _fixed_time(study: Study) -> bool:
-    """Return True if the time of complete runs is the same within its tolerance, but their steps differ.
+    """Return True if complete runs took the same time, within its tolerance, but different numbers of steps.
 
-    Times that are proportional to the steps are not fixed, even if both differ little.
+    Times proportional to the steps do not count as fixed, even if times and steps differ little.
     """
     trials = [t for t in study.trials if study.comparable[t.index]]
     times, steps = (np.array([m(study, t) for t in trials]) for m in (_seconds, _steps))
@@ -145,7 +145,7 @@ def _tokens(study: Study, trial: Trial) -> float:
     names = [
         n for n in study.metrics if "tokens" in words_of(n) and not {"per", "second", "s", "sec"} & set(words_of(n))
     ]
-    values = [v for n in names if math.isfinite(v := _last(study, trial, n))]
+    values = [v for n in names if math.isfinite(v := _last_value(study, trial, n))]
     return max(values, default=math.nan)
 
 

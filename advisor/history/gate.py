@@ -1,9 +1,9 @@
 """Decides about a proposal: keep the candidate, discard it, or run more seeds first. `stats.sequential` explains the test.
 
-The gate guarantees the following for any number of looks. Over a whole loop of proposals, on average at most the share `ERROR` of
-the kept candidates are no better than the setting that they replaced. Before both settings have the maximum number of runs, a
-candidate with a worthwhile gain is discarded with probability `MISS` at most; after that, an undecided candidate is discarded. A
-candidate that had a larger budget, has more runs without a result or violates a limit is discarded, even if it is better.
+The gate guarantees the following for any number of looks. Over a loop of proposals, the expected share of kept candidates that are
+no better than the setting they replaced is at most `ERROR`. A candidate with a worthwhile gain is discarded with probability `MISS`
+at most before both settings have the maximum number of runs. An undecided candidate is discarded then. A candidate that had a
+larger budget, has more runs without a result or violates a limit is discarded even if its results are better.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from advisor.model.words import count, listed, number, shorten
 from advisor.stats.sequential import Floor, Levels, Sample, SequentialTest, half_width
 
 ERROR = 0.05
-"""Maximum share of false keeps among the keeps of a loop, on average."""
+"""Maximum expected share of kept candidates in a loop that are no better than the setting they replaced."""
 MISS = 0.2
 """Maximum probability of discarding a candidate with a worthwhile gain, that is, a power of 80 %, as is usual for a test."""
 WORTHWHILE = math.sqrt(2)
-"""Smallest worthwhile gain, in standard deviations between seeds; equals the deviation of the difference of two runs of a setting.
+"""Smallest worthwhile gain, in standard deviations between seeds: the standard deviation of the difference of two runs.
 """
 WORTHWHILE_RANGE = 1000
-"""Maximum ratio of the smallest worthwhile gain to the deviation between seeds, and of the deviation to the gain. Our choice."""
+"""Maximum ratio between the smallest worthwhile gain and the deviation between seeds, in either direction. Our choice."""
 MAX_SEEDS = 40
 """Maximum number of runs of a setting for one decision. Our choice."""
 NORMAL_95 = 1.96
@@ -81,13 +81,13 @@ class Question:
     allow: Collection[str] = ()
     """Kinds of budget that may be larger for the candidate, by their names in `fairness.TOLERANCE`."""
     alone: bool = False
-    """True if this is the only question, so that the levels need not allow for others."""
+    """True if this is the only question, so that the levels need no correction for other questions."""
     max_seeds: int = MAX_SEEDS
 
 
 @dataclass
 class _Case:
-    """Everything known about one question."""
+    """A question, and the data needed to answer it."""
 
     study: Study
     question: Question
@@ -107,11 +107,11 @@ def ask(study: Study, question: Question, experiment: str) -> Answer:
     ambiguous or invalid.
     """
     case = _build_case(study, question, experiment)
-    early_answer = _without_test(case)
+    early_answer = _decide_without_test(case)
     if early_answer is not None:
         return early_answer
     assert case.floor is not None
-    worthwhile = _worthwhile(question.worthwhile, case)
+    worthwhile = _worthwhile_gain(question.worthwhile, case)
     test = _test(case, case.floor, worthwhile)
     lead = test.lead
     half_interval = half_width(lead.error, lead.freedom, worthwhile, 0.95)
@@ -135,7 +135,7 @@ def ask(study: Study, question: Question, experiment: str) -> Answer:
 
 
 def record_of(answer: Answer) -> Record:
-    """Return the record of an answer to store with the candidate. The record of an earlier keep is preserved."""
+    """Return an answer's record, to be stored with the candidate. It preserves an earlier decision to keep."""
     now = time.time()
     kept_at, replaced = answer.kept_at, answer.kept_against
     if answer.decision == "keep" and replaced != answer.incumbent.run:
@@ -192,7 +192,7 @@ def _notes(candidate: Proposal, incumbent: Proposal) -> list[str]:
 
 
 def _evaluation_note(case: _Case, gain: float) -> list[str]:
-    """Return a note if the gain is within the error due to the size of the validation set, which more seeds do not reduce."""
+    """Return a note if the gain is within the error from the validation set's size, which more seeds do not reduce."""
     try:
         errors = [
             float(np.sqrt(np.mean(validation.standard_errors(case.study, p.results) ** 2)))
@@ -212,7 +212,7 @@ def _number_kept(case: _Case) -> int:
     return sum(p.kept_at is not None for p in case.every if p is not case.candidate)
 
 
-def _worthwhile(text: str | None, case: _Case) -> float:
+def _worthwhile_gain(text: str | None, case: _Case) -> float:
     assert case.floor is not None
     if text is None:
         return WORTHWHILE * case.floor.sd
@@ -232,13 +232,13 @@ def _worthwhile(text: str | None, case: _Case) -> float:
     return gain
 
 
-def _test(case: _Case, floor: Floor, worth: float) -> SequentialTest:
+def _test(case: _Case, floor: Floor, worthwhile_gain: float) -> SequentialTest:
     costs = case.candidate.costs
     if case.question.alone:
         levels = Levels.alone(error=ERROR, miss=MISS)
     else:
         levels = Levels.in_loop(*numbers(case.every, case.candidate), _number_kept(case), error=ERROR, miss=MISS)
-    # Fresh runs exclude the setting's first run, even if that run has no result, because a selection may be based on it.
+    # Fresh runs exclude the setting's first run, even without a result, because the setting may have been selected by that run.
     fresh = costs[1:] if case.candidate.results[0] is case.candidate.trials[0] else costs
     fresh = fresh if len(case.candidate.trials) > 1 else fresh[:0]
     return SequentialTest(
@@ -246,7 +246,7 @@ def _test(case: _Case, floor: Floor, worth: float) -> SequentialTest:
         Sample.of(fresh) if len(fresh) else None,
         Sample.of(case.incumbent.costs),
         floor,
-        worth,
+        worthwhile_gain,
         levels,
     )
 
@@ -254,7 +254,7 @@ def _test(case: _Case, floor: Floor, worth: float) -> SequentialTest:
 # --- the decision ---------------------------------------------------------------------------------------------------------------
 
 
-def _without_test(case: _Case) -> Answer | None:
+def _decide_without_test(case: _Case) -> Answer | None:
     """Return the answer if it does not need a test: no result, a violated limit, or no noise floor."""
     candidate, incumbent = case.candidate, case.incumbent
     name = quoted(candidate.name)
@@ -319,30 +319,32 @@ def _decide(case: _Case, test: SequentialTest) -> tuple[Decision, str, tuple[Mor
     return "not decided", reason, _runs_to_add(case, plan)
 
 
-def _next_runs(test: SequentialTest, most: int) -> tuple[int, int]:
+def _next_runs(test: SequentialTest, max_runs: int) -> tuple[int, int]:
     """Return the number of next runs (of the candidate, of the incumbent).
 
-    It is the smallest number of runs that may lead to a decision, but at most the number of runs that both settings already have.
+    It is the smallest number of runs that may lead to a decision, but at most the number of runs so far of both settings together.
     """
-    runs, step = (0, 0), test.next_run(most)
-    needed = test.plan(most)
-    limit = min(sum(needed) if needed is not None else most, test.candidate.size + test.incumbent.size)
+    runs, step = (0, 0), test.next_run(max_runs)
+    needed = test.plan(max_runs)
+    limit = min(sum(needed) if needed is not None else max_runs, test.candidate.size + test.incumbent.size)
     while step != (0, 0) and sum(runs) < limit:
         runs = runs[0] + step[0], runs[1] + step[1]
-        step = test.with_more(runs).next_run(most)
+        step = test.with_more(runs).next_run(max_runs)
     return runs
 
 
 # --- the answer -----------------------------------------------------------------------------------------------------------------
 
 
-def _answer(case: _Case, decision: Decision, reason: str, more: tuple[MoreRuns, ...], **figures: object) -> Answer:
+def _answer(
+    case: _Case, decision: Decision, reason: str, further_runs: tuple[MoreRuns, ...], **figures: object
+) -> Answer:
     objective, record = case.study.spec.objective, case.candidate.record
     data = {
-        "action": _action(case, decision, reason, more),
+        "action": _action(case, decision, reason, further_runs),
         "decision": decision,
         "reason": reason,
-        "run": more,
+        "run": further_runs,
         "candidate": _side(case.study, case.candidate),
         "incumbent": _side(case.study, case.incumbent),
         "incumbent_is": case.incumbent_is,
@@ -361,16 +363,16 @@ def _answer(case: _Case, decision: Decision, reason: str, more: tuple[MoreRuns, 
     return Answer.model_validate(data)
 
 
-def _action(case: _Case, decision: Decision, reason: str, more: Sequence[MoreRuns]) -> str:
+def _action(case: _Case, decision: Decision, reason: str, further_runs: Sequence[MoreRuns]) -> str:
     own, other = quoted(case.candidate.name), quoted(case.incumbent.name)
     if decision == "keep":
         return f"Keep {own} in place of {other}. {reason}"
     if decision == "discard":
         return f"Discard {own}. {reason}"
-    if not more:
+    if not further_runs:
         return f"Not decided. {reason}"
-    runs = listed(runs_in_words(m) for m in more)
-    return f"Not decided: run {runs}{cost_in_words(more)}, and ask again after each run. {reason}"
+    runs = listed(runs_in_words(m) for m in further_runs)
+    return f"Not decided: run {runs}{cost_in_words(further_runs)}, and ask again after each run. {reason}"
 
 
 def _runs_to_add(case: _Case, runs: tuple[int, int]) -> tuple[MoreRuns, ...]:

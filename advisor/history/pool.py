@@ -1,7 +1,7 @@
 """Finds the trials of earlier rounds that count as data for a later round.
 
-A trial counts if it lies in the later round's search space, was trained for the same length, and its recorded facts (code, data,
-training) match. Failed trials can count, too.
+A trial counts if its setting lies in the later round's search space, its planned length is the same, and its recorded facts (code,
+data, training) match. Failed trials can count, too.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _MAY_VARY: Mapping[str, Callable[[str], bool]] = {
     "batch_size": parameter_kinds.is_batch_size,
     "optimizer": parameter_kinds.chooses_optimizer,
 }
-"""Facts that need not be equal if the study searches their hyperparameter; a few trials may have a common value by chance."""
+"""Facts that need not be equal if the study searches the hyperparameter that sets them; a few trials may agree by chance."""
 _OFF_IF_MISSING = {
     "grad_clip_norm": "clipped gradients differently",
     "grad_clip_value": "clipped gradients differently",
 }
-"""Facts that must be equal, and whose absence means that the feature is off, with the phrase that a report uses."""
+"""Facts that must be equal and whose absence means "switched off", with the phrase that a report uses."""
 
 
 @dataclass(frozen=True)
-class Pooled:
+class StudyWithEarlierTrials:
     """A study together with the earlier trials that count as data for it."""
 
     study: Study
@@ -56,7 +56,7 @@ class Pooled:
     """One sentence for each earlier round: which of its trials count, and why the others do not."""
 
 
-def pool(own: Study, earlier: Sequence[Study]) -> Pooled:
+def pool(own: Study, earlier: Sequence[Study]) -> StudyWithEarlierTrials:
     """Return the study with the counted trials of earlier rounds (oldest first) placed before its own trials."""
     earlier_trials: list[tuple[Study, Trial]] = []
     counted_trials, notes = [], []
@@ -66,20 +66,20 @@ def pool(own: Study, earlier: Sequence[Study]) -> Pooled:
         earlier_trials += [(study, _with_round(study, trial, number)) for trial in trials]
         counted_trials.append(len(trials))
         notes.append(_note(study, number, len(trials), others))
-    if outside := tuple(t for study in earlier for t in _outside(own, study, facts)):
+    if outside := tuple(t for study in earlier for t in _trials_outside_space(own, study, facts)):
         own = replace(own, outside=outside)
     if not earlier_trials:
-        return Pooled(own, tuple(counted_trials), tuple(notes))
+        return StudyWithEarlierTrials(own, tuple(counted_trials), tuple(notes))
     sources = [*earlier_trials, *((own, _with_round(own, trial, None)) for trial in own.trials)]
     curves = {name: [s.metric(t, name) for s, t in sources] for name in own.metrics}
     fits_in_memory = spill.fits_in_memory([len(c) for each in curves.values() for c in each])
     blocks = {name: _concatenate(each, fits=fits_in_memory) for name, each in curves.items()}
     all_trials = tuple(replace(trial, index=i) for i, (_, trial) in enumerate(sources))
-    return Pooled(replace(own, trials=all_trials, metrics=blocks), tuple(counted_trials), tuple(notes))
+    return StudyWithEarlierTrials(replace(own, trials=all_trials, metrics=blocks), tuple(counted_trials), tuple(notes))
 
 
 def numbers(studies: Sequence[Study]) -> list[int]:
-    """Return the round numbers of the study files if they are ascending; otherwise return 1, 2, 3, …"""
+    """Return the round numbers in the study files if these ascend; otherwise return 1, 2, 3, …"""
     declared = [s.spec.round for s in studies]
     ascending = all(a < b for a, b in pairwise(declared))
     return declared if ascending else list(range(1, len(studies) + 1))
@@ -101,24 +101,24 @@ def _concatenate(curves: Sequence[Curve], *, fits: bool) -> CurveBlock:
 
 
 def _select(own: Study, study: Study, facts: Mapping[str, str | None]) -> tuple[list[Trial], Counter[str]]:
-    """Return the trials that count, and the number of the other trials for each reason."""
+    """Return the trials that count, and the number of excluded trials for each reason."""
     ended_trials = [t for t in study.trials if study.ended[t.index]]
-    if (why := _incomparable(own, study)) is not None:
+    if (why := _reason_incomparable(own, study)) is not None:
         return [], Counter({why: len(ended_trials)})
     reasons = [next(_reasons(own, study, trial, facts), None) for trial in ended_trials]
     trials = [t for t, reason in zip(ended_trials, reasons, strict=True) if reason is None]
     return trials, Counter(r for r in reasons if r is not None)
 
 
-def _outside(own: Study, study: Study, facts: Mapping[str, str | None]) -> list[Trial]:
+def _trials_outside_space(own: Study, study: Study, facts: Mapping[str, str | None]) -> list[Trial]:
     """Return the ended trials that do not count only because they lie outside the search space."""
-    if _incomparable(own, study) is not None:
+    if _reason_incomparable(own, study) is not None:
         return []
     ended_trials = [t for t in study.trials if study.ended[t.index]]
     return [t for t in ended_trials if set(_reasons(own, study, t, facts)) == {OUTSIDE}]
 
 
-def _incomparable(own: Study, study: Study) -> str | None:
+def _reason_incomparable(own: Study, study: Study) -> str | None:
     """Return the reason why no trial of the study can count; None if some trials can."""
     if study.spec.objective != own.spec.objective:
         return "were judged by another objective"
@@ -135,7 +135,7 @@ def _reasons(own: Study, study: Study, trial: Trial, facts: Mapping[str, str | N
     if own_steps is not None and math.isfinite(planned_steps) and planned_steps != own_steps:
         yield f"trained for {planned_steps:,.0f} steps instead of {own_steps:,}"
     for name, reason in {**_MUST_AGREE, **_OFF_IF_MISSING}.items():
-        if name in facts and trial.facts.get(name) != facts[name] and _recorded(name, trial):
+        if name in facts and trial.facts.get(name) != facts[name] and _recorded_fact(name, trial):
             yield reason
 
 
@@ -155,7 +155,7 @@ def _reasons_outside(own: Study, study: Study, trial: Trial) -> Iterator[str]:
 
 
 def _common_facts(own: Study) -> dict[str, str | None]:
-    """Return the facts that are equal in all own trials that recorded them; None means that the fact is absent in all of them."""
+    """Return the facts on which all of the study's trials that recorded them agree; None means that all trials lack the fact."""
     logged_by_adapter = [t for t in own.trials if "schema" in t.facts]
     facts: dict[str, str | None] = {}
     may_vary = {name for name, varies in _MAY_VARY.items() if any(map(varies, own.searched))}
@@ -170,7 +170,7 @@ def _common_facts(own: Study) -> dict[str, str | None]:
     return facts
 
 
-def _recorded(name: str, trial: Trial) -> bool:
+def _recorded_fact(name: str, trial: Trial) -> bool:
     return name in trial.facts or (name in _OFF_IF_MISSING and "schema" in trial.facts)
 
 

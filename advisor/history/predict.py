@@ -38,11 +38,11 @@ from advisor.planning.designs.catalogue import DESIGNS
 COVERAGE = 0.9
 """Probability of predicted intervals and bounds; a conventional value."""
 MAX_PROBABILITY = 0.99
-"""Maximum stated probability of a prediction and of its opposite. Models of noise are not accurate enough for a higher one."""
+"""Maximum stated probability of a prediction or its opposite, because models of noise are not accurate enough for more."""
 MAX_PREDICTIONS = 8
 """Maximum number of predictions in a study file, so that the file stays readable."""
 MIN_TRIALS = 5
-"""Minimum number of trials for a bound on further results; with fewer, the bound would be the worst trial."""
+"""Minimum number of trials for a bound on further results; with fewer trials, the bound would be the worst result."""
 
 _ROUNDING = 1e-9
 
@@ -59,13 +59,13 @@ class _Case:
     after: StudySpec
     """Spec of the next study."""
     inside: Sequence[Trial]
-    """Ended trials whose settings lie in the next search space; lengths of training and newly fixed hyperparameters are ignored."""
+    """Ended trials whose settings lie in the next search space, regardless of training length and newly fixed hyperparameters."""
 
 
 def with_predictions(
     study: Study, verdicts: Sequence[Verdict], specs: Sequence[StudySpec], rules: Iterable[Rule] = ()
 ) -> tuple[StudySpec, ...]:
-    """Return the next studies with predictions for the advice that each study follows. Probes and repeats get no predictions."""
+    """Return the next studies, each with predictions for the advice that it follows. Probes and repeats get no predictions."""
     kinds = {rule.rule_id(): rule.predicts for rule in rules}
     findings = [f for v in verdicts for f in v.findings]
     specs_with_predictions, old_spec = [], base(study)
@@ -73,13 +73,13 @@ def with_predictions(
         if spec.probe is not None:
             specs_with_predictions.append(spec)
             continue
-        inside = trials_inside(_space_of(study, spec), _ended(study))
+        inside = trials_inside(_space_of(study, spec), _ended_trials(study))
         followed = [f for f in findings if any(_follows(study, c, old_spec, spec) for c in f.changes)]
         predictions = [
             p for f in followed for p in _predictions_of(_Case(study, f, spec, inside), kinds.get(f.rule, "settled"))
         ]
         # Several findings of one rule, such as several unimportant hyperparameters, may make the same prediction.
-        distinct = {(p.rule, p.expects): p for p in reversed(list(map(_rounded, predictions)))}
+        distinct = {(p.rule, p.expects): p for p in reversed(list(map(_round_values, predictions)))}
         specs_with_predictions.append(
             spec.model_copy(update={"predictions": tuple(reversed(distinct.values()))[:MAX_PREDICTIONS]})
         )
@@ -90,7 +90,7 @@ def with_predictions(
 def _space_of(study: Study, spec: StudySpec) -> StudySpec:
     """Return the next study with its fixed nuisance hyperparameters in their old ranges, and without lengths of training.
 
-    Otherwise hardly any trial would lie in it, because few trials have the fixed values.
+    Otherwise hardly any past trial would lie in this space, because few trials have the fixed values.
     """
     space = {n: p for n, p in spec.parameters.items() if not counts_training(n)}
     old = {n: p for n, p in study.searched.items() if p.role == "nuisance" and n in space and space[n].role == "fixed"}
@@ -114,7 +114,7 @@ def _predictions_of(case: _Case, kind: Expectation) -> Iterator[Prediction]:
         yield Prediction(rule=finding.rule, subject=finding.subject, expects=estimate[0], probability=estimate[1])
 
 
-def _rounded(prediction: Prediction) -> Prediction:
+def _round_values(prediction: Prediction) -> Prediction:
     update = {
         name: significant(value, 6 if name in ("value", "than", "end") else 3)
         for name, value in prediction.expects
@@ -133,7 +133,7 @@ def _rounded(prediction: Prediction) -> Prediction:
 
 
 def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
-    """Return True if the later study contains the change, for a range at least in part, and the earlier one does not."""
+    """Return True if the later study contains the change and the earlier study does not. A range may change only in part."""
     if isinstance(change, SetRange):
         old, new = before.parameters.get(change.parameter), after.parameters.get(change.parameter)
         return new is not None and new.numeric and _moves_range(change, old, new)
@@ -153,8 +153,8 @@ def is_made(change: Change, before: StudySpec, after: StudySpec) -> bool:
 def _moves_range(change: SetRange, old: Parameter | None, new: Parameter) -> bool:
     """Return True if an end moves in the direction of the change, or the scale changes as requested.
 
-    The end need not be the requested one, because another finding may move it further, and a training that supports only certain
-    values may round it.
+    The end need not have the requested value, because another finding may move it further, or it may be rounded to a value that the
+    training supports.
     """
     if old is None or old.low is None or old.high is None or new.low is None or new.high is None:
         return (new.low, new.high, new.scale) == (change.low, change.high, change.scale)
@@ -183,7 +183,7 @@ def _estimate_beyond(case: _Case) -> Estimate | None:
         or any(math.isclose(end, e or 0, rel_tol=0.01) for e in (new.low, new.high))
     ):
         return None
-    than = _best(study) if _are_comparable(study.spec, new_spec) and not _is_perfect(study) else None
+    than = _best_value(study) if _are_comparable(study.spec, new_spec) and not _is_perfect(study) else None
     expects = BestBeyond(parameter=name, side=finding.side, end=end, than=than, noise=_noise(study))
     chance = forecast.chance_beyond(study, new_spec, expects)
     return expects, None if chance is None else min(chance, finding.confidence)
@@ -198,8 +198,8 @@ def _is_perfect(study: Study) -> bool:
 def _estimate_longer(case: _Case) -> Estimate | None:
     """Predict the best value after longer training: the lower end of the 90 % interval of the finding's forecast.
 
-    The next study draws other settings, and its best one may be worse, so this expected loss is also subtracted. The bound is never
-    worse than the best value so far. If it has to be raised to that value, no probability is stated.
+    The next study draws other settings, and the best of them may be worse, so this expected loss is also subtracted. If the bound
+    is worse than the best value so far, it is replaced by that value, and no probability is stated.
     """
     study, finding, new_spec = case.study, case.finding, case.after
     try:
@@ -223,9 +223,9 @@ def _estimate_longer(case: _Case) -> Estimate | None:
 
 
 def _estimate_no_worse(case: _Case) -> Estimate | None:
-    """Predict that fewer steps, or one unimportant hyperparameter less, do not worsen the best value by more than noise."""
+    """Predict that fewer steps, or no search of an unimportant hyperparameter, worsen the best value by no more than noise."""
     study = case.study
-    best, sd = _best(study), _noise(study)
+    best, sd = _best_value(study), _noise(study)
     if best is None:
         return None
     max_difference = float(stats.norm.ppf(COVERAGE)) * math.sqrt(2) * sd
@@ -234,11 +234,11 @@ def _estimate_no_worse(case: _Case) -> Estimate | None:
 
 
 def _cost_reached(case: _Case, probability: float) -> float:
-    """Return the cost that the next study reaches with this probability if its trials are drawn like the existing ones.
+    """Return the cost that the next study reaches with this probability if its trials are distributed like the existing trials.
 
-    If enough existing trials lie in the next search space, only these are used.
+    If enough existing trials lie in the next search space, the others are ignored.
     """
-    study, ended_trials = case.study, _ended(case.study)
+    study, ended_trials = case.study, _ended_trials(case.study)
     trials = case.inside if len(case.inside) >= MIN_TRIALS else ended_trials
     costs = np.sort([study.costs[t.index] if study.feasible[t.index] else np.inf for t in trials])
     p_missed = (1 - np.arange(1, len(costs) + 1) / len(costs)) ** (case.after.trials or len(ended_trials))
@@ -252,10 +252,10 @@ def _estimate_fewer_failures(case: _Case) -> Estimate | None:
     if not new_spec.searches_within(study.spec):
         return None
     has_failed = failures.failures(study).any
-    ended_trials = _ended(study)
+    ended_trials = _ended_trials(study)
     was = sum(bool(has_failed[t.index]) for t in ended_trials) / max(len(ended_trials), 1)
     inside = case.inside
-    bound, probability = _bound(
+    bound, probability = _upper_bound_of_share(
         sum(bool(has_failed[t.index]) for t in inside), len(inside), new_spec.trials or len(ended_trials), was
     )
     return ShareOfTrials(of="failed", at_most=bound, was=was), probability
@@ -268,18 +268,18 @@ def _estimate_denser(case: _Case) -> Estimate | None:
     if not best_first or not _are_comparable(study.spec, new_spec) or not new_spec.searches_within(study.spec):
         return None
     median = float(np.median(study.costs[[t.index for t in best_first]]))
-    ended_trials = _ended(study)
+    ended_trials = _ended_trials(study)
     good = {t.index for t in best_first if study.costs[t.index] <= median}
     inside = case.inside
     was = len(good) / len(ended_trials)
     worse = sum(t.index not in good for t in inside)
-    bound, probability = _bound(worse, len(inside), new_spec.trials or len(ended_trials), 1 - was)
+    bound, probability = _upper_bound_of_share(worse, len(inside), new_spec.trials or len(ended_trials), 1 - was)
     value = study.objective_value(median)
     return ShareOfTrials(of="better", value=value, at_least=1 - bound, was=was), probability
 
 
 def _estimate_settled(case: _Case) -> Estimate | None:
-    """Predict that the rule does not report this again; None if it cannot, because the hyperparameter is no longer searched."""
+    """Predict that the rule does not report this again; None if it cannot, because the hyperparameter is not searched now."""
     if case.finding.subject in case.study.searched and case.finding.subject not in case.after.searched:
         return None
     return Settled(side=case.finding.side), None
@@ -298,31 +298,32 @@ _ESTIMATES: Mapping[Expectation, Callable[[_Case], Estimate | None]] = {
 # --- what they share --------------------------------------------------------------------------------------------------------------
 
 
-def _ended(study: Study) -> list[Trial]:
+def _ended_trials(study: Study) -> list[Trial]:
     return [t for t in study.trials if study.ended[t.index]]
 
 
-def _best(study: Study) -> float | None:
+def _best_value(study: Study) -> float | None:
     best_first = study.ranked()
     return study.objective_value(float(study.costs[best_first[0].index])) if best_first else None
 
 
 def _noise(study: Study) -> float:
     """Return the standard deviation of one result: between seeds if a setting was repeated, else between steps."""
-    sd, best = noise.of_seeds(study)[0] or noise.of_steps(study), abs(_best(study) or 0.0)
+    sd, best = noise.of_seeds(study)[0] or noise.of_steps(study), abs(_best_value(study) or 0.0)
     return sd if sd > _ROUNDING * best else 0.0
 
 
 def _are_comparable(old_spec: StudySpec, new_spec: StudySpec) -> bool:
-    """Return True if results of both studies are comparable: they have the same number of steps and the same schedule."""
+    """Return True if the studies have the same number of steps and the same schedule, so that their results are comparable."""
     return (old_spec.max_train_steps, old_spec.schedule) == (new_spec.max_train_steps, new_spec.schedule)
 
 
-def _bound(count: int, total: int, new_trials: int, old_share: float) -> tuple[float, float]:
+def _upper_bound_of_share(count: int, total: int, new_trials: int, old_share: float) -> tuple[float, float]:
     """Return (upper bound of the share among `new_trials` trials, its probability), given that `count` of `total` trials had the
     property.
 
-    It is the smallest share below the old one that new trials exceed in at most 10 % of cases: beta-binomial, Jeffreys prior.
+    The bound is the smallest share below the old share that new trials exceed with probability 10 % at most (beta-binomial
+    distribution, Jeffreys prior).
     """
     cumulative = stats.betabinom.cdf(np.arange(new_trials + 1), new_trials, count + 0.5, total - count + 0.5)
     bound = max(min(int(np.searchsorted(cumulative, COVERAGE)), math.ceil(old_share * new_trials) - 1), 0)

@@ -8,8 +8,8 @@ Prints, for each rule that `truths` can check: the number of findings, the mean 
 that the report shows, the share of findings whose advice is right, and the Brier scores of both confidences (mean squared
 difference from right = 1 or wrong = 0; lower is better). Then a reliability table with five bins of the shown confidence.
 
-A map is an isotonic regression on bins of equal size. Each bin gets one additional right and one additional wrong finding, so that
-no confidence reaches 0 or 1. A rule with fewer findings than `MIN_FINDINGS` has no map, and reports show its stated confidence.
+A map is an isotonic regression on bins of equal size. To each bin, one right and one wrong finding are added, so that no confidence
+reaches 0 or 1. A rule with fewer findings than `MIN_FINDINGS` has no map, and reports show its stated confidence.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ Answers: TypeAlias = dict[str, list[tuple[float, bool]]]
 """For each rule: the stated confidence of each finding, and whether its advice is right."""
 
 
-def ask(seed: int, names: frozenset[str]) -> list[tuple[str, float, bool]]:
-    """Return (rule, stated confidence, right) of each finding of these rules on one world; a map is for findings without doubt."""
+def findings_of_world(seed: int, names: frozenset[str]) -> list[tuple[str, float, bool]]:
+    """Return (rule, stated confidence, right) of each finding of these rules on one world, without findings in doubt."""
     rules = [r for r in load_rules() if r.rule_id() in names]
     made = world(np.random.default_rng([seed, 1]))
     found = [f for v in judge(made.study, rules, calibrate=False) for f in v.findings if f.doubt == 1]
@@ -51,16 +51,16 @@ def ask(seed: int, names: frozenset[str]) -> list[tuple[str, float, bool]]:
     return [(rule, stated, right) for rule, stated, right in answers if right is not None]
 
 
-def ask_all(seeds: Iterable[int], jobs: int, names: frozenset[str]) -> Answers:
+def findings_of_worlds(seeds: Iterable[int], jobs: int, names: frozenset[str]) -> Answers:
     answers: Answers = defaultdict(list)
     with ProcessPoolExecutor(jobs) as pool:
-        for found in pool.map(partial(ask, names=names), seeds, chunksize=10):
+        for found in pool.map(partial(findings_of_world, names=names), seeds, chunksize=10):
             for rule, stated, right in found:
                 answers[rule].append((stated, bool(right)))
     return answers
 
 
-def fit(rule: str, answers: Sequence[tuple[float, bool]]) -> list[Knot]:
+def fit_map(rule: str, answers: Sequence[tuple[float, bool]]) -> list[Knot]:
     """Return the calibration map of one rule, from its findings."""
     if len(answers) < MIN_FINDINGS:
         return []
@@ -91,7 +91,7 @@ def write(maps: Mapping[str, Sequence[Knot]]) -> None:
 
 
 def report(answers: Answers, maps: Mapping[str, tuple[Knot, ...]], names: Sequence[str]) -> str:
-    """Return a table of these rules, then the reliability of the shown confidences."""
+    """Return a table of these rules, followed by the reliability of the shown confidences."""
     lines = [
         f"{'rule':24} {'findings':>8} {'stated':>7} {'shown':>7} {'right':>7} {'Brier stated':>13} {'Brier shown':>12}"
     ]
@@ -106,10 +106,10 @@ def report(answers: Answers, maps: Mapping[str, tuple[Knot, ...]], names: Sequen
         every += [(float(s), bool(r)) for s, r in zip(shown, right, strict=True)]
         briers = f"{np.mean((stated - right) ** 2):13.3f} {np.mean((shown - right) ** 2):12.3f}"
         lines.append(f"{rule:24} {len(found):8} {stated.mean():7.2f} {shown.mean():7.2f} {right.mean():7.2f} {briers}")
-    return "\n".join([*lines, "", *_reliability(every)])
+    return "\n".join([*lines, "", *_reliability_table(every)])
 
 
-def _reliability(answers: Sequence[tuple[float, bool]]) -> list[str]:
+def _reliability_table(answers: Sequence[tuple[float, bool]]) -> list[str]:
     lines = [f"{'shown confidence':24} {'findings':>8} {'mean':>7} {'right':>7}"]
     for low in (0.0, 0.2, 0.4, 0.6, 0.8):
         inside = [(s, r) for s, r in answers if low <= s < low + 0.2 or s == low + 0.2 == 1.0]
@@ -124,18 +124,20 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=600, help="simulated studies to report on; default: 600")
     parser.add_argument("--first-seed", type=int, default=100_000, help="default: 100000")
     parser.add_argument(
-        "--write", action="store_true", help="fit the maps on twice as many studies from seed 0, and write them"
+        "--write",
+        action="store_true",
+        help="fit the calibration maps on twice as many studies from seed 0, and write them",
     )
     parser.add_argument("--rules", nargs="*", default=list(TRUTHS), choices=list(TRUTHS), help="default: all of them")
     parser.add_argument("--jobs", type=int, default=2, help="processes; default: 2")
     options = parser.parse_args()
     started, maps, names = time.perf_counter(), table(), frozenset(options.rules)
     if options.write:
-        development = ask_all(range(2 * options.studies), options.jobs, names)
-        fitted = {rule: tuple(knots) for rule, found in development.items() if (knots := fit(rule, found))}
+        development = findings_of_worlds(range(2 * options.studies), options.jobs, names)
+        fitted = {rule: tuple(knots) for rule, found in development.items() if (knots := fit_map(rule, found))}
         maps = {rule: knots for rule, knots in maps.items() if rule not in names} | fitted
         write(maps)
-    answers = ask_all(range(options.first_seed, options.first_seed + options.studies), options.jobs, names)
+    answers = findings_of_worlds(range(options.first_seed, options.first_seed + options.studies), options.jobs, names)
     print(report(answers, maps, options.rules))
     print(f"\n{options.studies} studies, {time.perf_counter() - started:.0f} s")
 

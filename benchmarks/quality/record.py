@@ -38,14 +38,14 @@ from advisor.tracking.stores.reading import read_experiment
 
 DATA = Path(__file__).resolve().parent / "recordings" / "data"
 BITS, TIMING_BITS = 9, 4
-"""Bits to keep of the fraction of a value, and of a timing: the rest is noise, and zeros make the tables small."""
+"""Bits to keep of the fraction of a value, and of a timing. Further bits are noise, and zeros make the tables small."""
 TICK_S = 1 / 16
 """Resolution of times, seconds."""
 _MACHINE = {
     contract.TAG_COMMAND, contract.TAG_DEVICE, contract.TAG_LIBRARIES, contract.TAG_GIT_COMMIT, contract.TAG_GIT_DIRTY,
     contract.TAG_SPOOL, contract.TAG_SIDECAR, contract.TAG_BACKENDS,
 }  # fmt: skip
-"""Tags that describe the recording machine and not the training."""
+"""Tags that describe the recording machine instead of the training."""
 _TIMINGS = {contract.STEP_TIME, contract.DATA_WAIT, contract.COMPUTE_TIME, contract.EXAMPLES_PER_SECOND}
 
 
@@ -61,7 +61,7 @@ def record(study: RecordedStudy) -> Experiment:
 
 @lru_cache(maxsize=1)
 def _folder() -> Path:
-    """Return the folder of the store for all studies of this process: opening a store takes longer than many a training."""
+    """Return the folder of the store for all studies of this process, because opening a store takes longer than a training."""
     folder = Path(tempfile.mkdtemp(prefix="recording-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -102,7 +102,7 @@ def tables(experiment: Experiment, study: RecordedStudy) -> tuple[pa.Table, pa.T
 
 
 def points_table(experiment: Experiment, study: str, names: Sequence[str]) -> pa.Table:
-    """Return the table of points. names: name of each run's trial, shape (runs,). A time counts from the start of its run."""
+    """Return the table of points. names: name of each run's trial, shape (runs,). Times count from the start of the run."""
     trials = np.array(names, dtype=object)
     started = np.array([run.started for run in experiment.runs])
     parts = [
@@ -141,24 +141,24 @@ def _facts(tags: Any) -> dict[str, str]:
     return {k.removeprefix(contract.TAG_PREFIX): v for k, v in sorted(facts.items())}
 
 
-def _rounded(values: FloatArray, bits: int) -> FloatArray:
+def _round_to_bits(values: FloatArray, bits: int) -> FloatArray:
     fraction, exponent = np.frexp(values)
     rounded: FloatArray = np.ldexp(np.round(np.ldexp(fraction, bits + 1)), exponent - bits - 1)
     return rounded
 
 
-def _compact(table: pa.Table, tick_s: float) -> pa.Table:
+def _compact_table(table: pa.Table, tick_s: float) -> pa.Table:
     """Return the table of curves without insignificant digits."""
     values, times = (table[name].cast(pa.float64()).to_numpy(zero_copy_only=False) for name in ("value", "time_s"))
     timing = pc.is_in(table["metric"], pa.array(sorted(_TIMINGS))).to_numpy(zero_copy_only=False)
-    values = np.where(timing, _rounded(values, TIMING_BITS), _rounded(values, BITS))
+    values = np.where(timing, _round_to_bits(values, TIMING_BITS), _round_to_bits(values, BITS))
     for name, column in (("value", values), ("time_s", tick_s * np.round(times / tick_s))):
         table = table.set_column(table.column_names.index(name), name, pa.array(column.astype(np.float32)))
     return table
 
 
 def cases(study: RecordedStudy) -> dict[str, Any]:
-    """Return the study's line of `cases.jsonl`: the common fields, and a list of labels."""
+    """Return the study's line of `cases.jsonl`: the common fields and a list of labels."""
     space = {
         name: p.model_dump(exclude_none=True, include={"type", "low", "high", "scale", "choices", "role"})
         for name, p in study.space.items()
@@ -199,7 +199,7 @@ def write(recorded: dict[str, tuple[pa.Table, pa.Table]]) -> None:
 
 
 def write_tables(
-    folder: Path, known: Sequence[str], recorded: dict[str, tuple[pa.Table, pa.Table]], *, tick_s: float
+    folder: Path, names: Sequence[str], recorded: dict[str, tuple[pa.Table, pa.Table]], *, tick_s: float
 ) -> None:
     """Replace the studies of the same names in the folder's tables and drop unknown ones. tick_s: resolution of times."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -208,12 +208,12 @@ def write_tables(
         parts = [tables[i] for tables in recorded.values()]
         if path.exists():
             old = pq.read_table(path)
-            parts.append(old.filter(pc.is_in(old["study"], pa.array([n for n in known if n not in recorded]))))
+            parts.append(old.filter(pc.is_in(old["study"], pa.array([n for n in names if n not in recorded]))))
         merged = pa.concat_tables(parts, promote_options="permissive")
         merged = merged.sort_by(
             [(c, "ascending") for c in ("study", "trial", "metric", "step") if c in merged.column_names]
         )
-        merged = _compact(merged, tick_s) if "value" in merged.column_names else merged
+        merged = _compact_table(merged, tick_s) if "value" in merged.column_names else merged
         pq.write_table(merged, path, compression="zstd", compression_level=19, **_encodings(merged.schema))
 
 
@@ -248,7 +248,7 @@ def main() -> None:
                 failed.append(study.name)
                 progress.console.print(f"{study.name}: {error!r}")
                 continue
-            write({study.name: tables(future.result(), study)})  # at once: a later failure loses nothing
+            write({study.name: tables(future.result(), study)})  # immediately, so that a later failure loses nothing
             progress.console.print(study.name)
     write({})
     print(", ".join(f"{path.name} {path.stat().st_size / 1e6:.2f} MB" for path in sorted(DATA.iterdir())))

@@ -1,4 +1,4 @@
-"""Random studies whose truth is known, and functions that decide if a finding's advice on them is right.
+"""Random studies whose truth is known, and functions that decide whether a finding's advice on a study is right.
 
 A world draws the response to one to four hyperparameters (with its optimum inside or outside of the searched space), the noise of
 seeds and evaluations, the shape and the schedule of the training, and what was logged. Costs are in units of the spread of the
@@ -34,13 +34,13 @@ AXES: Mapping[str, tuple[float, float, bool]] = {
 CHOICES = ("relu", "gelu")
 STEPS = 10_000
 SLIGHT = 0.02
-"""Minimum difference of costs that matters, in spreads."""
+"""Minimum difference of costs that matters, in units of the spread of the results."""
 Bounds: TypeAlias = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Training:
-    """The validation cost during training: a fall with the sum of the learning rates, noise of the rate, and overfitting."""
+    """The validation cost during training: a fall with the sum of learning rates, noise from the learning rate, and overfitting."""
 
     fall: float
     pace: float
@@ -48,13 +48,13 @@ class Training:
     power: float
     """Exponent of a power law; infinity for an exponential fall."""
     jitter: float
-    """Cost that the full learning rate adds and its decay removes."""
+    """Cost that a learning rate at its peak adds, and that a decay removes."""
     rise: float
     """Cost that overfitting adds from half of the training to its end."""
     schedule: str
 
     def rates(self, share: FloatArray) -> FloatArray:
-        """Return learning rates as shares of the peak at these shares of the training."""
+        """Return the learning rate, as a share of its peak, at these shares of the training."""
         if self.schedule == "cosine":
             return 0.5 * (1 + np.cos(np.pi * share))
         if self.schedule == "linear":
@@ -80,11 +80,11 @@ class Training:
 
 @dataclass(frozen=True)
 class Response:
-    """Final cost as a function of the hyperparameters (units of their ranges) and of the choice."""
+    """Final cost as a function of the hyperparameters (in units of their ranges) and of the choice."""
 
     names: tuple[str, ...]
     optimum: FloatArray
-    """Optimum of each choice, shape (choices, axes)."""
+    """Position of the optimum for each choice, shape (choices, axes)."""
     weights: FloatArray
     curvature: FloatArray
     """Positive definite matrix of the quadratic form, shape (axes, axes)."""
@@ -92,7 +92,7 @@ class Response:
     edge: float
     """Learning rate from which training diverges, in units of its range."""
     unit: float
-    """Divisor that makes the spread 1."""
+    """Divisor of costs that makes the spread of the results 1."""
 
     def __call__(self, at: FloatArray, choice: int) -> FloatArray:
         """Return the costs of points (n, axes)."""
@@ -101,7 +101,7 @@ class Response:
         return np.asarray((bowl + self.offsets[choice]) / self.unit, dtype=np.float64)
 
     def lowest(self, bounds: Bounds, choice: int | None = None) -> float:
-        """Return the lowest cost within bounds, without diverging; of the best choice by default."""
+        """Return the lowest cost within bounds where training does not diverge; of the best choice by default."""
         if choice is None:
             return min(self.lowest(bounds, k) for k in range(len(self.offsets)))
         bounds = [
@@ -165,8 +165,10 @@ def world(random: Random) -> World:
         first = costs + random.normal(0, noise, count)
         repeats = int(random.integers(2, 6))
         again = [(int(i), s) for i in np.argsort(first)[: int(random.integers(1, 4))] for s in range(1, repeats + 1)]
-        return _logged(random, response, training, at, which, costs, noise, [*runs, *again], first)
-    return _logged(random, response, training, at, which, costs, noise, runs, costs + random.normal(0, noise, count))
+        return _world_of_runs(random, response, training, at, which, costs, noise, [*runs, *again], first)
+    return _world_of_runs(
+        random, response, training, at, which, costs, noise, runs, costs + random.normal(0, noise, count)
+    )
 
 
 def _response(random: Random, names: tuple[str, ...], choices: int) -> Response:
@@ -203,18 +205,18 @@ def _training(random: Random) -> Training:
     )
 
 
-def _logged(
+def _world_of_runs(
     random: Random,
     response: Response,
     training: Training,
     at: FloatArray,
-    which: IntArray,
+    choices: IntArray,
     costs: FloatArray,
     seeds: float,
     runs: list[tuple[int, int]],
     first: FloatArray,
 ) -> World:
-    """Return the world with the study that its runs, pairs of setting and seed, logged."""
+    """Return the world with the study logged by these runs, which are pairs of setting and seed."""
     store, settings = Store(), {}
     share = np.arange(1, (n := int(random.choice([5, 10, 20, 40]))) + 1) / n
     steps, jitter = (share * STEPS).astype(np.int64), 10 ** random.uniform(-2.5, -0.7)
@@ -231,11 +233,11 @@ def _logged(
             fallen = costs_now - 2 * training.rise * np.clip(2 * share - 1, 0, None)
             metrics["train/loss"] = (steps, fallen + random.normal(0, jitter, len(share)))
         if len(response.offsets) > 1:
-            params["activation"] = CHOICES[int(which[i])]
+            params["activation"] = CHOICES[int(choices[i])]
         if at[i, 0] > response.edge:
             metrics = {m: (s, np.where(share > 0.2, np.nan, v)) for m, (s, v) in metrics.items()}
         run = store.log({**params, "seed": seed}, metrics)
-        settings[run] = (at[i], int(which[i]))
+        settings[run] = (at[i], int(choices[i]))
     declared = _spec(response) if random.uniform() < 0.5 else None
     study = assemble(store.experiment(), spec=declared, objective="val/loss", direction="minimize")
     return World(study, response, training, settings, seeds, random)
@@ -274,7 +276,7 @@ def _range(world: World, finding: Finding) -> SetRange | None:
 
 
 def _gains_beyond(world: World, finding: Finding) -> bool | None:
-    """Return whether the wider range holds a better value than the old one."""
+    """Return whether the wider range contains a better value than the old range."""
     new = _range(world, finding)
     if new is None:
         return None
@@ -283,7 +285,7 @@ def _gains_beyond(world: World, finding: Finding) -> bool | None:
 
 
 def _loses_nothing(world: World, finding: Finding) -> bool | None:
-    """Return whether the narrower range holds a value as good as the best one."""
+    """Return whether the narrower range contains a value as good as the best value."""
     new = _range(world, finding)
     if new is None:
         return None
@@ -293,7 +295,7 @@ def _loses_nothing(world: World, finding: Finding) -> bool | None:
     )
 
 
-def _negligible(world: World, finding: Finding) -> bool | None:
+def _has_negligible_effect(world: World, finding: Finding) -> bool | None:
     """Return whether the hyperparameter has less than 15 % of the effect of the most important one."""
     if finding.subject not in world.response.names:
         return None
@@ -301,7 +303,7 @@ def _negligible(world: World, finding: Finding) -> bool | None:
     return bool(shares[world.response.names.index(finding.subject)] < 0.15 * shares.max())
 
 
-def _more_trials(world: World, finding: Finding) -> bool | None:
+def _more_trials_gain(world: World, finding: Finding) -> bool | None:
     """Return whether a new study with the advised number of trials usually finds a setting whose true cost is materially lower.
 
     The gain over the present best must exceed the standard deviation between seeds, because smaller gains look like luck.
@@ -322,19 +324,19 @@ def _more_trials(world: World, finding: Finding) -> bool | None:
     )
 
 
-def _unstable(world: World, finding: Finding) -> bool | None:
-    """Return whether the best learning rate would be one that now diverges if training were stable."""
+def _stability_limits_rate(world: World, finding: Finding) -> bool | None:
+    """Return whether a learning rate that now diverges would be the best if training were stable."""
     if world.response.names[0] != finding.subject:
         return None
     return bool(world.response.optimum[:, 0].max() > world.response.edge)
 
 
-def _longer(world: World, _finding: Finding) -> bool:
+def _longer_training_gains(world: World, _finding: Finding) -> bool:
     """Return whether training twice as long gains more than 1 % of the run's gain."""
     return world.training.end() - world.training.end(2) > 0.01 * world.training.gain
 
 
-def _shorter(world: World, finding: Finding) -> bool | None:
+def _shorter_training_suffices(world: World, finding: Finding) -> bool | None:
     """Return whether the shorter training loses less than 5 % of the run's gain."""
     steps = [c.value for c in finding.changes if isinstance(c, SetField) and c.field == "max_train_steps"]
     if not steps:
@@ -342,17 +344,17 @@ def _shorter(world: World, finding: Finding) -> bool | None:
     return world.training.end(steps[0] / STEPS) - world.training.end() < 0.05 * world.training.gain
 
 
-def _overfits(world: World, _finding: Finding) -> bool:
+def _training_overfits(world: World, _finding: Finding) -> bool:
     return world.training.rise > 0
 
 
-def _decays(world: World, _finding: Finding) -> bool:
-    """Return whether a linear decay gains more than 1 % of the run's gain; its sum of rates is that of the constant rate."""
+def _decay_gains(world: World, _finding: Finding) -> bool:
+    """Return whether a linear decay with the same sum of learning rates gains more than 1 % of the run's gain."""
     decayed = replace(world.training, schedule="linear", pace=world.training.pace / 2)
     return decayed.end() < world.training.end() - 0.01 * world.training.gain
 
 
-def _no_lead(world: World, finding: Finding) -> bool | None:
+def _lead_vanishes(world: World, finding: Finding) -> bool | None:
     """Return whether a repetition with fresh seeds also shows no lead of the best setting."""
     if len(finding.trials) != 2 or finding.subject is not None:
         return None
@@ -363,8 +365,8 @@ def _no_lead(world: World, finding: Finding) -> bool | None:
     return bool(stats.ttest_ind(one, other, alternative="less").pvalue > 0.05)
 
 
-def _unfair(world: World, finding: Finding) -> bool | None:
-    """Return whether the value's gap halves if all ranges are extended by a quarter at both ends."""
+def _comparison_is_unfair(world: World, finding: Finding) -> bool | None:
+    """Return whether the value's gap to the best halves if all ranges are extended by a quarter at both ends."""
     if finding.subject != "activation":
         return None
     named = Counter(world.settings[t][1] for t in finding.trials)
@@ -383,14 +385,14 @@ def _unfair(world: World, finding: Finding) -> bool | None:
 TRUTHS: Mapping[str, Callable[[World, Finding], bool | None]] = {
     "space-boundary": _gains_beyond,
     "space-shrink": _loses_nothing,
-    "space-insensitive": _negligible,
-    "space-undersampled": _more_trials,
-    "stability-edge": _unstable,
-    "curve-still-improving": _longer,
-    "curve-saturated": _shorter,
-    "curve-overfitting": _overfits,
-    "schedule-constant": _decays,
-    "adopt": _no_lead,
-    "unfair-comparison": _unfair,
+    "space-insensitive": _has_negligible_effect,
+    "space-undersampled": _more_trials_gain,
+    "stability-edge": _stability_limits_rate,
+    "curve-still-improving": _longer_training_gains,
+    "curve-saturated": _shorter_training_suffices,
+    "curve-overfitting": _training_overfits,
+    "schedule-constant": _decay_gains,
+    "adopt": _lead_vanishes,
+    "unfair-comparison": _comparison_is_unfair,
 }
 """For each rule, the function that returns whether its advice is right; None if the world does not determine that."""

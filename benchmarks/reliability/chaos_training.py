@@ -1,4 +1,4 @@
-"""A small random training that `chaos.py` runs, with the hook or undisturbed.
+"""A small random training that `chaos.py` runs, with the hook or undisturbed (without it).
 
     python benchmarks/reliability/chaos_training.py 7 8 9                      undisturbed: without the hook and without pauses
     python benchmarks/reliability/chaos_training.py 7 --uri URI --disk D --tee T
@@ -28,7 +28,7 @@ EVALUATE_EVERY = 20
 
 
 class Program:
-    """A training that follows from its seed: model, optimizer, loop and end."""
+    """A training whose model, optimizer, loop and end are determined by its seed."""
 
     def __init__(self, seed: int) -> None:
         chance = self.chance = random.Random(seed)
@@ -67,7 +67,7 @@ class Program:
         return nn.functional.mse_loss(self.model(x), y)
 
     def step(self, batches: Any, log: Callable[[torch.Tensor], object]) -> list[torch.Tensor]:
-        """Make an optimizer step and return the losses of its batches; log all of them but the last."""
+        """Make an optimizer step and return the losses of its batches; log all losses except the last."""
         if self.kind == "lbfgs":
             x, y = next(batches)
 
@@ -103,20 +103,20 @@ class Program:
         return error
 
     def digest(self) -> str:
-        """Identify the parameters, bit by bit."""
+        """Return a digest of all bits of the parameters."""
         return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in self.model.parameters())).hexdigest()[:16]
 
 
-def forever(loader: Iterable[Any]) -> Iterable[Any]:
+def endless_batches(loader: Iterable[Any]) -> Iterable[Any]:
     """Yield batches of one epoch after another."""
     while True:
         yield from loader
 
 
 def train(program: Program, log: Any, pause_s: float, report: Callable[..., None]) -> None:
-    """Train the program to its end. Raises RuntimeError if that belongs to it."""
+    """Train the program to its end. Raises RuntimeError if the program ends with a failure."""
     loader = program.loader if log is None else log.batches(program.loader)
-    batches = iter(forever(loader))
+    batches = iter(endless_batches(loader))
     for step in range(program.steps):
         if step == program.new_optimizer_at:
             program.optimizers = program.make_optimizers()
@@ -134,7 +134,7 @@ def train(program: Program, log: Any, pause_s: float, report: Callable[..., None
         time.sleep(pause_s)
 
 
-def hooked(program: Program, seed: int, args: argparse.Namespace) -> Any:
+def make_hook(program: Program, seed: int, args: argparse.Namespace) -> Any:
     """Return the hook on a program. Exits if the disk refuses the spool."""
     from fault_training import record
 
@@ -168,7 +168,7 @@ def run(seed: int, args: argparse.Namespace) -> None:
     """Make one training."""
     print("training", seed, 0, flush=True)
     program = Program(seed)
-    log = hooked(program, seed, args) if args.uri else None
+    log = make_hook(program, seed, args) if args.uri else None
     error: BaseException | None = None
     try:
         train(program, log, args.seconds / program.steps, lambda *words: print(*words, flush=True))

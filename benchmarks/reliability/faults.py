@@ -3,10 +3,10 @@
     python benchmarks/reliability/faults.py [--steps 3000] [--backend sqlite postgresql] [--only FAULT...]
 
 Each line is a real training with the hook, a real `mlflow server` with a real database, and one fault. *Logged* is the number of
-points that the training's second record implies, with the windows of the contract; *found* is the number of rows in the database
-at the end; *same* says whether both are the same points, each once, and whether the sidecar has every recorded value. *Step* is
-the median duration of a step (forward, backward and hook), *slowest* the longest one, and *delivered* the seconds from the last
-step until the store is complete.
+points that follow from the training's second record and the windows of the contract; *found* is the number of rows in the database
+at the end; *same* says whether these are the same points, each stored once, and whether the sidecar has every recorded value.
+*Step* is the median duration of a step (forward, backward and hook), *slowest* the longest duration, and *delivered* the seconds
+from the last step until the store is complete.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Training:
     ended: float = field(default=0.0)
 
     def follow(self) -> None:
-        """Read its output."""
+        """Read the training's output."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             what, number = line.split()
@@ -71,7 +71,7 @@ class Training:
 
 @dataclass
 class Stage:
-    """The servers of a training, and a folder for it."""
+    """The servers and the folder of a training."""
 
     server: TrackingServer
     database: str
@@ -104,7 +104,7 @@ class Stage:
 # --- faults ---------------------------------------------------------------------------------------------------------------------
 
 
-def nothing(stage: Stage) -> Training:
+def no_fault(stage: Stage) -> Training:
     return stage.train("nothing")
 
 
@@ -179,7 +179,7 @@ def trainer_killed(stage: Stage) -> Training:
 
 
 def server_disk_full(stage: Stage) -> Training:
-    """Fill the disk of the database, and free it later; needs a separate disk for the database's folder."""
+    """Fill the database's disk, and free it later. The database's folder needs a separate disk."""
     ballast = stage.folder / "database" / "ballast"
     training = stage.train("disk")
     training.until(stage.steps // 3)
@@ -192,7 +192,7 @@ def server_disk_full(stage: Stage) -> Training:
 
 
 FAULTS: dict[str, Callable[[Stage], Training]] = {
-    "none": nothing,
+    "none": no_fault,
     "server down at start": server_late,
     "server killed -9, restarted": server_killed,
     "server hangs (SIGSTOP)": server_hangs,
@@ -215,7 +215,7 @@ class Result:
     logged: Counter[Key]
     found: Counter[Key]
     recorded: int
-    """Number of recorded values, before windows."""
+    """Number of recorded values, before they are reduced to windows."""
     in_sidecar: int
     tags: dict[str, str]
     delivered_s: float
@@ -230,7 +230,7 @@ class Result:
         return self.logged == self.found and self.recorded == self.in_sidecar
 
 
-def settle(stage: Stage, training: Training, within_s: float = 300.0) -> Result:
+def wait_for_delivery(stage: Stage, training: Training, within_s: float = 300.0) -> Result:
     """Wait for the delivery and count the points."""
     training.process.wait()
     begun = time.monotonic()
@@ -266,7 +266,7 @@ def _first_ms(frames: list[Frame]) -> int:
 
 
 def _points(frames: list[Frame]) -> Counter[Key]:
-    """Return the points that the store should have: the windows of the rows, computed independently of the shipper."""
+    """Return the points that the store should have, computed from the rows independently of the shipper."""
     windows, points = Windows(), []
     for frame in frames:
         for step, time_ms, values in frame.rows():
@@ -306,7 +306,7 @@ def _rows(artifacts: Path, run_id: str) -> int:
 
 
 @contextmanager
-def staged(backend: str, folder: Path, steps: int) -> Iterator[Stage]:
+def running_stage(backend: str, folder: Path, steps: int) -> Iterator[Stage]:
     """Run a tracking server with its own database until the end of the block."""
     with ExitStack() as stack:
         postgres = Postgres() if backend == "postgresql" else None
@@ -322,7 +322,7 @@ def staged(backend: str, folder: Path, steps: int) -> Iterator[Stage]:
 
 @contextmanager
 def small_disk(folder: Path, megabytes: int) -> Iterator[bool]:
-    """Mount a file system of this size at `folder`; yield whether the machine allowed it."""
+    """Mount a file system of this size at `folder`; yield whether the machine allowed mounting."""
     folder.mkdir(exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
     mounted = os.getuid() == 0 and subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
@@ -357,13 +357,13 @@ def main() -> None:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             mounted = stack.enter_context(small_disk(folder / "database", 64))
-            stage = stack.enter_context(staged(backend, folder, args.steps))
+            stage = stack.enter_context(running_stage(backend, folder, args.steps))
             for fault in args.only:
                 if fault.startswith("database") and stage.postgres is None:
                     continue
                 if fault.startswith("server's disk") and (stage.postgres is not None or not mounted):
                     continue
-                show(backend, fault, settle(stage, FAULTS[fault](stage)))
+                show(backend, fault, wait_for_delivery(stage, FAULTS[fault](stage)))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from fault_servers import TrackingServer
-from kill_base import Killed, Words, files_below, write_source
-from kill_run import running
+from kill_base import KilledCommand, Words, files_below, write_source
+from kill_run import serve_logging
 from kills import Victim
 
 from advisor.contract import TAG_SIDECAR
@@ -23,7 +23,7 @@ from advisor.interop.importers.mlflow_runs import TAG_SOURCE
 # --- import ---------------------------------------------------------------------------------------------------------------------
 
 
-class Import(Killed):
+class Import(KilledCommand):
     """`advisor import` into a SQLite store."""
 
     def __init__(self, folder: Path, points: int = 1_000) -> None:
@@ -47,7 +47,7 @@ class ImportToServer(Import):
         return self._database
 
     def copy(self, to: Path) -> None:
-        """Back up the database between two transactions: the server may still handle the last request of a killed client."""
+        """Back up the database between two transactions, because the server may still handle a killed client's last request."""
         with closing(sqlite3.connect(self.store)) as database, closing(sqlite3.connect(to)) as other:
             database.backup(other)
 
@@ -66,8 +66,8 @@ class ImportToServer(Import):
 # --- analyze --------------------------------------------------------------------------------------------------------------------
 
 
-class Analyze(Killed):
-    """`advisor analyze` of a study that already has a report of fewer trials."""
+class Analyze(KilledCommand):
+    """`advisor analyze` of a study that already has a report on fewer trials."""
 
     def __init__(self, folder: Path, points: int = 300) -> None:
         super().__init__(folder)
@@ -111,7 +111,7 @@ class Analyze(Killed):
         return files
 
     def torn(self) -> int:
-        """Count files that equal neither the old nor the new version."""
+        """Count files that differ from both the old and the new version."""
         files = self._written()
         files.pop("next/.written-by-advisor", None)  # lists old and new files for a moment
         return sum(files[name] not in (self._old.get(name), self.wanted.get(name)) for name in files)
@@ -125,7 +125,7 @@ class Analyze(Killed):
 # --- sync -----------------------------------------------------------------------------------------------------------------------
 
 
-class Sync(Killed):
+class Sync(KilledCommand):
     """`advisor sync` of two trainings that could not reach their store."""
 
     def __init__(self, folder: Path, steps: int = 800) -> None:
@@ -168,7 +168,7 @@ class Sync(Killed):
         return ["sync", "--tracking-uri", f"sqlite:///{self.store}"], self.environment(**more)
 
     def torn(self) -> int:
-        """Count runs that are marked as complete and are not; sidecars are ignored, because they are uploaded later."""
+        """Count runs that are marked as complete but lack data other than sidecars, which are uploaded later."""
         wanted = {name: _without_sidecar(run) for name, run in self.wanted.items()}
         return sum(_without_sidecar(run) != wanted.get(name) for name, run in self.runs().items())
 
@@ -206,14 +206,14 @@ def importing(folder: Path) -> Iterator[Victim]:
 
 
 @contextmanager
-def of(make: Callable[[Path], Victim], folder: Path) -> Iterator[Victim]:
+def make_victim(make: Callable[[Path], Victim], folder: Path) -> Iterator[Victim]:
     yield make(folder)
 
 
 VICTIMS: dict[str, Callable[[Path], AbstractContextManager[Victim]]] = {
-    "analyze": partial(of, Analyze),
-    "import (database)": partial(of, Import),
+    "analyze": partial(make_victim, Analyze),
+    "import (database)": partial(make_victim, Import),
     "import (tracking server)": importing,
-    "sync": partial(of, Sync),
-    "run": running,
+    "sync": partial(make_victim, Sync),
+    "run": serve_logging,
 }

@@ -17,6 +17,7 @@ from commands import Advisor, Refused, contents
 from fault_servers import CUT, FaultyProxy, Postgres, TrackingServer
 
 from advisor.model.errors import AdvisorError
+from advisor.tracking.stores import client
 from advisor.tracking.stores.reading import read_experiment
 
 pytestmark = pytest.mark.xdist_group("reading")  # one server, one database
@@ -31,13 +32,26 @@ HISTORIES = "get-history-bulk"
 
 
 @pytest.fixture(scope="module")
-def server(studied: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackingServer]:
+def shared_server(studied: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrackingServer]:
     folder = tmp_path_factory.mktemp("server")
     shutil.copy(studied, folder / "mlflow.db")
-    running = TrackingServer(f"sqlite:///{folder / 'mlflow.db'}", folder)
-    running.start()
-    yield running
-    running.kill()
+    server = TrackingServer(f"sqlite:///{folder / 'mlflow.db'}", folder)
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def server(shared_server: TrackingServer) -> TrackingServer:
+    """A running server. It is started again if the last test killed it."""
+    if not shared_server.answers():
+        shared_server.start()
+    return shared_server
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are repeated at once; users' are repeated after up to 8 seconds."""
+    monkeypatch.setitem(client.LATER_REQUEST_SETTINGS, "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "0")
 
 
 def points(uri: str) -> dict[str, Counter[tuple[int, int, float]]]:
@@ -58,6 +72,7 @@ def test_answers_that_fail_are_asked_for_again(server: TrackingServer, studied: 
 
 
 @needs_server
+@pytest.mark.usefixtures("no_pauses")
 def test_an_answer_that_breaks_off_is_no_whole_one(server: TrackingServer, studied: Path, refused: Refused) -> None:
     proxy = FaultyProxy(server.port, share=1.0, faults=(CUT,), only=HISTORIES)
     said = refused("analyze", "e", "--tracking-uri", proxy.uri)
@@ -67,13 +82,13 @@ def test_an_answer_that_breaks_off_is_no_whole_one(server: TrackingServer, studi
 
 
 @needs_server
+@pytest.mark.usefixtures("no_pauses")
 def test_a_server_that_dies_in_mid_read(server: TrackingServer, refused: Refused) -> None:
     proxy = FaultyProxy(server.port)
     proxy.on_answer = lambda path: server.kill() if path.endswith(HISTORIES) else None
     assert "cannot reach" in refused("analyze", "e", "--tracking-uri", proxy.uri)
     assert not Path("advisor-report").exists()
     proxy.close()
-    server.start()
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Decides when and by which ranks a training is saved, and finds an interrupted run to resume."""
+"""Decides when a training is saved and by which ranks, and finds an interrupted run to resume."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class EarlierRun(NamedTuple):
 
 
 class CheckpointKeeper:
-    """Saves a training at its evaluations and at its end. If saving fails, it logs a warning.
+    """Saves a training at its evaluations and at its end, and logs a warning if saving fails.
 
     Rank 0 decides and writes. With `together`, all ranks call `save` for each checkpoint that rank 0 chooses, so that `save` can
     gather a sharded state.
@@ -56,7 +56,7 @@ class CheckpointKeeper:
         return None if best is None or best.value is None else (best.step, best.value)
 
     def on_evaluation(self, step: int, steps_made: int, value: Value | None) -> bool:
-        """Save a checkpoint after an evaluation and return whether it was saved. This waits for the device, to read `value`.
+        """Save a checkpoint after an evaluation and return whether it was saved. Reading `value` waits for the device.
 
         `value` is None if it could not be read. With `together`, every rank must call this method, because rank 0 decides.
         """
@@ -71,7 +71,7 @@ class CheckpointKeeper:
             return False
 
     def on_end(self, step: int, steps_made: int) -> None:
-        """Save the training at its end, unless all ranks must take part: some of them may have exited."""
+        """Save the training at its end, unless all ranks must take part, because some ranks may have exited."""
         last = self.checkpoints.current.last
         if not self.checkpoints.keep or not self._leads or self._together:
             return
@@ -169,21 +169,28 @@ class CheckpointSettings(NamedTuple):
         """Return the run to continue, or None. Raises FileNotFoundError if `resume` is a path without a checkpoint."""
         return find_earlier_run(self.root, self.resume, run_id, about) if self.keep else None
 
-    def restore(self, before: EarlierRun | None, state: TrainingState) -> int:
+    def restore(self, earlier_run: EarlierRun | None, state: TrainingState) -> int:
         """Restore the training if a run is to be resumed. Return the number of the next step.
 
         Raises ValueError if the checkpoint does not fit the training, and any error of the user's `load`.
         """
-        if before is None or before.checkpoint is None or not self.resume:
+        if earlier_run is None or earlier_run.checkpoint is None or not self.resume:
             return 0
-        (self.load or state.load)(before.checkpoint.path)
-        return before.checkpoint.steps_made
+        (self.load or state.load)(earlier_run.checkpoint.path)
+        return earlier_run.checkpoint.steps_made
 
     def keeper(
-        self, before: EarlierRun | None, about: RunInfo, identity: str, state: TrainingState, *, leads: bool, warn: Warn
+        self,
+        earlier_run: EarlierRun | None,
+        about: RunInfo,
+        identity: str,
+        state: TrainingState,
+        *,
+        leads: bool,
+        warn: Warn,
     ) -> CheckpointKeeper:
-        """Return the keeper of this run's checkpoints. Their folder is that of the run to continue, or a new one."""
-        folder = before.folder if before is not None else self.root / identity
+        """Return the keeper of this run's checkpoints, in the folder of the run to continue or in a new folder."""
+        folder = earlier_run.folder if earlier_run is not None else self.root / identity
         keep = self.keep if leads or self.on_all_ranks else 0
         checkpoints = Checkpoints(
             folder, keep, about, ".pt" if self.save is None else "", owner=leads, resumes=bool(self.resume)
@@ -196,7 +203,7 @@ class CheckpointSettings(NamedTuple):
 def find_earlier_run(
     root: Path, resume: bool | str | os.PathLike[str], run_id: str | None, about: RunInfo
 ) -> EarlierRun | None:
-    """Return the run that `resume` or `run_id` names; else an interrupted run with the same description as `about`, or None.
+    """Return the run that `resume` or `run_id` names, else an interrupted run with the description `about`, else None.
 
     Raises FileNotFoundError if `resume` is a path without checkpoints.
     """
@@ -235,8 +242,8 @@ def _earlier_run(folder: Path, objective: str) -> EarlierRun | None:
     return EarlierRun(folder, about, last or max(listed, key=lambda c: c.steps_made, default=None))
 
 
-def _is_same_training(known: RunInfo, about: RunInfo) -> bool:
-    return (known.objective, known.direction, known.params, known.seed) == (
+def _is_same_training(earlier: RunInfo, about: RunInfo) -> bool:
+    return (earlier.objective, earlier.direction, earlier.params, earlier.seed) == (
         about.objective,
         about.direction,
         about.params,
@@ -245,6 +252,6 @@ def _is_same_training(known: RunInfo, about: RunInfo) -> bool:
 
 
 def is_sharded(model: torch.nn.Module) -> bool:
-    """Return whether the model's parameters are sharded: no rank has all of them."""
+    """Return whether the model's parameters are sharded, so that no rank has all of them."""
     whole = not any(hasattr(p, "to_local") for p in model.parameters())
     return not whole or any(type(m).__name__ == "FullyShardedDataParallel" for m in model.modules())

@@ -46,12 +46,12 @@ def dataset_size(loader: object) -> int | None:
 def batches_per_epoch(loader: object) -> int | None:
     """Return the number of batches per epoch on this rank; None if unknown."""
     if isinstance(getattr(unwrap_loader(loader), "dataset", None), IterableDataset):
-        return None  # the length of an iterable can be a guess
+        return None  # the length of an iterable can be an estimate
     return _length_or_none(loader)
 
 
 def batch_size(loader: object) -> int | None:
-    """Return the number of examples per batch on this rank; None if the loader does not form batches itself."""
+    """Return the number of examples per batch on this rank; None if the loader does not form the batches."""
     inner = unwrap_loader(loader)
     size = getattr(inner, "batch_size", None)
     size = getattr(getattr(inner, "batch_sampler", None), "batch_size", None) if size is None else size
@@ -60,7 +60,7 @@ def batch_size(loader: object) -> int | None:
 
 def is_shuffled(loader: object) -> bool | None:
     """Return whether the order of examples is random; None if unknown."""
-    sampler = _ordering_sampler(loader)
+    sampler = _example_order_sampler(loader)
     if isinstance(sampler, (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)):
         return True
     if isinstance(sampler, SequentialSampler):
@@ -74,7 +74,7 @@ def loader_settings(loader: object) -> dict[str, Any] | None:
     inner = unwrap_loader(loader)
     if not isinstance(inner, DataLoader):
         return None
-    sampler = _ordering_sampler(inner)
+    sampler = _example_order_sampler(inner)
     return {
         "workers": inner.num_workers,
         "prefetch_factor": inner.prefetch_factor,
@@ -130,7 +130,7 @@ def _classes_of_dataset(dataset: object) -> int | None:
     return None
 
 
-def _ordering_sampler(loader: object) -> object:
+def _example_order_sampler(loader: object) -> object:
     """Return the sampler that orders the examples: the loader's own, or the one inside its batch sampler."""
     inner = unwrap_loader(loader)
     if not isinstance(inner, DataLoader) or isinstance(inner.dataset, IterableDataset):
@@ -149,5 +149,5 @@ def _length_or_none(what: object) -> int | None:
         return None
     try:
         return len(what)
-    except Exception:  # the loader or wrapper has a source without a length
+    except Exception:  # the loader's or wrapper's source has no length
         return None

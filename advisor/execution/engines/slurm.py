@@ -45,10 +45,10 @@ class Slurm:
         cluster: str = "slurm",
         max_submitted: int | None = None,
     ) -> None:
-        """folder: for submitit's files. parallel: maximum number of simultaneously running jobs of an array.
+        """folder: folder for submitit's files. parallel: maximum number of simultaneously running jobs of an array.
 
-        options: options for `sbatch` without dashes. cluster: "local" runs jobs on this machine. max_submitted: maximum jobs to
-        submit at a time if each job depends on earlier results (None: no limit). Raises AdvisorError if submitit, SLURM or a time
+        options: options for `sbatch` without dashes. cluster: "local" runs jobs on this machine. max_submitted: maximum number of
+        submitted jobs if each job depends on earlier results (None: no limit). Raises AdvisorError if submitit, SLURM or a time
         limit is missing; SLURM needs the limit for scheduling.
         """
         submitit = _import_submitit()
@@ -104,7 +104,7 @@ class SlurmQueue:
         self._answered = False
 
     def has_job(self, job: str) -> bool | None:
-        """Return True if the last query listed the job, False if not, None if SLURM did not respond."""
+        """Return True if the last query listed the job, False if it did not, and None if SLURM did not respond."""
         if time.monotonic() - self._queried_at > _QUERY_INTERVAL_S:
             self._queried_at, jobs = time.monotonic(), _run_squeue("-r", *self._options, "-o", "%i")
             self._answered = jobs is not None
@@ -133,7 +133,7 @@ class SlurmTraining:
 
     def poll(self) -> Exit | None:
         """Return how the training ended, or None while its job is pending or running."""
-        if not self._is_over():
+        if not self._has_ended():
             return None
         self.ended = True
         exit = self._read_exit()
@@ -152,7 +152,7 @@ class SlurmTraining:
             line = last_line(self._task.log) or line
         return Exit(1, lost=True, last_line=line)
 
-    def _is_over(self) -> bool:
+    def _has_ended(self) -> bool:
         if self._queue is None:
             return bool(self._job.done())
         if self._job.paths.result_pickle.exists():
@@ -164,7 +164,7 @@ class SlurmTraining:
         return self._missing_since is not None and self._queue.answers > self._missing_since
 
     def stop(self) -> None:
-        """Request the training to stop by creating a file. Cancel the job if it is still pending, or at the second call."""
+        """Ask the training to stop by creating a file. If the job is still pending, or at the second call, cancel the job."""
         self._stop_requests += 1
         with _stop_file(self._task).open("a") as file:
             file.write("stop\n")

@@ -1,6 +1,6 @@
-"""Imports `trainer_state.json` of Hugging Face's `Trainer` from its output folder and from each `checkpoint-*` folder.
+"""Imports the files `trainer_state.json` of Hugging Face's `Trainer`, from the output folder and each `checkpoint-*` folder.
 
-Only the latest state of a run is read, because each state contains the complete earlier history. Trainer saves its arguments
+Only the latest file of a run is read, because each contains the complete history until then. Trainer saves its arguments
 only as a pickle, which is never opened; parameters are read from a JSON file or from the model card.
 """
 
@@ -95,7 +95,7 @@ def _log_entries(state: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
     return history
 
 
-def _run_content(path: Path, beside: Sequence[Path]) -> RunContent:
+def _run_content(path: Path, argument_files: Sequence[Path]) -> RunContent:
     state = _read_state(path)
     history = _log_entries(state, path)
     curves = Curves()
@@ -105,7 +105,7 @@ def _run_content(path: Path, beside: Sequence[Path]) -> RunContent:
             value = as_value(cell)
             if key != "step" and value is not None:
                 curves.add(key, step, value)
-    arguments = _training_arguments(beside)
+    arguments = _training_arguments(argument_files)
     trial = state.get("trial_params")
     planned, reached = as_value(state.get("max_steps")) or 0.0, as_value(state.get("global_step")) or 0.0
     tags = _objective_tags(state, history, arguments)
@@ -125,7 +125,7 @@ def _run_content(path: Path, beside: Sequence[Path]) -> RunContent:
 def _objective_tags(
     state: Mapping[str, Any], history: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return the objective's tags. Its metric is named in the arguments, or is the only metric with the value `best_metric`."""
+    """Return the objective's tags. The objective is named in the arguments, or is the only metric with the value `best_metric`."""
     named = arguments.get("metric_for_best_model")
     best = as_value(state.get("best_metric"))
     values: dict[str, list[float]] = {}
@@ -150,9 +150,9 @@ def _objective_tags(
     return tags
 
 
-def _training_arguments(beside: Sequence[Path]) -> dict[str, Any]:
+def _training_arguments(argument_files: Sequence[Path]) -> dict[str, Any]:
     """Return the training arguments from the first of the candidate files that exists."""
-    for path in beside:
+    for path in argument_files:
         if path.is_file():
             return _card_arguments(path) if path.name == _MODEL_CARD_FILE else files.read_mapping(path)
     return {}

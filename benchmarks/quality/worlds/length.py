@@ -1,8 +1,8 @@
-"""The length of training under each kind of learning-rate schedule.
+"""Situations in the length of training, under each kind of learning-rate schedule.
 
 Curves follow one of two laws: a noisy quadratic with a power-law spectrum (Zhang et al., 2019), or a power law in the summed
-learning rate plus a noise floor that follows the learning rate (Tissue et al., 2024). The same law with a stretched schedule gives
-the true effect of twice the steps.
+learning rate plus a noise floor that follows the learning rate (Tissue et al., 2024). The true effect of twice the steps follows
+from the same law with a stretched schedule.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 
 from advisor.model.change import SetField
 from advisor.model.space import FloatArray, IntArray
-from worlds.world import Made, Metric, Outcome, Random, Situation, Store
+from worlds.world import Metric, Outcome, Random, SimulatedStudy, Situation, Store
 
 STEPS = 400
-"""Time steps of the simulated laws; logged steps are multiples of them."""
+"""Number of time steps of a simulated law, over which the logged steps are distributed."""
 _HALF = "the same schedule at half the length"
 
 Shape = Callable[[FloatArray], FloatArray]
-"""Learning rate, as a share of its peak, at each share of the training."""
+"""Function from shares of the training to the learning rate, as a share of its peak."""
 
 
 def _constant(x: FloatArray) -> FloatArray:
@@ -38,33 +38,33 @@ def _cosine(x: FloatArray) -> FloatArray:
     return 0.5 * (1 + np.cos(np.pi * x))
 
 
-def _stable(decay: float, x: FloatArray) -> FloatArray:
+def _constant_then_decay(decay: float, x: FloatArray) -> FloatArray:
     return np.minimum(1.0, (1 - x) / decay)
 
 
-def _stairs(falls: tuple[float, ...], x: FloatArray) -> FloatArray:
+def _step_decay(falls: tuple[float, ...], x: FloatArray) -> FloatArray:
     return np.asarray(0.1 ** np.sum(x[:, None] >= np.array(falls), axis=1), dtype=np.float64)
 
 
-def _warmed(shape: Shape, warmup: float, x: FloatArray) -> FloatArray:
+def _with_warmup(shape: Shape, warmup: float, x: FloatArray) -> FloatArray:
     return shape(x) if warmup == 0 else np.minimum(x / warmup, 1.0) * shape(x)
 
 
 def shape_of(kind: str, random: Random) -> Shape:
     """Draw a schedule of this kind: constant, wsd, linear, cosine or step."""
     if kind == "wsd":
-        shape: Shape = partial(_stable, float(random.uniform(0.1, 0.4)))
+        shape: Shape = partial(_constant_then_decay, float(random.uniform(0.1, 0.4)))
     elif kind == "step":
         options = ((0.5, 0.75), (0.3, 0.6, 0.9), (0.6, 0.85), (0.5,), (0.4, 0.6, 0.8))
-        shape = partial(_stairs, options[random.integers(len(options))])
+        shape = partial(_step_decay, options[random.integers(len(options))])
     else:
         shape = {"constant": _constant, "linear": _linear, "cosine": _cosine}[kind]
-    return partial(_warmed, shape, float(random.choice([0.0, 0.02, 0.05, 0.1])))
+    return partial(_with_warmup, shape, float(random.choice([0.0, 0.02, 0.05, 0.1])))
 
 
 @dataclass(frozen=True)
-class Axis:
-    """How the steps were logged: step * `scale` + `first`, plus the run's start time in these units if `times`."""
+class StepAxis:
+    """How steps are logged: step * `scale` + `first`, and plus the run's start time in these units if `times` is True."""
 
     first: int = 0
     scale: int = 1
@@ -75,8 +75,8 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Law:
-    """How the loss follows from the learning rate."""
+class LossLaw:
+    """Dependence of the loss on the learning rate."""
 
     quadratic: bool
     pace: float
@@ -88,7 +88,7 @@ class Law:
     def curve(self, rate: float, shape: Shape, steps: int) -> FloatArray:
         """Return the loss after each of `steps` time steps, shape (steps + 1,), from 1 at the start."""
         rates = rate * shape((np.arange(steps) + 0.5) / steps)
-        return self._noisy_quadratic(rates) if self.quadratic else self._summed(rates)
+        return self._noisy_quadratic(rates) if self.quadratic else self._power_law(rates)
 
     def _noisy_quadratic(self, rates: FloatArray) -> FloatArray:
         curvature = np.geomspace(1.0, 1e-3, 40)
@@ -102,7 +102,7 @@ class Law:
             losses.append(float(energy.sum()))
         return np.array(losses)
 
-    def _summed(self, rates: FloatArray) -> FloatArray:
+    def _power_law(self, rates: FloatArray) -> FloatArray:
         summed = np.concatenate([[0.0], np.cumsum(rates)])
         level, floor, follows = 0.0, [0.0], 0.05
         for rate in rates:
@@ -111,8 +111,8 @@ class Law:
         return np.asarray((1 + self.pace * summed) ** -self.power + self.floor * np.array(floor), dtype=np.float64)
 
 
-def _law(random: Random) -> Law:
-    return Law(
+def _law(random: Random) -> LossLaw:
+    return LossLaw(
         quadratic=bool(random.random() < 0.5),
         pace=float(10 ** random.uniform(-2.5, 0.5)),
         power=float(random.uniform(0.2, 1.2)),
@@ -120,15 +120,15 @@ def _law(random: Random) -> Law:
     )
 
 
-def _gain_again(law: Law, rate: float, shape: Shape) -> float:
-    """Return the gain from twice the steps as a share of the gain so far."""
+def _gain_again(law: LossLaw, rate: float, shape: Shape) -> float:
+    """Return the further gain from twice the steps, as a share of the gain so far."""
     once, twice = law.curve(rate, shape, STEPS), law.curve(rate, shape, 2 * STEPS)
     gained = float(once[0] - once.min())
     return (float(once.min()) - float(twice.min())) / gained if gained > 0.1 else float("nan")
 
 
-def _settings(random: Random, kind: str, low: float, high: float) -> tuple[Law, Shape, FloatArray]:
-    """Draw a law, a schedule and learning rates such that twice the steps gain a share between `low` and `high`, for all rates."""
+def _settings(random: Random, kind: str, low: float, high: float) -> tuple[LossLaw, Shape, FloatArray]:
+    """Draw a law, a schedule and learning rates. At all rates, twice the steps gain a share between `low` and `high`."""
     while True:
         law, shape = _law(random), shape_of(kind, random)
         rates = np.sort(10 ** random.uniform(-0.3, 0.0, int(random.integers(4, 13))))
@@ -154,12 +154,14 @@ _DECLARED = {
 KNOWN = ("logged", "declared", "unknown")
 
 
-def make(random: Random, kind: str, low: float, high: float, known: str, axis: Axis | None = None) -> Made:
-    """Draw a study of one length under one kind of schedule. known: how the store shows the schedule; see `KNOWN`."""
+def make(
+    random: Random, kind: str, low: float, high: float, known: str, axis: StepAxis | None = None
+) -> SimulatedStudy:
+    """Draw a study of one length under one kind of schedule. known: how the store shows the schedule, one of `KNOWN`."""
     law, shape, rates = _settings(random, kind, low, high)
     objective, train, logged = _NAMES[random.integers(len(_NAMES))]
     total = int(random.choice([2_000, 10_000, 60_000]))
-    noise, axis = float(10 ** random.uniform(-3.3, -2.3)), axis or Axis()
+    noise, axis = float(10 ** random.uniform(-3.3, -2.3)), axis or StepAxis()
     store, evaluations = Store(), int(random.integers(15, 61))
     at: IntArray = np.unique(np.round(np.linspace(total / evaluations, total, evaluations)).astype(np.int64))
     declared = random.choice(_DECLARED[kind])
@@ -174,7 +176,7 @@ def make(random: Random, kind: str, low: float, high: float, known: str, axis: A
         metrics = _metrics(random, (objective, train, logged), losses, float(rate), shape, at, known, noise)
         store.log(params, {m: (axis.logged(np.asarray(x), run), y) for m, (x, y) in metrics.items()}, step_s=1e-3)
     direction = "maximize" if "acc" in objective else "minimize"
-    return Made(
+    return SimulatedStudy(
         store.experiment(),
         {"objective": objective, "direction": direction},
         {"kind": kind, "steps": total * axis.scale},
@@ -221,7 +223,7 @@ def _promises_nothing(outcome: Outcome) -> bool:
 
 
 def _misses_lengths(outcome: Outcome) -> bool:
-    """Return True if the report does not ask for longer training, or if its length is not 1 to 4 times the true one."""
+    """Return True if the report does not ask for longer training, or states a length outside 1 to 4 times the true length."""
     changes = [c for f in outcome.fired("curve-still-improving") for c in f.changes if isinstance(c, SetField)]
     lengths = [float(c.value) / outcome.made.truth["steps"] for c in changes if isinstance(c.value, int | float)]
     return not outcome.fired("curve-still-improving") or any(not 1 < share <= 4 for share in lengths)
@@ -229,7 +231,7 @@ def _misses_lengths(outcome: Outcome) -> bool:
 
 DECAYS = ("wsd", "linear", "cosine", "step")
 NONE, MUCH = (-1.0, 0.005), (0.05, 10.0)
-"""Range of the gain from twice the steps, as a share of the gain so far: negligible, and material."""
+"""Ranges of the gain from twice the steps, as a share of the gain so far: negligible gains, and gains that matter."""
 
 
 def _rows(number: int, known: str) -> list[Situation]:
@@ -259,11 +261,11 @@ SITUATIONS: tuple[Situation, ...] = tuple(
     for good in (True, False)
 )
 AXES = {
-    "continued at step 100,000": Axis(first=100_000),
-    "continued at step 1,200,000": Axis(first=1_200_000),
-    "steps are seconds since 1970": Axis(first=1_700_000_000, times=True),
-    "steps are milliseconds since 1970": Axis(first=1_700_000_000_000, scale=1000, times=True),
-    "environment steps in millions": Axis(scale=1_000),
+    "continued at step 100,000": StepAxis(first=100_000),
+    "continued at step 1,200,000": StepAxis(first=1_200_000),
+    "steps are seconds since 1970": StepAxis(first=1_700_000_000, times=True),
+    "steps are milliseconds since 1970": StepAxis(first=1_700_000_000_000, scale=1000, times=True),
+    "environment steps in millions": StepAxis(scale=1_000),
 }
 SITUATIONS += tuple(
     Situation(

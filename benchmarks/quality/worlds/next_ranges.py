@@ -1,4 +1,4 @@
-"""The ranges and the number of trials of the next study."""
+"""Situations in the ranges and the number of trials of the next study."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from advisor.model.space import FloatArray, as_number
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.tracking.study.assemble import assemble
 from worlds.edges import Recorder
-from worlds.world import Made, Outcome, Random, Situation
+from worlds.world import Outcome, Random, SimulatedStudy, Situation
 
 DECADE = 10.5
 """Maximum factor by which a range on a log scale may grow at one end, with rounding."""
 USUAL = {"sgd": 1.0, "adam": 0.03, "adamw": 0.03, "fine-tuning": 1e-3}
 """Rates above which an expert does not search without a reason, by kind of training."""
 FACTOR = 3.3
-"""Maximum factor by which a range may exceed them if the best trials lie right at them, with rounding."""
+"""Maximum factor by which a range may exceed the usual rates if the best trials lie right at these, with rounding."""
 
 
 TOPS = {"sgd": (-2.0, 0.0), "adam": (-3.5, -1.6), "adamw": (-3.5, -1.6), "fine-tuning": (-5.0, -3.2)}
 BOTTOMS = {"sgd": (-3.0, -1.5), "adam": (-5.0, -3.5), "adamw": (-5.0, -3.5), "fine-tuning": (-6.5, -5.0)}
-"""Decades in which the searched ranges of learning rates end: at the top, and at the bottom if the best rate lies below it."""
+"""Exponents of ten between which searched ranges of learning rates end: the upper end, and the lower end if the best rate is below
+it."""
 
 
-def _rate(random: Random) -> tuple[str, dict[str, Any]]:
+def _kind_of_training(random: Random) -> tuple[str, dict[str, Any]]:
     """Return a kind of training and the constants that it logs."""
     kind = str(random.choice(list(USUAL)))
     if kind != "fine-tuning":
@@ -43,7 +44,7 @@ def _rate(random: Random) -> tuple[str, dict[str, Any]]:
 
 
 def _positions(random: Random, count: int, axes: int) -> FloatArray:
-    """Return positions (count, axes), from 0 to 1 on the first axis: even or random ones on one axis, random ones on several."""
+    """Return positions (count, axes), from 0 to 1 on the first axis: even or random for a single axis, random for several."""
     if axes == 1 and random.integers(2):
         return np.linspace(0, 1, count)[:, None]
     at = random.uniform(size=(count, axes))
@@ -51,31 +52,33 @@ def _positions(random: Random, count: int, axes: int) -> FloatArray:
     return np.asarray(at)
 
 
-def search(random: Random, where: float, *, count: int | None = None, axes: int | None = None) -> Made:
-    """Return a search of the learning rate, alone or with others. where: position of the best rate in its range; 1 is an end."""
-    rec, (kind, constants) = Recorder(random), _rate(random)
+def search_of_rate(
+    random: Random, best_position: float, *, count: int | None = None, axes: int | None = None
+) -> SimulatedStudy:
+    """Return a search of the learning rate and perhaps others. best_position: position of the best rate, 1 at the upper end."""
+    rec, (kind, constants) = Recorder(random), _kind_of_training(random)
     d = axes or int(random.integers(1, 4))
     n = count or max(int(random.choice([10, 16, 24, 40])), 8 * d)
     width, name = float(random.uniform(2, 3.5)), str(random.choice(["lr", "learning_rate"]))
-    down = bool(random.integers(2)) and where > 1
+    down = bool(random.integers(2)) and best_position > 1
     end = float(random.uniform(*(BOTTOMS if down else TOPS)[kind]))
     inward = width if down else -width
     steep, sd = float(random.uniform(0.08, 0.2)), float(random.choice([0.003, 0.01]))
     others = random.uniform(0.25, 0.75, size=d - 1)
     logs = []
     for u in random.permutation(_positions(random, n, d)):
-        excess = 0.05 + steep * (width * (u[0] - where)) ** 2 + 0.4 * float(((u[1:] - others) ** 2).sum())
+        excess = 0.05 + steep * (width * (u[0] - best_position)) ** 2 + 0.4 * float(((u[1:] - others) ** 2).sum())
         logs.append(end + inward * (1 - u[0]))
         params = {name: float(f"{10 ** logs[-1]:.4g}"), **constants}
         params |= {f"h{i}": float(f"{x:.4f}") for i, x in enumerate(u[1:])}
         rec.log(params, excess + sd * random.standard_normal())
     low, high = (float(f"{10**x:.4g}") for x in (min(logs), max(logs)))
-    best = 10 ** (end + inward * (1 - where))
+    best = 10 ** (end + inward * (1 - best_position))
     return rec.made(name=name, kind=kind, best=best, low=low, high=high, side="low" if down else "high")
 
 
 def _next_range(outcome: Outcome, name: str) -> Parameter | None:
-    """Return the hyperparameter in the first next study; None if it is not searched there."""
+    """Return the hyperparameter of the first next study; None if the study does not search it."""
     if outcome.report is None or not outcome.report.next:
         return None
     found = outcome.report.next[0].parameters.get(name)
@@ -91,7 +94,7 @@ def _not_extended(outcome: Outcome) -> bool:
     return bool(new.high <= 1.001 * truth["high"] if truth["side"] == "high" else new.low >= 0.999 * truth["low"])
 
 
-def _optimum_left_out(outcome: Outcome) -> bool:
+def _excludes_optimum(outcome: Outcome) -> bool:
     """Return True if the next range is extended and does not contain the optimum."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
@@ -101,7 +104,7 @@ def _optimum_left_out(outcome: Outcome) -> bool:
 
 
 def _too_far(outcome: Outcome) -> bool:
-    """Return True if the next range goes more than a decade beyond an end, or far beyond the usual rates."""
+    """Return True if the next range extends more than a decade beyond an end, or far beyond the usual rates."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
     if new is None or new.low is None or new.high is None:
@@ -115,17 +118,17 @@ def _says_improving(outcome: Outcome) -> bool:
 
 
 def _past_visible_optimum(outcome: Outcome) -> bool:
-    """Return True if the range of the learning rate goes on although results turned inside it."""
+    """Return True if the range of the learning rate is extended although the optimum was visible inside it."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
     beyond = new is not None and new.high is not None and new.high > 1.01 * truth["high"]
     return beyond or _says_improving(outcome)
 
 
-def outermost_worse(random: Random) -> Made:
-    """Return a sweep in which the last trial before the end is much worse than its neighbours, which are the best."""
+def poor_outermost_trial(random: Random) -> SimulatedStudy:
+    """Return a sweep in which the outermost trial is much worse than its neighbours, which are the best trials."""
     rec, count = Recorder(random), int(random.integers(8, 20))
-    kind, constants = _rate(random)
+    kind, constants = _kind_of_training(random)
     top = float(random.uniform(*TOPS[kind]))
     width, name = float(random.uniform(2, 4)), str(random.choice(["lr", "learning_rate"]))
     logs = top - width * np.linspace(1, 0, count)
@@ -136,10 +139,10 @@ def outermost_worse(random: Random) -> Made:
     return rec.made(name=name, kind=kind, high=float(f"{10**top:.4g}"))
 
 
-def diverged_beyond(random: Random) -> Made:
-    """Return a study with a declared range; rates somewhat beyond it, tried as well, diverged."""
+def diverged_beyond(random: Random) -> SimulatedStudy:
+    """Return a study with a declared range and trials at rates somewhat beyond it, which diverged."""
     rec = Recorder(random)
-    kind, constants = _rate(random)
+    kind, constants = _kind_of_training(random)
     top = float(random.uniform(*TOPS[kind]))
     width, name = float(random.uniform(2, 3)), str(random.choice(["lr", "learning_rate"]))
     fails = top + float(random.uniform(0.3, 0.9))
@@ -152,11 +155,11 @@ def diverged_beyond(random: Random) -> Made:
     made = rec.made(name=name, kind=kind, fails=10**fails)
     range_ = Parameter(low=float(f"{10 ** (top - width):.3g}"), high=float(f"{10**top:.3g}"), scale="log")
     spec = StudySpec(study="s", objective=Objective.model_validate(_objective(made)), parameters={name: range_})
-    return Made(made.experiment, {"spec": spec}, made.truth)
+    return SimulatedStudy(made.experiment, {"spec": spec}, made.truth)
 
 
-def _objective(made: Made) -> dict[str, Any]:
-    return {"metric": made.arguments["objective"], "direction": made.arguments["direction"]}
+def _objective(simulated: SimulatedStudy) -> dict[str, Any]:
+    return {"metric": simulated.arguments["objective"], "direction": simulated.arguments["direction"]}
 
 
 def _past_divergence(outcome: Outcome) -> bool:
@@ -164,9 +167,9 @@ def _past_divergence(outcome: Outcome) -> bool:
     return new is not None and new.high is not None and new.high >= outcome.made.truth["fails"]
 
 
-def settled(random: Random, count: int) -> Made:
+def optimum_inside(random: Random, count: int) -> SimulatedStudy:
     """Return a search of two or three hyperparameters whose optimum lies well inside every range."""
-    return search(random, float(random.uniform(0.4, 0.6)), count=count, axes=int(random.integers(2, 4)))
+    return search_of_rate(random, float(random.uniform(0.4, 0.6)), count=count, axes=int(random.integers(2, 4)))
 
 
 def _as_many_trials(outcome: Outcome) -> bool:
@@ -176,8 +179,8 @@ def _as_many_trials(outcome: Outcome) -> bool:
     return (outcome.report.next[0].trials or 0) >= outcome.report.counts.total
 
 
-def _other_side_kept(outcome: Outcome) -> bool:
-    """Return True if a one-axis sweep is moved at one end and searched in full again at the other."""
+def _repeats_other_side(outcome: Outcome) -> bool:
+    """Return True if the range of a one-axis sweep moves at one end, and yet all values at the other end are searched again."""
     truth = outcome.made.truth
     new = _next_range(outcome, truth["name"])
     if new is None or new.low is None or new.high is None or _not_extended(outcome):
@@ -185,7 +188,7 @@ def _other_side_kept(outcome: Outcome) -> bool:
     return bool(new.low <= 1.01 * truth["low"] if truth["side"] == "high" else new.high >= 0.99 * truth["high"])
 
 
-def two_trials(random: Random) -> Made:
+def two_trials(random: Random) -> SimulatedStudy:
     """Return a study of noise, in which the two best trials happen to lie at the top of one range."""
     rec, n = Recorder(random), int(random.choice([6, 10, 16, 24]))
     at = random.uniform(size=(n, int(random.integers(1, 4))))
@@ -204,8 +207,8 @@ def _leads_as_warning(outcome: Outcome) -> bool:
     return any(f.rule == "space-boundary" and f.severity == "warning" for f in heads)
 
 
-def six(random: Random) -> Made:
-    """Return 12 random trials of six hyperparameters; two of them matter."""
+def six_hyperparameters(random: Random) -> SimulatedStudy:
+    """Return 12 random trials of six hyperparameters, of which two matter."""
     rec = Recorder(random)
     best = random.uniform(0.3, 0.7, size=2)
     for u in random.uniform(size=(12, 6)):
@@ -217,8 +220,8 @@ def six(random: Random) -> Made:
     return rec.made(name="lr")
 
 
-def _no_ladder(outcome: Outcome) -> bool:
-    """Return True if the next study has many trials of all hyperparameters, and the alternative is not mentioned."""
+def _ignores_subset_search(outcome: Outcome) -> bool:
+    """Return True if the next study has many trials of all hyperparameters and does not mention searching fewer."""
     if outcome.report is None or not outcome.report.next:
         return False
     spec = outcome.report.next[0]
@@ -226,7 +229,7 @@ def _no_ladder(outcome: Outcome) -> bool:
 
 
 def _over_budget(outcome: Outcome) -> bool:
-    """Return True if a plan within half of what the last study cost exceeds it, or does not say what it leaves out."""
+    """Return True if a plan with half of the last study's cost as its budget exceeds this, or does not say what it leaves out."""
     made = outcome.made
     study = assemble(made.experiment, **made.arguments)
     steps = sum(float(study.cost_curve(t).steps[-1]) for t in study.trials if len(study.cost_curve(t)))
@@ -243,8 +246,8 @@ def _over_budget(outcome: Outcome) -> bool:
     return planned > 1.001 * steps / 2 or (less and not said)
 
 
-def unstable_start(random: Random) -> Made:
-    """Return a search of the rate in which a low rate blew up early for another reason, and higher ones train."""
+def unstable_start(random: Random) -> SimulatedStudy:
+    """Return a search of the learning rate in which a low rate diverged early for another reason, while higher rates train."""
     rec = Recorder(random, accuracy=True)
     logs = np.linspace(-5, -3, int(random.integers(8, 16)))
     odd = int(random.integers(0, len(logs) // 2))
@@ -265,7 +268,7 @@ def unstable_start(random: Random) -> Made:
 
 
 def _peak_below_best(outcome: Outcome) -> bool:
-    """Return True if a study of warmups trains at a lower rate than the best trial's."""
+    """Return True if a study of warmups trains at a lower learning rate than that of the best trial."""
     if outcome.report is None or outcome.report.best is None:
         return False
     best = float(outcome.report.best.params["lr"])
@@ -275,36 +278,53 @@ def _peak_below_best(outcome: Outcome) -> bool:
 
 _BEYOND = "The best learning rate lies 10 % beyond the range"
 SITUATIONS: tuple[Situation, ...] = (
-    Situation("E40 " + _BEYOND, "the moved range leaves it out", partial(search, where=1.1), _optimum_left_out),
-    Situation("E41 " + _BEYOND, "the range is not extended", partial(search, where=1.1), _not_extended, bound=0.2),
+    Situation(
+        "E40 " + _BEYOND, "the moved range leaves it out", partial(search_of_rate, best_position=1.1), _excludes_optimum
+    ),
+    Situation(
+        "E41 " + _BEYOND,
+        "the range is not extended",
+        partial(search_of_rate, best_position=1.1),
+        _not_extended,
+        bound=0.2,
+    ),
     Situation(
         "E42 SGD, Adam and fine-tuning, best rate beyond the range",
         "a range that no expert would search",
-        partial(search, where=1.3),
+        partial(search_of_rate, best_position=1.3),
         _too_far,
     ),
     Situation(
         "E43 One-axis sweep, best rate just inside",
         "the range moves past it",
-        lambda random: search(random, float(random.uniform(0.75, 0.9)), count=int(random.choice([12, 16, 24])), axes=1),
+        lambda random: search_of_rate(
+            random, float(random.uniform(0.75, 0.9)), count=int(random.choice([12, 16, 24])), axes=1
+        ),
         _past_visible_optimum,
     ),
     Situation(
         "E44 The outermost trial is worse than its neighbours",
         "the range moves past them",
-        outermost_worse,
+        poor_outermost_trial,
         _past_visible_optimum,
     ),
     Situation("E45 Rates beyond the range diverged", "the range goes there", diverged_beyond, _past_divergence),
-    Situation("E46 60 trials, optimum inside", "as many trials again", partial(settled, count=60), _as_many_trials),
+    Situation(
+        "E46 60 trials, optimum inside", "as many trials again", partial(optimum_inside, count=60), _as_many_trials
+    ),
     Situation(
         "E47 One-axis sweep, best rate beyond",
         "the other side stays",
-        lambda random: search(random, 1.1, count=int(random.choice([12, 16, 24])), axes=1),
-        _other_side_kept,
+        lambda random: search_of_rate(random, 1.1, count=int(random.choice([12, 16, 24])), axes=1),
+        _repeats_other_side,
     ),
     Situation("E48 Noise, the two best trials at the top", "leads as a warning", two_trials, _leads_as_warning),
-    Situation("E49 12 trials of six hyperparameters", "no word on fewer hyperparameters", six, _no_ladder),
+    Situation(
+        "E49 12 trials of six hyperparameters",
+        "no word on fewer hyperparameters",
+        six_hyperparameters,
+        _ignores_subset_search,
+    ),
     Situation(
         "E50 A low rate is unstable, higher ones are not",
         "the warmup's peak is below the best",
@@ -314,7 +334,7 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation(
         "E51 Half the budget",
         "the plan costs more, or does not say what is left out",
-        partial(settled, count=24),
+        partial(optimum_inside, count=24),
         _over_budget,
         studies=20,
     ),

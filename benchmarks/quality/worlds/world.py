@@ -1,4 +1,4 @@
-"""The shape of a situation, and a store that shows what a plain MLflow store shows: no true status, no seeds, no facts."""
+"""The data class of a situation, and a store that shows only what a plain MLflow store shows: no true status, seeds or facts."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ class Store:
 
 
 @dataclass(frozen=True)
-class Made:
-    """A simulated study, and what is true of it."""
+class SimulatedStudy:
+    """A simulated study, and the truth about it."""
 
     experiment: Experiment
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -86,12 +86,12 @@ class Made:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the advisor made of a simulated study."""
+    """The advisor's report on a simulated study."""
 
-    made: Made
+    made: SimulatedStudy
     report: Report | None
     error: str = ""
-    """The message of an AdvisorError, if the study was refused."""
+    """Message of the AdvisorError if the study was refused."""
 
     def fired(self, *rules: str) -> list[Finding]:
         """Return the findings of these rules, or of all rules."""
@@ -125,7 +125,7 @@ class Situation:
     """Name of the row, such as "A01 Optuna prunes by an exception"."""
     fault: str
     """The fault that is counted, such as "a trial counts as crashed"."""
-    make: Callable[[Random], Made]
+    make: Callable[[Random], SimulatedStudy]
     faulty: Callable[[Outcome], bool]
     bound: float = 0.05
     """Maximum share of studies with the fault."""
@@ -137,10 +137,10 @@ def _rules() -> tuple[Rule, ...]:
     return load_rules()
 
 
-def analyze(made: Made) -> Outcome:
+def analyze(simulated: SimulatedStudy) -> Outcome:
     """Analyse a simulated study as `advisor analyze` does."""
     try:
-        study = assemble(made.experiment, **made.arguments)
-        return Outcome(made, analyze_study(study, rules=_rules()))
+        study = assemble(simulated.experiment, **simulated.arguments)
+        return Outcome(simulated, analyze_study(study, rules=_rules()))
     except AdvisorError as error:
-        return Outcome(made, None, str(error))
+        return Outcome(simulated, None, str(error))
