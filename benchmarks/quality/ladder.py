@@ -10,7 +10,8 @@ developed on seeds of the shallow networks only.
 
 The truth of a width is the lowest point of a parabola through the mean results of all seeds, at rates a factor of 1.4 apart.
 Columns: answers about "moves"; how often the 90 % intervals of the best rate and value at the next width contain the truth, and
-their mean width (octaves; loss); how often the predicted rate of the third width was judged kept, not kept and not decided.
+their mean width (octaves; loss); how often the predicted rate of the third width was judged kept, not kept and not decided; how
+many of the studies that could not tell do tell after the runs that they ask for, and the mean number of these runs.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ CHUNKS = {16: 15, 32: 15, 64: 5, 128: 3, 256: 1}
 """Seeds trained at once: small models in parallel, large ones as they fit into the cache."""
 INPUTS, BATCH, NOISE = 16, 64, 0.1
 Layers = list[torch.Tensor]
+Trial = tuple[int, int, int]
+"""(width, index of the rate, seed)."""
 
 
 @dataclass(frozen=True)
@@ -168,21 +171,31 @@ def results(family: Family, width: int, folder: Path) -> FloatArray:
 # --- studies --------------------------------------------------------------------------------------------------------------------
 
 
-def study(family: Family, losses: dict[int, FloatArray], seeds: Sequence[int]) -> Study:
-    """Return one study of all widths with these seeds, at rates a factor of 2 apart."""
+def study(family: Family, losses: dict[int, FloatArray], trials: Sequence[Trial]) -> Study:
+    """Return one study of these trials."""
     runs: list[Run] = []
     values: list[float] = []
-    for width, found in losses.items():
-        for i, seed in itertools.product(range(0, len(RATES), 2), seeds):
-            number = len(runs)
-            tags = {"advisor.model_parameters": str(family.parameters(width)), "advisor.seed": str(seed)}
-            params = {"learning_rate": repr(RATES[i]), "width": str(width)}
-            runs.append(Run(str(number), f"trial-{number}", "FINISHED", params, tags, 0.0, 1.0))
-            values.append(found[i, seed])
+    for number, (width, i, seed) in enumerate(trials):
+        tags = {"advisor.model_parameters": str(family.parameters(width)), "advisor.seed": str(seed)}
+        params = {"learning_rate": repr(RATES[i]), "width": str(width)}
+        runs.append(Run(str(number), f"trial-{number}", "FINISHED", params, tags, 0.0, 1.0))
+        values.append(losses[width][i, seed])
     count = len(runs)
     points = Points(np.arange(count), np.full(count, family.steps), np.array(values), np.full(count, np.nan))
     experiment = Experiment("ladder", tuple(runs), {"val/loss": points}, {})
     return assemble(experiment, objective="val/loss", direction="minimize")
+
+
+def advised(family: Family, found: Ladder, seeds: Sequence[int]) -> list[Trial]:
+    """Return the trials that the answer asks for, if their rates were trained, with seeds that the study lacks."""
+    widths = {family.parameters(width): width for width in family.widths}
+    fresh = [seed for seed in (*range(seeds[-1] + 1, family.seeds), *range(seeds[0])) if seed not in seeds]
+    trials: list[Trial] = []
+    for runs in found.runs:
+        nearest = [(int(np.argmin(np.abs(np.log(RATES) - math.log(rate)))), rate) for rate in runs.rates]
+        known = [i for i, rate in nearest if abs(math.log(RATES[i] / rate)) < 0.1]
+        trials += itertools.product([widths[int(runs.size)]], known, fresh[: runs.seeds])
+    return trials
 
 
 def truth(losses: FloatArray) -> tuple[float, float]:
@@ -200,7 +213,10 @@ def row(family: Family, repeats: int, folder: Path, seeds: range) -> str:
     losses = {width: results(family, width, folder) for width in family.widths}
     rate, value = truth(results(family, family.next, folder))
     groups = [seeds[i : i + repeats] for i in range(0, len(seeds) - repeats + 1, repeats)]
-    found = [read_ladder([study(family, losses, g)], next_size=family.parameters(family.next)) for g in groups]
+    trials = [list(itertools.product(family.widths, range(0, len(RATES), 2), group)) for group in groups]
+    found = [read_ladder([study(family, losses, t)], next_size=family.parameters(family.next)) for t in trials]
+    more = [advised(family, f, g) for f, g in zip(found, groups, strict=True)]
+    again = [read_ladder([study(family, losses, [*t, *m])]) for t, m in zip(trials, more, strict=True) if m]
     answers = Counter(f.transfer for f in found)
     rates = [f.next.rate for f in found if f.next.rate is not None]
     values = [f.next.value for f in found if f.next.value is not None]
@@ -214,6 +230,8 @@ def row(family: Family, repeats: int, folder: Path, seeds: range) -> str:
         f"{sum(e.low <= value <= e.high for e in values)} / {len(values)}",
         f"{np.mean([e.high - e.low for e in values]):.3f}",
         judged(found),
+        f"{sum(f.transfer != 'cannot be told' for f in again)} / {len(again)}",
+        f"{np.mean([len(m) for m in more if m] or [0]):.0f}",
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -240,10 +258,8 @@ def main() -> None:
             "losses",
             *(f"{v:.4f}" for _, v in optima),
         )
-    print(
-        "| trainings | seeds | studies | moves | stays | cannot be told | rate held | octaves | loss held | width | last rate |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    head = "trainings seeds studies moves stays cannot-be-told rate-held octaves loss-held width last-rate told runs".split()
+    print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
     for family, repeats in itertools.product(families, (1, 3)):
         seeds = range(family.developed) if given.dev else range(family.developed, family.seeds)
         print(row(family, repeats, given.runs, seeds), flush=True)
