@@ -209,8 +209,10 @@ def healthy(
     points: tuple[int, ...] = (12, 25, 60, 200),
     trials: tuple[int, ...] = (1, 4, 12),
     schedule: str = "cosine",
+    epochs: int = 0,
 ) -> Make:
-    """Trials whose losses follow the shape plus noise of the kind, with log-normal gradient norms; schedule: cosine or constant."""
+    """Trials whose losses follow the shape plus noise of the kind, with log-normal gradient norms; schedule: cosine or constant;
+    epochs: their number, if it is noted."""
 
     def make(random: Random) -> Made:
         count, n, m = int(random.choice(trials)), int(random.choice(points)), 400
@@ -228,7 +230,9 @@ def healthy(
             curves["train/grad_norm"].append(np.exp(0.3 * noise(random, m, "white" if kind == "heavy" else kind)))
             decay = 0.5 * (1 + np.cos(np.pi * dense)) if schedule == "cosine" else np.ones(m)
             curves["train/learning_rate"].append(params[i]["learning_rate"] * decay)
-        return study(params, curves, space=SPACE, facts=FACTS | {"schedule": json.dumps({"kind": schedule})}), {}
+        facts = {"schedule": json.dumps({"kind": schedule})}
+        facts |= {"steps_per_epoch": str(STEPS / epochs)} if epochs else {}
+        return study(params, curves, space=SPACE, facts=FACTS | facts), {}
 
     return make
 

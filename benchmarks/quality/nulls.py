@@ -139,6 +139,16 @@ FAMILIES: tuple[Null, ...] = (
         )
         for kind in ("white", "0.5", "0.8")
     ),
+    *(
+        Null(f"{shape} over {n} epochs, {kind} noise", healthy(kind, shape=shape, epochs=n), _all("curve-staircase"))
+        for shape, n, kind in (
+            ("settles", 3, "white"),
+            ("falls", 8, "white"),
+            ("flat", 5, "heavy"),
+            ("flat", 8, "0.5"),
+            ("flat", 8, "0.8"),
+        )
+    ),
     Null("settles, trials apart", healthy("white", points=(50,), trials=(2, 5, 20)), _all("curve-step-variance")),
     *(
         Null(f"{kind} norms", norms(kind), _all("stability-spikes clip-insufficient"))
