@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from advisor.model.spec import Parameter
+from recordings.lm_causes import language_studies
 from recordings.recorded_study import (
     ADAM,
     CNN,
@@ -65,6 +66,7 @@ _NOT_SWITCHED: Mapping[str, Callable[[RecordedStudy], bool]] = {
 def studies() -> list[RecordedStudy]:
     """Return all studies to record, each with negative labels for the facts that it leaves unchanged."""
     listed = [*_healthy(), *space_studies(), *_curves(), *_stability(), *_steps(), *_batch(), *_pipeline(), *decision_studies()]
+    listed += language_studies()
     return [replace(study, labels=(*study.labels, *_unchanged(study))) for study in listed]
 
 
