@@ -34,7 +34,7 @@ class Stairs:
     excess: FloatArray
     """Falls minus the mean of the falls in the middle of the epochs before and after, shape (epochs - 1,)."""
     level: float
-    """Mean training loss after the last start of an epoch."""
+    """Mean training loss after the last start of an epoch, positive."""
 
 
 def read(study: Study, trial: Trial) -> Stairs | None:
@@ -43,7 +43,7 @@ def read(study: Study, trial: Trial) -> Stairs | None:
     Epochs whose start changes the learning rate in a step are left out, and so are losses that are the mean of the epoch so far.
     """
     epoch, curve = trial.fact("steps_per_epoch"), study.curve(trial, "train_loss").finite
-    if not epoch >= _MIN_EPOCH or not len(curve) or trial.facts.get("shuffle") == "false":
+    if study.unit != "step" or not epoch >= _MIN_EPOCH or not len(curve) or trial.facts.get("shuffle") == "false":
         return None
     width = _WINDOW * epoch
     starts = np.arange(1, math.floor((curve.steps[-1] + 1) / epoch + 0.5)) * epoch
@@ -55,8 +55,10 @@ def read(study: Study, trial: Trial) -> Stairs | None:
     known = np.isfinite(falls) & np.isfinite(control)
     if known.sum() < 2 or _is_running_mean(curve.steps, curve.values, epoch):
         return None
-    after = curve.values[(curve.steps >= starts[-1]) & (curve.steps < starts[-1] + width)]
-    return Stairs(trial, epoch, falls[known], falls[known] - control[known], float(np.mean(after)))
+    level = _level(curve.steps, curve.values, starts[-1], starts[-1] + width)
+    if not level > 0:
+        return None
+    return Stairs(trial, epoch, falls[known], falls[known] - control[known], level)
 
 
 def p_value(stairs: Iterable[Stairs]) -> float:
@@ -65,7 +67,7 @@ def p_value(stairs: Iterable[Stairs]) -> float:
     It is that of a one-sided t-test of the excess, each divided by the trial's loss, because trials have different losses. A curve
     that falls ever more slowly has negative excess, which makes the test careful.
     """
-    excess = np.concatenate([s.excess / max(s.level, 1e-12) for s in stairs])
+    excess = np.concatenate([s.excess / s.level for s in stairs])
     if len(excess) < 3 or not np.ptp(excess) > 0:
         return 1.0
     return float(stats.ttest_1samp(excess, 0.0, alternative="greater").pvalue)

@@ -10,7 +10,7 @@ import numpy as np
 from advisor.engine.rule import Count, Relation, Rule, Share
 from advisor.model.change import Advise
 from advisor.model.evidence import CurveEvidence, FigureEvidence, Mark
-from advisor.model.finding import Finding, Goal, MissingData
+from advisor.model.finding import Finding, Goal, Lack, MissingData
 from advisor.model.message import Count as Counted
 from advisor.model.message import Number, Percent, Probability, joined, say
 from advisor.model.study import Study
@@ -74,7 +74,7 @@ class CurveStaircase(Rule):
             raise MissingData(
                 "no good trial shows two starts of epochs in its training loss; log the loss of each batch, and give the training "
                 "loader to the advisor's training hook, so that the length of an epoch is known",
-                needs="train_loss",
+                needs=_lack(study),
             )
         p, excess = _staircase.p_value(stairs), float(np.mean(np.concatenate([s.excess / s.level for s in stairs])))
         if p <= self.false_alarms and excess >= self.material:
@@ -116,3 +116,10 @@ class CurveStaircase(Rule):
             ),
             changes=(Advise(text=_ACTION),),
         )
+
+
+def _lack(study: Study) -> Lack:
+    """Return what the study lacks: the training loss, the length of an epoch, or enough long epochs with shuffled data."""
+    if not study.has("train_loss"):
+        return "train_loss"
+    return "design" if any(trial.fact("steps_per_epoch") > 0 for trial in study.trials) else "facts"

@@ -46,10 +46,10 @@ class WeightDecayWeak(Rule):
     Certainty class: mechanism. The sum follows from AdamW's update. In four trainings of small language models, a weight decay
     three times the limit (weights shrink by 10 %) changed the validation loss by 0.001 to 0.008, of 1.2 to 2.4, against none
     with the same seed. On recordings of seeds not used in development (`python benchmarks/quality/lm_rules.py`), the rule fired
-    in RECALL studies with such a weight decay and in ALARMS without. That the timescale matters, rather than the weight decay
-    alone, is the result of arXiv 2405.13698 and 2505.13738, and that weight decay decides whether a learning rate suits models
-    of other widths that of 2510.19093; where the best timescale lies, our recordings do not show. Confidence is 0.9, or 0.8 if
-    the weight decay is not searched and may be meant so.
+    in 20 of 20 studies with such a weight decay and in none of 60 without. That the timescale matters, rather than the weight
+    decay alone, is the result of arXiv 2405.13698 and 2505.13738, and that weight decay decides whether a learning rate suits
+    models of other widths that of 2510.19093; where the best timescale lies, our recordings do not show. Confidence is 0.9, or
+    0.8 if the weight decay is not searched and may be meant so.
     """
 
     playbook: ClassVar[str] = "Identifying scientific, nuisance, and fixed hyperparameters"
@@ -93,7 +93,7 @@ class WeightDecayWeak(Rule):
         best = next((d for d in decays if ranked and d.trial is ranked[0]), strongest)
         message = say(
             "Weight decay hardly acts: it shrinks the weights by at most {share} over a whole training, in {n}.",
-            share=Percent(strongest.shrinks, 2 if strongest.shrinks < 1e-3 else 1),
+            share=Number(100 * strongest.shrinks, 2, "%"),
             n=Count(len(decays), "trial"),
         )
         action = say(
