@@ -94,4 +94,4 @@ def test_it_keeps_its_promise():
         curve = rng.uniform(0, 2) * np.exp(-STEPS / rng.uniform(20, 400)) + 1
         curves = [noisy(curve, [seed, i], rng.uniform(0.05, 0.5)) for i in range(rng.integers(1, 6))]
         fired += verdict("curve-staircase", study_of(curves)).status == "fired"
-    assert kept(fired, len(asked), 0.01)
+    assert kept(fired, len(asked), 0.02)
