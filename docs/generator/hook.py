@@ -52,6 +52,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
                 "reports.md",
                 "reading.md",
                 "accuracy.md",
+                "not-found.md",
                 "threat-model.md",
                 "architecture.md",
                 "decisions.md",
