@@ -42,8 +42,9 @@ class SpaceInfeasible(Rule):
     ## What to do
     Cut the region off, halfway between the last good and the first failed trial. If trials fail only for a combination of two
     hyperparameters, forbid that corner and keep the rest. For a learning rate and a momentum, search lr / (1 - momentum) instead of
-    the learning rate. If no region explains the failures, look for a bug first: if half of the trials fail so, the finding is
-    critical. A range that is too wide is not, however many trials it wastes. Crashes are no reason for a lower learning rate.
+    the learning rate. If no region explains the failures, look for a bug first: if half of the trials fail, the finding is
+    critical. A range that is too wide is never critical, even if it wastes most trials. Crashes are no reason for a lower learning
+    rate.
 
     ## How sure
     Confidence is the probability, given the counts of settings, that the failure rate in this study is at least the threshold.

@@ -105,7 +105,7 @@ class SpaceShrink(Rule):
         level = tried.level(self.false_alarms)
         if len(study.searched) == 1 and tried.successes:
             u, costs, _ = _known(tried, axes[0])
-            part = _good_region.separate(u, costs, tolerance)
+            part = _good_region.outstanding_region(u, costs, tolerance)
             if part is not None:
                 span = max(part.low - part.margin, 0.0), min(part.high + part.margin, 1.0)
                 yield self._finding(study, tried, axes[0], part, span, part.p)
