@@ -68,6 +68,8 @@ class Rule(BaseModel):
     """Kinds of probes that the rule can analyse in addition to normal studies, see `advisor.contract.TAG_PROBE`."""
     not_for: ClassVar[frozenset[Kind]] = frozenset()
     """Kinds of workload to which the rule does not apply. For models other than networks, see also `judge.WITHOUT_NETWORK`."""
+    compares_results: ClassVar[bool] = False
+    """Whether the rule compares results of trials, or their length: it does not apply if trainings stopped at a target."""
     explains: ClassVar[tuple[Relation, ...]] = ()
     """Relations to findings of other rules that findings of this rule cause."""
     explained_by: ClassVar[tuple[Relation, ...]] = ()

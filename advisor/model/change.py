@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -21,6 +21,8 @@ class SetRange(FrozenModel):
     high: float
     scale: Scale
     why: str
+    limited: bool = False
+    """If true, no later study goes beyond the high end either, because the machine cannot train there."""
 
     def apply(self, spec: StudySpec) -> StudySpec:
         """Return the spec with the parameter's range replaced, clipped to the parameter's declared limits.
@@ -30,9 +32,13 @@ class SetRange(FrozenModel):
         old = spec.parameters.get(self.parameter)
         role = "nuisance" if old is None or old.role in ("fixed", "derived") else old.role
         kind = old.type if old is not None and old.type in ("int", "float") else "float"
-        unchanged = {"when": old.when, "equals": old.equals, "limits": old.limits} if old is not None else {}
+        unchanged: dict[str, Any] = (
+            {"when": old.when, "equals": old.equals, "limits": old.limits} if old is not None else {}
+        )
         lowest, highest = old.reach if old is not None else (self.low, self.high)
         low, high = max(self.low, lowest), min(self.high, highest)
+        if self.limited:
+            unchanged["limits"] = (old.limits[0] if old is not None and old.limits is not None else None, high)
         new = Parameter(role=role, type=kind, low=low, high=high, scale=self.scale, why=self.why, **unchanged)
         return spec.with_parameter(self.parameter, new)
 

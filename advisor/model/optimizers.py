@@ -69,6 +69,12 @@ def optimizer_of(value: Value) -> str | None:
     return next((name for part, name in _OPTIMIZER_BY_WORD.items() if part in text), None)
 
 
+def optimizer_name(params: Mapping[str, Value], facts: Mapping[str, str]) -> str:
+    """Return the name of a trial's optimizer from its hyperparameters, or else from its facts; empty if it is unknown."""
+    chosen = (str(value) for name, value in params.items() if parameter_kinds.chooses_optimizer(name))
+    return next(chosen, facts.get("optimizer", ""))
+
+
 def denotes(rung: str, name: str, optimizer: str = "") -> bool:
     """Return True if a name, such as lr, adam_beta1 or eps, denotes the hyperparameter `rung` of the optimizer."""
     short = "".join(words_of(name)).removeprefix(optimizer)

@@ -94,7 +94,11 @@ def significant(value: float, digits: int = 4) -> float:
 def describe_prediction(prediction: Prediction, objective: Objective) -> str:
     """Return the prediction as one phrase that includes its probability."""
     likely = "" if prediction.probability is None else f", {share(prediction.probability)} likely"
-    saves = "; this change is not expected to find a better value" if _only_saves(prediction.expects) else ""
+    saves = (
+        "; this change saves trials or steps and does not aim at a better value"
+        if _only_saves(prediction.expects)
+        else ""
+    )
     return f"{_phrase(prediction, objective)}{likely}{saves}"
 
 

@@ -163,6 +163,8 @@ class Study:
     """Unit of the steps of curves: optimizer steps, epochs if only epochs were logged, or a time if times were logged as steps."""
     kind: Kind = "unknown"
     """Kind of workload."""
+    target: float | None = None
+    """Value of the objective at which the trainings stopped, so that their results are equal by design; None without one."""
     lengths: Mapping[str, float] = field(default_factory=dict)
     """Steps per unit of each fixed hyperparameter that sets the length of training although its name does not show it."""
     decisions: tuple[Decision, ...] = ()

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from advisor.computed.space import importance
 from advisor.computed.space.extension import changed_ranges
 from advisor.computed.space.inside import trials_inside
 from advisor.model.errors import AdvisorError
@@ -130,10 +131,13 @@ def _ladder_note(study: Study, spec: StudySpec, trials: int) -> str:
     if fewer is None:
         return ""
     every, least = (max(settings_needed(len(s.searched)), _min_trials(s)) for s in (spec, fewer))
-    which = "the hyperparameters that matter most, " if effect_of(study) == "fine" else ""
+    shares = importance.shares(study)
+    kept = sorted(fewer.searched, key=lambda n: -shares.get(n, 0.0))
+    most = sorted(spec.searched, key=lambda n: -shares.get(n, 0.0))[: len(kept)]
+    which = "the hyperparameters that matter most, " if shares and set(kept) == set(most) else ""
     return (
         f"About {every} trials show the best values of {len(spec.searched)} hyperparameters. Cheaper: search only {which}"
-        f"{listed(fewer.searched)}, with {count(least, 'trial')}, and fix the others."
+        f"{listed(kept)}, with {count(least, 'trial')}, and fix the others."
     )
 
 

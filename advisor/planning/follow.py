@@ -15,9 +15,10 @@ from advisor.engine.rule import Rule
 from advisor.model.change import Advise, Change, RunPlan, SetField
 from advisor.model.finding import Finding, Verdict
 from advisor.model.frozen import FrozenModel
-from advisor.model.message import MessageField
+from advisor.model.message import MessageField, first_sentence
 from advisor.model.spec import StudySpec
 from advisor.model.study import Study
+from advisor.model.words import clean
 from advisor.planning.base import validate
 from advisor.planning.designs.catalogue import DESIGNS
 from advisor.planning.draft import Conflict, Draft
@@ -60,10 +61,10 @@ class Follower:
             )
             return
         if finding.severity == "note" and finding.goal in REGULARISATION and not only_advice(finding):
-            self.defer(finding, "it sets in after the best steps, so it hardly changes the results")
+            self.defer(finding, "it does not make the best results worse")
             return
         if (cause := self._waits_for(finding)) is not None:
-            self.defer(finding, f"it probably goes away if you follow the finding of {cause.rule}")
+            self.defer(finding, f"it probably goes away after this: {clean(first_sentence(cause.action)).rstrip('.')}")
             self.settled.append(finding)
             return
         # Designs need the draft without this finding's changes, so create all changes before applying the first.

@@ -22,6 +22,7 @@ BEST = 5
 NOT_COMPARABLE = "The new scores are not comparable with the old ones."
 ALONE = f"{NOT_COMPARABLE} Analyze this study with `--only-this-round`."
 CHECKPOINTS = "If these trials kept checkpoints, evaluate those on the new data instead of training again."
+POLICIES = "If these trials kept checkpoints, evaluate those over more episodes instead of training again."
 FIRST = "the first trial repeats the best setting, because the new scores are not comparable with the old ones"
 
 
@@ -48,15 +49,18 @@ def train_again(study: Study, spec: StudySpec, base: StudySpec, findings: Iterab
     if not first:
         return spec
     advice = {*base.notes, *(c.text for f in findings for c in f.changes if isinstance(c, Advise))}
-    why = "one of the best settings, to be compared on the new validation data"
+    rewards = study.kind == "reinforcement-learning"
+    why = (
+        f"one of the best settings, to be compared {'over more episodes' if rewards else 'on the new validation data'}"
+    )
     again = RepeatTrial(parameters=first, rivals=tuple(rivals), seeds=1, why=why).apply(base)
     which = f"{len(rivals) + 1} best settings" if rivals else "best setting"
     update = {
         "study": spec.study,
         "sampler": spec.sampler,
         "seeds": None,
-        "goal": f"Train the {which} again: the validation data change",
-        "notes": (*(n for n in spec.notes if n in advice), ALONE, CHECKPOINTS),
+        "goal": f"Train the {which} again: the {'evaluation changes' if rewards else 'validation data change'}",
+        "notes": (*(n for n in spec.notes if n in advice), ALONE, POLICIES if rewards else CHECKPOINTS),
     }
     return validate(again.model_copy(update=update))
 

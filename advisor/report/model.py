@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,19 @@ from advisor.model.spec import StudySpec
 from advisor.planning import Deferred
 from advisor.planning.stages import only_advice
 from advisor.report.plot_data.model import Figures, TrialRow
+
+STATUS_LABELS: Mapping[str, str] = {
+    "complete": "complete",
+    "early_stopped": "stopped early",
+    "pruned": "pruned",
+    "stopped": "cut short",
+    "diverged": "diverged",
+    "not_learned": "learned nothing",
+    "infeasible": "crashed",
+    "no_data": "without data",
+    "running": "running",
+}
+"""The status of a trial in words. Every part of a report uses the same ones."""
 
 
 class TrialCounts(FrozenModel):
@@ -43,6 +56,11 @@ class TrialCounts(FrozenModel):
     def failed(self) -> int:
         """Number of trials that ended without a usable result."""
         return self.total - self.feasible - self.no_data - self.running
+
+    def in_words(self, *statuses: str) -> str:
+        """Return the numbers of trials with these statuses, or with any, as in "3 diverged, 1 crashed"; may be empty."""
+        numbers = ((getattr(self, status), STATUS_LABELS[status]) for status in statuses or STATUS_LABELS)
+        return ", ".join(f"{n:,} {label}" for n, label in numbers if n)
 
 
 class RuleInfo(FrozenModel):

@@ -270,8 +270,12 @@ def set_length(study: Study, steps: int, why: str) -> Change:
 def length(study: Study, trial: Trial, last: int) -> int:
     """Return the trial's planned steps, or its `last` step if it logged no plan and was not cut short."""
     planned_steps = study.planned_steps(trial)
-    length_is_known = trial.status in ("stopped", "early_stopped", "pruned") or math.isfinite(
-        trial.fact("max_train_steps")
+    # A training of 200 steps that counts from 0 ends at 199.
+    counts_from_0 = planned_steps == last + 1
+    length_is_known = (
+        counts_from_0
+        or trial.status in ("stopped", "early_stopped", "pruned")
+        or math.isfinite(trial.fact("max_train_steps"))
     )
     return max(last, round(planned_steps)) if length_is_known and math.isfinite(planned_steps) else last
 

@@ -23,6 +23,7 @@ Costs: TypeAlias = Callable[[Trial], Curve]
 _TRAINING: tuple[Signal, ...] = ("train_objective", "train_eval_loss", "train_loss")
 _MAX_P_RISE = 0.01
 _MAX_P_OF_FALL = 0.05
+_MAX_P_OF_RISE = 0.05
 _MAX_P_GROWS = 0.01
 _MAX_P_SHRINKS = 0.1
 _MIN_TRIALS_FOR_USE = 10
@@ -124,7 +125,7 @@ class PooledRise:
     judged: int
     """Number of trials with enough evaluations whose end differs from this point."""
     point: float
-    """Median share of the training before this point, over the trials that rise."""
+    """Median share of the training before this point, over the trials that rise; the metric is best there."""
     height: float
     """Median rise, in the metric's unit."""
     share: float
@@ -151,7 +152,9 @@ def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRi
     rising_counts, judged = (moves > 0).sum(axis=0), (moves != 0).sum(axis=0)
     distinct_points = len({tuple(column) for column in indices.T})
     chances = distinct_points * stats.binom.sf(rising_counts - 1, np.maximum(judged, 1), 0.5)
-    point = int(np.argmin(chances))
+    # Of the points that show the rise, report the one where the metric is best: the overfitting begins there.
+    shown = chances <= max(_MAX_P_OF_RISE, chances.min())
+    point = int(np.argmax(np.where(shown, np.median(moves, axis=0), -np.inf)))
     rising = [(*curves[i], int(indices[i, point])) for i in range(len(curves)) if moves[i, point] > 0]
     if not rising:
         return None
@@ -163,7 +166,7 @@ def pooled_rise(study: Study, trials: Sequence[Trial], costs: Costs) -> PooledRi
         point=float(np.median([c.steps[i] / c.steps[-1] for _, c, i in rising])),
         height=float(np.median(heights)),
         share=float(np.median(heights / [np.ptp(c.values) for _, c, _ in rising])),
-        p=min(1.0, float(chances[point])) if falls else 1.0,
+        p=min(1.0, float(chances.min())) if falls else 1.0,
         least_p=min(1.0, distinct_points * 0.5 ** float(judged.max())),
         training=training,
     )

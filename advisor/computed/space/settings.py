@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -85,10 +85,15 @@ def require_two(study: Study) -> None:
         raise MissingData("fewer than two settings ended", needs="trials", at_least=2)
 
 
+def selected_early(study: Study) -> bool:
+    """Return True if many trials were pruned, because early results then selected the complete ones."""
+    return sum(t.status == "pruned" for t in study.trials) > MAX_PRUNED * int(study.ended.sum())
+
+
 def require_unpruned(study: Study) -> None:
-    """Raise MissingData if many trials were pruned, because early results then selected the complete ones."""
-    pruned, ended = sum(t.status == "pruned" for t in study.trials), int(study.ended.sum())
-    if pruned > MAX_PRUNED * ended:
+    """Raise MissingData if early results selected the complete trials."""
+    if selected_early(study):
+        pruned, ended = sum(t.status == "pruned" for t in study.trials), int(study.ended.sum())
         raise MissingData(
             f"{pruned} of {ended} trials were pruned, and early results selected the complete ones; this needs trials that are not "
             "pruned (in Optuna, pruner=NopPruner())",
@@ -122,6 +127,28 @@ def read(study: Study) -> Settings:
         numeric={n: u for n, u in positions.items() if n in examined and n in numeric},
         choices={n: u for n, u in positions.items() if n in examined and n not in numeric},
         left_out={n: u for n, u in positions.items() if n not in examined},
+    )
+
+
+def lacking_memory(study: Study) -> BoolArray:
+    """Return a mask (n,) of the settings of `read` that only ran out of memory: a limit of the machine, and no bad result."""
+    tried, lacking = read(study), failures.failures(study).out_of_memory
+    return tried.failed & np.array([all(lacking[t.index] for t in group) for group in tried.trials], dtype=np.bool_)
+
+
+def within_memory(study: Study) -> Settings:
+    """Return the settings of `read` without those that only ran out of memory."""
+    tried, keep = read(study), ~lacking_memory(study)
+    if keep.all():
+        return tried
+    return replace(
+        tried,
+        trials=tuple(group for group, kept in zip(tried.trials, keep, strict=True) if kept),
+        costs=tried.costs[keep],
+        failed=tried.failed[keep],
+        numeric={n: u[keep] for n, u in tried.numeric.items()},
+        choices={n: u[keep] for n, u in tried.choices.items()},
+        left_out={n: u[keep] for n, u in tried.left_out.items()},
     )
 
 

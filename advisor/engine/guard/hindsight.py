@@ -303,7 +303,8 @@ def _seed_noise(study: Study) -> float:
 def _message(guard: Outcome, others: Sequence[Outcome], best: int, orders: int) -> Message:
     result = " and kept the best result" if guard.kept else ", but lost the best result"
     if guard.kept and guard.lost:
-        result += f", but not all {best} best trials" + (f" in each of {orders} orders" if orders > 1 else "")
+        worst = f" in the worst of {orders} orders of the trials" if orders > 1 else ""
+        result += f", but lost {guard.lost} of the {best} best trials{worst}"
     first = say(
         "In this study, the guard (`advisor run --stop-doomed`) would have saved {saved} of all steps{result}.",
         saved=Percent(guard.saved),

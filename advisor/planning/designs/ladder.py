@@ -35,6 +35,11 @@ MIN_SEARCHED = 2
 """Minimum number of hyperparameters that the ladder keeps, unless there are too few trials for more than a learning rate."""
 DECADE = 10.0
 """Maximum ratio between the best learning rate and the ends of its range in a search of the rate alone."""
+UNPRUNED = (
+    "Train these trials to their end, without pruning: early results selected the complete trials so far, so the best settings at "
+    "full length may be among those that were pruned."
+)
+"""Note for the trials that follow a study whose complete trials were selected by early results."""
 CLEAR = 0.2
 """Minimum importance that decides which hyperparameter to keep; less is hardly told from noise with so few trials. Our choice."""
 
@@ -58,6 +63,7 @@ def ladder(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySp
     every = settings_needed(len(base.searched))
     notes = (
         *spec.notes,
+        *([UNPRUNED] if settings.selected_early(study) else []),
         price.power_of(study, 0, trials, len(spec.searched)),
         f"The alternative is to search all {len(base.searched)} hyperparameters, which takes about {every} trials.",
     )
@@ -134,16 +140,17 @@ def _below_failures(study: Study, spec: StudySpec) -> StudySpec:
 def _beyond_best(study: Study, spec: StudySpec, keep: Collection[str]) -> StudySpec:
     """Return the study with learning rates that reach half a decade beyond the best rate, if no trial had a rate beyond it.
 
-    With so few trials, no rule can tell if results improve there. On a side with other trials, the range reaches at most a decade.
-    keep: hyperparameters whose ranges findings changed; they stay.
+    With so few trials, no rule can tell if results improve there. On a side with other trials, the range reaches at most a
+    decade, unless early results selected the complete trials. keep: hyperparameters whose ranges findings changed; they stay.
     """
+    reach = math.inf if settings.selected_early(study) else DECADE
     for name in (n for n in spec.searched if is_learning_rate(n) and n not in keep):
         old, best = spec.parameters[name], as_number(study.ranked()[0].params.get(name))
         tried = [as_number(t.params[name]) for t in study.trials if study.ended[t.index] and name in t.params]
         if old.low is None or old.high is None or old.scale != "log" or not best > 0 or len(set(tried)) < 2:
             continue
         least, most = old.reach
-        near = significant(best / DECADE, 2), significant(best * DECADE, 2)
+        near = significant(best / reach, 2), significant(best * reach, 2)
         low = (
             min(old.low, max(significant(best / HALF_DECADE, 2), least))
             if best <= min(tried)

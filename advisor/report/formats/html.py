@@ -20,7 +20,7 @@ from advisor.report.figures.rounds import rounds_figure
 from advisor.report.formats import view
 from advisor.report.formats.embedded import embedded_data
 from advisor.report.formats.index import STATE_LABELS, Outcome, count_states, sort_outcomes
-from advisor.report.model import ReportData
+from advisor.report.model import STATUS_LABELS, ReportData
 from advisor.report.text import best_value, headline, history
 from advisor.report.text.run_command import after_command, before_command, run_command
 from advisor.system import resources
@@ -147,6 +147,7 @@ def _template_environment() -> jinja2.Environment:
         "number": words.number,
         "prose": _sentence_markup,
         "sentence": as_sentence,
+        "status": STATUS_LABELS.__getitem__,
     }
     return environment
 

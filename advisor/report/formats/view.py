@@ -293,11 +293,8 @@ def study_sheet(report: ReportData) -> tuple[tuple[str, str], ...]:
 
 def _trial_counts(report: ReportData) -> str:
     counts = report.counts
-    labels = {"complete": "complete", "early_stopped": "stopped early", "pruned": "pruned", "stopped": "cut short"}
-    labels |= {"diverged": "diverged", "not_learned": "learned nothing", "infeasible": "crashed"}
-    labels |= {"no_data": "without data", "running": "running"}
-    parts = [f"{n:,} {label}" for status, label in labels.items() if (n := getattr(counts, status))]
-    return f"{counts.total:,}" + (f" ({', '.join(parts)})" if parts else "")
+    parts = counts.in_words()
+    return f"{counts.total:,}" + (f" ({parts})" if parts else "")
 
 
 def _best_step_text(report: ReportData) -> str:

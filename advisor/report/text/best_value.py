@@ -111,7 +111,9 @@ def _failed(report: ReportData) -> str:
     if counts.failed and counts.failed == counts.total:
         parts.append("the only trial failed" if counts.total == 1 else f"all {counts.total:,} trials failed")
     elif counts.failed:
-        parts.append(f"{counts.failed:,} of {counts.total:,} trials ended without a usable result")
+        causes = counts.in_words("diverged", "infeasible", "not_learned")
+        why = f" ({causes})" if causes else ""
+        parts.append(f"{counts.failed:,} of {counts.total:,} trials ended without a usable result{why}")
     if counts.running:
         parts.append(spelled(counts.running, "trial is still running", "trials are still running"))
     if counts.no_data:

@@ -297,7 +297,7 @@ def _checks_text(report: ReportData) -> str:
         return "Only one trial has a result, which is too few to judge a search."
     if not passed and not notes:
         return "No check had enough data." if report.verdicts else "No check ran."
-    text = f"No problem found in {spelled(passed + fired, 'check')}"
+    text = f"{'Nothing urgent' if notes else 'No problem'} found in {spelled(passed + fired, 'check')}"
     text += f"; {count(unknown, 'check')} could not run." if unknown else "."
     compared = len(report.ranked)
     if compared >= MIN_FEASIBLE:

@@ -72,8 +72,12 @@ def _lacks(study: Study, need: Need, known: Mapping[str, int]) -> bool:
 
 
 def _evaluations(study: Study) -> int:
-    """Return the median number of evaluations of the objective in a run that ended."""
-    lengths = [len(study.cost_curve(t)) for t in study.trials if study.ended[t.index]]
+    """Return the median number of evaluations of the objective in a trial with a result, or else in any that ended.
+
+    Pruned trials do not count: they were evaluated less often because they were cut short.
+    """
+    counted = study.comparable if study.comparable.any() else study.ended
+    lengths = [len(study.cost_curve(t)) for t in study.trials if counted[t.index]]
     return int(np.median(lengths)) if lengths else 0
 
 

@@ -35,7 +35,7 @@ def find_launch_failures(
     A launch failed if the trial logged nothing and the error is one of the program, or if no trial logged anything under the
     command of `advisor run` that launched it, while trials under another command did.
     """
-    silent = ~_logged(blocks, len(runs))
+    silent = ~logged(blocks, len(runs))
     commands = [_command(run) for run in runs]
     good = {command for command, nothing in zip(commands, silent, strict=True) if command is not None and not nothing}
     failures = []
@@ -47,7 +47,7 @@ def find_launch_failures(
     return failures
 
 
-def _logged(blocks: Mapping[str, CurveBlock], trials: int) -> BoolArray:
+def logged(blocks: Mapping[str, CurveBlock], trials: int) -> BoolArray:
     """Return the mask of the trials that logged a metric of the training, shape (trials,)."""
     logged = np.zeros(trials, dtype=np.bool_)
     for metric, block in blocks.items():

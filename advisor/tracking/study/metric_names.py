@@ -86,12 +86,20 @@ def _add_losses(signals: dict[Signal, str], names: list[str], objective: str, po
     exact = [m for m in losses if quantity(m) == ("loss",)] or losses
     train = [m for m in exact if split_of(m) == "train" or (split_of(m) is None and m == "loss")]
     if train:
+        ours = points.get(contract.TRAIN_LOSS, 0)
         of_batches = max(
-            train, key=lambda m: (m == contract.TRAIN_LOSS, bool({"batch", "step"} & set(words(m))), points[m], m)
+            train,
+            key=lambda m: (
+                _of_one_batch(m) and points[m] > ours,
+                m == contract.TRAIN_LOSS,
+                _of_one_batch(m),
+                points[m],
+                m,
+            ),
         )
         signals["train_loss"] = of_batches
-        evaluated = [m for m in losses if split_of(m) == "train" and m != of_batches]
-        if not evaluated and points[of_batches] <= 2 * points.get(objective, 0):
+        evaluated = [m for m in losses if split_of(m) == "train" and m != of_batches and not _of_one_batch(m)]
+        if not evaluated and not _of_one_batch(of_batches) and points[of_batches] <= 2 * points.get(objective, 0):
             evaluated = [of_batches]
         if evaluated:
             signals["train_eval_loss"] = min(evaluated, key=lambda m: (points[m], m))
@@ -102,6 +110,11 @@ def _add_losses(signals: dict[Signal, str], names: list[str], objective: str, po
     held_out = [m for m in losses if split_of(m) == side] or [m for m in losses if split_of(m) in ("valid", "test")]
     if held_out:
         signals["valid_loss"] = min(held_out, key=lambda m: (len(words(m)), m))
+
+
+def _of_one_batch(name: str) -> bool:
+    """Return True if the name says that the loss is that of single training batches, as in `train_batch/loss`."""
+    return bool({"batch", "minibatch", "step"} & set(words(name)))
 
 
 def _is_grad_norm(name: str) -> bool:

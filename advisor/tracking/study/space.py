@@ -13,7 +13,7 @@ from advisor.model.spec import MAX_NAME, Objective, Parameter, StudySpec
 from advisor.model.study import CurveBlock, Trial
 from advisor.model.words import clean, listed
 from advisor.tracking.runs import Experiment
-from advisor.tracking.study import declared, from_study_file, inference
+from advisor.tracking.study import axes, declared, from_study_file, inference
 
 _RESERVED = 100
 """Number of characters of a study's name that are reserved for suffixes in the names of the next studies."""
@@ -71,7 +71,7 @@ def _max_train_steps(trials: Sequence[Trial], block: CurveBlock, objective: Obje
     If these planned different lengths, the best trial's length counts. If every trial was pruned or stopped early, the longest
     trial gives a lower bound.
     """
-    ends = {t.index: int(c.steps[-1]) for t in trials if len(c := block.curve(t.index))}
+    ends = {t.index: axes.length(c) for t in trials if len(c := block.curve(t.index))}
     whole = [t for t in trials if t.status == "complete"] or [t for t in trials if t.status not in _CUT_SHORT]
     if whole:
         planned = [t.fact("max_train_steps") for t in whole]

@@ -21,6 +21,7 @@ from advisor.model.study import CurveBlock, Status
 from advisor.tracking.runs import Run
 from advisor.tracking.study import short_runs
 from advisor.tracking.study.launch_failures import find_launch_failures
+from advisor.tracking.study.memory import find_memory_failures
 from advisor.tracking.study.silent_failures import Costs, End, find_silent_failures, read_costs
 
 _TAGGED: tuple[Status, ...] = (
@@ -75,6 +76,8 @@ def find_ends(
     crashed = [i for i, end in ends.items() if end.status == "infeasible"]
     launches = find_launch_failures(runs, blocks, errors, crashed)
     ends |= {i: End("no_data", "its launch failed") for i in launches}
+    lacking, of_memory = find_memory_failures(blocks, params, set(crashed) - errors.keys() - set(launches))
+    ends |= {i: End("infeasible", "it probably ran out of memory") for i in lacking}
     rest = [i for i in range(len(runs)) if i not in ends]
     failed = find_silent_failures(blocks, costs, rest, _chance(runs, objective))
     rest = [i for i in rest if i not in failed]
@@ -84,8 +87,10 @@ def find_ends(
     decisions = (
         *_decisions(each, set(failed), patience, stops),
         *_launch_failures(len(runs), [errors.get(i, "") for i in launches]),
+        *of_memory,
+        *_failed_evaluations(each, costs),
     )
-    return Ends(each, errors, (*decisions, *_failed_evaluations(each, costs)))
+    return Ends(each, errors | lacking, decisions)
 
 
 def _chance(runs: Sequence[Run], objective: Objective) -> float | None:

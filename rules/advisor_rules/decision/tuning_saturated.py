@@ -54,6 +54,7 @@ class TuningSaturated(Rule):
 
     playbook: ClassVar[str] = "After exploration concludes"
     goal: ClassVar[Goal] = "exploitation"
+    compares_results: ClassVar[bool] = True
     explains: ClassVar[tuple[Relation, ...]] = (
         Relation(
             rules=("adopt",),

@@ -55,6 +55,7 @@ class ScientificEffect(Rule):
 
     playbook: ClassVar[str] = "Extracting insight from experimental results"
     goal: ClassVar[Goal] = "sampling"
+    compares_results: ClassVar[bool] = True
 
     levels: Count = _compared_values.MAX_VALUES
     """Maximum number of values that a study compares; a hyperparameter with more values is tuned."""
@@ -140,7 +141,7 @@ class ScientificEffect(Rule):
         effect, comparison = question.effect, question.comparison
         bests = [
             (
-                f"best result with {comparison.label(group)}",
+                f"fitted best result with {comparison.label(group)}",
                 say(
                     "{value}, from {results}",
                     value=Objective(study.objective_value(float(np.median(effect.best[:, g])))),

@@ -61,7 +61,7 @@ def test_few_trials_of_many_hyperparameters_offer_fewer() -> None:
     study = many()
     (made,) = budget.with_trial_numbers(study, planned(base(study)))
     note = made.notes[0]
-    assert "search only the hyperparameters that matter most, lr, x3 and x4, with" in note
+    assert "search only x4, x3 and lr, with" in note
     assert made.trials == 24
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from planning_studies import QUIET, RULES, assert_ready_to_run, bowl, found
 from studies import make_study
@@ -39,6 +41,15 @@ def test_the_best_settings_are_trained_again_if_the_search_does_not_change() -> 
     assert MORE.text in spec.notes
     assert new_scores.ALONE in spec.notes
     assert not any("the 24 so far" in note for note in spec.notes)
+
+
+def test_policies_are_compared_over_more_episodes() -> None:
+    study = replace(bowl(24), kind="reinforcement-learning")
+    made = plan(study, [*QUIET, found("noise", "efficiency", MORE, action=MORE.text)], RULES)
+    (spec,) = made.specs
+    assert spec.goal == "Train the 5 best settings again: the evaluation changes"
+    assert new_scores.POLICIES in spec.notes
+    assert "validation data" not in str(spec.parameters)
 
 
 def test_advice_of_a_note_changes_no_study() -> None:

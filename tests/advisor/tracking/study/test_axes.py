@@ -118,3 +118,10 @@ def test_trials_by_epoch_beside_trials_by_step_are_said():
 )
 def test_trials_on_one_axis_raise_no_warning(other):
     assert axes.mixed_unit_warnings({"val": block((np.arange(1, 11), np.arange(10.0)), other)}) == []
+
+
+def test_steps_that_count_from_0_are_one_more_than_the_last_one():
+    assert axes.length(block((np.arange(200), np.arange(200))).curve(0)) == 200
+    assert axes.length(block((np.arange(201), np.arange(201))).curve(0)) == 200  # evaluated before the training
+    assert axes.length(block((np.arange(1, 200), np.arange(199))).curve(0)) == 199
+    assert axes.length(block((np.arange(0, 200, 10), np.arange(20))).curve(0)) == 190
