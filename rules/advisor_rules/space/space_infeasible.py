@@ -135,7 +135,7 @@ class SpaceInfeasible(Rule):
                         *((what, say("{count}", count=int(mask.sum()))) for what, mask in _kinds(failed)),
                         _rows.share("share that failed", count / ended_count, self.share),
                         (
-                            "probability of so clear a region by chance",
+                            "probability of a region this clear by chance",
                             limited(Probability(cut.p), Probability(self.false_alarms))
                             if cut is not None and cut.p < 1
                             else "no test"

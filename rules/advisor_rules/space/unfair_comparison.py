@@ -144,7 +144,7 @@ class UnfairComparison(Rule):
         advice = say("Sample {axis} in one range for every value of {name}.", **names)
         again = "Compare the values of {name} again with one range of {axis} in {trials} trials, "
         again += "each value as densely as {who} was."
-        early = "probability of so early an end, if all are sampled alike"
+        early = "probability of an end this early if all values are sampled alike"
         return self.finding(
             say(f"{{why}}. {others}", why=why, count=end.beyond, rest=rest, axis=Name(axis)),
             action=say(again, trials=trials, who=who, **names),
@@ -255,7 +255,7 @@ class UnfairComparison(Rule):
                     rows=(
                         ("successful settings", say("{counts}", counts=counts)),
                         _rows.probability(rare, few.p, self.false_alarms),
-                        _rows.probability("probability of the lead with as few", few.chance, self.certainty),
+                        _rows.probability("probability of the lead with as few trials", few.chance, self.certainty),
                     )
                 ),
             ),
