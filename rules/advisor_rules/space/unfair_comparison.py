@@ -225,7 +225,9 @@ class UnfairComparison(Rule):
         )
 
     def _outnumbered(self, these: _compared_values.Compared, few: _fairness.Outnumbered) -> Finding:
-        who, winner, trials = these.label(few.group), these.label(few.best), len(these.values) * few.many
+        who, winner = these.label(few.group), these.label(few.best)
+        # As many trials as so far are enough if every value gets the same number.
+        trials = len(these.values) * math.ceil(len(these.groups) / len(these.values))
         own = CountOf(few.few, "successful setting")
         counts = say("{who} had {own} and {winner} had {many}", who=who, own=own, winner=winner, many=few.many)
         lead = say("{winner} would lead with {chance} probability", winner=winner, chance=Percent(few.chance))
