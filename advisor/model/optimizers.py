@@ -14,7 +14,7 @@ from advisor.model.space import Scale, Value, is_learning_rate, words_of
 from advisor.model.spec import StudySpec
 
 RATE_TRIALS = 10
-"""Number of trials that suffices to tune only a learning rate. According to the playbook, more trials tune more hyperparameters."""
+"""Number of trials that suffices if only the learning rate is tuned. With more trials, the playbook tunes more hyperparameters."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class BestBeyond(_Finite):
     than: float | None = None
     """Best objective value so far; None if it is not comparable because more than the search space changed."""
     noise: float = 0.0
-    """Standard deviation of one result between seeds, if known; an improvement smaller than that is inconclusive."""
+    """Standard deviation of one result between seeds, if known; a smaller improvement is inconclusive."""
 
 
 class BestReaches(_Finite):

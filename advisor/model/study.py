@@ -170,8 +170,8 @@ class Study:
     decisions: tuple[Decision, ...] = ()
     """Decisions about how the experiment was read as a study, for the report."""
     outside: tuple[Trial, ...] = ()
-    """Trials of earlier rounds that do not count as data only because they lie outside this study's space. Their indices are not
-    valid in this study.
+    """Trials of earlier rounds that are excluded from the data solely because they lie outside this study's space. Their indices
+    are not valid in this study.
     """
 
     @property
@@ -251,7 +251,7 @@ class Study:
     def cut_short(self, trial: Trial) -> bool:
         """Return True if the trial was pruned, stopped early, or evaluated for less than 90 % of its planned steps.
 
-        If its planned steps are unknown, return True if it was stopped.
+        If its planned steps are unknown, return True if the trial was stopped.
         """
         if trial.status in ("pruned", "early_stopped"):
             return True

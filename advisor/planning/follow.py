@@ -53,7 +53,7 @@ class Follower:
     def follow(self, finding: Finding, edits: StageEdits, savings: Sequence[StageEdits]) -> None:
         """Apply the finding's changes to the draft, or defer the finding.
 
-        edits: those of the finding's stage, which get the changes and the notes. savings: those of earlier stages without a study.
+        edits: edits of the finding's stage, to which changes and notes are added. savings: edits of earlier stages without a study.
         """
         if finding.confidence < MIN_CONFIDENCE:
             self.defer(
@@ -83,7 +83,7 @@ class Follower:
     def _designed(
         self, finding: Finding, change: Change, edits: StageEdits, savings: Sequence[StageEdits]
     ) -> tuple[Change, ...]:
-        """Return the change, or the changes of the design that it requests; empty if the design creates a study of its own."""
+        """Return the change, or the changes of the design that it requests; empty if the design creates a separate study."""
         if not isinstance(change, RunPlan):
             return (self._lengthened(finding, change),)
         try:
@@ -105,7 +105,7 @@ class Follower:
         return ()
 
     def _lengthened(self, finding: Finding, change: Change) -> Change:
-        """Return the change; a lengthening of shorter trials is scaled to the length that the study has already."""
+        """Return the change; a lengthening of shorter trials is scaled to the length that the study already has."""
         fixed = self.draft.current.max_train_steps
         if finding.goal != "steps" or not isinstance(change, SetField) or change.field != "max_train_steps":
             return change

@@ -1,7 +1,7 @@
 """Studies after a change of the validation data: their scores are not comparable with the old ones, so they stand alone.
 
-If the next study changes nothing about the search, it trains the best settings again, whose order the new scores show. If it does,
-it gets as many trials as if there were no earlier ones (`budget`), and the best setting so far is one of them.
+If the next study changes nothing about the search, it trains the best settings again, and the new scores rank them. Otherwise,
+it gets as many trials as without earlier trials (`budget`), and the best setting so far is one of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ POLICIES = "If these trials kept checkpoints, evaluate those over more episodes 
 FIRST = "the first trial repeats the best setting, because the new scores are not comparable with the old ones"
 
 
-def asked(spec: StudySpec, findings: Iterable[Finding]) -> bool:
+def needs_new_scores(spec: StudySpec, findings: Iterable[Finding]) -> bool:
     """Return whether the study waits for other validation data, as its notes say. Advice of a mere note may be left out."""
     return any(
         isinstance(c, Advise) and c.new_scores and c.text in spec.notes
@@ -39,7 +39,7 @@ def asked(spec: StudySpec, findings: Iterable[Finding]) -> bool:
 def train_again(study: Study, spec: StudySpec, base: StudySpec, findings: Iterable[Finding]) -> StudySpec:
     """Return the study that trains the best settings again, with the advice of `spec`; `spec` if there are none.
 
-    base: the study without any change. Whatever else `spec` asks for waits for the new scores.
+    base: the study without any change. All other changes of `spec` wait for the new scores.
     """
     best: dict[object, dict[str, Value]] = {}
     for trial in study.ranked():
@@ -66,7 +66,7 @@ def train_again(study: Study, spec: StudySpec, base: StudySpec, findings: Iterab
 
 
 def with_best(study: Study, spec: StudySpec) -> StudySpec:
-    """Return the search with the best setting so far as its first trial, if that has a value of all that is searched."""
+    """Return the search with the best setting so far as its first trial, if it has a value for each searched hyperparameter."""
     best = study.ranked()[:1]
     searches = bool(spec.searched) and spec.probe is None and not spec.settings and spec.sampler.kind != "adaptive"
     if not searches or not best or not spec.searched.keys() <= best[0].params.keys():

@@ -252,16 +252,18 @@ _DECAY_KINDS = frozenset({"language-model", "diffusion"})
 def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
     """Change one regulariser, and advise to look at the steps again. costs: the validation metric that gets worse.
 
-    A dropout that was only searched far below its usual strength gets its usual range. Else extend the range of the searched
-    regulariser whose best trial lies highest, but not if that lies in the lower half, because
-    stronger regularisation was tried, and of none that showed no use. Else compare strengths, with none among them, of one that
-    the study keeps fixed, or of dropout or weight decay.
+    A dropout that was only searched far below its usual strength gets its usual range. Otherwise, the range is
+    extended of the searched regulariser whose best trial lies highest. A regulariser is left out if it showed no use, or if its
+    best trial lies in the lower half of the range, because stronger regularisation was tried. If none remains, several strengths
+    and 0 are compared, of a regulariser that the study keeps fixed, or else of dropout or weight decay.
     """
     names = [n for n in study.searched if parameter_kinds.is_regulariser(n) and not _shows_no_use(study, costs, n)]
     best = study.ranked()[:1]
     height = {n: float(np.nan_to_num(study.positions(n, best))[0]) if best else 0.0 for n in names}
     ordered = sorted(names, key=lambda n: -height[n])
-    weak = (_usual_dropout(study.spec.parameters[n], n) for n in study.searched)  # so little of it shows no use of more
+    weak = (
+        _usual_dropout(study.spec.parameters[n], n) for n in study.searched
+    )  # weak dropout does not show that more is useless
     if (change := next((c for c in weak if c is not None), None)) is not None:
         yield change
         yield Advise(text=_CHECK_STEPS)
@@ -272,7 +274,7 @@ def regulariser_changes(study: Study, costs: Costs) -> Iterator[Regularise]:
 
 
 def _shows_no_use(study: Study, costs: Costs, name: str) -> bool:
-    """Return True if overfitting surely grows with a regulariser, or if many trials do not show that it shrinks.
+    """Return True if overfitting significantly grows with a regulariser, or if many trials do not show that overfitting shrinks.
 
     A trial's overfitting is the rise of its validation metric after the best value.
     """
@@ -290,7 +292,7 @@ def _shows_no_use(study: Study, costs: Costs, name: str) -> bool:
 
 
 def _comparison(study: Study) -> AddParameter:
-    """Compare strengths of a regulariser that is not searched yet, with none among them."""
+    """Compare several strengths, including 0, of a regulariser that is not searched yet."""
     fixed = [
         (n, as_number(p.value))
         for n, p in study.spec.parameters.items()
@@ -302,7 +304,7 @@ def _comparison(study: Study) -> AddParameter:
     )
     name, value = fixed[0] if fixed else (new, 0.0)
     strengths = _DECAY_STRENGTHS if _denotes("weight_decay", name) else _DROPOUT_STRENGTHS
-    # Three times the strength in use stays below the limit of a share.
+    # Three times the present strength must stay below 1, because the strength is a share.
     values = (0.0, value, 3 * value) if 0 < value < 0.3 else strengths
     why = f"{_WHY}. Compare {name} with none of it, 0, before you tune its strength"
     parameter = Parameter(role="scientific", type="float", choices=values, why=why)

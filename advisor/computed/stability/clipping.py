@@ -21,7 +21,9 @@ from advisor.stats.ratios import chance_of_share
 EXTREME = 0.5
 """Maximum share of clipped updates at which a lower threshold is the remedy for instability; from the playbook."""
 _MAX_EXCESS = 1e-3
-"""Maximum distance of the largest norm from the clipping threshold, as a share of it, if norms are logged after clipping."""
+"""Maximum distance of the largest norm from the clipping threshold, as a share of the threshold, if norms are logged after
+clipping.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,11 @@ Playbook: "Choosing the initial configuration", "Deciding how long to train when
 *When.* Only one setting was trained, once or with several seeds, so nothing can be told about any hyperparameter.
 
 *What.* Ten learning rates, log-spaced over a decade on each side of the one used, each trained for a tenth of the steps. If the
-result was best in the first half of the training, a trial takes twice the steps to there, so that the sweep shows at which rates
-results become worse again. If the loss blew up early, or every run diverged, the rates lie in the three decades below. Everything
-else is fixed, and a warmup in steps is shortened with the training. Several learning rates (of a generator and a discriminator, for
-example) keep their ratio. Without a known learning rate, the setting is repeated, and a note asks to log the learning rate.
+result was best in the first half of the training, a trial takes twice the steps up to that point, so that the sweep shows at which
+rates results become worse again. If the loss blew up early, or every run diverged, the rates lie in the three decades below.
+Everything else is fixed, and a warmup in steps is shortened with the training. Several learning rates (of a generator and a
+discriminator, for example) keep their ratio. Without a known learning rate, the setting is repeated, and a note asks to log the
+learning rate.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ from advisor.stats.curve import HUGE
 DECADE = 10.0
 """Ratio of the ends of the range to the learning rate that was used."""
 MIN_STEPS = 500
-"""Minimum length of a trial in optimizer steps, but at most a fifth of the training: a tenth of a short one shows too little."""
+"""Minimum length of a trial in optimizer steps, but at most a fifth of the training: a tenth of a short training shows too
+little.
+"""
 EVALUATIONS = 20
-"""Number of evaluations of a trial; enough to see divergence and the order of the learning rates."""
+"""Number of evaluations of a trial; enough to see divergence and to rank the learning rates."""
 LOG_RATE = (
     "Log the learning rate as a parameter (for example mlflow.log_param('learning_rate', rate)); then the next study can sweep it, "
     "which is the first thing to tune."

@@ -28,7 +28,7 @@ MAX_LINES = 300
 If there are more trials, the best tenth gets 1/8 of the lines, failed trials 1/4 and the others 1/2, evenly by rank.
 """
 BEST_SHARE = 0.1
-"""Best trials that are drawn as such, as a share of the trials with a result."""
+"""Share of the trials with a result that are highlighted as the best ones."""
 MIN_ENDED_TRIALS = 3
 
 _TOP_MARGIN, _BOTTOM_MARGIN = 44.0, 22.0

@@ -22,7 +22,9 @@ from advisor.model.study import Curve, CurveBlock
 _MIN_POINTS = 3
 """Minimum number of points of a curve for comparing its timestamps with those of other curves."""
 _MIN_RATIO = 1.5
-"""Minimum ratio of the optimizer steps made, judged by timestamps, to a metric's logged steps for these to count as epochs."""
+"""Minimum ratio of the optimizer steps made, judged by timestamps, to a metric's logged steps at which the logged steps count as
+epochs.
+"""
 _MIN_STRIDE = 5
 """Minimum distance between logged steps that count as optimizer steps if other trials count epochs."""
 _MAX_NAMES = 5
@@ -180,7 +182,7 @@ def _warning(moved: Sequence[str], reference: str, lengths: Sequence[float]) -> 
     )
 
 
-def mixed(blocks: Mapping[str, CurveBlock]) -> list[str]:
+def mixed_unit_warnings(blocks: Mapping[str, CurveBlock]) -> list[str]:
     """Return warnings about metrics that some trials log by epoch and others by step, whose steps cannot be compared.
 
     By epoch means 0, 1, 2, … or 1, 2, 3, …; by step means steps at least `_MIN_STRIDE` apart, at similar numbers of points.

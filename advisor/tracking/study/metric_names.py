@@ -28,7 +28,7 @@ def guess_objective(counts: Mapping[str, int]) -> str | None:
 
     Preference: validation before test; reported quantities (accuracy, error) before losses; curves before their best value so
     far; more trials; alphabetical order. Without validation and test metrics, return the only metric of success without a split,
-    else the only such loss; None if there is none, or several.
+    else the only loss without a split; None if there are none or several.
     """
     directed = [m for m in counts if direction_of(m) and measures_success(m)]
     candidates = [m for m in directed if split_of(m) in ("valid", "test")]
@@ -53,7 +53,7 @@ def measures_success(name: str) -> bool:
     """Return True if the metric may measure the quality of a trial, rather than its speed or a setting."""
     if is_companion(name) or {"time", "runtime", "latency", "throughput", "rank"} & set(words(name)):
         return False
-    return not any(test(name) for _, _, test in _OTHERS)
+    return not any(test(name) for _, _, test in _OTHER_SIGNALS)
 
 
 def find_signals(
@@ -72,7 +72,7 @@ def find_signals(
     twins = [m for m in twins if points[m] <= 2 * points.get(objective, 0)]
     if split_of(objective) != "train" and twins:
         signals["train_objective"] = min(twins, key=lambda m: (points[m], m))
-    for signal, ours, test in _OTHERS:
+    for signal, ours, test in _OTHER_SIGNALS:
         # An evaluation's speed is not the training's speed.
         matches = [ours] if ours in names else [m for m in names if test(m) and split_of(m) not in ("valid", "test")]
         if matches:
@@ -146,7 +146,7 @@ def _is_throughput(name: str) -> bool:
     return bool(parts & {"examples", "samples", "images"}) and bool(parts & {"s", "sec", "second"})
 
 
-_OTHERS: tuple[tuple[Signal, str, Callable[[str], bool]], ...] = (
+_OTHER_SIGNALS: tuple[tuple[Signal, str, Callable[[str], bool]], ...] = (
     ("grad_norm", contract.GRAD_NORM, _is_grad_norm),
     ("learning_rate", contract.LEARNING_RATE, _is_learning_rate),
     ("step_time", contract.STEP_TIME, _is_step_time),

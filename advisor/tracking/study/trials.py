@@ -159,7 +159,7 @@ def _is_seed(words: Sequence[str]) -> bool:
 
 
 def _distinct_names(runs: Sequence[Run]) -> list[str]:
-    """Return the names of the runs. Runs with the same name get the start of their ids in addition, as long as necessary."""
+    """Return the names of the runs. Runs with equal names also get the start of their ids, as long as needed to differ."""
     by_name: dict[str, list[str]] = defaultdict(list)
     for run in runs:
         by_name[run.name or run.id].append(run.id)

@@ -14,6 +14,7 @@ from advisor.model.words import setting, trimmed
 from advisor.stats import boundaries
 from advisor.stats.outliers import Side
 from advisor.stats.surface import compressed
+from advisor_rules.space import _regularisers
 
 MIN_POOR = 3
 """Minimum number of settings far from the best ones, all with poor results, for a part of the range to be left out. Our choice."""
@@ -38,6 +39,8 @@ def moved(study: Study, tried: settings.Settings, name: str, side: Side, respons
     if found is None:
         return None
     (low, high), limit = found
+    if side == "low" and (none := _regularisers.none_below(name, domain)) is not None:
+        low, limit = none, extension.Limit(none, f"a study without {name} shows what it brings")
     end, to = (domain.high, high) if side == "high" else (domain.low, low)
     turn = math.inf if not math.isfinite(step) else as_number(domain.from_unit(1 + step if side == "high" else -step))
     where = "upper" if side == "high" else "lower"

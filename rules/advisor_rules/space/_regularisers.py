@@ -53,3 +53,9 @@ def floor(domain: Domain) -> float:
     """Return the low end to search from: 0, or on a log scale a value without effect, within the declared limits."""
     low, high = ends(domain)
     return max(NO_EFFECT if domain.scale == "log" and high > 10 * low else 0.0, domain.reach[0])
+
+
+def none_below(name: str, domain: Domain) -> float | None:
+    """Return the value below the range that switches the regulariser off; None if the range is not only strong, or has none."""
+    lowest = floor(domain)
+    return lowest if is_only_strong(name, domain) and lowest == 0 < ends(domain)[0] else None

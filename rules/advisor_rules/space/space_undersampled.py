@@ -190,7 +190,7 @@ def _gain(study: Study, limit: float, halves: best_of.Halving, *, known: bool) -
 
     Gains fade, so no gain exceeds the upper bound of what the last doubling gained.
     """
-    more = rerun.more(study)
+    more = rerun.further_results(study)
     gains = np.minimum(more.gains, min(validation.headroom(study), halves.interval(0.95)[1]))
     low, high = np.quantile(gains, [0.1, 0.9])
     matters = limit if known else np.maximum(limit, more.noise)

@@ -118,7 +118,7 @@ def late_trials(
     near_zero = [_ends_near_zero(study, p.trial, rate, decayed) for p, rate in zip(late_bests, rates, strict=True)]
     improving_endings = [e for e in endings if e is not None and e.improving(material, alpha)]
     gains = [_late_gain(study, p, share) for p in late_bests]
-    left_to_others, longer = curve_tails.asks_for_more(study, alpha), None
+    left_to_others, longer = curve_tails.needs_longer_training(study, alpha), None
     if 2 * len(improving_endings) > len(placed) and not left_to_others:
         longer = curve_tails.round_up(
             np.median([p.steps for p in late_bests]) * float(np.median([e.stretch for e in improving_endings]))

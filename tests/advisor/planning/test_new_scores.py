@@ -62,9 +62,9 @@ def test_earlier_trials_do_not_count_for_a_search_and_the_best_setting_is_one_of
     study = bowl(24)
     cut = found("wide", "sampling", SetRange(parameter="lr", low=3e-4, high=3e-2, scale="log", why="w"))
     noise = found("noise", "efficiency", MORE, action=MORE.text)
-    counted, *_ = budget.sized(study, plan(study, [cut]))
+    counted, *_ = budget.with_trial_numbers(study, plan(study, [cut]))
     following = plan(study, [cut, noise])
-    alone, *_ = budget.sized(study, following)
+    alone, *_ = budget.with_trial_numbers(study, following)
     assert following.new_scores
     assert (alone.trials or 0) > (counted.trials or 0)
     spec = new_scores.with_best(study, alone)

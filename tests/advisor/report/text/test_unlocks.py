@@ -47,6 +47,18 @@ def test_a_thin_study_is_told_a_few_things_to_log_instead_of_forty_reasons():
     assert sum("seed of each run" in str(e.text) for e in found) == 1
 
 
+def test_pruned_trials_do_not_count_as_rarely_evaluated():
+    study = thin(20)
+    status = ["pruned" if i > 3 else "complete" for i in range(12)]
+    cut = make_study(
+        [t.params for t in study.trials],
+        {"val/loss": [study.cost_curve(t).values[: 20 if status[t.index] == "complete" else 1] for t in study.trials]},
+        status=status,
+    )
+    (entry,) = unlocks(cut, missing(Need("evaluations", 32)))
+    assert "Evaluate 32 times a run instead of 20" in entry.text
+
+
 @pytest.mark.parametrize("trials", [12, 20])
 def test_more_evaluations_unlock_the_checks_that_the_line_names(trials):
     study = thin(5, trials=trials)

@@ -72,6 +72,7 @@ def test_the_objective_is_what_a_user_reports_on_validation_data():
         (["accuracy", "val_loss"], "val_loss"),
         (["time", "train_loss"], None),
         (["success_rate", "policy_loss", "value_loss", "entropy"], "success_rate"),
+        (["rollout/ep_rew_mean", "rollout/ep_len_mean", "train/loss", "time/fps"], "rollout/ep_rew_mean"),
     ],
 )
 def test_without_validation_data_the_only_metric_of_success_is_the_objective(metrics, objective):
