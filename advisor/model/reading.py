@@ -39,3 +39,5 @@ class Decision(FrozenModel):
     """The decision and its reason, one or two sentences."""
     overrule: str | None = None
     """Option with which the user overrides the decision, for example `--ignore tokens`; None if there is none."""
+    parameters: tuple[str, ...] = ()
+    """Parameters that have one value in the analysed runs, and other values in runs that were left out."""

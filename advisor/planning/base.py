@@ -20,8 +20,8 @@ VALIDATE = (
 )
 
 OTHER_LENGTH = (
-    "The trials ran to step {ran:,}, but the study declares max_train_steps {declared:,}: correct it, or log both in the same "
-    "unit."
+    "The trials ran to step {ran:,}, which is far from the max_train_steps of the study, {declared:,}: correct it, or log both in "
+    "the same unit."
 )
 SAME_EPOCHS = "A trial with {size} takes {length:,} steps for as many epochs as before, not {whole:,}."
 LONGER = 1.5

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from advisor.computed.curves.curve_tails import round_up
 from advisor.engine.explain import cause_of
 from advisor.engine.rule import Rule
-from advisor.model.change import Advise, Change, RunPlan, SetField
+from advisor.model.change import Advise, Change, RunPlan, SetField, SetRange
 from advisor.model.finding import Finding, Verdict
 from advisor.model.frozen import FrozenModel
 from advisor.model.message import MessageField, first_sentence
@@ -64,7 +64,7 @@ class Follower:
             self.defer(finding, "it does not make the best results worse")
             return
         if (cause := self._waits_for(finding)) is not None:
-            self.defer(finding, f"it probably goes away after this: {clean(first_sentence(cause.action)).rstrip('.')}")
+            self.defer(finding, f"it probably goes away {_once_followed(cause)}")
             self.settled.append(finding)
             return
         # Designs need the draft without this finding's changes, so create all changes before applying the first.
@@ -149,3 +149,11 @@ class Follower:
             return False
         blocks = finding.goal == "pipeline" and any(self._waits_for(f) == finding for f in self.findings)
         return finding.severity == "critical" or (finding.severity == "warning" and blocks)
+
+
+def _once_followed(cause: Finding) -> str:
+    """Return when the finding's advice is followed, as a clause. Other findings may set another range than the finding proposes."""
+    ranges = [c.parameter for c in cause.changes if isinstance(c, SetRange)]
+    if ranges:
+        return f"once the range of {clean(ranges[0])} has changed"
+    return f"after this: {clean(first_sentence(cause.action)).rstrip('.')}"

@@ -88,7 +88,7 @@ def comparison_goal(name: str, parameter: Parameter) -> str:
 
 def slug(text: str) -> str:
     """Return `text` in a form for file names: at most 40 lower-case letters, digits and hyphens."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40] or "study"
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40].strip("-") or "study"
 
 
 def _part(change: Change, before: StudySpec, after: StudySpec) -> tuple[str, str, str] | None:

@@ -54,7 +54,8 @@ def ladder(study: Study, base: StudySpec, keep: Collection[str] = ()) -> StudySp
         return None
     rate_only = len(tried) < RATE_TRIALS and any(map(is_learning_rate, base.searched))
     trials = RATE_TRIALS if rate_only else max(len(tried), settings_needed(MIN_SEARCHED))
-    why = f"fixed for now: {tried.successes} trials are too few to search {len(base.searched)} hyperparameters"
+    number = "one trial is" if tried.successes == 1 else f"{tried.successes} trials are"
+    why = f"fixed for now: {number} too few to search {len(base.searched)} hyperparameters"
     spec = narrowed(study, base, trials, why, keep, least=1 if rate_only else MIN_SEARCHED)
     if spec is None:
         return None

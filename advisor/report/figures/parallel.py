@@ -20,6 +20,8 @@ from advisor.report.plot_data.scale import Limits, limits_of_values, objective_l
 
 MAX_AXES = 9
 """Maximum number of hyperparameters in the figure; the least important ones are omitted."""
+MAX_CHANCE = 0.05
+"""Maximum probability that the best trials agree as closely on any hyperparameter by chance, for the caption to name it."""
 MAX_LINES = 300
 """Maximum number of lines in the figure.
 
@@ -167,7 +169,7 @@ def _line_path(points: Sequence[tuple[float, float | None]]) -> str:
 
 
 def _parallel_caption(report: ReportData, best: Sequence[_IndexedTrial], names: Sequence[str]) -> Message:
-    """Return a caption that names the hyperparameter on which the best trials agree most: the fewest trials lie between them."""
+    """Return a caption that names the hyperparameter on which the best trials agree more closely than chance would have it."""
     spans = []
     for name in names:
         domain = report.spec.parameters[name]
@@ -183,8 +185,8 @@ def _parallel_caption(report: ReportData, best: Sequence[_IndexedTrial], names: 
         metric = Name(report.spec.objective.metric)
         return say("Each line is a trial, through its hyperparameters to its {metric}, better upwards.", metric=metric)
     between, _, name, numbers = min(spans, key=lambda s: s[:3])
-    if between > 0.5:
-        return say("The {trials} agree on no hyperparameter more closely than half of all trials do.", trials=trials)
+    if len(spans) * _chance_of_span(len(numbers), between) > MAX_CHANCE:
+        return say("The {trials} agree on no hyperparameter more closely than by chance.", trials=trials)
     return say(
         "The {trials} agree most on {name}: {low} to {high}.",
         trials=trials,
@@ -192,3 +194,8 @@ def _parallel_caption(report: ReportData, best: Sequence[_IndexedTrial], names: 
         low=setting(numbers[0], 2),
         high=setting(numbers[-1], 2),
     )
+
+
+def _chance_of_span(count: int, share: float) -> float:
+    """Return the probability that random trials of this number lie in a part of the values with this share of the trials."""
+    return count * share ** (count - 1) - (count - 1) * share**count

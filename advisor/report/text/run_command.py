@@ -66,6 +66,8 @@ def training_command(study: Study, spec: StudySpec) -> str:
     needed += [
         n for n, p in spec.parameters.items() if p.value is not None and n in varied and params.get(n) != p.value
     ]
+    # Runs that were left out had other values, so none of them is sure to be the default.
+    needed += [n for d in study.decisions for n in d.parameters if n in spec.parameters]
     missing = [n for n in dict.fromkeys((*needed, *changed)) if f"{{{n}}}" not in text]
     return " ".join([text, *map(placeholders.option, missing)])
 

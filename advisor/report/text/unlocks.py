@@ -94,6 +94,8 @@ def _split(lack: Lack, members: Sequence[tuple[str, Need]]) -> Iterator[_Group]:
 def _entry(study: Study, group: _Group, known: Mapping[str, int]) -> Unlock:
     n = group.at_least or _MIN_REPEATS
     what = _WHAT[group.lack].format(n=n, known=known.get(group.lack))
+    if group.lack == "full_length" and settings.selected_early(study):
+        what = "Train trials to their end, without pruning"
     if group.lack == "facts" and uses_hook(study):
         what = "Give the hook what it cannot see by itself, such as the validation loader"
     return _unlock(what, group.rules, code(study, group.lack, n))

@@ -86,6 +86,7 @@ def select_population(
         text=f"The experiment mixes {len(others) + 1} kinds of runs, which do not form one study. We analyse the largest: "
         f"{len(chosen):,} of {total:,} runs, {title}. The others: {listed}.",
         overrule="--population all",
+        parameters=_selected_by(experiment, chosen),
     )
     warning = f"Only {len(chosen):,} of {total:,} runs are analysed: {title}. The others are of another kind."
     return Population(_keep(experiment, chosen), (decision,), (warning,))
@@ -156,8 +157,18 @@ def _with_value(experiment: Experiment, wanted: str) -> Population:
         topic="population",
         text=f"{count(len(chosen), 'run')} of {len(experiment.runs):,} with {clean(name)} = {clean(text)} are analysed.",
         overrule="--population all",
+        parameters=_selected_by(experiment, chosen),
     )
     return Population(_keep(experiment, chosen), (decision,))
+
+
+def _selected_by(experiment: Experiment, chosen: Sequence[int]) -> tuple[str, ...]:
+    """Return the parameters that have one value in the chosen runs, and other values in others."""
+    inside = set(chosen)
+    params = [experiment.runs[i].params for i in sorted(inside)]
+    outside = [run.params for i, run in enumerate(experiment.runs) if i not in inside]
+    constant = (n for n, value in params[0].items() if all(p.get(n) == value for p in params))
+    return tuple(sorted(n for n in constant if any(p.get(n, params[0][n]) != params[0][n] for p in outside)))
 
 
 def _listing(experiment: Experiment, others: Sequence[tuple[str, Sequence[int]]]) -> str:

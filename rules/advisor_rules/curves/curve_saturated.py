@@ -164,7 +164,7 @@ class CurveSaturated(Rule):
 
 
 def _bounds(study: Study, flat_endings: Sequence[Ending]) -> Message:
-    """Return the bound of the gain in the objective's unit, with the lead of the best trial or the value of the plateau."""
+    """Return the bound of the gain in the objective's unit, and what it is compared with."""
     unit, lead = Name(study.spec.objective.metric), curve_tails.lead(study)
     bound = say("{bound} of {metric}", bound=Number(curve_tails.late_bound(study, flat_endings), 2), metric=unit)
     if curve_tails.on_one_plateau(study, flat_endings):
@@ -172,6 +172,9 @@ def _bounds(study: Study, flat_endings: Sequence[Ending]) -> Message:
         return say("{bound}. Different settings stop at the same value, {level}, at once", bound=bound, level=level)
     if math.isnan(lead):
         return bound
+    noise = curve_tails.noise_bound(study, flat_endings)
+    if noise >= curve_tails.late_bound(study, flat_endings) > lead:
+        return say("{bound}; equally good trials differ by up to {noise}", bound=bound, noise=Number(noise, 2))
     return say("{bound}; the best trial leads the next by {lead}", bound=bound, lead=Number(lead, 2))
 
 

@@ -38,7 +38,7 @@ class ScientificEffect(Rule):
 
     ## Why it matters
     A study is run to answer a question. The best trial alone does not answer it, because its value may win by chance or by better
-    tuning of the other hyperparameters. The isolation plot shows the same comparison.
+    tuning of the other hyperparameters. The isolation plot compares the best trials as they are, without adjusting for the others.
 
     ## What to do
     Adopt the better value if the difference is worth its added complexity and cost. Without a visible difference, take the simpler

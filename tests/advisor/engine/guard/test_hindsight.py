@@ -99,7 +99,7 @@ def test_a_late_winner_is_lost_unless_a_trial_within_the_seed_noise_is_kept():
     noisy = [falling(0.1 + 0.3 * i) for i in range(4)] + CURVES[4:8] + [late]
     kept = hindsight(study(noisy, params=params, seeds=range(9)))
     assert kept.guard.kept
-    assert "and kept the best result, but not all 5 best trials in each of 5 orders." in kept.message
+    assert "and kept the best result, but lost " in kept.message
 
 
 def test_a_setting_is_not_safe_if_only_the_order_of_the_trials_saved_the_best():

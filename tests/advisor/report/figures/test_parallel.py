@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from advisor.model.words import setting
 from advisor.report import Report
-from advisor.report.figures.parallel import MAX_LINES, parallel_figure
+from advisor.report.figures.parallel import MAX_LINES, _chance_of_span, parallel_figure
 from tests.advisor.report.figures.reading import drawn
 from tests.advisor.report.studies import default_spec, make_report, make_study
 
@@ -42,3 +44,11 @@ def test_the_end_of_the_objectives_axis_is_the_best_result(report: Report) -> No
     assert figure is not None
     assert report.best is not None
     assert f">{setting(report.best.value, 3)}<" in figure.svg
+
+
+def test_the_caption_names_an_agreement_only_beyond_chance() -> None:
+    assert _chance_of_span(3, 0.1) == pytest.approx(0.028)
+    assert _chance_of_span(4, 1.0) == pytest.approx(1.0)
+    figure = parallel_figure(make_report(make_study(200), ()))
+    assert figure is not None
+    assert "agree most on" in str(figure.caption) or "than by chance" in str(figure.caption)

@@ -6,6 +6,7 @@ import pytest
 
 from advisor.execution import job_env
 from advisor.execution.job import Job
+from advisor.model.reading import Decision
 from advisor.model.spec import Objective, Parameter, StudySpec
 from advisor.model.study import Study, Trial
 from advisor.report.model import NextStudy
@@ -49,6 +50,13 @@ def command_for(recorded: str, spec: StudySpec = SPEC) -> str:
     facts = {"command": recorded} if recorded else {}
     trial = Trial(index=0, id="a", name="a", status="complete", params=PARAMS, seed=3, facts=facts)
     return training_command(Study(spec=spec, trials=(trial,), metrics={}), spec)
+
+
+def test_values_that_selected_the_runs_are_passed() -> None:
+    decision = Decision(topic="population", text="the others are of another kind", parameters=("momentum",))
+    trial = Trial(index=0, id="a", name="a", status="complete", params=PARAMS, seed=3)
+    command = training_command(Study(spec=SPEC, trials=(trial,), metrics={}, decisions=(decision,)), SPEC)
+    assert command == f"{UNKNOWN} --momentum {{momentum}}"
 
 
 @pytest.mark.parametrize(

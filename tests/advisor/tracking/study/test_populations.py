@@ -141,3 +141,9 @@ def test_a_failed_run_that_logged_few_parameters_stays():
 def test_runs_with_other_parameters_are_separated():
     data = runs_of([*settings(8, wd=0.1, width=8), *[{"trees": i, "leaves": 5} for i in range(3)]])
     assert "with leaves and trees, 3 runs" in analysed(data).decisions[0].text
+
+
+def test_the_decision_names_the_parameters_whose_values_select_the_runs():
+    data = runs_of([*settings(6, dataset="cifar", width=2), *settings(4, dataset="svhn", width=2)])
+    (decision,) = analysed(data).decisions
+    assert decision.parameters == ("dataset",)

@@ -264,3 +264,12 @@ def test_dropout_that_was_only_weak_gets_its_usual_range_although_it_showed_no_u
     assert getattr(change, "high", None) == high
     if high is not None:
         assert (change.parameter, change.low) == ("dropout", 0.0)
+
+
+def test_the_point_is_where_the_metric_of_most_trials_is_best():
+    rng = np.random.default_rng(8)
+    valid = [np.array([0.45, 0.55, 0.8]) + 0.02 * rng.normal(size=3) for _ in range(20)]
+    valid[3] = np.array([0.6, 0.55, 0.8])
+    train = [np.array([0.5, 0.2, 0.1]) for _ in range(20)]
+    (finding,) = verdict("curve-overfitting", study(valid, train)).findings
+    assert "worse than after 33 % of the training" in finding.message

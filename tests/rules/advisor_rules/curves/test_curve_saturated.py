@@ -148,3 +148,10 @@ def test_a_single_value_per_trial_is_no_decay():
     result = verdict("curve-saturated", make_study(params, curves, steps={"val/loss": [[0]] * 4}))
     assert result.status == "not-assessed"
     assert "a single value of val/loss, which is no curve" in result.reason
+
+
+def test_cannot_tell_from_trials_that_early_results_selected():
+    curves = [settling(seed=i) for i in range(3)] + [settling(seed=9)[:5]] * 7
+    pruned = study(curves, status=["complete"] * 3 + ["pruned"] * 7)
+    result = verdict("curve-saturated", pruned)
+    assert (result.status, "were pruned" in result.reason) == ("not-assessed", True)

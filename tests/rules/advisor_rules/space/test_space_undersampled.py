@@ -189,3 +189,11 @@ def test_is_quiet_where_the_response_shows_that_the_best_trial_is_at_the_optimum
 def test_the_message_says_what_more_trials_would_gain() -> None:
     (finding,) = verdict("space-undersampled", example()).findings
     assert "Twice as many trials would improve the best val/loss by about" in str(finding.message)
+
+
+def test_cannot_tell_if_all_differences_may_be_noise() -> None:
+    rng = np.random.default_rng(4)
+    results = [uniform_study(rng, 12, 3, lambda _: 0.5 + 0.004 * rng.standard_normal()) for _ in range(10)]
+    reasons = [str(v.reason) for s in results if (v := verdict("space-undersampled", s)).status == "not-assessed"]
+    assert len(reasons) >= 5
+    assert all("may be noise" in r for r in reasons)

@@ -79,7 +79,7 @@ def test_fires_where_the_lead_is_one_of_numbers() -> None:
     rows = [("a" if i < 4 else "b", r, float(rng.random())) for i, r in enumerate(rates)]
     (finding,) = verdict(RULE, study(rows)).findings
     assert "activation = a had 4 " in finding.message
-    assert finding.changes[0].value == 72
+    assert finding.changes[0].value == 40
 
 
 def test_failures_count_as_fewer_chances() -> None:

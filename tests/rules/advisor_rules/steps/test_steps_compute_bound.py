@@ -93,3 +93,9 @@ def test_the_advice_fits_the_step_counts_that_other_rules_propose():
     assert "Tune with short" in bound.action
     (sufficient,) = verdict(RULE, study([flat(i) for i in range(3)])).findings
     assert "not many more" in sufficient.action
+
+
+def test_flat_trials_that_early_results_selected_show_nothing():
+    curves = [flat(i) for i in range(3)] + [flat(9)[:5]] * 7
+    result = verdict("steps-compute-bound", study(curves, status=["complete"] * 3 + ["pruned"] * 7))
+    assert (result.status, "were pruned" in result.reason) == ("not-assessed", True)
