@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from null_policies import healthy_policies, remembers
 from null_studies import (
     Make,
     at_the_limit,
@@ -79,6 +80,7 @@ _OF_CURVES = f"{_UNSTABLE} curve-overfitting curve-train-loss-rises curve-period
 _COMPUTE = {"steps-compute-bound": message_contains("Training is compute-bound")}
 _NOT_COMPUTE = {"steps-compute-bound": message_contains("not compute-bound")}
 
+_OF_POLICIES = "groups-without-advantage entropy-collapse policy-jumps completions-truncated"
 _NO_ANSWER = {"scientific-effect": message_contains("is better than")}
 
 FAMILIES: tuple[Null, ...] = (
@@ -162,5 +164,7 @@ FAMILIES: tuple[Null, ...] = (
     Null("equal values, own rates, 24 trials", equal_values(24, shifted=True), _NO_ANSWER),
     Null("random search, 24 trials", results(24, bowl=True), _all("adaptive-search")),
     Null("dropout helps, 20 trials", dropout_helps, _all("regulariser-floor")),
+    Null("policies that learn", healthy_policies, _all(_OF_POLICIES)),
+    Null("nothing is forgotten", remembers, _all("forgetting")),
     Null("batch sizes alike", batches, _all("batch-steps", batch_throughput=message_contains("stops", "No doubling"))),
 )
