@@ -51,6 +51,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
                 "reports.md",
                 "reading.md",
                 "accuracy.md",
+                "not-found.md",
                 "threat-model.md",
                 "architecture.md",
                 "decisions.md",
